@@ -8,7 +8,7 @@ use ceased_transports::Address;
 
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
-use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
+use crate::daemon::{Daemon, DaemonHandle, Preflight, StartError, preflight, reload, say};
 use crate::event_loop::RunError;
 use crate::observability::logging;
 use crate::resource_limits;
@@ -17,7 +17,7 @@ use crate::signals;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
-use ceased_process::daemon_support::{close_inherited, forbid_tracing, give_back_memory};
+use ceased_process::daemon_support::{close_inherited, forbid_tracing, trim_heap};
 use ceased_process::guard::Program;
 use ceased_process::{Cgroup, Containment, Orphans};
 
@@ -312,7 +312,7 @@ fn serve(
     let load = Arc::new(move || source.load_again());
     let reload = reload(load, config, listens, default, logging.level_setter());
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
-    server.give_back_by(give_back_memory);
+    server.give_back_by(trim_heap);
     server.run()?;
     Ok(())
 }
@@ -320,7 +320,7 @@ fn serve(
 /// Starts a new session: a Ctrl-C does not reach the process, and it releases inherited pipes.
 fn leave_session() {
     close_inherited(3);
-    // Fails where it leads a session of its own already.
+    // Fails if the process already leads a session.
     let _ = rustix::process::setsid();
 }
 
@@ -371,7 +371,7 @@ impl Backend for LocalBackend {
                 if let Some(note) = note {
                     complain(&format!("warning: {note}"));
                 }
-                let Forecast { refusals, warnings } = forecast(&config);
+                let Preflight { refusals, warnings } = preflight(&config);
                 for warning in warnings {
                     complain(&format!("warning: {warning}"));
                 }

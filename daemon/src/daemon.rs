@@ -394,7 +394,7 @@ impl Daemon {
 /// Creates the roster of guards for a daemon without a state directory; failure is not fatal.
 fn roster_in(dir: &Path) -> Option<Arc<Roster>> {
     let roster = Roster::open(dir).inspect_err(|error| {
-        tracing::debug!(dir = %dir.display(), %error, "cannot record the guards of jobs");
+        tracing::debug!(dir = %dir.display(), %error, "cannot create the roster of guards");
     });
     roster.ok().map(Arc::new)
 }

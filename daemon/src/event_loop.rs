@@ -1,8 +1,8 @@
 //! The server: one thread, one poll, one engine.
 //!
-//! A turn reads what has arrived, hears what other threads report, lets time pass, carries out
-//! what the engine wants done and sends what it wants said, in this order. Nothing in it waits for
-//! anything but the poll. While it reads and sends it looks again and again for cancels.
+//! A turn reads input, handles reports of other threads, advances the time, carries out the
+//! engine's actions and sends its output, in this order. It blocks only in the poll. While it reads
+//! and sends it polls repeatedly for cancels.
 
 pub(crate) mod actions;
 pub(crate) mod auth;
@@ -67,76 +67,78 @@ use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
 use ceased_process::{Containment, Orphans, Supervisor};
 
-/// Connections start here; below are the waker, the signals and the listeners.
+/// First token of connections; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
 const WAKER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const FIRST_LISTENER: usize = 2;
 
-/// At most this much of a shutdown's time is kept for what comes after the end of its jobs.
+/// Maximum part of the shutdown time reserved for flushing after the jobs have ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// How long accepting rests when the system has no room for another peer.
+/// Pause of accepting when the system is out of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// Peers accepted in one turn at most, so that those already here are not kept waiting.
+/// Maximum number of peers accepted per turn, so that existing ones do not wait.
 const ACCEPTS_MAX: usize = 64;
-/// How often a TCP peer that has closed its side is asked whether it is still there.
+/// Interval of probing a TCP peer that has closed its side.
 const PROBE: Duration = Duration::from_secs(1);
-/// How long the last words of a closed connection may take to leave, and those of all at the end
-/// while nobody takes any.
+/// Time limit for flushing the final output of a closed connection, and of all at the end without
+/// progress.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
-/// How long processes may take to go after SIGKILL, at the very end.
+/// Time limit for processes to end after the final SIGKILL.
 const LAST_KILL: Duration = Duration::from_secs(5);
-/// How long the store may take to write what it was told, at the very end.
+/// Time limit for the store's final writes.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// What a server needs to start.
+/// Parameters of a server.
 pub(crate) struct Options {
-    /// What it offers and allows. Every tool's payload must come from [`crate::tools::catalog`].
+    /// Tools and limits. Every tool's payload must come from [`crate::tools::catalog`].
     pub settings: Arc<Settings>,
-    /// How processes of command tools are kept together.
+    /// Containment of command tools.
     pub containment: Containment,
-    /// What becomes of processes that lose their guard.
+    /// Handling of processes that lose their guard.
     pub orphans: Orphans,
-    /// How long a shutdown may take.
+    /// Time limit of a shutdown.
     pub shutdown_grace: Duration,
-    /// How long calls may go on after a peer that ends with its input has closed it.
+    /// Time that calls may continue after a sole peer has closed its input.
     pub eof_grace: Duration,
-    /// How long a peer may take to say who it is, where it has to.
+    /// Deadline for authentication.
     pub authenticate_within: Duration,
-    /// What peers that never end a line may take.
+    /// Limits of incomplete messages.
     pub guards: Guards,
-    /// Where everything the engine is handed and does is written, if it is.
+    /// File that records the engine's events and actions, if any.
     pub record: Option<File>,
     /// The audit log.
     pub audit: Audit,
-    /// When to warn.
+    /// Thresholds of the warnings.
     pub thresholds: Thresholds,
-    /// Where the metrics are served, if they are.
+    /// Address of the metrics endpoint, if any.
     pub metrics: Option<ceased_transports::Address>,
-    /// Where tasks are kept; `None`: in memory alone. The settings must agree.
+    /// Store of tasks; `None`: in memory only. The settings must agree.
     pub kept: Option<OpenedStore>,
 }
 
-/// Why a server ended that was not asked to.
+/// Why a server ended by itself.
 #[derive(Debug)]
 pub enum RunError {
     /// The poll failed.
     Io(io::Error),
-    /// The store cannot be used any more, and a new process might: nothing more may be promised
-    /// by this one (DUR-01).
+    /// The store failed for good; a new process may be able to use it. This one must not promise
+    /// durability any more (DUR-01).
     Store(StoreError),
-    /// It was asked to end, and processes of its tools cannot be ended: they belong to another
-    /// user, or the kernel keeps them.
+    /// The shutdown completed, except for processes of tools that cannot be ended: they belong to
+    /// another user, or are stuck in the kernel.
     Outlasted,
 }
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "the daemon cannot go on: {error}"),
-            Self::Store(error) => write!(f, "the daemon cannot go on without its store: {error}"),
+            Self::Io(error) => write!(f, "the daemon cannot continue: {error}"),
+            Self::Store(error) => {
+                write!(f, "the daemon cannot continue without its store: {error}")
+            }
             Self::Outlasted => f.write_str(
-                "processes of tools are left that SIGKILL did not end; the audit log has their \
+                "processes of tools remain after SIGKILL; the audit log lists their \
                  jobs, `ps` their owners and states",
             ),
         }
@@ -151,7 +153,7 @@ impl From<io::Error> for RunError {
     }
 }
 
-/// One daemon. Made on the thread that runs it.
+/// One daemon. Created on the thread that runs it.
 pub struct Server {
     poll: Poll,
     engine: Recorded,
@@ -159,32 +161,32 @@ pub struct Server {
     clock: Clock,
     doors: Vec<listeners::BoundListener>,
     links: BTreeMap<ConnId, Box<Peer>>,
-    /// Peers the engine does not know, and when they go.
+    /// Connections that the engine does not know, and their deadlines.
     strangers: BTreeSet<(Instant, ConnId)>,
-    /// Peers whose process is being looked at.
+    /// Peers whose process is being inspected.
     vetting: vetting::Vetting,
-    /// Wrong tokens that were tried lately.
+    /// Recent wrong tokens.
     guesses: guesses::Guesses,
-    /// Records that are counted instead of written.
+    /// Suppressed records.
     repeats: repeats::Repeats,
     next_conn: u64,
     ready: read_scheduler::ReadScheduler,
-    /// Bytes that were read ahead of their turn.
+    /// Bytes read ahead.
     ahead_bytes: usize,
-    /// Connections to be sent what waits for them, and why.
+    /// Connections with output to send, and the cause.
     unsent: Vec<(ConnId, Sending)>,
     runs: jobs::Runs,
     client_directories: client_directory::ClientDirectories,
-    /// Handlers that wait for an answer of their peer.
+    /// Handlers that wait for a response of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
     supervisor: Supervisor,
     reports: LoopSender,
     inbound: LoopReceiver,
-    /// Where reports are heard from, empty in between.
+    /// Buffer of reports, empty between turns.
     heard: Vec<Report>,
     signals: Option<(Signals, Option<Reload>)>,
-    /// There is a signal to take.
+    /// A signal is pending.
     signalled: bool,
     actions: Vec<Action>,
     scratch: Box<[u8]>,
@@ -192,21 +194,21 @@ pub struct Server {
     eof_grace: Duration,
     authenticate_within: Duration,
     guards: Guards,
-    /// Messages that have begun and not ended.
+    /// Incomplete messages.
     unended: partial_frames::PartialFrames,
     upkeep: upkeep::Upkeep,
     stopping: Stopping,
     trail: observer::Trail,
-    /// Served while this lives.
+    /// Metrics endpoint; stops when dropped.
     _metrics: Option<Endpoint>,
-    /// Why the one peer it was there for could not be served to the end.
+    /// Error of the sole peer.
     lost_stdio: Option<io::Error>,
     store: Option<StoreThread>,
-    /// Where that keeps its tasks.
+    /// Location of the store.
     place: persistence::Place,
-    /// The store failed for good.
+    /// Permanent failure of the store.
     failed: Option<StoreError>,
-    /// Held for life.
+    /// Held for the lifetime of the server.
     state_dir: Option<Arc<StateDir>>,
 }
 
@@ -214,36 +216,36 @@ pub struct Server {
 struct Peer {
     link: Link,
     stage: Stage,
-    /// When it closes its input, the server's work is done.
+    /// The server shuts down when this peer closes its input.
     sole: bool,
-    /// The engine wants it closed once its outbox is empty.
+    /// To be closed once its outbox is empty.
     closing: bool,
-    /// The audit log has a record of it, and gets one of its end.
+    /// Its connect was recorded in the audit log, so its disconnect is too.
     on_record: bool,
-    /// Hardly any has one.
+    /// Rarely present.
     backlog: Option<Box<Backlog>>,
-    /// Where it stands among those that have something left to read.
+    /// Position in the read order.
     place: read_scheduler::Cost,
 }
 
-/// Reaches into a running server from another thread. Cheap to clone.
+/// Access to a running server from another thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
     reports: LoopSender,
 }
 
 impl ServerHandle {
-    /// A connection to the server, as a peer with this process's user.
+    /// Connects as a peer with this process's user.
     ///
     /// # Errors
-    /// When the system has no descriptor left.
+    /// If the system is out of descriptors.
     pub fn connect(&self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         self.reports.send(Report::Adopt(theirs));
         Ok(ours)
     }
 
-    /// Asks the server to shut down, as SIGTERM does.
+    /// Starts the shutdown, as SIGTERM does.
     pub fn shut_down(&self) {
         self.reports.send(Report::ShutDown);
     }
@@ -253,7 +255,7 @@ impl Server {
     /// A server without listeners or peers.
     ///
     /// # Errors
-    /// When the system gives no poll, no waker or no thread for the processes or the store.
+    /// If the poll, the waker, or a thread for the processes or the store cannot be created.
     pub(crate) fn new(options: Options) -> Result<Self, StartError> {
         let trail =
             observer::Trail::new(options.audit, options.thresholds, options.containment.name());
@@ -315,27 +317,27 @@ impl Server {
         Ok(server)
     }
 
-    /// Reaches into this server from other threads.
+    /// A handle of this server for other threads.
     #[must_use]
     pub fn remote(&self) -> ServerHandle {
         ServerHandle { reports: self.reports.clone() }
     }
 
-    /// Serves a peer on `transport` with this process's user. When `sole`, the server shuts down
-    /// with it.
+    /// Serves a peer on `transport` with this process's user. If `sole`, the server shuts down with
+    /// it.
     ///
     /// # Errors
-    /// When the transport cannot be watched.
+    /// If the transport cannot be registered.
     pub fn serve_peer(&mut self, transport: Box<dyn Transport>, sole: bool) -> io::Result<()> {
         let identity = Identity::User(getuid().as_raw());
         let now = self.clock.now();
         self.admit(now, transport, identity, sole)
     }
 
-    /// Watches SIGTERM and SIGINT (shut down; a second one ends at once) and SIGHUP (reload).
+    /// Handles SIGTERM and SIGINT (shutdown; a second one exits at once) and SIGHUP (reload).
     ///
     /// # Errors
-    /// When the system gives no descriptors for it.
+    /// If the system is out of descriptors.
     pub(crate) fn watch_signals(&mut self, reload: Option<Reload>) -> io::Result<()> {
         let mut signals = Signals::install()?;
         signals.register(self.poll.registry(), SIGNALS)?;
@@ -343,7 +345,7 @@ impl Server {
         Ok(())
     }
 
-    /// A turn that does not poll reads nothing either: whoever has come since goes first.
+    /// A turn without a poll reads nothing: new input must be scheduled first.
     fn turn(&mut self, events: &mut Events, polls: bool) -> io::Result<()> {
         events.clear();
         if polls {
@@ -372,7 +374,7 @@ impl Server {
         Ok(())
     }
 
-    /// Notes who has something to say.
+    /// Records which connections are ready.
     fn note_events(&mut self, now: Now, events: &Events) {
         for event in events {
             match event.token() {
@@ -389,7 +391,7 @@ impl Server {
         }
     }
 
-    /// How long the poll may wait: not at all while something is left to do.
+    /// Timeout of the poll: zero while work is pending.
     fn timeout(&self) -> Option<Duration> {
         let idle = self.ready.is_empty() && self.actions.is_empty() && self.unsent.is_empty();
         if !idle || self.signalled || self.engine.wants_turn() || !self.inbound.may_sleep() {
@@ -409,7 +411,7 @@ impl Server {
             self.repeats.deadline(),
         ];
         let first = [again, engine, end, stranger].into_iter().chain(own).flatten().min();
-        // A poll counts in milliseconds and rounds up in mio, so this never wakes too early.
+        // mio rounds up to milliseconds, so this never wakes too early.
         let first = first.map(|at| at - self.clock.now().at);
         let store = self.store.as_ref().and_then(StoreThread::slow_in);
         [first, store].into_iter().flatten().min()
@@ -417,7 +419,7 @@ impl Server {
 
     fn take_time(&mut self, now: Now) {
         for work in self.pool.grow_if_stalled(now.at) {
-            let message = "no thread could be started for the tool; the system gives no more";
+            let message = "cannot create a thread for the tool; a system limit is reached";
             self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
         }
         self.dismiss_overdue(now);
@@ -453,7 +455,7 @@ impl Server {
         }
     }
 
-    /// Starts the shutdown; asked a second time, ends it.
+    /// Starts the shutdown; a second request ends it at once.
     fn shut_down(&mut self, now: Now) {
         match self.stopping {
             Stopping::No => {
@@ -462,12 +464,12 @@ impl Server {
                 self.stopping = Stopping::Draining(by);
                 self.now_stopping();
                 self.close_all_doors();
-                // The rest of the time is for the last words to peers, and for the supervisor.
+                // The rest of the time is for flushing output, and for the supervisor.
                 let by = now.at + (self.shutdown_grace - (self.shutdown_grace / 8).min(LAST_WORDS));
                 self.engine.handle(now, Event::Drain { by }, &mut self.actions);
             }
             Stopping::Draining(_) | Stopping::Flushing { .. } => {
-                tracing::warn!("told to shut down again: ending at once");
+                tracing::warn!("second shutdown request: exiting at once");
                 self.stopping = Stopping::Flushing { end: now.at, by: now.at };
             }
         }
@@ -494,7 +496,7 @@ impl Clock {
         Self { zero: std::time::Instant::now() }
     }
 
-    /// A moment of the system as the engine counts.
+    /// Converts a time of the system for the engine.
     fn at(&self, moment: std::time::Instant) -> Instant {
         let nanos = moment.saturating_duration_since(self.zero).as_nanos();
         Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -4,7 +4,7 @@ use ceased_core::limits::Limits;
 
 use crate::resource_limits;
 
-/// Descriptors that a running command holds at most, its start included.
+/// Maximum number of descriptors per running command, including its start.
 const FILES_A_JOB: usize = 8;
 /// Descriptors of the daemon itself: listeners, the store, logs, epoll.
 const FILES_OWN: usize = 64;

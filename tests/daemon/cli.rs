@@ -148,7 +148,7 @@ required = true
     call.signal(Signal::INT);
     let ran = call.wait();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.err.contains("left without waiting"), "{ran:?}");
+    assert!(ran.err.contains("exiting without waiting"), "{ran:?}");
     wait_until("the daemon has stopped the tool", || carriers(&mark).is_empty());
     daemon.wait_idle();
 }

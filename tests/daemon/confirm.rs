@@ -101,7 +101,9 @@ fn the_command_line_reports_a_task_that_waits_for_input() {
     let (path, _) = arguments(&daemon, "person");
     let file = format!("file={}", path.display());
     let waiting = daemon.home.start(&["call", "touch", &file, "--task"]);
-    wait_until("the reason is printed", || waiting.err().contains("input_required: the tool asks"));
+    wait_until("the reason is printed", || {
+        waiting.err().contains("input_required: the tool requests")
+    });
     let mut other = peer(&daemon);
     let tasks = other.result("tasks/list", "{}");
     let id = tasks["tasks"][0]["taskId"].as_str().expect("the task is listed").to_owned();

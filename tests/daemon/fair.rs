@@ -258,7 +258,7 @@ fn wrong_tokens_are_delayed_and_do_not_fill_the_log() {
     assert!((1..=took / 10 + 2).contains(&logged), "{logged} in {took} s");
     wait_until("the remaining ones are counted", || {
         recorded(&daemon, "refuse").1 >= GUESSES - logged
-            && daemon.home.log().contains("the same again")
+            && daemon.home.log().contains("suppressed repeated records")
     });
 }
 

@@ -344,7 +344,7 @@ fn isolation_of_a_tool_is_as_configured() {
         (by_default, opted_out.as_str(), false),
     ] {
         let daemon = Daemon::start(&Config { daemon, tools, ..Config::default() });
-        if daemon.home.log().contains("cannot make a pid namespace") {
+        if daemon.home.log().contains("cannot create a pid namespace") {
             eprintln!("SKIPPED: no pid namespaces here");
             return;
         }
@@ -365,16 +365,16 @@ fn unavailable_isolation_is_reported() {
     }
     let home = home("", ISOLATED);
     let ran = Program::start(&home, home.command_after(line, &["check"])).wait();
-    let why = "isolation = \"pid\": cannot make a pid namespace: No space left on device";
+    let why = "isolation = \"pid\": cannot create a pid namespace: No space left on device";
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.err.contains(why) && ran.err.contains("calls of alone fail"), "{ran:?}");
     let command = home.command_after(line, &["serve"]);
     let daemon = Daemon::start_with(home, command);
     let log = daemon.home.log();
-    assert!(log.contains("cannot make a pid namespace"), "{log}");
+    assert!(log.contains("cannot create a pid namespace"), "{log}");
     let mut peer = daemon.peer();
     let id = peer.call("alone", "{}");
     let answer = peer.answer(id);
-    assert!(answer.to_string().contains("cannot make a pid namespace"), "{answer}");
+    assert!(answer.to_string().contains("cannot create a pid namespace"), "{answer}");
     assert_eq!(call_echo(&daemon), "x");
 }

@@ -70,7 +70,7 @@ fn the_command_line_reports_a_full_daemon() {
     for args in [&["status"][..], &["call", "echo", "text=x"]] {
         let ran = daemon.home.run(&[args, &["--tcp", &address]].concat());
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.err.starts_with("ceased: not let in at tcp:"), "{ran:?}");
+        assert!(ran.err.starts_with("ceased: access denied by tcp:"), "{ran:?}");
         assert!(ran.err.contains("-31003") && ran.out.is_empty(), "{ran:?}");
         // The daemon's own user is an operator and can still connect.
         let ran = daemon.home.run(args);
@@ -215,7 +215,9 @@ fn connected_peers_are_served_without_a_free_descriptor() {
     for number in 0..DESCRIPTORS {
         peers.insert(number, daemon.connect());
     }
-    wait_until("no descriptor is free", || daemon.home.log().contains("no room for another peer"));
+    wait_until("no descriptor is free", || {
+        daemon.home.log().contains("out of resources for another peer")
+    });
     for _ in 0..20 {
         first.result("ping", "{}");
         let echo = first.call("echo", r#"{"text":"still here"}"#);
@@ -227,12 +229,12 @@ fn connected_peers_are_served_without_a_free_descriptor() {
     assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(
-        message.contains("could not be started") && message.contains("open files"),
+        message.contains("cannot start the tool") && message.contains("open files"),
         "{message}"
     );
     first.result("ping", "{}");
     // The listener pauses between tries and does not spin.
-    assert!(daemon.home.log().matches("no room for another peer").count() < 1000);
+    assert!(daemon.home.log().matches("out of resources for another peer").count() < 1000);
 
     drop(peers);
     wait_until("the connections are closed", || {
@@ -272,14 +274,14 @@ fn calls_fail_one_by_one_without_a_free_process() {
             let answer = peer.answer(*calls.last().unwrap());
             assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
-            assert!(message.contains("could not be started"), "{message}");
+            assert!(message.contains("cannot start the tool"), "{message}");
             assert!(message.contains("Resource temporarily unavailable"), "{message}");
         } else {
             // Calls for threads fail too: running ones continue, the last waits in vain.
             let answer = peer.answer(*calls.last().unwrap());
             assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
-            assert!(message.contains("no thread could be started"), "{message}");
+            assert!(message.contains("cannot create a thread"), "{message}");
         }
     }
     assert!(!carriers(&mark).is_empty(), "the started ones run");
@@ -293,7 +295,7 @@ fn calls_fail_one_by_one_without_a_free_process() {
     });
     assert_none_left(&mark);
     // Missing threads must not fill the log.
-    let said = daemon.home.log().matches("no thread could be started").count();
+    let said = daemon.home.log().matches("cannot create a thread").count();
     assert!(said < 100, "said {said} times");
     // After idle threads have ended too.
     wait_until("a process can start", || {

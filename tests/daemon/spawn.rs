@@ -149,7 +149,7 @@ fn a_client_waits_for_the_end_of_the_last_daemon() {
     let (answers, said, code) = hello(nest.connect(&["--spawn", "--eof-grace", "30s"]));
     assert_eq!((answers.len(), code), (1, Some(0)), "{said}");
     // On a slow machine the daemon may be gone already.
-    assert!(said.matches("waiting for its end").count() <= 1, "{said}");
+    assert!(said.matches("waiting for its exit").count() <= 1, "{said}");
     wait_until("one daemon runs", || daemons(&nest.0) == 1);
 }
 

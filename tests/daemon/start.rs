@@ -200,9 +200,9 @@ required = true
     let said: Vec<&str> = ran.err.lines().collect();
     assert_eq!(said.len(), 4, "{ran:?}");
     for (line, words) in said.iter().zip([
-        ["\"lost\"", "\"nosuchprog\"", "in no directory of its PATH"],
-        ["\"far\"", "nowhere/prog\"", "which is not there"],
-        ["\"plain\"", "config.toml\"", "no executable file"],
+        ["\"lost\"", "\"nosuchprog\"", "not found in its PATH"],
+        ["\"far\"", "nowhere/prog\"", "which does not exist"],
+        ["\"plain\"", "config.toml\"", "not an executable file"],
         ["\"elsewhere\"", "\"sh\"", "/nonexistent"],
     ]) {
         assert!(line.starts_with("ceased: warning: the tool "), "{line}");

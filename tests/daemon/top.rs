@@ -278,7 +278,7 @@ fn top_shows_jobs_owners_ages_and_cancels() {
     eprintln!("{text}");
     // Job, owner and age are in columns with these heads.
     let heads = line(&text, "STARTED");
-    assert!(["JOB", "RUNS", "FOR", "STATE"].iter().all(|head| heads.contains(head)), "{heads}");
+    assert!(["JOB", "TOOL", "USER", "STATE"].iter().all(|head| heads.contains(head)), "{heads}");
     let job = line(&text, "cancelling 0.");
     assert!(
         job.contains("stubborn") && job.contains(&user_name()) && job.contains("s ago"),
@@ -321,20 +321,20 @@ fn top_filters_sorts_and_inspects() {
     let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
     screen.wait("job and task are shown", |text| text.contains("hang") && text.contains("TASK"));
     screen.press("/hang");
-    let shows = |text: &str| text.contains("show what has: hang") && !text.contains("TASK");
+    let shows = |text: &str| text.contains("filter: hang_") && !text.contains("TASK");
     screen.wait("the list is filtered", shows);
     screen.press("\r");
-    screen.wait("the filter is shown", |text| text.contains("showing only: hang"));
+    screen.wait("the filter is shown", |text| text.contains("filter: hang"));
     screen.press("\u{1b}");
     screen.wait("the whole list is shown again", |text| text.contains("TASK"));
     screen.press("s");
     screen.wait("another order", |text| text.contains("(age)"));
     screen.press("G");
     screen.press("i");
-    screen.wait("a connection in detail", |text| text.contains("speaks MCP 2025-11-25"));
+    screen.wait("a connection in detail", |text| text.contains("protocol MCP 2025-11-25"));
     screen.press("gi");
     screen.press("i");
-    let text = screen.wait("a job in detail", |text| text.contains("asked for on connection"));
+    let text = screen.wait("a job in detail", |text| text.contains("requested on connection"));
     assert!(text.contains("details"), "{text}");
     assert!(line(&text, "task ").contains(&task), "{text}");
     screen.press("\u{3}");

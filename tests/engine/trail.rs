@@ -316,7 +316,7 @@ fn cancelling_by_number() {
     assert_eq!(status(&mut w, root)["jobs"][0]["said"], "in the way");
     w.stopped(job);
     let told = take_answer(&mut w, one, &json!(1))["error"]["message"].to_string();
-    assert!(told.contains("cancelled, and not by its requestor"), "{told}");
+    assert!(told.contains("cancelled by another requestor or an operator"), "{told}");
     let [receipt] = &receipts(&w)[..] else { panic!("{:?}", w.notes) };
     assert_eq!(receipt.cancel.as_ref().map(|cancel| &cancel.by), Some(&ROOT));
     for (c, whom) in [(two, "the requestor"), (root, "an operator")] {

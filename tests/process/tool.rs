@@ -185,11 +185,11 @@ fn commands_that_cannot_be_started() {
     for mut rig in rigs() {
         let sleeper = rig.run(&["sleep", "1000"]);
         for (argv, cwd, want) in [
-            (&["no-such-program-at-all"] as &[&str], None, "in no directory of the tool's PATH"),
+            (&["no-such-program-at-all"] as &[&str], None, "not found in the tool's PATH"),
             (&["/no/such/program"], None, "\"/no/such/program\": No such file"),
-            (&[&plain], None, "is it an executable file?"),
-            (&[&script], None, "the interpreter it asks for is not"),
-            (&["uninterpreted"], None, "the interpreter it asks for is not"),
+            (&[&plain], None, "check that it is an executable file"),
+            (&[&script], None, "its interpreter does not"),
+            (&["uninterpreted"], None, "its interpreter does not"),
             (&[&bad], None, "Exec format error"),
             (&["true", &long], None, "use stdin instead"),
             (&["true"], Some("/no/such/dir"), "the working directory \"/no/such/dir\": No such"),

@@ -30,7 +30,7 @@ pub(crate) fn into_answer(
         // CAN-08: no answer for a request that its requestor cancelled.
         (Outcome::Stopped, Some(StopReason::Requested)) => Err(ErrorObject::new(
             code::INTERNAL_ERROR,
-            "the call was cancelled, and not by its requestor",
+            "the call was cancelled by another requestor or an operator",
         )),
         (
             Outcome::Stopped,

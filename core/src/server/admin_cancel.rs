@@ -44,7 +44,8 @@ impl Engine {
         let (id, conn) = (JobId::new(job), reply.conn);
         let seen = self.jobs.get(id).filter(|job| self.may_see(conn, job));
         let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
-            let message = alloc::format!("there is no job {}: it never was, or it ended", id.get());
+            let message =
+                alloc::format!("there is no job {}; it is unknown or has ended", id.get());
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
         let (purpose, task) = (job.purpose().clone(), job.task);

@@ -44,7 +44,8 @@ impl Engine {
         let Some(id) = id else {
             self.suspect(conn, AbusePattern::UnknownTasks);
             let named = self.clean(&task);
-            let message = alloc::format!("there is no task {named:?}: it never was, or it expired");
+            let message =
+                alloc::format!("there is no task {named:?}; it is unknown or has expired");
             return Err(ErrorObject::invalid_params(message));
         };
         let reason =

@@ -1,4 +1,4 @@
-//! Where a server can be reached.
+//! Addresses of servers, and connecting to them.
 
 use std::fmt;
 use std::io;
@@ -13,13 +13,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::Error;
 
-/// Between two tries of a listener whose queue is full.
+/// Pause between attempts at a listener with a full backlog.
 const FULL_QUEUE_PAUSE: Duration = Duration::from_millis(10);
 
-/// Where a server can be reached.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// The path of a Unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
     /// `HOST:PORT`.
     Tcp(String),
@@ -35,8 +35,8 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// A connected socket in blocking mode. Resolving a name is left to the system and not bound
-    /// by `timeout`.
+    /// Connects and returns a blocking socket. Name resolution is left to the system and not
+    /// bounded by `timeout`.
     ///
     /// # Errors
     /// [`Error::Unreachable`].
@@ -57,8 +57,8 @@ impl Endpoint {
     }
 }
 
-/// The standard library's connect waits without end when the listener's queue is full, that is
-/// when a daemon hangs.
+/// Connects with a timeout: the standard library's connect blocks forever if the listener's backlog
+/// is full, as that of a hanging daemon.
 fn unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -71,7 +71,7 @@ fn unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
             Err(Errno::AGAIN) => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "it is there and accepts nobody: its queue is full",
+                    "the server does not accept connections: its backlog is full",
                 ));
             }
             Err(Errno::INTR) => {}
@@ -102,7 +102,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn what_is_not_there_is_named_with_the_reason() {
+    fn missing_socket_is_reported_with_the_cause() {
         let error = Endpoint::Unix("/nonexistent/s.sock".into()).open(Duration::ZERO).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("unix:/nonexistent/s.sock") && text.contains("No such"), "{text}");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_hangs_does_not_hang_us() {
+    fn hanging_daemon_does_not_block_the_client() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -127,6 +127,6 @@ mod tests {
             }
             assert!(queued.len() < 100, "the queue never fills");
         };
-        assert!(full.to_string().contains("queue is full"), "{full}");
+        assert!(full.to_string().contains("backlog is full"), "{full}");
     }
 }

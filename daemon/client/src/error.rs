@@ -1,4 +1,4 @@
-//! Errors between this client and its server, one variant a cause.
+//! Errors of the client, one variant per cause.
 
 use std::fmt;
 use std::io;
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::CallId;
 
-/// Why a call, or the connection under it, did not do what was asked.
+/// Failure of a call or of its connection.
 #[derive(Debug)]
 pub enum Error {
-    /// Nothing that could be connected to.
+    /// No server could be connected to.
     Unreachable {
-        /// The attempted address, in words: `unix:/run/ceased/ceased.sock`.
+        /// The attempted address: `unix:/run/ceased/ceased.sock`.
         endpoint: String,
-        /// What the operating system said.
+        /// Error of the system.
         why: io::Error,
     },
-    /// The peer broke the protocol. The text says how and shows what it sent.
+    /// The peer violated the protocol. The text describes the violation and quotes the message.
     Protocol(String),
     /// The server answered the request with a JSON-RPC error.
     Rpc(RpcError),
@@ -29,49 +29,49 @@ pub enum Error {
     Interrupted,
     /// The server closed the connection.
     Closed,
-    /// This client refused to send something the protocol forbids; nothing was sent.
+    /// The client rejected an invalid message without sending it.
     Refused(Refusal),
-    /// The operating system failed the connection.
+    /// A system call on the connection failed.
     Io(io::Error),
 }
 
 /// A JSON-RPC error object.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct RpcError {
-    /// The code, such as -32602 for parameters the server did not accept.
+    /// The code, such as -32602 for invalid parameters.
     pub code: i64,
-    /// One sentence by the server. Untrusted text: escape it before a terminal sees it.
+    /// Text of the server. Untrusted: escape it before printing it on a terminal.
     #[serde(default)]
     pub message: String,
-    /// Whatever else the server had to say.
+    /// Additional data of the server.
     #[serde(default)]
     pub data: Option<Value>,
 }
 
 /// JSON-RPC: the method does not exist or is not available.
 pub const METHOD_NOT_FOUND: i64 = -32601;
-/// JSON-RPC: the parameters are wrong; for tasks: there is no such task (TSK-27).
+/// JSON-RPC: the parameters are invalid; for tasks: the task does not exist (TSK-27).
 pub const INVALID_PARAMS: i64 = -32602;
 
-/// What this client does not send, because a rule forbids it or a bound is reached.
+/// Why the client rejected a message: a protocol rule forbids it, or a bound is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The call was answered, cancelled or never made: there is nothing to cancel (CAN-02, CAN-03).
     NotInProgress(CallId),
-    /// A task is being created by this call; only `tasks/cancel` may stop it (CAN-05).
+    /// The call creates a task, which only `tasks/cancel` may stop (CAN-05).
     CreatesTask(CallId),
-    /// `initialize` belongs to the connection; it is sent once and never cancelled (CAN-04).
+    /// `initialize` is sent once, by the connection, and cannot be cancelled (CAN-04).
     Initialize,
     /// The server did not declare this capability (TSK-02).
     NotOffered(&'static str),
-    /// The message is longer than a line may be.
+    /// The message exceeds the line limit.
     TooLong {
         /// Its size in bytes.
         bytes: usize,
-        /// The most a line may have.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// So many calls are unanswered that one more is not sent.
+    /// The limit of unanswered calls is reached.
     TooManyCalls(usize),
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Refusal {
             Self::Initialize => f.write_str("initialize is sent once, by the connection itself"),
             Self::NotOffered(what) => write!(f, "the server does not offer {what}"),
             Self::TooLong { bytes, limit } => {
-                write!(f, "the message has {bytes} bytes, a line may have {limit}; send less")
+                write!(f, "the message has {bytes} bytes; the limit is {limit}; send less")
             }
             Self::TooManyCalls(limit) => {
                 write!(f, "{limit} calls are unanswered; wait for some of them first")

@@ -1,4 +1,5 @@
-//! A scripted MCP server for tests: it answers by itself what every server must, and asks the
+//! A scripted MCP server for tests: it answers mandatory requests itself, and passes the others to
+//! the script.
 //! script about the rest.
 
 #![allow(
@@ -19,10 +20,10 @@ use serde_json::{Value, json};
 
 use crate::Trigger;
 
-/// What the script does about a message.
+/// Reaction to a message.
 pub type Script = Box<dyn FnMut(&mut Talk, &Value) + Send>;
 
-/// Everything a client sent, in order.
+/// All received messages, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Received(Arc<Mutex<Vec<Value>>>);
 
@@ -31,7 +32,7 @@ impl Received {
         self.0.lock().unwrap().clone()
     }
 
-    /// The params of every message with this method.
+    /// Params of every message with this method.
     pub fn params(&self, method: &str) -> Vec<Value> {
         let all = self.all();
         all.iter().filter(|m| m["method"] == method).map(|m| m["params"].clone()).collect()
@@ -45,7 +46,7 @@ impl Received {
 /// The server's side of a connection.
 pub struct Talk {
     stream: UnixStream,
-    /// Stands in for the user's Ctrl-C.
+    /// Simulates the user's Ctrl-C.
     pub ctrl_c: Arc<Trigger>,
     pub capabilities: Value,
 }
@@ -59,7 +60,7 @@ impl Talk {
         Self { stream, ctrl_c, capabilities }
     }
 
-    /// Sends one line. The client may be gone: then there is nobody to tell.
+    /// Sends one line. Errors are ignored: the client may have disconnected.
     pub fn line(&mut self, line: &str) {
         self.piece(&format!("{line}\n"));
     }
@@ -93,7 +94,7 @@ impl Talk {
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Serves until the client leaves.
+    /// Serves until the client disconnects.
     pub fn serve(&mut self, received: &Received, script: &mut Script) {
         let reader = BufReader::new(self.stream.try_clone().unwrap());
         for line in reader.lines() {

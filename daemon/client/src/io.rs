@@ -9,12 +9,11 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// What a pipe that polls as writable takes without blocking.
+/// Bytes that a writable pipe accepts without blocking (PIPE_BUF).
 const PIPE_BYTES: usize = 4096;
 
-/// Waits until one of `fds` has something or `deadline` has passed. A signal may end the wait
-/// early, with nothing to see on any descriptor.
-///
+/// Waits until one of `fds` is ready or `deadline` has passed. A signal may end the wait early,
+/// without a ready descriptor.
 /// # Errors
 /// When the system refuses to poll.
 pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
@@ -31,15 +30,14 @@ pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()>
     }
 }
 
-/// True when the peer is gone, as opposed to something being wrong here.
+/// Whether an error means that the peer has disconnected.
 #[must_use]
 pub fn is_gone(why: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(why.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
 
-/// Reads what is there; `None` when there is nothing yet, zero at the end.
-///
+/// Reads available bytes; `None` if there are none yet, zero at end of file.
 /// # Errors
 /// When the descriptor cannot be read.
 pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Option<usize>> {
@@ -50,20 +48,19 @@ pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// How to write to a descriptor that may be in blocking mode, without blocking.
+/// Method of writing without blocking to a descriptor in blocking mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NonblockingWriter {
-    /// A socket is asked not to wait, call by call.
+    /// Socket: MSG_DONTWAIT per call.
     Socket,
-    /// A pipe that polls as writable has room for one page.
+    /// Pipe: a writable one has room for one page.
     Pipe,
-    /// A terminal or a file: writing is as quick as it can be.
+    /// Terminal or file: plain writes.
     File,
 }
 
 impl NonblockingWriter {
-    /// The way to write to `fd`.
-    ///
+    /// Selects the method for `fd`.
     /// # Errors
     /// When the kind of the descriptor cannot be told.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
@@ -80,8 +77,7 @@ impl NonblockingWriter {
         })
     }
 
-    /// Writes a part of `bytes`; `None` when there is no room now.
-    ///
+    /// Writes a part of `bytes`; `None` if there is no room now.
     /// # Errors
     /// When the descriptor cannot be written.
     pub fn write(self, fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {

@@ -1,4 +1,4 @@
-//! What a server says: answers, requests of its own, and notifications.
+//! Messages of a server: answers, requests, and notifications.
 
 use std::collections::BTreeMap;
 
@@ -13,50 +13,50 @@ use crate::error::{Error, RpcError};
 use crate::tasks::Task;
 use crate::wire::LINE_BYTES_MAX;
 
-/// Something the server says by itself. All text in it is untrusted.
+/// A notification of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
 pub enum Notification {
-    /// How far a call has come.
+    /// Progress of a call.
     Progress(Progress),
-    /// A line for a log.
+    /// A log message.
     Log(Log),
-    /// A task changed. A hint only: servers need not send it (TSK-18).
+    /// A task changed. Only a hint: servers need not send it (TSK-18).
     Task(Box<Task>),
     /// Any other notification.
     Other {
-        /// Its method.
+        /// The method.
         method: String,
-        /// Its params, `null` when it had none.
+        /// The params, `null` if absent.
         params: Value,
     },
 }
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
     /// The call; for a task, the one that created it (TSK-33).
     pub call: CallId,
-    /// How much is done, in units only the tool knows.
+    /// Current progress, in units of the tool.
     pub done: f64,
-    /// How much there is to do, when known.
+    /// Total, if known.
     pub total: Option<f64>,
     /// Description of the current step.
     pub message: Option<String>,
 }
 
-/// A line for a log.
+/// A log message.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Log {
-    /// `debug` to `emergency`.
+    /// Level, `debug` to `emergency`.
     pub level: String,
     /// Name of the logger.
     #[serde(default)]
     pub logger: Option<String>,
-    /// A string, mostly.
+    /// The message, usually a string.
     pub data: Value,
 }
 
-/// One line of a server, read.
+/// A parsed line of a server.
 #[derive(Debug)]
 pub(crate) enum Message {
     Answer {
@@ -67,21 +67,21 @@ pub(crate) enum Message {
         id: Box<RawValue>,
         method: String,
     },
-    /// An error that answers nothing in particular: what it is about had no id that could be read,
-    /// or was not read at all.
-    Complaint(RpcError),
+    /// An error response without an id: the server could not read the id of the request, or not the
+    /// request at all.
+    Unassigned(RpcError),
     Note(Notification),
 }
 
-/// The members of a JSON object, unread. Keeps `null` apart from absent, which a derived struct
-/// with options does not, and takes no array for an object.
+/// The unparsed members of a JSON object. Distinguishes `null` from absent, and rejects arrays,
+/// unlike a derived struct with options.
 pub(crate) fn members(json: &str) -> Result<BTreeMap<String, &RawValue>, serde_json::Error> {
     serde_json::from_str(json)
 }
 
 impl Message {
-    /// Reads a frame. `None` is a message that means nothing to anybody, such as progress for a
-    /// token that is no call of ours.
+    /// Parses a frame. `None` for a message without meaning for this client, such as progress with
+    /// an unknown token.
     pub(crate) fn read(frame: &Frame<'_>) -> Result<Option<Self>, Error> {
         match frame {
             Frame::Line(line) => {
@@ -92,43 +92,44 @@ impl Message {
             Frame::TooLong => Err(Error::Protocol(format!(
                 "a line is longer than {LINE_BYTES_MAX} bytes; ask for less at once"
             ))),
-            Frame::NotJsonRpc(said) => Err(broken("it does not speak JSON-RPC", said)),
+            Frame::NotJsonRpc(said) => Err(broken("the server does not speak JSON-RPC", said)),
         }
     }
 
     fn parse(line: &str) -> Result<Option<Self>, Error> {
         let bad = |what: &str| broken(what, line.as_bytes());
-        let members = members(line).map_err(|why| bad(&format!("a line is no message ({why})")))?;
+        let members =
+            members(line).map_err(|why| bad(&format!("a line is not a message ({why})")))?;
         let id = members.get("id").copied();
         if let Some(method) = members.get("method").filter(|method| method.get() != "null") {
             let method: String =
-                serde_json::from_str(method.get()).map_err(|_| bad("a method is no string"))?;
+                serde_json::from_str(method.get()).map_err(|_| bad("a method is not a string"))?;
             return match id {
                 Some(id) => Ok(Some(Self::Request { id: id.to_owned(), method })),
                 None => Ok(note(method, members.get("params").copied()).map(Self::Note)),
             };
         }
-        // Some servers write both, `null` where there is nothing.
+        // Some servers write both members, with `null` for the absent one.
         let error = members.get("error").filter(|error| error.get() != "null");
         let result = members.get("result").filter(|raw| raw.get() != "null" || error.is_none());
         let outcome = match (result, error) {
             (Some(result), None) => Ok((*result).to_owned()),
             (None, Some(error)) => Err(serde_json::from_str::<RpcError>(error.get())
-                .map_err(|_| bad("an error has no code or is no object"))?),
+                .map_err(|_| bad("an error has no code or is not an object"))?),
             (Some(_), Some(_)) => return Err(bad("an answer has both result and error")),
             (None, None) => return Err(bad("a message has no method, result or error")),
         };
         match (id.and_then(call_named), outcome) {
             (Some(id), outcome) => Ok(Some(Self::Answer { id, outcome })),
             (None, Err(error)) if id.is_none_or(|id| id.get() == "null") => {
-                Ok(Some(Self::Complaint(error)))
+                Ok(Some(Self::Unassigned(error)))
             }
-            (None, _) => Err(bad("it answers a request that was never sent")),
+            (None, _) => Err(bad("an answer to a request that was never sent")),
         }
     }
 }
 
-/// The call of ours that an id or a progress token names, in whatever spelling of its number.
+/// The call named by an id or a progress token, in any spelling of its number.
 fn call_named(token: &RawValue) -> Option<CallId> {
     match RequestId::parse(token.get())? {
         RequestId::Number(number) => u64::try_from(number).ok().map(CallId),
@@ -136,7 +137,7 @@ fn call_named(token: &RawValue) -> Option<CallId> {
     }
 }
 
-/// The error for a line that cannot be what it should be; shows how the line begins.
+/// Error for an invalid line; quotes the beginning of the line.
 pub(crate) fn broken(what: &str, line: &[u8]) -> Error {
     const SHOWN_BYTES: usize = 80;
     let start = line.get(..SHOWN_BYTES).unwrap_or(line);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_result_is_an_answer() {
+    fn null_result_is_an_answer() {
         let message = read(r#"{"jsonrpc":"2.0","id":3,"result":null}"#).unwrap().unwrap();
         let Message::Answer { id: CallId(3), outcome: Ok(result) } = message else {
             panic!("{message:?}")
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(result.get(), "null");
     }
 
-    /// RPC-01: a server may write numbers as it likes, and members it has nothing to say in.
+    /// RPC-01: numbers in any spelling, and unknown members, are accepted.
     #[test]
     fn answers_in_other_spellings_are_understood() {
         for line in [
@@ -218,22 +219,22 @@ mod tests {
     }
 
     #[test]
-    fn a_request_keeps_its_id_as_it_was_written() {
+    fn request_id_is_kept_verbatim() {
         let message = read(r#"{"id":"\u0041-1","method":"ping"}"#).unwrap().unwrap();
         let Message::Request { id, method } = message else { panic!("{message:?}") };
         assert_eq!((id.get(), method.as_str()), (r#""\u0041-1""#, "ping"));
     }
 
     #[test]
-    fn what_is_no_message_is_named_and_shown() {
+    fn invalid_message_is_described_and_quoted() {
         for (line, word) in [
-            ("[1]", "no message"),
+            ("[1]", "not a message"),
             (r#"{"id":1}"#, "no method"),
             (r#"{"id":1,"result":1,"error":{"code":1}}"#, "both"),
             (r#"{"id":1,"error":7}"#, "no code"),
             (r#"{"id":"1","result":1}"#, "never sent"),
             (r#"{"id":1.5,"result":1}"#, "never sent"),
-            (r#"{"method":1}"#, "no string"),
+            (r#"{"method":1}"#, "not a string"),
         ] {
             let error = read(line).unwrap_err().to_string();
             assert!(error.contains(word), "{line}: {error}");
@@ -243,13 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_about_no_request_is_a_complaint() {
+    fn error_without_an_id_is_unassigned() {
         for line in [
             r#"{"id":null,"error":{"code":-32700,"message":"what?"}}"#,
             r#"{"error":{"code":-32700,"message":"what?"}}"#,
         ] {
             let message = read(line).unwrap().unwrap();
-            let Message::Complaint(error) = message else { panic!("{message:?}") };
+            let Message::Unassigned(error) = message else { panic!("{message:?}") };
             assert_eq!((error.code, error.message.as_str()), (-32700, "what?"));
         }
         let error = read(r#"{"id":null,"result":1}"#).unwrap_err().to_string();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_of_nobody_is_nothing() {
+    fn progress_with_an_unknown_token_is_ignored() {
         let of = |token: &str| {
             let params = format!(r#"{{"progressToken":{token},"progress":1}}"#);
             read(&format!(r#"{{"method":"notifications/progress","params":{params}}}"#))

@@ -1,4 +1,4 @@
-//! Tools and tasks as a client sees them: lists, task-augmented calls, and what they return.
+//! Tools and tasks of a server: lists, task-augmented calls, and their results.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,59 +14,59 @@ use crate::error::{Error, Refusal};
 use crate::message::{broken, members};
 use crate::{CallId, Client, Kind};
 
-/// Most entries of a list this client collects, over all its pages.
+/// Maximum number of list entries, over all pages.
 const LIST_ENTRIES_MAX: usize = 100_000;
-/// Most pages in a row with nothing on them: a server may leave out what is not for this client.
+/// Maximum number of consecutive empty pages: a server may filter entries of a page.
 const EMPTY_PAGES_MAX: usize = 1000;
 
 /// A tool of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// What to call it by.
+    /// Name.
     pub name: String,
-    /// What it does.
+    /// Implementation.
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
-    /// Whether calls of it may be tasks; `Forbidden` when the server runs none (TSK-04).
+    /// Whether calls may run as tasks; `Forbidden` if the server has no tasks (TSK-04).
     pub task_support: TaskSupport,
-    /// All of it, as the server wrote it.
+    /// The server's JSON text.
     pub raw: Box<RawValue>,
 }
 
 /// A task of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Its id.
+    /// Task id.
     pub id: String,
-    /// How it stands.
+    /// Status.
     pub status: TaskStatus,
-    /// How it stands, in words.
+    /// Description of the status.
     pub message: Option<String>,
-    /// When it was made, ISO 8601.
+    /// Time of its creation, ISO 8601.
     pub created_at: String,
-    /// When its status last changed, ISO 8601.
+    /// Time of the last change of its status, ISO 8601.
     pub last_updated_at: String,
-    /// How long it is kept, from its making; `None` is for ever.
+    /// Lifetime from its creation; `None` if unlimited.
     pub ttl: Option<Duration>,
-    /// How often to ask for it (TSK-13).
+    /// Recommended poll interval (TSK-13).
     pub poll_interval: Option<Duration>,
-    /// All of it, as the server wrote it.
+    /// The server's JSON text.
     pub raw: Box<RawValue>,
 }
 
 impl Client {
-    /// All tools of the server.
+    /// Lists all tools of the server.
     ///
     /// # Errors
-    /// As [`Client::call`]; also [`Error::Protocol`] for a list that does not end.
+    /// As [`Client::call`]; also [`Error::Protocol`] for an endless list.
     pub fn tools(&mut self) -> Result<Vec<Tool>, Error> {
         let runs_tasks = self.runs_tasks();
         let read = |raw| Tool::read(raw, runs_tasks);
         self.list("tools/list", "tools")?.into_iter().map(read).collect()
     }
 
-    /// Starts a plain call of a tool; its progress comes with the [`CallId`] returned.
+    /// Starts a plain call of a tool; its progress names the returned [`CallId`].
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -74,11 +74,11 @@ impl Client {
         self.request("tools/call", Kind::Plain, |id| tool_call(id, name, arguments))
     }
 
-    /// Starts a call of a tool as a task. The answer holds the task, see [`Task::created`]; its
-    /// progress comes with the [`CallId`] returned until the task ends (TSK-33).
+    /// Starts a call of a tool as a task. The answer contains the task, see [`Task::created`]; its
+    /// progress names the returned [`CallId`] until the task ends (TSK-33).
     ///
     /// # Errors
-    /// [`Error::Refused`] when the server declared no tasks for tool calls (TSK-02), else as
+    /// [`Error::Refused`] if the server declared no tasks for tool calls (TSK-02), else as
     /// [`Client::send`].
     pub fn start_task(
         &mut self,
@@ -100,11 +100,11 @@ impl Client {
         })
     }
 
-    /// Creates a task and waits for it to exist, not for it to end.
+    /// Creates a task and waits for its creation.
     ///
     /// # Errors
-    /// As [`Client::start_task`]. After [`Error::TimedOut`] or [`Error::Interrupted`] it is not
-    /// known whether the task exists; `tasks/list` tells.
+    /// As [`Client::start_task`]. After [`Error::TimedOut`] or [`Error::Interrupted`] the task may
+    /// or may not exist; check with `tasks/list`.
     pub fn create_task(
         &mut self,
         name: &str,
@@ -116,7 +116,7 @@ impl Client {
         Task::created(&self.wait(id, timeout, &mut |_| {})?)
     }
 
-    /// How a task stands now.
+    /// Reads the state of a task.
     ///
     /// # Errors
     /// As [`Client::call`]; an unknown task is [`Error::Rpc`] with code -32602 (TSK-27).
@@ -124,8 +124,8 @@ impl Client {
         Task::read(&self.call_raw("tasks/get", json!({"taskId": id}))?)
     }
 
-    /// Starts waiting for what a task returns: the answer comes when the task ends (TSK-15).
-    /// Cancelling this call ends the wait, never the task (CAN-15).
+    /// Requests the result of a task: the answer arrives when the task ends (TSK-15). Cancelling
+    /// this call ends the wait, not the task (CAN-15).
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -133,28 +133,28 @@ impl Client {
         self.send("tasks/result", json!({"taskId": id}))
     }
 
-    /// Cancels a task (CAN-05). The task returned is `cancelled` (TSK-24) although its work may
-    /// need a moment more to stop.
+    /// Cancels a task (CAN-05). The returned task is `cancelled` (TSK-24) although its work may
+    /// need a moment to stop.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the server declared no `tasks.cancel` (TSK-02), else as
-    /// [`Client::call`]; a task that is unknown or has ended is [`Error::Rpc`] with code -32602.
+    /// [`Error::Refused`] if the server declared no `tasks.cancel` (TSK-02), else as
+    /// [`Client::call`]; an unknown or ended task is [`Error::Rpc`] with code -32602.
     pub fn cancel_task(&mut self, id: &str, reason: Option<&str>) -> Result<Task, Error> {
         if !self.server.capabilities["tasks"]["cancel"].is_object() {
             return Err(Refusal::NotOffered("cancelling tasks").into());
         }
         let mut params = json!({"taskId": id});
         if let Some(reason) = reason {
-            // The protocol has no place for a reason here.
+            // The protocol has no member for a reason here.
             params["_meta"] = json!({"ceased/reason": reason});
         }
         Task::read(&self.call_raw("tasks/cancel", params)?)
     }
 
-    /// All tasks this client may see.
+    /// Lists all tasks visible to this client.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the server declared no `tasks.list` (TSK-02), else as
+    /// [`Error::Refused`] if the server declared no `tasks.list` (TSK-02), else as
     /// [`Client::tools`].
     pub fn tasks(&mut self) -> Result<Vec<Task>, Error> {
         if !self.server.capabilities["tasks"]["list"].is_object() {
@@ -163,13 +163,13 @@ impl Client {
         self.list("tasks/list", "tasks")?.iter().map(|raw| Task::read(raw)).collect()
     }
 
-    /// True when the server declared that tool calls may be tasks.
+    /// Whether the server declared tasks for tool calls.
     #[must_use]
     pub fn runs_tasks(&self) -> bool {
         self.server.capabilities["tasks"]["requests"]["tools"]["call"].is_object()
     }
 
-    /// All pages of a list.
+    /// Collects all pages of a list.
     fn list(&mut self, method: &str, key: &str) -> Result<Vec<Box<RawValue>>, Error> {
         let mut entries = Vec::new();
         let mut cursor: Option<String> = None;
@@ -178,21 +178,21 @@ impl Client {
             let params = cursor.as_ref().map_or(json!({}), |cursor| json!({"cursor": cursor}));
             let page = self.call_raw(method, params)?;
             let bad = |what: &str| broken(&format!("{method}: {what}"), page.get().as_bytes());
-            let members = members(page.get()).map_err(|_| bad("the result is no object"))?;
+            let members = members(page.get()).map_err(|_| bad("the result is not an object"))?;
             let list = members.get(key).ok_or_else(|| bad("the result has no list"))?;
             let list: Vec<&RawValue> =
-                serde_json::from_str(list.get()).map_err(|_| bad("the list is no array"))?;
+                serde_json::from_str(list.get()).map_err(|_| bad("the list is not an array"))?;
             empty_pages = if list.is_empty() { empty_pages + 1 } else { 0 };
             entries.extend(list.into_iter().map(ToOwned::to_owned));
             let next: Option<String> = members
                 .get("nextCursor")
                 .map_or(Ok(None), |next| serde_json::from_str(next.get()))
-                .map_err(|_| bad("nextCursor is no string"))?;
+                .map_err(|_| bad("nextCursor is not a string"))?;
             if next.is_none() {
                 return Ok(entries);
             }
             if next == cursor {
-                return Err(bad("nextCursor is the cursor of this very page"));
+                return Err(bad("nextCursor is the cursor of the same page"));
             }
             if empty_pages > EMPTY_PAGES_MAX {
                 return Err(bad(&format!("{EMPTY_PAGES_MAX} pages in a row are empty")));
@@ -228,9 +228,8 @@ impl Tool {
             #[serde(default)]
             task_support: TaskSupport,
         }
-        let wire: Wire = serde_json::from_str(raw.get()).map_err(|why| {
-            broken(&format!("a tool cannot be read ({why})"), raw.get().as_bytes())
-        })?;
+        let wire: Wire = serde_json::from_str(raw.get())
+            .map_err(|why| broken(&format!("cannot parse a tool ({why})"), raw.get().as_bytes()))?;
         let declared = wire.execution.map(|execution| execution.task_support);
         Ok(Self {
             name: wire.name,
@@ -246,7 +245,7 @@ impl Task {
     /// The task in the answer to a call started with [`Client::start_task`].
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the answer holds none.
+    /// [`Error::Protocol`] if the answer contains none.
     pub fn created(answer: &RawValue) -> Result<Self, Error> {
         let bad =
             || broken("a call as a task was answered without a task", answer.get().as_bytes());
@@ -256,7 +255,7 @@ impl Task {
 
     fn read(raw: &RawValue) -> Result<Self, Error> {
         Self::parse(raw.get())
-            .map_err(|why| broken(&format!("a task cannot be read ({why})"), raw.get().as_bytes()))
+            .map_err(|why| broken(&format!("cannot parse a task ({why})"), raw.get().as_bytes()))
     }
 
     pub(crate) fn parse(json: &str) -> Result<Self, serde_json::Error> {
@@ -288,8 +287,8 @@ impl Task {
     }
 }
 
-/// Whole milliseconds, however JSON writes them: `60000`, `60000.0`, `6e4`. A time longer than any
-/// clock runs is as long as a clock runs.
+/// Integer milliseconds in any JSON spelling: `60000`, `60000.0`, `6e4`. Saturates at the range of
+/// the clock.
 struct Millis(Duration);
 
 impl<'de> Deserialize<'de> for Millis {

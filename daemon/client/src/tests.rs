@@ -1,4 +1,4 @@
-//! The client against a scripted server: what it sends, what it makes of what it is sent.
+//! The client against a scripted server.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use super::*;
 use crate::fake::{Received, Script, Talk};
 use crate::io::poll;
 
-/// Long enough for a loaded machine; waited out only by a test that fails.
-const GENEROUS: Duration = Duration::from_secs(20);
+/// Timeout for a loaded machine, reached only by a failing test.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Stage {
     stream: UnixStream,
@@ -36,7 +36,7 @@ fn stage_with(
         talk.capabilities = capabilities;
         talk.serve(&log, &mut script);
     });
-    let options = Options { timeout: GENEROUS, interrupts: Some(interrupts), ..Options::default() };
+    let options = Options { timeout: TIMEOUT, interrupts: Some(interrupts), ..Options::default() };
     Stage { stream, received, options, server }
 }
 
@@ -47,7 +47,7 @@ impl Stage {
 }
 
 #[test]
-fn the_handshake_is_what_the_revision_asks_for() {
+fn handshake_conforms_to_the_revision() {
     let mut stage = stage(|talk, message| talk.answer(message, json!({})));
     stage.options.token = Some("s3cret".to_owned());
     let (mut client, received, server) = stage.client();
@@ -67,7 +67,7 @@ fn the_handshake_is_what_the_revision_asks_for() {
 }
 
 #[test]
-fn a_revision_nobody_knows_ends_the_handshake() {
+fn unknown_revision_ends_the_handshake() {
     let (stream, theirs) = UnixStream::pair().unwrap();
     let answer =
         r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"1999-01-01","capabilities":{}}}"#;
@@ -77,16 +77,16 @@ fn a_revision_nobody_knows_ends_the_handshake() {
 }
 
 #[test]
-fn what_speaks_something_else_is_named() {
+fn peer_that_is_not_mcp_is_reported() {
     let (stream, theirs) = UnixStream::pair().unwrap();
     rustix::io::write(&theirs, b"HTTP/1.1 400 Bad Request\r\n").unwrap();
     let error = Client::on(stream, Options::default()).unwrap_err().to_string();
     assert!(error.contains("HTTP/1.1 400"), "{error}");
 }
 
-/// A server that turns a peer away answers no request: it need not have read any.
+/// A server that rejects a peer answers no request: it need not have read any.
 #[test]
-fn who_is_turned_away_at_the_door_is_told_why() {
+fn rejected_connection_reports_the_reason() {
     let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-31011,"message":"not you"}}"#;
     for token in [None, Some("s3cret".to_owned())] {
         let (stream, theirs) = UnixStream::pair().unwrap();
@@ -99,9 +99,9 @@ fn who_is_turned_away_at_the_door_is_told_why() {
     }
 }
 
-/// Later such an error is about something this client said: nobody else will ever be told.
+/// After the handshake, such an error ends the pending wait.
 #[test]
-fn an_error_about_no_request_ends_the_wait_for_one() {
+fn error_without_an_id_ends_the_pending_wait() {
     let (mut client, _received, _server) = stage(|talk, _| {
         talk.line(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#);
     })
@@ -109,11 +109,11 @@ fn an_error_about_no_request_ends_the_wait_for_one() {
     let error = client.call("x", json!({})).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
     let error = error.to_string();
-    assert!(error.contains("could not read what it was sent: what?"), "{error}");
+    assert!(error.contains("the server could not read a message: what?"), "{error}");
 }
 
 #[test]
-fn a_server_that_says_nothing_times_out_and_one_that_leaves_is_closed() {
+fn silent_server_times_out_and_disconnect_is_reported() {
     let (stream, theirs) = UnixStream::pair().unwrap();
     let options = || Options { timeout: Duration::from_millis(20), ..Options::default() };
     let silent = Client::on(stream.try_clone().unwrap(), options()).unwrap_err();
@@ -124,7 +124,7 @@ fn a_server_that_says_nothing_times_out_and_one_that_leaves_is_closed() {
 }
 
 #[test]
-fn requests_of_the_server_are_answered_while_waiting() {
+fn server_requests_are_answered_while_waiting() {
     let mut question = Value::Null;
     let (mut client, received, _server) = stage(move |talk, message| {
         if message["method"] == "x" {
@@ -143,9 +143,9 @@ fn requests_of_the_server_are_answered_while_waiting() {
     assert_eq!(answers[1]["error"]["code"], -32601);
 }
 
-/// CAN-01, CAN-10: the cancel names the call; what comes for it later is dropped.
+/// CAN-01, CAN-10: the cancel names the call; a late answer is dropped.
 #[test]
-fn a_late_answer_is_dropped() {
+fn late_answer_is_dropped() {
     let mut cancelled = Value::Null;
     let (mut client, received, _server) = stage(move |talk, message| {
         match message["method"].as_str() {
@@ -163,7 +163,7 @@ fn a_late_answer_is_dropped() {
     assert_eq!(received.params("notifications/cancelled"), [expected]);
 }
 
-/// CAN-02, CAN-03: cancelling what is not in progress sends nothing.
+/// CAN-02, CAN-03: cancelling a call that is not in progress sends nothing.
 #[test]
 fn only_a_call_in_progress_can_be_cancelled() {
     let (mut client, received, _server) =
@@ -178,13 +178,13 @@ fn only_a_call_in_progress_can_be_cancelled() {
             "{refused}"
         );
     }
-    client.wait(answered, Some(GENEROUS), &mut |_| {}).unwrap();
+    client.wait(answered, Some(TIMEOUT), &mut |_| {}).unwrap();
     assert!(client.cancel(answered, None).is_err());
     client.call("c", json!({})).unwrap();
     assert_eq!(received.params("notifications/cancelled"), [Value::Null; 0]);
 }
 
-/// CAN-04: `initialize` is the connection's own; its id never leaves it.
+/// CAN-04: only the connection sends `initialize`; its id is never exposed.
 #[test]
 fn initialize_is_not_sent_twice() {
     let (mut client, _, _server) = stage(|_, _| {}).client();
@@ -193,9 +193,9 @@ fn initialize_is_not_sent_twice() {
     assert!(matches!(client.cancel(CallId(1), None), Err(Error::Refused(_))));
 }
 
-/// CAN-05: what creates a task is not cancelled like a plain call.
+/// CAN-05: a call that creates a task is not cancelled by notification.
 #[test]
-fn a_call_that_creates_a_task_is_not_cancelled_by_notification() {
+fn call_that_creates_a_task_is_not_cancelled_by_notification() {
     let tasks = json!({"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}});
     let (mut client, received, _server) = stage_with(tasks, |talk, message| {
         if message["method"] == "ping" {
@@ -213,9 +213,9 @@ fn a_call_that_creates_a_task_is_not_cancelled_by_notification() {
     assert_eq!(received.params("tools/call")[0]["task"], json!({"ttl": 60_000}));
 }
 
-/// TSK-02: nothing about tasks goes to a server that declared none.
+/// TSK-02: no task requests are sent to a server without tasks.
 #[test]
-fn a_server_without_tasks_is_not_asked_for_them() {
+fn task_requests_are_not_sent_to_a_server_without_tasks() {
     let (mut client, received, _server) = stage(|talk, message| {
         let execution = json!({"taskSupport": "required"});
         let tool = json!({"name": "t", "inputSchema": {}, "execution": execution});
@@ -229,19 +229,19 @@ fn a_server_without_tasks_is_not_asked_for_them() {
     ] {
         assert!(matches!(refused, Error::Refused(Refusal::NotOffered(_))), "{refused}");
     }
-    // TSK-04: and what its tools say about tasks counts for nothing.
+    // TSK-04: the task support of its tools is ignored.
     assert_eq!(client.tools().unwrap()[0].task_support, TaskSupport::Forbidden);
     assert_eq!(received.methods(), ["initialize", "notifications/initialized", "tools/list"]);
 }
 
 #[test]
-fn a_call_that_times_out_is_cancelled() {
+fn call_that_times_out_is_cancelled() {
     let mut stage = stage(|talk, message| {
         if message["method"] == "notifications/cancelled" {
             talk.hang_up();
         }
     });
-    stage.options.timeout = GENEROUS;
+    stage.options.timeout = TIMEOUT;
     let (mut client, received, server) = stage.client();
     client.options.timeout = Duration::from_millis(20);
     let error = client.call("slow", json!({})).unwrap_err();
@@ -255,7 +255,7 @@ fn a_call_that_times_out_is_cancelled() {
 }
 
 #[test]
-fn an_interrupt_ends_a_wait_and_nothing_else() {
+fn interrupt_ends_only_the_wait() {
     let mut asked = Value::Null;
     let (mut client, _, _server) = stage(move |talk, message| match message["method"].as_str() {
         Some("slow") => {
@@ -266,15 +266,15 @@ fn an_interrupt_ends_a_wait_and_nothing_else() {
     })
     .client();
     let slow = client.send("slow", json!({})).unwrap();
-    let error = client.wait(slow, Some(GENEROUS), &mut |_| {}).unwrap_err();
+    let error = client.wait(slow, Some(TIMEOUT), &mut |_| {}).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     client.notify("go", None).unwrap();
-    let answer = client.wait(slow, Some(GENEROUS), &mut |_| {}).unwrap();
+    let answer = client.wait(slow, Some(TIMEOUT), &mut |_| {}).unwrap();
     assert_eq!(answer.get(), r#""after all""#);
 }
 
 #[test]
-fn an_interrupt_that_comes_with_an_answer_is_kept_for_the_next_wait() {
+fn interrupt_with_an_answer_is_kept_for_the_next_wait() {
     let (mut client, _, _server) = stage(|talk, message| {
         if message["method"] == "quick" {
             talk.ctrl_c.fire();
@@ -283,20 +283,20 @@ fn an_interrupt_that_comes_with_an_answer_is_kept_for_the_next_wait() {
     })
     .client();
     let quick = client.send("quick", json!({})).unwrap();
-    // Both are there before anybody waits.
+    // Both are available before the wait.
     let mut ready =
         [rustix::event::PollFd::new(client.interrupts().unwrap(), rustix::event::PollFlags::IN)];
-    poll(&mut ready, Some(Instant::now() + GENEROUS)).unwrap();
-    let first = client.wait(quick, Some(GENEROUS), &mut |_| {});
+    poll(&mut ready, Some(Instant::now() + TIMEOUT)).unwrap();
+    let first = client.wait(quick, Some(TIMEOUT), &mut |_| {});
     let second = match first {
-        Ok(_) => client.idle(GENEROUS, &mut |_| {}),
+        Ok(_) => client.idle(TIMEOUT, &mut |_| {}),
         Err(error) => Err(error),
     };
     assert!(matches!(second, Err(Error::Interrupted)), "{second:?}");
 }
 
 #[test]
-fn notifications_come_in_order_with_the_call_they_belong_to() {
+fn notifications_are_ordered_and_name_their_call() {
     let (mut client, _, _server) = stage(|talk, message| {
         let token = &message["params"]["_meta"]["progressToken"];
         assert_eq!(token, &message["id"]);
@@ -312,7 +312,7 @@ fn notifications_come_in_order_with_the_call_they_belong_to() {
     .client();
     let call = client.start_tool("t", &json!({})).unwrap();
     let mut notes = Vec::new();
-    client.wait(call, Some(GENEROUS), &mut |note| notes.push(note.clone())).unwrap();
+    client.wait(call, Some(TIMEOUT), &mut |note| notes.push(note.clone())).unwrap();
     let [first, second, third, fourth] = &notes[..] else { panic!("{notes:?}") };
     assert!(matches!(first, Notification::Progress(p) if p.call == call && p.total.is_none()));
     assert!(matches!(second, Notification::Log(log) if log.data == "hm"));
@@ -320,9 +320,9 @@ fn notifications_come_in_order_with_the_call_they_belong_to() {
     assert!(matches!(fourth, Notification::Other { method, .. } if method == "notifications/else"));
 }
 
-/// What comes with an answer, after it, is heard by whoever waits next; the same read brought both.
+/// Messages received in the same read after an answer are handled by the next wait.
 #[test]
-fn what_is_said_after_an_answer_is_not_lost() {
+fn message_after_an_answer_is_not_lost() {
     let (mut client, _, _server) = stage(|talk, message| {
         let note = |data: &str| {
             let params = json!({"level": "info", "data": data});
@@ -335,7 +335,7 @@ fn what_is_said_after_an_answer_is_not_lost() {
     client.call("ping", json!({})).unwrap();
     let mut notes = Vec::new();
     let call = client.send("ping", json!({})).unwrap();
-    client.wait(call, Some(GENEROUS), &mut |note| notes.push(note.clone())).unwrap();
+    client.wait(call, Some(TIMEOUT), &mut |note| notes.push(note.clone())).unwrap();
     let said: Vec<&Value> = notes
         .iter()
         .filter_map(|note| match note {
@@ -347,7 +347,7 @@ fn what_is_said_after_an_answer_is_not_lost() {
 }
 
 #[test]
-fn a_line_too_long_is_an_error_and_the_connection_goes_on() {
+fn overlong_line_is_an_error_and_the_connection_continues() {
     let (mut client, _, _server) = stage(|talk, message| {
         if message["method"] == "much" {
             let result = "x".repeat(LINE_BYTES_MAX);
@@ -366,7 +366,7 @@ fn a_line_too_long_is_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
-fn answers_to_what_was_never_asked_break_the_protocol() {
+fn unsolicited_answer_is_a_protocol_error() {
     for id in [json!(99), json!("2"), json!(0)] {
         let (mut client, _, _server) = stage(move |talk, _| {
             talk.send(&json!({"jsonrpc": "2.0", "id": id, "result": 1}));
@@ -388,7 +388,7 @@ fn unanswered_calls_are_bounded() {
 }
 
 #[test]
-fn a_list_that_does_not_end_ends() {
+fn endless_list_is_bounded() {
     let (mut client, _, _server) = stage(|talk, message| {
         talk.answer(message, json!({"tools": [], "nextCursor": "same"}));
     })
@@ -397,9 +397,9 @@ fn a_list_that_does_not_end_ends() {
     assert!(error.contains("nextCursor"), "{error}");
 }
 
-/// Neither does one of which every page is empty and names another.
+/// Empty pages that name further pages end the list.
 #[test]
-fn a_list_of_empty_pages_ends() {
+fn list_of_empty_pages_is_bounded() {
     let mut next = 0;
     let (mut client, ..) = stage(move |talk, message| {
         next += 1;
@@ -413,9 +413,9 @@ fn a_list_of_empty_pages_ends() {
     assert!(error.contains("1000 pages in a row are empty"), "{error}");
 }
 
-/// JSON knows no difference between `60000` and `60000.0`, and some servers write the latter.
+/// JSON does not distinguish `60000` from `60000.0`, and some servers write the latter.
 #[test]
-fn whole_milliseconds_may_be_written_with_a_fraction_of_zero() {
+fn integer_milliseconds_are_accepted_in_any_spelling() {
     let read = |ttl: &str, poll: &str| {
         Task::parse(&format!(
             r#"{{"taskId":"a","status":"working","createdAt":"c","lastUpdatedAt":"u",
@@ -435,10 +435,10 @@ fn whole_milliseconds_may_be_written_with_a_fraction_of_zero() {
     }
 }
 
-/// A server that writes its last answer without a line end has given it all the same; half of one
+/// A complete last line without a newline is an answer; an incomplete one is not.
 /// is none.
 #[test]
-fn a_last_line_needs_no_end() {
+fn last_line_needs_no_newline() {
     let whole = r#"{"jsonrpc":"2.0","id":2,"result":"all"}"#;
     let last = |line: &'static str| {
         let (mut client, ..) = stage(move |talk, _| {

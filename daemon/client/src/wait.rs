@@ -1,4 +1,4 @@
-//! Waiting for several things at once: descriptors, a deadline, and a wish to stop.
+//! Waiting for descriptors, a deadline, and interrupts at once.
 
 use std::cell::Cell;
 use std::io;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// A point in time, and how it was asked for.
+/// A deadline and its original timeout.
 pub(crate) struct Deadline {
     pub(crate) at: Option<Instant>,
     pub(crate) after: Duration,
 }
 
 impl Deadline {
-    /// One that is `timeout` away; never when there is none.
+    /// A deadline after `timeout`; never if `None`.
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
         let at = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         Self { at, after: timeout.unwrap_or_default() }
@@ -33,30 +33,30 @@ pub struct Interrupts {
     wishes: OwnedFd,
     leave: Arc<AtomicBool>,
     signals: Vec<SigId>,
-    /// When the last wish was taken, and for how long another one is the same.
+    /// Time of the last interrupt, for suppressing echoes, and the echo interval.
     last: Cell<Option<Instant>>,
     echo: Duration,
 }
 
-/// The other end of an [`Interrupts`]: what fires it from another thread.
+/// The other end of an [`Interrupts`]: fires it from another thread.
 #[derive(Debug)]
 pub struct Trigger(OwnedFd);
 
-/// One Ctrl-C reaches a program twice when its terminal and a wrapper around it (`timeout`, a
-/// package runner) both send it; nobody presses it again that fast.
+/// Interval of echoes: one Ctrl-C reaches a program twice if its terminal and a wrapper (`timeout`,
+/// a package runner) both send the signal. Faster than a second key press.
 const SIGNAL_ECHO: Duration = Duration::from_millis(200);
 
-/// What a shell reports for a program ended by SIGINT.
+/// Exit code of a program ended by SIGINT, as in shells.
 const EXIT_INTERRUPTED: i32 = 130;
 
 impl Interrupts {
-    /// One wish for every SIGINT (Ctrl-C) and SIGTERM this process gets from now on, except that
-    /// those within 200 ms of a wish that was taken are part of it.
+    /// Creates one interrupt for every SIGINT (Ctrl-C) and SIGTERM of this process, except those
+    /// within 200 ms of a handled one.
     ///
-    /// While it lives, and after, those signals no longer end the process by themselves.
+    /// From then on, these signals no longer end the process by themselves.
     ///
     /// # Errors
-    /// When the process is out of descriptors or the signals cannot be caught.
+    /// If the process is out of descriptors or the signals cannot be caught.
     pub fn on_signals() -> io::Result<Self> {
         let (mut interrupts, trigger) = Self::manual()?;
         interrupts.echo = SIGNAL_ECHO;
@@ -71,10 +71,11 @@ impl Interrupts {
         Ok(interrupts)
     }
 
-    /// One wish for every call of [`Trigger::fire`]; for programs with their own idea of Ctrl-C.
+    /// Creates one interrupt for every call of [`Trigger::fire`]; for programs with their own
+    /// handling of Ctrl-C.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// If the process is out of descriptors.
     pub fn manual() -> io::Result<(Self, Trigger)> {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (wishes, trigger) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -89,7 +90,7 @@ impl Interrupts {
         Ok((interrupts, Trigger(trigger)))
     }
 
-    /// Takes one wish, if there is one.
+    /// Takes one interrupt, if any.
     #[must_use]
     pub fn take(&self) -> bool {
         while self.read_one() {
@@ -107,9 +108,9 @@ impl Interrupts {
         matches!(rustix::io::retry_on_intr(|| rustix::io::read(&self.wishes, &mut one)), Ok(1))
     }
 
-    /// From now on the next signal ends the process at once, with exit code 130: for somebody who
-    /// was told what is still being waited for and does not want to wait.
-    pub fn leave_at_next(&self) {
+    /// Makes the next signal end the process at once with exit code 130: for a user who was told
+    /// about the remaining work.
+    pub fn exit_at_next(&self) {
         self.leave.store(true, Ordering::SeqCst);
     }
 }
@@ -129,8 +130,7 @@ impl Drop for Interrupts {
 }
 
 impl Trigger {
-    /// Wishes that whatever waits on the [`Interrupts`] stops. Never blocks; when thousands of
-    /// wishes are unread one more would change nothing and is dropped.
+    /// Fires an interrupt. Never blocks; it is dropped if thousands are pending.
     pub fn fire(&self) {
         match rustix::io::retry_on_intr(|| rustix::io::write(&self.0, b"!")) {
             Ok(_) | Err(_) => {}
@@ -146,7 +146,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn each_wish_is_taken_once() {
+    fn each_interrupt_is_taken_once() {
         let (interrupts, trigger) = Interrupts::manual().unwrap();
         assert!(!interrupts.take());
         trigger.fire();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trigger_nobody_listens_to_never_blocks() {
+    fn unread_trigger_never_blocks() {
         let (interrupts, trigger) = Interrupts::manual().unwrap();
         for _ in 0..200_000 {
             trigger.fire();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_a_wish_and_its_echo_is_not() {
+    fn signal_is_an_interrupt_and_its_echo_is_not() {
         let mut interrupts = Interrupts::on_signals().unwrap();
         let next = |interrupts: &Interrupts| {
             signal_hook::low_level::raise(SIGTERM).unwrap();

@@ -1,8 +1,7 @@
-//! The two ends of a byte stream, cut into lines: read when there is something, written when there
-//! is room, and never a moment longer.
+//! A line-oriented, non-blocking connection over two descriptors.
 //!
-//! Descriptors are left in the mode they came in: O_NONBLOCK belongs to the open file, which a
-//! standard stream shares with the shell that started us.
+//! The descriptors keep their blocking modes: O_NONBLOCK belongs to the open file description,
+//! which a standard stream shares with the parent shell.
 
 use std::fmt;
 use std::io;
@@ -17,15 +16,16 @@ use crate::error::{Error, Refusal};
 use crate::io::{NonblockingWriter, is_gone, poll, read};
 use crate::wait::Interrupts;
 
-/// Longest line sent or taken, in bytes: what a ceased daemon takes by default.
+/// Maximum length of a line in bytes: the default limit of a ceased daemon.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Most bytes that may wait to be sent. One longest line and room for answers to the server.
+/// Maximum number of bytes waiting to be sent: one line of maximum length and answers to the
+/// server.
 const OUTBOX_BYTES_MAX: usize = LINE_BYTES_MAX + 1024 * 1024;
-/// Read at once; a progress line needs some hundred bytes.
+/// Read buffer size; a progress line needs some hundred bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How long a peer that takes no more bytes may still be silent before it counts as gone.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time that a peer with a closed receive side may be silent before it counts as disconnected.
+const SILENT_AFTER_CLOSE: Duration = Duration::from_secs(1);
 
 /// A connection: lines in, lines out.
 pub(crate) struct Wire {
@@ -61,14 +61,14 @@ impl Wire {
         })
     }
 
-    /// Appends one line to what is to be sent.
+    /// Appends one line to the send buffer.
     pub(crate) fn push(&mut self, line: &[u8]) -> Result<(), Error> {
         if line.len() > LINE_BYTES_MAX {
             return Err(Refusal::TooLong { bytes: line.len(), limit: LINE_BYTES_MAX }.into());
         }
         if self.outbox.len() - self.sent + line.len() > OUTBOX_BYTES_MAX {
             return Err(Error::Protocol(format!(
-                "it does not read what it is sent; {} bytes wait already",
+                "the server does not read; {} bytes are pending",
                 self.outbox.len() - self.sent
             )));
         }
@@ -79,15 +79,15 @@ impl Wire {
         Ok(())
     }
 
-    /// True while something waits to be sent.
+    /// Whether bytes wait to be sent.
     pub(crate) fn has_unsent(&self) -> bool {
         !self.output_broken && self.sent < self.outbox.len()
     }
 
-    /// Waits once, also for a wish to stop, then sends and reads what is possible now.
+    /// Waits once, also for an interrupt, then sends and reads without blocking.
     ///
     /// # Errors
-    /// [`Error::Closed`] once everything the server sent was handed to `sink`.
+    /// [`Error::Closed`] after everything the server sent was passed to `sink`.
     pub(crate) fn turn(
         &mut self,
         deadline: Option<Instant>,
@@ -104,7 +104,7 @@ impl Wire {
         if let Some(interrupts) = interrupts {
             fds.push(PollFd::new(interrupts, PollFlags::IN));
         }
-        let last_words = self.output_broken.then(|| Instant::now() + LAST_WORDS);
+        let last_words = self.output_broken.then(|| Instant::now() + SILENT_AFTER_CLOSE);
         poll(&mut fds, deadline.into_iter().chain(last_words).min()).map_err(Error::Io)?;
         let readable = fds.first().is_some_and(|fd| !fd.revents().is_empty());
         if !readable && last_words.is_some_and(|at| at <= Instant::now()) {
@@ -119,8 +119,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends as much as there is room for. A peer that reads no more may still have said something,
-    /// so that is no error yet.
+    /// Sends without blocking. A peer that stopped reading may still have sent messages, so a
+    /// broken pipe is not an error yet.
     pub(crate) fn send(&mut self) -> Result<(), Error> {
         while self.has_unsent() {
             let unsent = self.outbox.get(self.sent..).unwrap_or_default();
@@ -144,7 +144,7 @@ impl Wire {
             Ok(Some(0)) => {
                 self.input_ended = true;
                 self.inbox.finish(&mut |last| {
-                    // A server that died in the middle of a line has said nothing with it.
+                    // An incomplete last line is dropped.
                     if matches!(last, Frame::Line(line) if is_json(line)) {
                         sink(last);
                     }
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(wire.nozzle, expected);
         let line = vec![b'x'; 3_000_000];
         wire.push(&line).unwrap();
-        // Without a reader this must return, with a part of it sent.
+        // Must return with a partial write although there is no reader.
         wire.send().unwrap();
         assert!(wire.has_unsent());
         let reader = std::thread::spawn(move || {
@@ -190,19 +190,19 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_in_blocking_mode_does_not_block() {
+    fn full_blocking_socket_does_not_block() {
         let (read, write) = UnixStream::pair().unwrap();
         whole_transfer(read.into(), write.into(), NonblockingWriter::Socket);
     }
 
     #[test]
-    fn a_full_pipe_in_blocking_mode_does_not_block() {
+    fn full_blocking_pipe_does_not_block() {
         let (read, write) = io::pipe().unwrap();
         whole_transfer(read.into(), write.into(), NonblockingWriter::Pipe);
     }
 
     #[test]
-    fn what_a_peer_said_before_it_closed_is_heard() {
+    fn messages_before_a_disconnect_are_received() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut wire = Wire::new(ours.try_clone().unwrap().into(), ours.into()).unwrap();
         rustix::io::write(&theirs, b"{\"a\":1}\n{\"b\":2}\n").unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_too_long_is_refused_and_an_outbox_is_bounded() {
+    fn overlong_line_is_rejected_and_outbox_is_bounded() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let mut wire = Wire::new(ours.try_clone().unwrap().into(), ours.into()).unwrap();
         let long = vec![b'x'; LINE_BYTES_MAX + 1];

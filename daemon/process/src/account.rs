@@ -6,27 +6,27 @@ use std::path::PathBuf;
 
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 
-/// A user with everything a process of theirs needs.
+/// A user and the properties that a process of that user needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Every group, the primary one included.
+    /// All groups, including the primary one.
     pub(crate) groups: Vec<u32>,
     pub(crate) home: PathBuf,
     pub(crate) shell: PathBuf,
-    /// Its directory for sockets and the like, where it has a session.
+    /// Its runtime directory (/run/user/UID), if it exists.
     pub(crate) runtime_dir: Option<PathBuf>,
 }
 
 impl Account {
-    /// The account of a user.
+    /// Looks up the account of a user.
     ///
     /// # Errors
     /// A sentence that says why there is none.
     pub(crate) fn of(uid: u32) -> Result<Self, String> {
-        let cannot = |why| format!("the account of uid {uid} cannot be looked up: {why}");
+        let cannot = |why| format!("cannot look up the account of uid {uid}: {why}");
         let user = User::from_uid(Uid::from_raw(uid)).map_err(cannot)?.ok_or_else(|| {
             format!("uid {uid} has no account on this machine, so its groups are not known")
         })?;

@@ -1,4 +1,4 @@
-//! How the processes of a job are kept together, so that none is missed when it has to end.
+//! Containment: means to find every process of a job when it has to end.
 
 use std::fmt;
 use std::io;
@@ -13,37 +13,37 @@ use crate::guard::roster::Roster;
 use crate::launch::trial;
 use crate::proc::descent::Followed;
 
-/// How long a group in which a command was tried out may seem to have a process.
+/// Time for which the group of a trial may still appear populated.
 const TRIAL_WITHIN: Duration = Duration::from_secs(2);
 
-/// The means by which a supervisor finds every process of a job.
+/// Means by which a supervisor finds every process of a job.
 #[derive(Debug)]
 pub enum Containment {
-    /// A control group per job: the kernel's own list, ended by one write.
+    /// A control group per job: the kernel's list of its processes, killed by one write.
     Cgroup {
-        /// The group above the jobs' groups.
+        /// Parent of the jobs' groups.
         group: Cgroup,
-        /// Runs as the keeper, which ends the groups when this process is killed. Without one,
-        /// tools outlive a killed supervisor until another starts in the same place.
+        /// Program of the keeper, which ends the groups if this process is killed. Without one,
+        /// tools outlive a killed supervisor until another one starts in the same place.
         keeper: Option<Program>,
     },
-    /// A guard process per job, that no descendant of the job can get away from.
+    /// A guard process per job, a subreaper that all descendants of the job stay below.
     Guard(Program),
-    /// Process groups and sessions only: descendants that start a session of their own are missed,
-    /// and so is everything when this process is killed.
+    /// Process groups and sessions only: descendants in a session of their own are not found, and
+    /// nothing is stopped if this process is killed.
     Groups,
 }
 
 impl Containment {
-    /// The best that works here, found by running a command in it: a control group, else guards,
-    /// else groups.
+    /// Selects the best containment that works, by running a command in it: control groups, else
+    /// guards, else process groups.
     ///
-    /// `guard` is usually [`Program::this`]. What does not work is logged, as a warning when it
-    /// costs safety.
+    /// `guard` is usually [`Program::this`]. Failed attempts are logged, as a warning if they
+    /// reduce safety.
     ///
     /// # Errors
     ///
-    /// When no command can be run in any of them: the text says what the system lacks.
+    /// If no command can be run in any of them: the text says what the system lacks.
     pub fn detect(guard: Option<Program>) -> io::Result<Self> {
         let mut reasons = Vec::new();
         let guard = guard.filter(|program| {
@@ -61,7 +61,7 @@ impl Containment {
         match group {
             Ok(group) => return Ok(group),
             Err(error) => {
-                tracing::info!(%error, "cannot use control groups");
+                tracing::info!(%error, "cannot use control groups; trying guards");
                 reasons.push(format!("control groups: {error}"));
             }
         }
@@ -75,14 +75,14 @@ impl Containment {
         })
     }
 
-    /// Tries whether a command can be started.
+    /// Tests whether a command can be started.
     fn try_out(&self) -> io::Result<()> {
         match self {
             Self::Cgroup { group, .. } => {
                 // Jobs are numbered from 1.
                 let trial = group.job(0)?;
                 let tried = trial::try_out(Some(trial.as_fd()));
-                // The process is gone, and the kernel may need a moment to see it.
+                // The process has ended; the kernel may update the group with a delay.
                 cgroup::end(trial.path(), Followed::default(), TRIAL_WITHIN)?;
                 tried
             }
@@ -91,7 +91,7 @@ impl Containment {
         }
     }
 
-    /// Has the processes that end what outlives this one hold a descriptor until they have.
+    /// Passes a descriptor to keeper and guards, which hold it until they have cleaned up.
     #[must_use]
     #[doc(hidden)]
     pub fn leased(self, lease: OwnedFd) -> Self {
@@ -99,7 +99,7 @@ impl Containment {
         self.with_program(|program| program.leased(lease))
     }
 
-    /// Has these processes recorded, so that the next start can end those that do not do it.
+    /// Records keeper and guards in the roster, so that the next start can end those that hang.
     #[must_use]
     #[doc(hidden)]
     pub fn recorded(self, roster: Arc<Roster>) -> Self {
@@ -114,7 +114,7 @@ impl Containment {
         }
     }
 
-    /// The control group that holds everything, where there is one.
+    /// The base group, if control groups are used.
     #[must_use]
     #[doc(hidden)]
     pub fn group(&self) -> Option<&Path> {
@@ -124,7 +124,7 @@ impl Containment {
         }
     }
 
-    /// The program that guards and keepers run, where there is one.
+    /// The program of guards and keepers, if any.
     pub(crate) const fn guard(&self) -> Option<&Program> {
         match self {
             Self::Guard(program) | Self::Cgroup { keeper: Some(program), .. } => Some(program),
@@ -144,7 +144,8 @@ impl Containment {
         }
     }
 
-    /// What this containment cannot do, for a warning; `None` when it keeps STOP-01 whole.
+    /// The limitation of this containment, for a warning; `None` if it guarantees STOP-01
+    /// completely.
     #[must_use]
     pub const fn weakness(&self) -> Option<&'static str> {
         match self {
@@ -159,11 +160,11 @@ impl Containment {
         }
     }
 
-    /// What to do about that; `is_guard` says whether the running program can be a guard itself:
-    /// then it is for its operator to do, otherwise for its author.
+    /// The remedy for it. `is_guard`: the running program can be a guard itself, so the remedy is
+    /// up to its operator, otherwise to its author.
     pub(crate) const fn remedy(is_guard: bool) -> &'static str {
         if is_guard {
-            "leave CEASED_CONTAINMENT unset; where it is, the log says at level \"info\" why no \
+            "leave CEASED_CONTAINMENT unset; if it is, the log at level \"info\" gives the reason that no \
              better way works here"
         } else {
             "call ceased_process::guard::init() first in main, or name a guard program"
@@ -172,7 +173,7 @@ impl Containment {
 }
 
 impl Containment {
-    /// A word for records.
+    /// Name for records.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

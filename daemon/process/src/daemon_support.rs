@@ -5,5 +5,5 @@ pub use crate::guard::roster::Roster;
 pub use crate::launch::environment::{is_private, variables_of_the_service_manager};
 pub use crate::launch::unrunnable;
 pub use crate::sys::{
-    block_signals, close_inherited, forbid_tracing, give_back_memory, inherited_descriptors,
+    block_signals, close_inherited, forbid_tracing, inherited_descriptors, trim_heap,
 };

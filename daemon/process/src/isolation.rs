@@ -1,12 +1,12 @@
 //! Isolation of a command from the other processes of its user.
 
-/// What separates a command from the other processes of its user, besides its containment.
+/// Isolation of a command from other processes of its user, beside its containment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// Nothing: it may signal and trace them, its own guard too.
+    /// None: it may signal and trace them, including its guard.
     #[default]
     None,
-    /// A pid namespace: it sees and reaches no process but those of its own job, and the kernel ends
-    /// all of them with the first. Needs a guard program, and the right to make namespaces.
+    /// A pid namespace: it can see and signal only processes of its own job, and the kernel ends
+    /// all of them with the first one. Needs a guard program, and the right to create namespaces.
     Pid,
 }

@@ -1,13 +1,12 @@
-//! Commands as jobs: started, watched and, above all, stopped for real.
+//! Commands as jobs: started, watched, and stopped with all their processes.
 //!
 //! A [`Supervisor`] runs every command of a program on one thread. It carries out [`Order`]s and
-//! answers with [`Report`]s; when to be patient and when not is decided by whoever gives the
-//! orders. Its one promise (STOP-01): when it reports a job as ended, no process that the job
-//! started is alive, whatever session, group or parent it gave itself.
+//! answers with [`Report`]s; deadlines are up to the sender of the orders. It guarantees (STOP-01):
+//! when it reports a job as ended, no process started by the job is alive, whatever its session,
+//! group or parent.
 //!
-//! How it keeps that is the [`Containment`]: control groups where the kernel lets us, a [`guard`]
-//! process per job where not. It needs Linux 5.14 or newer, and `/proc`.
-//!
+//! The means is the [`Containment`]: control groups if available, else a [`guard`] process per job.
+//! It needs Linux 5.14 or newer, and `/proc`.
 //! ```text
 //!                Order::Launch          Order::Terminate        Order::Kill
 //!   engine ───────────┬──────────────────────┬──────────────────────┬────────▶ supervisor
@@ -52,13 +51,12 @@ pub use proc::processes::Process;
 pub use supervisor::report::{Ending, Exit, Located, Order, Report, Stopped};
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 
-/// Undoes what the parent of this process left behind for its signals: unblocks all of them and
-/// restores the default handling of those that are ignored, `SIGCHLD` first of all, without which
-/// the kernel throws the exit codes of commands away.
+/// Resets inherited signal settings: unblocks all signals and restores the default action of
+/// ignored ones, notably `SIGCHLD`, without which the kernel discards the exit codes of commands.
 ///
-/// `SIGPIPE`, which Rust ignores by itself, and the signals of a terminal (`SIGHUP`, `SIGINT`,
-/// `SIGQUIT`, `SIGTSTP`, `SIGTTIN`, `SIGTTOU`), which `nohup` and shells ignore on purpose, stay as
-/// they are. Call it as the first thing in `main`, before there is another thread.
+/// `SIGPIPE`, which Rust ignores, and the signals of a terminal (`SIGHUP`, `SIGINT`, `SIGQUIT`,
+/// `SIGTSTP`, `SIGTTIN`, `SIGTTOU`), which `nohup` and shells ignore on purpose, are left
+/// unchanged. Call it first in `main`, before another thread exists.
 pub fn reset_signals() {
     sys::reset_inherited_signals();
 }

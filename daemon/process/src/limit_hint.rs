@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// What raises the limit that an error speaks of; `None` for other errors.
+/// How to raise the limit that an error reports; `None` for other errors.
 #[must_use]
 pub fn limit_hint(error: &io::Error) -> Option<&'static str> {
     match Errno::from_io_error(error)? {

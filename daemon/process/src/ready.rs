@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// Waits until a descriptor is readable; false when it is not within the time.
+/// Waits until a descriptor is readable; false on timeout.
 pub(crate) fn ready(fd: BorrowedFd<'_>, within: Duration) -> io::Result<bool> {
     let within = Timespec::try_from(within).ok();
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];

@@ -1,16 +1,16 @@
-//! The command line: what may be written there and what it means.
+//! Definition of the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Everything after the program's name.
+/// The parsed arguments.
 #[derive(Debug, Parser)]
 #[command(
     name = "ceased",
     version,
-    about = "Runs MCP tools so that cancelled means ceased: nothing a call started outlives it.",
+    about = "Runs MCP tools so that cancelled means ceased: no process of a call outlives it.",
     after_help = "Exit codes: 0 done, 1 the tool failed or the daemon refused, 2 wrong use or \
                   wrong config, 3 no daemon reachable, 4 the task is unknown, 74 the state \
                   directory or the store in it cannot be used, 75 another daemon uses the state \
@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     pub(super) command: Command,
 }
 
-/// One command.
+/// A subcommand.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run the daemon in the foreground until SIGTERM or SIGINT
@@ -47,17 +47,17 @@ pub(super) enum Command {
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
-    /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
+    /// Show the daemon's connections, jobs, tasks, limits and counters
     Status(ListArgs),
-    /// Print once what runs, for whom, since when, and whether cancels are done
+    /// List running jobs with their processes, owner, age and cancel state
     Ps(ListArgs),
-    /// Show that live, full screen; jobs can be inspected and cancelled
+    /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
-    /// Validate a config file and print what would run
+    /// Validate a config file and print the resulting tools and settings
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
     Trust(TrustArgs),
-    /// Look after the tasks on the disk while no daemon uses them
+    /// Maintain the tasks on disk while no daemon uses them
     Store(StoreArgs),
     /// Print a script that completes command lines of ceased in a shell
     Completions(CompletionsArgs),
@@ -66,7 +66,7 @@ pub(super) enum Command {
     Man(ManArgs),
 }
 
-/// Which config.
+/// Selection of the config.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
     /// Config file [default: $CEASED_CONFIG, $XDG_CONFIG_HOME/ceased/config.toml,
@@ -80,12 +80,12 @@ pub(super) struct ConfigArgs {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) engine: EngineArgs,
-    /// End by itself once nobody has been connected, nothing has run and no task has been kept for
-    /// this long, such as "10m" [default: never]
+    /// Exit after this time without connections, jobs and tasks in memory, such as "10m" [default:
+    /// never]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) idle_exit: Option<Duration>,
-    /// Leave the session of whoever started it and look after the file that standard error is; what
-    /// `connect --spawn` needs
+    /// Start a new session and rotate the log file that standard error is; used by `connect
+    /// --spawn`
     #[arg(long, hide = true, value_name = "LOG")]
     pub(super) own_session: Option<PathBuf>,
 }
@@ -95,13 +95,13 @@ pub(super) struct ServeArgs {
 pub(super) struct EngineArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
-    /// Write everything that is handed to the engine and comes of it into this new file, for
-    /// finding faults; it holds all that peers and tools say
+    /// Record all input and output of the engine in this new file, for debugging; it contains
+    /// everything that peers and tools send
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
 }
 
-/// Which daemon.
+/// Selection of the daemon.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Finding the daemon")]
 pub(super) struct DaemonArgs {
@@ -124,12 +124,11 @@ pub(super) struct DaemonArgs {
 /// `connect`.
 #[derive(Debug, Args)]
 pub(super) struct ConnectArgs {
-    /// Start a daemon of this user when none runs; it ends once it has not been needed for ten
-    /// minutes
+    /// Start a daemon of this user if none runs; it exits after ten minutes without use
     #[arg(long, conflicts_with_all = ["socket", "tcp"])]
     pub(super) spawn: bool,
-    /// How long the daemon may go on answering after the end of stdin [default: `daemon.eof_grace`
-    /// of the config]
+    /// How long to wait for answers after the end of stdin [default: `daemon.eof_grace` of the
+    /// config]
     #[arg(long, value_name = "DUR", value_parser = duration_or_none)]
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
@@ -159,7 +158,7 @@ pub(super) struct StoreArgs {
 /// A command of `store`.
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
-    /// Read every byte of it and say whether that is what was written; changes nothing
+    /// Read the whole store and report whether it is intact; changes nothing
     Check(ConfigArgs),
 }
 
@@ -173,7 +172,7 @@ pub(super) struct CompletionsArgs {
 /// `man`.
 #[derive(Debug, Args)]
 pub(super) struct ManArgs {
-    /// Where; created if it is not there
+    /// Target directory; created if missing
     pub(super) dir: PathBuf,
 }
 
@@ -190,7 +189,7 @@ pub(super) struct ListArgs {
 /// `top`.
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
-    /// How often to look, such as "500ms" [default: 1s]
+    /// Refresh interval, such as "500ms" [default: 1s]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) every: Option<Duration>,
     #[command(flatten)]
@@ -202,16 +201,16 @@ pub(super) struct TopArgs {
 pub(super) struct CallArgs {
     /// Name of the tool
     pub(super) tool: String,
-    /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
+    /// Arguments, converted according to the tool's input schema; KEY:=JSON for a value in JSON
     #[arg(value_name = "KEY=VALUE")]
     pub(super) pairs: Vec<String>,
-    /// Arguments as one JSON object; KEY=VALUE is put on top of it
+    /// Arguments as one JSON object; KEY=VALUE overrides its members
     #[arg(long, value_name = "OBJECT")]
     pub(super) json: Option<String>,
     /// Run it as a task, whose result can be fetched again later
     #[arg(long)]
     pub(super) task: bool,
-    /// Start a task, print its id and leave
+    /// Start a task, print its id and exit
     #[arg(long, conflicts_with = "timeout")]
     pub(super) detach: bool,
     /// Cancel it after this time, such as "90s" or "1h 30m", and exit with 124
@@ -238,7 +237,7 @@ pub(super) struct GetArgs {
 pub(super) struct ResultArgs {
     /// Id of the task
     pub(super) id: String,
-    /// Wait no longer than this and exit with 124; the task goes on
+    /// Wait no longer than this and exit with 124; the task continues
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
@@ -250,7 +249,7 @@ pub(super) struct ResultArgs {
 pub(super) struct CancelArgs {
     /// Id of the task
     pub(super) id: String,
-    /// Why, for the daemon's log
+    /// Reason, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
     #[command(flatten)]
@@ -273,21 +272,22 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The longest time that can be asked for; a clock can count somewhat further.
+/// Longest accepted duration, within the range of the clock.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 31_557_600);
 
-/// As [`duration`], where no time at all has a meaning, too.
+/// As [`duration`], but zero is allowed.
 fn duration_or_none(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))?;
     if duration > DURATION_MAX {
         let most = humantime::format_duration(DURATION_MAX);
-        return Err(format!("must be at most {most}, longer than anything is waited for"));
+        return Err(format!("must be at most {most}"));
     }
     Ok(duration)
 }
 
-/// A bad address must not look like a missing daemon, for which scripts wait.
+/// Checked here because an invalid address must not look like a missing daemon, for which scripts
+/// wait.
 fn host_and_port(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {

@@ -1,4 +1,4 @@
-//! A tool's arguments out of `KEY=VALUE`, by what its input schema says.
+//! Conversion of `KEY=VALUE` arguments by a tool's input schema.
 
 use serde_json::{Map, Number, Value};
 
@@ -6,7 +6,7 @@ use super::format::clean;
 use super::{Exit, Failure};
 use ceased_client::Tool;
 
-/// The arguments for `tool`: the object in `json`, with `pairs` on top.
+/// The arguments for `tool`: the object in `json`, with `pairs` overriding it.
 pub(super) fn parse(tool: &Tool, pairs: &[String], json: Option<&str>) -> Result<Value, Failure> {
     let mut arguments = match json.map(serde_json::from_str::<Value>) {
         None => Map::new(),
@@ -14,7 +14,7 @@ pub(super) fn parse(tool: &Tool, pairs: &[String], json: Option<&str>) -> Result
         Some(Ok(other)) => {
             return Err(wrong(format!("--json takes an object like {{\"key\": 1}}, not {other}")));
         }
-        Some(Err(why)) => return Err(wrong(format!("--json is no JSON: {why}"))),
+        Some(Err(why)) => return Err(wrong(format!("--json is not valid JSON: {why}"))),
     };
     let mut given: Vec<&str> = Vec::new();
     for pair in pairs {
@@ -37,7 +37,7 @@ fn wrong(message: String) -> Failure {
 
 fn one<'a>(tool: &Tool, pair: &'a str) -> Result<(&'a str, Value), Failure> {
     let Some((key, text)) = pair.split_once('=') else {
-        return Err(wrong(format!("{pair:?} is no KEY=VALUE")));
+        return Err(wrong(format!("{pair:?} is not of the form KEY=VALUE")));
     };
     let (key, is_json) = match key.strip_suffix(':') {
         Some(key) => (key, true),
@@ -45,16 +45,17 @@ fn one<'a>(tool: &Tool, pair: &'a str) -> Result<(&'a str, Value), Failure> {
     };
     let schema = schema_of(tool, key)?;
     let value = if is_json {
-        serde_json::from_str(text).map_err(|why| wrong(format!("{key}:={text} is no JSON: {why}")))
+        serde_json::from_str(text)
+            .map_err(|why| wrong(format!("{key}:={text} is not valid JSON: {why}")))
     } else {
         convert(key, text, schema)
     };
     Ok((key, value?))
 }
 
-/// The schema of one argument. A tool without a list of its arguments takes any, and so does one
-/// that says that it takes others; JSON Schema would also allow the rest, but there a key nobody
-/// described is far more likely a slip.
+/// The schema of one argument. A tool that declares no arguments accepts any, and so does one that
+/// explicitly allows others. JSON Schema would allow undeclared keys by default, but here they are
+/// most likely typos.
 fn schema_of<'a>(tool: &'a Tool, key: &str) -> Result<&'a Value, Failure> {
     let others = &tool.input_schema["additionalProperties"];
     let Some(properties) = tool.input_schema["properties"].as_object() else {
@@ -83,7 +84,7 @@ fn unknown(tool: &Tool, key: &str, known: &[&str]) -> Failure {
     wrong(format!("{} has no argument {key:?}{hint}", tool.name))
 }
 
-/// The one of `known` that `wanted` most likely is a slip of.
+/// The name in `known` that `wanted` is most likely a typo of.
 pub(super) fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const ALIKE: f64 = 0.7;
     known
@@ -93,8 +94,8 @@ pub(super) fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) ->
         .map(|(_, name)| name)
 }
 
-/// Reads `text` as the first of the schema's types that it can be. A string can be anything, so it
-/// comes last.
+/// Parses `text` as the first matching type of the schema. Strings match any text and are tried
+/// last.
 fn convert(key: &str, text: &str, schema: &Value) -> Result<Value, Failure> {
     let types: Vec<&str> = match &schema["type"] {
         Value::String(one) => vec![one],
@@ -125,7 +126,7 @@ fn convert(key: &str, text: &str, schema: &Value) -> Result<Value, Failure> {
             other => other,
         })
         .collect();
-    Err(wrong(format!("{key}={text}: {key} has to be {}", expected.join(", or "))))
+    Err(wrong(format!("{key}={text}: {key} must be {}", expected.join(", or "))))
 }
 
 fn integer(text: &str) -> Option<Value> {
@@ -133,9 +134,9 @@ fn integer(text: &str) -> Option<Value> {
     signed.or_else(|_| text.parse::<u64>().map(Value::from)).ok().or_else(|| whole_float(text))
 }
 
-/// JSON Schema counts 2.0 and 2e0 as integers; they are sent as what they are.
+/// JSON Schema treats 2.0 and 2e0 as integers; they are sent unchanged.
 fn whole_float(text: &str) -> Option<Value> {
-    /// Above it not every integer is a double, so the digits would not say what is meant.
+    /// Above this, doubles cannot represent every integer.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     let Number { .. } = serde_json::from_str::<Number>(text).ok()?;
     let value: f64 = text.parse().ok()?;
@@ -145,7 +146,7 @@ fn whole_float(text: &str) -> Option<Value> {
 }
 
 fn number(text: &str) -> Option<Value> {
-    // Only what JSON calls a number: no "inf", no "0x10", and an integer stays one.
+    // JSON syntax only: no "inf", no "0x10", and integers stay integers.
     serde_json::from_str::<Number>(text).ok().map(Value::Number)
 }
 
@@ -173,9 +174,9 @@ fn required(tool: &Tool, arguments: &Map<String, Value>) -> Result<(), Failure> 
 mod tests {
     use super::*;
 
-    /// As JSON Schema has it, and nothing that would be another number on arrival.
+    /// As in JSON Schema, without values that would change in transit.
     #[test]
-    fn integers() {
+    fn integers_are_parsed_as_in_json_schema() {
         for (text, value) in [
             ("2", 2),
             ("-7", -7),

@@ -1,4 +1,4 @@
-//! `ceased call`: one tool, from its arguments to its result, or to the end of what it started.
+//! `ceased call`: calls one tool and waits for its result, or for the end of what it started.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use super::display::Display;
 use super::{Backend, Exit, Failure, Io, arguments, discover, format};
 use ceased_client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
-/// How long after a Ctrl-C an answer that is due at once may take: the id of a task that is being
-/// created, the result of one that has ended.
+/// Time to wait after a Ctrl-C for an immediate answer: the id of a task being created, or the
+/// result of an ended one.
 const DUE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
@@ -62,7 +62,7 @@ fn find(client: &mut Client, name: &str) -> Result<Tool, Failure> {
     Err(Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}")))
 }
 
-/// A call that something other than its answer has ended.
+/// Why a call ended without its answer.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     User,
@@ -70,7 +70,7 @@ enum Stop {
 }
 
 impl Stop {
-    /// Takes apart what a wait returned: an answer, a wish to stop, or a failure.
+    /// Classifies the result of a wait: an answer, an interrupt, or a failure.
     fn sort(answer: Result<Box<RawValue>, Error>) -> Result<Result<Box<RawValue>, Self>, Error> {
         match answer {
             Ok(answer) => Ok(Ok(answer)),
@@ -123,7 +123,7 @@ fn plain(
                 Stop::Timeout(_) => {
                     let (answer, gone) = stop_for_answer(client, call, &reason, io);
                     if let Some(answer) = answer {
-                        // What it had said when its time was up. How it ended we know better.
+                        // The output up to the timeout. The exit status is that of the timeout.
                         format::result(&answer, io)?;
                     }
                     gone
@@ -135,8 +135,8 @@ fn plain(
     }
 }
 
-/// Waits for the answer of `call` and shows what becomes known of the work of `progress`, which is
-/// the same call or the one that created the task waited for.
+/// Waits for the answer of `call` and shows the progress of `progress`, which is the same call or
+/// the one that created the task.
 fn shown(
     client: &mut Client,
     call: CallId,
@@ -188,8 +188,8 @@ impl Follow<'_, '_> {
         }
     }
 
-    /// Waits for the task to exist. Until its id is known there is nothing to cancel it by
-    /// (CAN-05), so a wish to stop is kept until then.
+    /// Waits for the creation of the task. Before its id is known it cannot be cancelled (CAN-05),
+    /// so an interrupt is handled afterwards.
     fn created(&mut self, creation: CallId) -> Result<Created, Failure> {
         let timeout = self.args.timeout;
         let answer = shown(self.client, creation, creation, None, timeout, self.io);
@@ -202,14 +202,14 @@ impl Follow<'_, '_> {
             Ok(answer) => Ok(Created::Stopping(Task::created(&answer)?, stop)),
             Err(error) => {
                 self.io.say(&format!(
-                    "the server did not say which task it created ({error}); see `ceased tasks`"
+                    "the server's answer does not name the created task ({error}); see `ceased tasks`"
                 ));
                 Ok(Created::Unknown(stop))
             }
         }
     }
 
-    /// Cancels the task and waits until its work is gone. `result` is the call that waits for it.
+    /// Cancels the task and waits for the end of its work. `result` is the call that waits for it.
     fn stop(&mut self, task: &Task, stop: Stop, result: Option<CallId>) -> Result<Exit, Failure> {
         let reason = stop.reason(self.args.timeout);
         let gone = match self.client.cancel_task(&task.id, Some(&reason)) {
@@ -228,7 +228,7 @@ impl Follow<'_, '_> {
     }
 
     fn ended_before(&mut self, task: &Task, result: Option<CallId>) -> Result<Exit, Failure> {
-        self.io.say("too late to cancel: the task had ended");
+        self.io.say("too late to cancel: the task has ended");
         let result = match result {
             Some(result) => result,
             None => self.client.start_task_result(&task.id)?,
@@ -238,23 +238,23 @@ impl Follow<'_, '_> {
     }
 }
 
-/// What came of creating a task.
+/// Result of creating a task.
 enum Created {
     Task(Task),
-    /// It exists, and is to be stopped.
+    /// The task exists, and is to be cancelled.
     Stopping(Task, Stop),
-    /// It was to be stopped, and is not known to exist.
+    /// Interrupted without knowing whether the task exists.
     Unknown(Stop),
 }
 
-/// The id of a task that could not be written is known to no other process.
+/// Error after a failed write of the task's id, which no other process knows.
 fn goes_on(task: &Task, why: io::Error) -> Failure {
     let Failure { exit, message } = Failure::from(why);
     let reason = if message.is_empty() { String::new() } else { format!("{message}; ") };
-    Failure::new(exit, format!("{reason}task {} goes on", task.id))
+    Failure::new(exit, format!("{reason}task {} continues", task.id))
 }
 
-/// A lost connection ends no task.
+/// Error after a lost connection, which does not end the task.
 fn still_there(task: &Task, error: Error) -> Failure {
     let is_lost = matches!(error, Error::Closed | Error::Io(_));
     let mut failure = Failure::from(error);

@@ -1,8 +1,8 @@
-//! Cancelling, and waiting until what was cancelled is gone.
+//! Cancelling, and waiting for the end of the cancelled work.
 //!
-//! MCP answers no cancelled request, so the end of the work is seen in `ceased/status`, a method of
-//! ours. Of its result this looks at `connection`, the one that asks, and at `jobs`, where each has
-//! `job`, `tool`, `state`, `connection`, `requestId`, and `task` if it belongs to one.
+//! MCP sends no answer to a cancelled request, so the end of the work is read from `ceased/status`,
+//! an extension. Its result has `connection`, the asking one, and `jobs`, each with `job`, `tool`,
+//! `state`, `connection`, `requestId`, and `task` if it belongs to one.
 
 use std::time::{Duration, Instant};
 
@@ -12,35 +12,35 @@ use serde_json::{Value, json};
 use super::Io;
 use ceased_client::{CallId, Client, Error, INVALID_PARAMS, METHOD_NOT_FOUND};
 
-/// Between two looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long to wait. Well above a tool's default `kill_grace`.
+/// Time limit of waiting; well above a tool's default `kill_grace`.
 const GONE_WITHIN: Duration = Duration::from_secs(15);
-/// When to say what is still there.
+/// Time after which remaining jobs are reported.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
-/// Whose jobs are waited for.
+/// Selection of the jobs to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Whose<'a> {
-    /// Those of this connection that are no task's: this program makes one call at a time. When
-    /// the server does not say which connection asks, those with the id of this call.
+    /// Those of this connection without a task: this program makes one call at a time. If the
+    /// server does not name the asking connection, those with the id of this call.
     Call(CallId),
     /// Those of a task.
     Task(&'a str),
 }
 
-/// What came of waiting.
+/// Result of waiting.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Gone {
     /// No job is left.
     Yes,
-    /// These are, and the time is over.
+    /// These jobs are left at the time limit.
     StillThere(String),
-    /// The server cannot tell.
+    /// The server does not provide the status.
     Unknown,
     /// The user does not want to wait.
     Left,
-    /// The connection broke.
+    /// The connection failed.
     Lost(String),
 }
 
@@ -74,12 +74,12 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
     }
 }
 
-/// What the server is doing. A look given up here is not cancelled: nothing but leaving follows.
+/// Reads the server's status. A failed read is not cancelled: the program exits afterwards.
 fn look(client: &mut Client, time: Duration) -> Result<Value, Error> {
     let id = client.send("ceased/status", json!({}))?;
     let status = client.wait(id, Some(time.max(LOOK_EVERY)), &mut |_| {})?;
     serde_json::from_str(status.get())
-        .map_err(|why| Error::Protocol(format!("ceased/status cannot be read ({why})")))
+        .map_err(|why| Error::Protocol(format!("cannot parse ceased/status ({why})")))
 }
 
 /// The jobs of `whose`.
@@ -96,7 +96,7 @@ fn jobs_of<'a>(status: &'a Value, whose: Whose<'_>) -> Vec<&'a Value> {
     jobs.iter().filter(is_meant).collect()
 }
 
-/// The jobs of `whose`, in words.
+/// Descriptions of the jobs of `whose`.
 fn jobs(status: &Value, whose: Whose<'_>) -> Vec<String> {
     let in_words = |job: &Value| {
         let text =
@@ -106,12 +106,12 @@ fn jobs(status: &Value, whose: Whose<'_>) -> Vec<String> {
     jobs_of(status, whose).into_iter().map(in_words).collect()
 }
 
-/// Says that something is being cancelled (CAN-13).
+/// Reports that a cancellation has started (CAN-13).
 pub(super) fn announce(what: &str, reason: &str, io: &mut Io<'_>) {
-    io.say(&format!("cancelling {what}: {reason} (Ctrl-C again to leave at once)"));
+    io.say(&format!("cancelling {what}: {reason} (Ctrl-C again to exit at once)"));
 }
 
-/// Cancels a plain call and waits until it is gone.
+/// Cancels a plain call and waits for the end of its work.
 pub(super) fn stop_call(client: &mut Client, call: CallId, reason: &str, io: &mut Io<'_>) -> Gone {
     match client.cancel(call, Some(reason)) {
         Ok(()) => wait_until_gone(client, Whose::Call(call), io),
@@ -120,9 +120,9 @@ pub(super) fn stop_call(client: &mut Client, call: CallId, reason: &str, io: &mu
     }
 }
 
-/// Stops a plain call whose answer is still wanted, since it holds what the tool has said so far,
-/// and waits until it is gone. A request that is cancelled is not answered; one whose job is stopped
-/// by its number (`ceased/cancel`) is. A server without that is told in MCP's own way.
+/// Stops a plain call but keeps its answer, which contains the output so far, and waits for the end
+/// of its work. A cancelled request is not answered; one whose job is stopped by number
+/// (`ceased/cancel`) is. Falls back to MCP's cancellation if the server lacks that method.
 pub(super) fn stop_for_answer(
     client: &mut Client,
     call: CallId,
@@ -144,7 +144,7 @@ pub(super) fn stop_for_answer(
     };
     match answer {
         Ok(answer) => (Some(answer), wait_until_gone(client, Whose::Call(call), io)),
-        // What ends without having said anything.
+        // The call ended without output.
         Err(Error::Rpc(_)) => (None, wait_until_gone(client, Whose::Call(call), io)),
         Err(Error::TimedOut(_)) => (None, stop_call(client, call, reason, io)),
         Err(Error::Interrupted) => (None, Gone::Left),
@@ -152,7 +152,7 @@ pub(super) fn stop_for_answer(
     }
 }
 
-/// Has every job of a call stopped by its number. One that is unknown has just ended.
+/// Stops every job of a call by number. An unknown one has just ended.
 fn stop_jobs(client: &mut Client, call: CallId, reason: &str) -> Result<(), Error> {
     let status = look(client, GONE_WITHIN)?;
     for job in jobs_of(&status, Whose::Call(call)) {
@@ -166,22 +166,22 @@ fn stop_jobs(client: &mut Client, call: CallId, reason: &str) -> Result<(), Erro
     Ok(())
 }
 
-/// Tells the user what came of it.
+/// Reports the result to the user.
 pub(super) fn report(gone: &Gone, client: &Client, io: &mut Io<'_>) {
     match gone {
         Gone::Yes => io.say("cancelled; the tool's processes are gone"),
-        Gone::Unknown => io.say("cancelled; this server does not tell when it has stopped"),
+        Gone::Unknown => io.say("cancelled; this server does not report when the work has stopped"),
         Gone::StillThere(left) => io.say(&format!(
-            "cancelled, but after {} this is still there: {left}; `ceased status` shows it",
+            "cancelled, but still running after {}: {left}; see `ceased status`",
             humantime::format_duration(GONE_WITHIN)
         )),
         Gone::Left => {
-            // What follows may still take a moment, when the server is in this process.
+            // The following exit may take a moment if the server is in this process.
             if let Some(interrupts) = client.interrupts() {
-                interrupts.leave_at_next();
+                interrupts.exit_at_next();
             }
-            io.say("left without waiting; what was cancelled is still being stopped");
+            io.say("exiting without waiting; the cancelled work is still being stopped");
         }
-        Gone::Lost(why) => io.say(&format!("cannot see whether it has stopped: {why}")),
+        Gone::Lost(why) => io.say(&format!("cannot determine whether the work has stopped: {why}")),
     }
 }

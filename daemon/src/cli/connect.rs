@@ -1,9 +1,9 @@
-//! `ceased connect`: bytes from stdin to a daemon and from it to stdout, unread.
+//! `ceased connect`: copies stdin to a daemon and its output to stdout, without parsing.
 //!
-//! The end of stdin is passed on, and what the daemon still says within a moment is too, however
-//! long whoever reads stdout takes for it. Then the bridge leaves, which ends what its peer left
-//! running: for who started it, the end of stdin ends a session, as with `ceased stdio`. Standard
-//! streams stay in the mode they came in, and one that is full does not stop the other direction.
+//! The end of stdin is passed on, and so is the daemon's output within a grace period, however
+//! slowly stdout is read. Then the bridge disconnects, which ends the work of its peer: for an MCP
+//! host, the end of stdin ends a session, as with `ceased stdio`. Standard streams keep their
+//! blocking modes, and a full one does not stop the other direction.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,11 +17,11 @@ use super::discover;
 use super::{Backend, DaemonLocation, Exit, Failure, Io, spawn};
 use ceased_client::io::{NonblockingWriter, is_gone, poll, read};
 
-/// Held in each direction at most.
+/// Buffer size of each direction.
 const LANE_BYTES: usize = 64 * 1024;
-/// What a daemon may have said in time that is read later: more than it holds for one peer.
+/// Maximum bytes read after the grace period: more than a daemon buffers for one peer.
 const LATE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long whoever reads the output may take none of it after the end of the input.
+/// Time without progress of stdout after the end of the input at which the bridge gives up.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
@@ -33,7 +33,7 @@ pub(super) fn connect(
     let endpoints = discover::endpoints(&args.daemon, io, backend)?;
     let token = discover::token(&args.daemon, io)?;
     let site = backend.site(args.daemon.config.as_deref());
-    // A config that is wrong was said to be so where the daemon was looked for.
+    // An invalid config was reported while the daemon was located.
     let configured =
         site.as_ref().map_or(DaemonLocation::default().eof_grace, |site| site.eof_grace);
     let grace = args.eof_grace.unwrap_or(configured);
@@ -49,7 +49,7 @@ pub(super) fn connect(
         }
         Err(unreachable) => return Err(unreachable.into()),
     };
-    // There is a token with `--tcp` alone, which is the one endpoint then.
+    // A token is used only with `--tcp`, which is then the only endpoint.
     if let Some(endpoint) = endpoints.first() {
         discover::introduce(daemon.as_fd(), endpoint, token)?;
     }
@@ -59,21 +59,23 @@ pub(super) fn connect(
             Exit::Unreachable,
             "the daemon closed the connection before the end of the input",
         )),
-        Err(why) => Err(Failure::new(Exit::Failed, format!("the bridge broke: {why}"))),
+        Err(why) => {
+            Err(Failure::new(Exit::Failed, format!("the connection to the daemon failed: {why}")))
+        }
     }
 }
 
 /// The side that ended a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// The input did.
+    /// The input.
     Input,
-    /// The daemon did, or died.
+    /// The daemon.
     Daemon,
 }
 
-/// Copies until the daemon closes, or until `grace` after the end of the input; what was read by
-/// then is written.
+/// Copies until the daemon closes, or until `grace` after the end of the input; bytes read by then
+/// are written.
 fn bridge(
     input: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
@@ -87,7 +89,7 @@ fn bridge(
     let mut leaving = Leaving { at: None, written: now, taken: now, late: 0 };
     while !down.is_done() {
         if up.is_done() && !is_shut {
-            // A daemon that is gone already is seen when it is read.
+            // A disconnected daemon is detected by the read.
             let _ = rustix::net::shutdown(daemon, Shutdown::Write);
             is_shut = true;
         }
@@ -107,11 +109,11 @@ fn bridge(
                     leaving.note_read(&down);
                 }
                 Step::WriteUp => {
-                    // What the daemon said before it stopped reading is still to be passed on.
+                    // Output of the daemon before it stopped reading is still passed on.
                     up.write().unwrap_or_else(|_| up.give_up());
                     leaving.taken = Instant::now();
                 }
-                // The rest is not read before the daemon takes the part that was.
+                // The rest of the input is not read before the daemon accepts the earlier part.
                 Step::InputEnds => leaving.at = Some(Instant::now() + grace),
                 Step::WriteDown => {
                     down.write()?;
@@ -124,21 +126,21 @@ fn bridge(
     Ok(if leaving.at.is_some() { Ended::Input } else { Ended::Daemon })
 }
 
-/// When the bridge leaves.
+/// When the bridge disconnects.
 struct Leaving {
-    /// When what still runs has had its time; `None` before the end of the input.
+    /// End of the grace period; `None` before the end of the input.
     at: Option<Instant>,
-    /// When the output last took something.
+    /// Time of the last progress of the output.
     written: Instant,
-    /// When the daemon last took something.
+    /// Time of the last progress of the daemon's input.
     taken: Instant,
-    /// Bytes read after that time.
+    /// Bytes read after the grace period.
     late: usize,
 }
 
 impl Leaving {
-    /// What a reader has no room for was said in time: a slow one is waited for, the output as well
-    /// as the daemon.
+    /// Bytes waiting for a slow reader were sent in time: wait for the output as well as for the
+    /// daemon.
     fn deadline(&self, up: &Lane<'_>, down: &Lane<'_>) -> Option<Instant> {
         let mut at = self.at?;
         for (lane, since) in [(up, self.taken), (down, self.written)] {
@@ -149,7 +151,7 @@ impl Leaving {
         Some(at)
     }
 
-    /// Whether there is something at once that was said in time, as far as we can tell.
+    /// Whether bytes sent in time, as far as known, are available.
     fn is_put_off(&self, steps: &[Step]) -> bool {
         steps.contains(&Step::WriteDown)
             || steps.contains(&Step::WriteUp)
@@ -164,20 +166,20 @@ impl Leaving {
     }
 }
 
-/// Work that needs no waiting.
+/// A step that does not block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     ReadUp,
     ReadDown,
     WriteUp,
     WriteDown,
-    /// The input has no writer any more, while the daemon has not taken what came of it.
+    /// The input has no writer, while the daemon has not accepted all of it.
     InputEnds,
-    /// The output has no reader any more.
+    /// The output has no reader.
     OutputGone,
 }
 
-/// Waits until something can be done, or until the deadline.
+/// Waits until a step is possible, or until the deadline.
 fn ready(
     up: &Lane<'_>,
     down: &Lane<'_>,
@@ -189,7 +191,7 @@ fn ready(
         (Step::WriteUp, up.wants_write(), up.to, PollFlags::OUT),
         (Step::ReadDown, down.wants_read(), down.from, PollFlags::IN),
         (Step::WriteDown, down.wants_write(), down.to, PollFlags::OUT),
-        // A descriptor that is asked for nothing still tells when it is broken or has ended.
+        // Without requested events, poll still reports errors and hang-ups.
         (Step::InputEnds, is_open && !up.has_ended && up.wants_write(), up.from, PollFlags::RDHUP),
         (Step::OutputGone, !down.wants_write(), down.to, PollFlags::empty()),
     ];
@@ -219,7 +221,7 @@ impl<'a> Lane<'a> {
         Ok(Self { from, to, nozzle, bytes, start: 0, end: 0, has_ended: false })
     }
 
-    /// Everything that came was passed on, and no more will come.
+    /// Whether all bytes were passed on and the source has ended.
     const fn is_done(&self) -> bool {
         self.has_ended && !self.wants_write()
     }
@@ -264,8 +266,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::thread;
 
-    /// The bridge in a thread, and the far ends of its three descriptors. Dropping the daemon's
-    /// end ends it.
+    /// The bridge in a thread, and the far ends of its three descriptors. Dropping the daemon's end
+    /// stops it.
     struct Bridge {
         input: Option<io::PipeWriter>,
         output: io::PipeReader,
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_input_is_passed_on_and_answers_still_come() {
+    fn end_of_input_is_passed_on_and_answers_are_received() {
         let mut bridge = start();
         bridge.input.take().unwrap().write_all(b"not even JSON").unwrap();
         let mut heard = String::new();
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_goes_on_after_the_end_of_input_is_left() {
+    fn daemon_that_continues_after_the_grace_period_is_disconnected() {
         let mut bridge = start_with(Duration::from_millis(50));
         drop(bridge.input.take());
         let mut heard = String::new();
@@ -311,9 +313,9 @@ mod tests {
         drop(bridge.daemon);
     }
 
-    /// More than the bridge and the pipe hold.
+    /// More than the buffers of bridge and pipe.
     #[test]
-    fn what_was_said_in_time_is_passed_on_however_slowly_it_is_read() {
+    fn output_sent_in_time_is_passed_on_to_a_slow_reader() {
         let mut bridge = start_with(Duration::ZERO);
         let said = "x".repeat(150_000);
         bridge.daemon.write_all(said.as_bytes()).unwrap();
@@ -325,14 +327,14 @@ mod tests {
         drop(bridge.daemon);
     }
 
-    /// What it was sent and has not taken hides the end of the input.
+    /// Bytes the daemon has not accepted hide the end of the input.
     #[test]
-    fn the_end_of_input_is_noticed_behind_a_daemon_that_reads_nothing() {
+    fn end_of_input_is_detected_although_the_daemon_does_not_read() {
         let mut bridge = start_with(Duration::ZERO);
         let input = bridge.input.take().unwrap();
         rustix::io::ioctl_fionbio(&input, true).unwrap();
         let mut since = Instant::now();
-        // Until everything between the two is full.
+        // Until all buffers between the two are full.
         while since.elapsed() < Duration::from_secs(1) {
             match rustix::io::write(&input, &[b'x'; 4096]) {
                 Ok(_) => since = Instant::now(),
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_input_is_passed_on_whole_to_a_daemon_that_reads_slowly() {
+    fn long_input_is_passed_on_to_a_slow_daemon() {
         let mut bridge = start_with(Duration::ZERO);
         let mut input = bridge.input.take().unwrap();
         let feed = thread::spawn(move || input.write_all(&[b'x'; 1_000_000]));
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_closes_ends_it_while_stdin_is_open() {
+    fn closing_daemon_ends_the_bridge_while_stdin_is_open() {
         let mut bridge = start();
         bridge.daemon.write_all(b"bye").unwrap();
         drop(bridge.daemon);
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stdout_does_not_stop_stdin() {
+    fn full_stdout_does_not_block_stdin() {
         const MUCH: usize = 4 * 1024 * 1024;
         let mut bridge = start();
         let mut talker = bridge.daemon.try_clone().unwrap();
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stdout_nobody_reads_any_more_ends_it() {
+    fn closed_stdout_ends_the_bridge() {
         let bridge = start();
         drop(bridge.output);
         let error = bridge.thread.join().unwrap().unwrap_err();

@@ -1,4 +1,4 @@
-//! Finding the daemon, or doing without.
+//! Locating the daemon, or running without one.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::format::clean;
 use super::{Backend, DaemonLocation, Exit, Failure, Io};
 use ceased_client::{Client, Endpoint, Error, Options};
 
-/// How long connecting may take: a daemon on this machine accepts at once.
+/// Connect timeout: a local daemon accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A connection to a server, and the server itself when it runs in this process.
+/// A connection to a server, and the server itself if it runs in this process.
 pub(super) struct Session {
     /// Declared first, so dropped first: an embedded server ends when its peer is gone.
     pub(super) client: Client,
     _server: Option<Box<dyn Send>>,
 }
 
-/// The places a daemon may be at, best first; connecting tries one after the other.
+/// The candidate endpoints of a daemon, in order of preference.
 pub(super) fn endpoints(
     args: &DaemonArgs,
     io: &mut Io<'_>,
@@ -48,16 +48,17 @@ pub(super) fn endpoints(
         }
         Ok(_) => {}
         Err(failure) if args.config.is_some() => return Err(failure),
-        // The file was found and not asked for; a daemon may be at its usual place all the same.
+        // The file was found, not named by the user; a daemon may still listen at its default
+        // address.
         Err(failure) => {
             let first = failure.message.lines().next().unwrap_or_default();
-            io.say(&format!("passing over the config: {first}"));
+            io.say(&format!("ignoring the config: {first}"));
         }
     }
     Ok(io.env.sockets.candidates().map(|path| Endpoint::Unix(path.into())).collect())
 }
 
-/// Connects to the first of `endpoints` where something is.
+/// Connects to the first reachable one of `endpoints`.
 pub(super) fn first_reachable(endpoints: &[Endpoint]) -> Result<(OwnedFd, &Endpoint), Unreachable> {
     use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     let mut tried = Vec::new();
@@ -80,14 +81,14 @@ pub(super) fn first_reachable(endpoints: &[Endpoint]) -> Result<(OwnedFd, &Endpo
 /// No daemon could be reached.
 pub(super) struct Unreachable {
     tried: String,
-    /// Nothing is there, as opposed to something that refuses us or is broken.
+    /// Whether no socket exists, as opposed to a refused or failed connection.
     pub(super) is_absent: bool,
 }
 
 impl From<Unreachable> for Failure {
     fn from(unreachable: Unreachable) -> Self {
         let hint = if unreachable.is_absent {
-            "\nstart one with `ceased serve`, or say where it is with --socket PATH"
+            "\nstart one with `ceased serve`, or give its socket with --socket PATH"
         } else {
             ""
         };
@@ -107,9 +108,9 @@ pub(super) fn daemon(
     Ok(reach(&endpoints, token, io)??)
 }
 
-/// A session with the daemon, or with a server in this process when there is none.
+/// A session with the daemon, or with a server in this process if there is none.
 ///
-/// Not with `--tcp`: that may name another machine, and what was meant for it must not run here.
+/// Not with `--tcp`: it may name another machine, whose tools must not run here.
 pub(super) fn daemon_or_embedded(
     args: &DaemonArgs,
     io: &mut Io<'_>,
@@ -131,7 +132,7 @@ pub(super) fn daemon_or_embedded(
             format!(
                 "no daemon reachable; tried {tried}; and no config to run the tool from in this \
                  process\n\
-                 start a daemon with `ceased serve`, or name a config with --config FILE"
+                 start a daemon with `ceased serve`, or give a config with --config FILE"
             ),
         ));
     };
@@ -144,7 +145,7 @@ pub(super) fn daemon_or_embedded(
     Ok(Session { client, _server: Some(embedded.server) })
 }
 
-/// The token to present over TCP. A Unix socket knows its peer by itself.
+/// The token to present over TCP. A Unix socket authenticates its peer.
 pub(super) fn token(args: &DaemonArgs, io: &Io<'_>) -> Result<Option<String>, Failure> {
     if args.tcp.is_none() {
         return Ok(None);
@@ -152,7 +153,7 @@ pub(super) fn token(args: &DaemonArgs, io: &Io<'_>) -> Result<Option<String>, Fa
     let Some(path) = &args.token_file else { return Ok(io.env.token.clone()) };
     let fail = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path)
-        .map_err(|why| fail(format!("the token file cannot be read: {why}")))?;
+        .map_err(|why| fail(format!("cannot read the token file: {why}")))?;
     let mut lines =
         text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>()), lines.next())
@@ -160,11 +161,11 @@ pub(super) fn token(args: &DaemonArgs, io: &Io<'_>) -> Result<Option<String>, Fa
         (Some(words), None) if matches!(words.len(), 1 | 2) => {
             Ok(words.last().map(|token| (*token).to_owned()))
         }
-        _ => Err(fail("one line with the token, or `name token`, has to be in it".into())),
+        _ => Err(fail("it must contain one line with the token, or `name token`".into())),
     }
 }
 
-/// Presents the token on a connection that is to be used by somebody else.
+/// Presents the token on a connection that is used otherwise afterwards.
 pub(super) fn introduce(
     daemon: BorrowedFd<'_>,
     endpoint: &Endpoint,
@@ -181,7 +182,7 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::from(error),
         Error::Rpc(rpc) if is_refusal(rpc.code) => {
-            Failure::new(Exit::Failed, clean(&format!("not let in at {endpoint}: {rpc}")))
+            Failure::new(Exit::Failed, clean(&format!("access denied by {endpoint}: {rpc}")))
         }
         Error::Unreachable { .. }
         | Error::Protocol(_)
@@ -190,14 +191,14 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
         | Error::Closed
         | Error::Refused(_)
         | Error::Io(_) => {
-            let what = format!("what is at {endpoint} did not shake hands: {error}");
+            let what = format!("the MCP handshake with {endpoint} failed: {error}");
             Failure::new(Exit::Unreachable, clean(&format!("no daemon reachable; {what}")))
         }
     }
 }
 
-/// Whether a daemon that answers with this code has shut the door, as opposed to being something
-/// else.
+/// Whether the code means that a daemon rejected the connection, as opposed to another kind of
+/// server.
 const fn is_refusal(error: i64) -> bool {
     matches!(error, code::UNAUTHENTICATED | code::FORBIDDEN | code::LIMIT_REACHED)
 }

@@ -1,4 +1,4 @@
-//! What a user sees of a call that runs: a bar on a terminal, lines elsewhere.
+//! Display of a running call: a bar on a terminal, lines elsewhere.
 
 use std::io::Write;
 
@@ -8,14 +8,14 @@ use super::Io;
 use super::format::clean;
 use ceased_client::{CallId, Log, Notification, Progress, Task, TaskStatus};
 
-/// Steps of the bar: progress is counted in whatever the tool likes.
+/// Resolution of the bar: progress values have an arbitrary unit.
 const STEPS: f64 = 1000.0;
 
-/// There is no terminal to type an answer.
-const WANTS_INPUT: &str = "input_required: the tool asks something first; a client of yours that can \
-                           be asked and waits for this task can answer, or Ctrl-C cancels it";
+/// The command cannot read answers from the user.
+const WANTS_INPUT: &str = "input_required: the tool requests input; another client of yours that supports \
+                           that and waits for this task can answer, or Ctrl-C cancels it";
 
-/// Shows the notifications that belong to one call.
+/// Shows the notifications of one call.
 pub(super) struct Display<'a> {
     err: &'a mut dyn Write,
     call: CallId,
@@ -35,7 +35,7 @@ impl<'a> Display<'a> {
         Self { err: &mut *io.err, call, task, bar }
     }
 
-    /// Shows `note`, if it is about this call.
+    /// Shows `note` if it belongs to this call.
     pub(super) fn show(&mut self, note: &Notification) {
         match note {
             Notification::Progress(progress) if progress.call == self.call => {
@@ -76,7 +76,7 @@ impl<'a> Display<'a> {
         match progress.total {
             Some(total) if total > 0.0 => {
                 bar.set_style(style("{spinner} [{bar:30}] {wide_msg}"));
-                // Saturates, and makes NaN zero.
+                // Saturates, and converts NaN to zero.
                 bar.set_position(((progress.done / total).min(1.0) * STEPS) as u64);
             }
             Some(_) | None => {
@@ -89,7 +89,7 @@ impl<'a> Display<'a> {
 
     fn line(&mut self, line: &str) {
         let err = &mut self.err;
-        // As everywhere: a stderr that is closed ends no call.
+        // Ignored: a closed stderr does not end a call.
         let mut write = || {
             let _ = writeln!(err, "{line}");
         };
@@ -112,7 +112,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("our templates are well-formed")
 }
 
-/// `3/10 message`.
+/// Formats progress as `3/10 message`.
 fn progress_text(progress: &Progress) -> String {
     let mut text = progress.done.to_string();
     if let Some(total) = progress.total {

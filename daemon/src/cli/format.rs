@@ -1,4 +1,4 @@
-//! How things look when printed: results, tables, and text that came from somewhere else.
+//! Formatting of results, tables, and foreign text.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ pub(super) use crate::printable::clean;
 use crate::printable::clean_lines;
 use ceased_client::RpcError;
 
-/// The first line of a text, marked when there is more.
+/// The first line of a text, with a mark if there are more.
 pub(super) fn first_line(text: &str) -> String {
     match text.trim().split_once('\n') {
         Some((first, _)) => format!("{} …", clean(first.trim_end())),
@@ -20,7 +20,7 @@ pub(super) fn first_line(text: &str) -> String {
     }
 }
 
-/// Prints rows in aligned columns, each as wide as its widest cell. Cells are cleaned here.
+/// Prints rows in aligned columns. Cells are escaped here.
 pub(super) fn table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
     let rows: Vec<Vec<Cow<'_, str>>> =
         rows.iter().map(|row| row.iter().map(|cell| clean(cell)).collect()).collect();
@@ -32,8 +32,8 @@ pub(super) fn table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()>
         }
     }
     for row in &rows {
-        // Padded by hand: `format!` panics past a width of 65535. And only up to the next cell, or
-        // one long cell in the last column would cost its length in every row.
+        // Padded manually: `format!` panics past a width of 65535. The last column is not padded,
+        // so that one long cell does not widen every row.
         let mut line = String::new();
         let mut gap = 0;
         for (cell, width) in row.iter().zip(&widths) {
@@ -46,7 +46,7 @@ pub(super) fn table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()>
     Ok(())
 }
 
-/// True when the server says that it was a time limit that ended the call.
+/// Whether the server reports that a time limit ended the call.
 pub(super) fn is_timeout(error: &RpcError) -> bool {
     error.data.as_ref().is_some_and(says_timed_out)
 }
@@ -55,7 +55,7 @@ fn says_timed_out(value: &Value) -> bool {
     value.get("timedOut").and_then(Value::as_bool) == Some(true)
 }
 
-/// Prints what a tool returned and says how it ended.
+/// Prints the result of a tool and returns its exit status.
 pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -68,7 +68,7 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
         is_error: bool,
     }
     let Ok(tool) = serde_json::from_str::<ToolResult<'_>>(result.get()) else {
-        // A task may come from something that is no tool.
+        // The task may come from a method other than `tools/call`.
         raw(result.get(), io)?;
         return Ok(Exit::Done);
     };
@@ -81,7 +81,7 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
     }
     let structured = tool.structured_content.map(RawValue::get);
     match (tool.content.is_some(), structured) {
-        // What it is instead is shown as it came; whether it failed still counts.
+        // Not a tool result: printed unchanged; `isError` still counts.
         (false, _) => raw(result.get(), io)?,
         (true, Some(structured)) if content.is_empty() => raw(structured, io)?,
         (true, _) => {}
@@ -116,7 +116,8 @@ fn text_block(text: &str, io: &mut Io<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints JSON on one line, as it came; its strings have no control characters but 0x7f and above.
+/// Prints JSON on one line; JSON strings escape control characters below 0x20, the others are
+/// cleaned here.
 pub(super) fn raw(json: &str, io: &mut Io<'_>) -> io::Result<()> {
     let json = if io.out_is_terminal { clean(json) } else { Cow::Borrowed(json) };
     writeln!(io.out, "{json}")
@@ -136,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_steers_gets_through() {
+    fn control_characters_are_escaped() {
         assert_eq!(clean("a\x1b[2Jb\nc\u{9b}\u{202e}é"), "a\\u{1b}[2Jb\\nc\\u{9b}\\u{202e}é");
         assert_eq!(clean_lines("a\n\tb\r\x07"), "a\n\tb\\r\\u{7}");
         assert!(matches!(clean("plain"), Cow::Borrowed(_)));
     }
 
     #[test]
-    fn columns_are_aligned_by_characters() {
+    fn columns_are_aligned_by_character_count() {
         let mut out = Vec::new();
         let row = |cells: [&str; 3]| cells.map(ToOwned::to_owned).to_vec();
         table(&mut out, &[row(["é", "b", "c\x07"]), row(["long", "", ""])]).unwrap();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_may_be_wider_than_a_format_takes() {
+    fn column_may_exceed_the_width_of_format() {
         let long = "x".repeat(70_000);
         let mut out = Vec::new();
         let row = |cells: [&str; 2]| cells.map(ToOwned::to_owned).to_vec();
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_line_of_a_description() {
+    fn only_the_first_line_is_shown() {
         assert_eq!(first_line("\n one\ntwo"), "one …");
         assert_eq!(first_line("one\n"), "one");
     }

@@ -1,4 +1,4 @@
-//! `ceased completions` and `ceased man`: what is made of the definition of the command line.
+//! `ceased completions` and `ceased man`: generated from the definition of the command line.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ pub(super) fn completions(args: &CompletionsArgs, io: &mut Io<'_>) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// `ceased man`: `ceased.1`, and `ceased-COMMAND.1` for every command people use.
+/// `ceased man`: writes `ceased.1`, and `ceased-COMMAND.1` for every public command.
 pub(super) fn man(args: &ManArgs) -> Result<Exit, Failure> {
     let dir = &args.dir;
     let fail = |path: &Path, why| {
@@ -30,8 +30,8 @@ pub(super) fn man(args: &ManArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The page of a command and those of the commands below it, each with the version of the program:
-/// only the program itself has one of its own.
+/// Writes the page of a command and those of its subcommands, each with the version of the program,
+/// which clap sets only for the program itself.
 fn pages(command: &clap::Command, dir: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages(below, dir)?;

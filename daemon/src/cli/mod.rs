@@ -1,7 +1,7 @@
-//! The command line of `ceased`: the client commands, and the door to the daemon's own.
+//! The command line of `ceased`: client commands, and the entry points of the daemon.
 //!
-//! [`run`] does one command on the streams it is given; [`main`] gives it those of the process.
-//! What belongs to the daemon is behind [`Backend`].
+//! [`run`] executes one command on given streams; [`main`] passes those of the process. Functions
+//! of the daemon are behind [`Backend`].
 
 mod args;
 mod arguments;
@@ -34,22 +34,22 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::config::{Environment, SocketPaths};
-use crate::stderr::Brief;
+use crate::stderr::TimedStderr;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
 use output::Output;
 
-/// How a command ended; the exit codes of the program.
+/// Exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: done.
+    /// 0: success.
     Done,
-    /// 1: the tool failed, or the daemon refused.
+    /// 1: the tool failed, or the daemon rejected the request.
     Failed,
-    /// 2: wrong use or wrong config.
+    /// 2: invalid arguments or config.
     Usage,
-    /// 3: no daemon reachable, or it went away.
+    /// 3: no daemon reachable, or the connection was lost.
     Unreachable,
     /// 4: the task is unknown.
     UnknownTask,
@@ -64,7 +64,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The number a shell sees.
+    /// The numeric exit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -87,48 +87,48 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What only a build with the daemon in it can do. In all of it `config` is what `--config` said;
-/// `None` is for the usual places.
+/// Functions that need the daemon in the build. `config` is the value of `--config`; `None` means
+/// the default paths.
 pub trait Backend {
-    /// `ceased serve`, until a signal ends it; recorded in a new file if that is named.
+    /// `ceased serve`, until a signal ends it; records into a new file if given.
     fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit;
 
-    /// `ceased stdio`, until its peer leaves; recorded in a new file if that is named.
+    /// `ceased stdio`, until its peer disconnects; records into a new file if given.
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
 
-    /// `ceased check`: the verdict goes to `out`, what is wrong to `err`.
+    /// `ceased check`: writes the verdict to `out` and problems to `err`.
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
 
-    /// `ceased store check`: the verdict goes to `out`, what is damaged to `err`.
+    /// `ceased store check`: writes the verdict to `out` and damage to `err`.
     fn check_store(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
 
-    /// The configuration a daemon of this user would have.
+    /// Settings of this user's daemon.
     ///
     /// # Errors
-    /// When there is a config and it is wrong.
+    /// If there is an invalid config.
     fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure>;
 
-    /// A server in this process, for one peer; `None` when there is no config.
+    /// A server in this process for one peer; `None` if there is no config.
     ///
     /// # Errors
-    /// When there is a config and it is wrong, or the server cannot start.
+    /// If there is an invalid config, or the server cannot start.
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure>;
 }
 
-/// How long `ceased serve` lives.
+/// Options of `ceased serve`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServeOptions {
-    /// It ends once nobody has needed it for this long; `None`: never by itself.
+    /// Exit after this time without use; `None`: never.
     pub idle_exit: Option<Duration>,
-    /// It leaves the session it was started in, and every descriptor but 0 to 2. Its standard error
-    /// is this file, which nobody but it looks after.
+    /// Start a new session and close every descriptor but 0 to 3. Standard error is this file,
+    /// which the daemon rotates.
     pub own_session: Option<PathBuf>,
 }
 
-/// What a daemon of this user would run with.
+/// Settings of this user's daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonLocation {
-    /// The configuration file; `None` when there is none, and the rest is what holds then.
+    /// The configuration file; `None` if there is none, and the rest are defaults.
     pub config: Option<PathBuf>,
     /// The first Unix listener.
     pub socket: Option<PathBuf>,
@@ -136,12 +136,12 @@ pub struct DaemonLocation {
     pub eof_grace: Duration,
     /// `daemon.shutdown_grace`.
     pub shutdown_grace: Duration,
-    /// `daemon.state_dir`, where tasks are kept on the disk.
+    /// `daemon.state_dir`, if tasks are kept on disk.
     pub state_dir: Option<PathBuf>,
 }
 
 impl Default for DaemonLocation {
-    /// Facts that need no daemon in the program.
+    /// Facts that do not need the daemon in the build.
     fn default() -> Self {
         Self {
             config: None,
@@ -157,7 +157,7 @@ impl Default for DaemonLocation {
 pub struct Embedded {
     /// The peer's end of a connection to it.
     pub stream: UnixStream,
-    /// Dropped after `stream`; its drop returns when everything the server started is gone.
+    /// Dropped after `stream`; the drop returns when everything the server started has ended.
     pub server: Box<dyn Send>,
 }
 
@@ -172,8 +172,8 @@ impl fmt::Debug for Embedded {
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What happened, and on further lines what to do about it. Without prefixes, they are added
-    /// when it is printed; control characters are escaped then. Empty when nothing is to be said.
+    /// The problem, and the remedy on further lines. Printed with a prefix and with control
+    /// characters escaped. Empty for no message.
     pub message: String,
 }
 
@@ -197,13 +197,14 @@ impl From<Error> for Failure {
             Error::Interrupted => Exit::Cancelled,
             Error::Refused(_) => Exit::Usage,
         };
-        // What a server says is one line: on a further one it would give hints in our name.
+        // Text of a server is kept on one line: further lines would look like hints of this
+        // program.
         Self::new(exit, clean(&error.to_string()))
     }
 }
 
 impl From<io::Error> for Failure {
-    /// For writes to stdout and stderr. A reader that has gone need not be told.
+    /// For failed writes to stdout and stderr. A closed reader is not reported.
     fn from(why: io::Error) -> Self {
         let why = match why.downcast::<Error>() {
             Ok(error) => return error.into(),
@@ -218,7 +219,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What a command reads from its environment.
+/// Environment variables used by commands.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
     /// `$CEASED_SOCKET`.
@@ -230,7 +231,7 @@ pub struct Env {
 }
 
 impl Env {
-    /// The environment of this process. Variables that are empty count as not set.
+    /// Reads the environment of this process. Empty variables count as unset.
     #[must_use]
     pub fn of_process() -> Self {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -244,20 +245,20 @@ impl Env {
 
 /// The streams of a command.
 pub struct Io<'a> {
-    /// Results and nothing else.
+    /// Results only.
     pub out: &'a mut dyn Write,
-    /// Everything else.
+    /// Messages and progress.
     pub err: &'a mut dyn Write,
-    /// True when `out` is a terminal: then control characters in results are escaped.
+    /// Whether `out` is a terminal: then control characters in results are escaped.
     pub out_is_terminal: bool,
-    /// True when `err` is the process's own stderr and a terminal: then progress is a bar.
+    /// Whether `err` is the process's stderr and a terminal: then progress is a bar.
     pub err_is_terminal: bool,
-    /// What `connect` reads.
+    /// Input of `connect`.
     pub input: BorrowedFd<'a>,
-    /// What `connect` writes; the descriptor under `out`.
+    /// Output of `connect`; the descriptor of `out`.
     pub output: BorrowedFd<'a>,
-    /// What ends waits. Called once, when the daemon is reached: until then a signal ends the
-    /// process as it always does.
+    /// Creates the source of interrupts. Called once, when the daemon is reached: until then
+    /// signals end the process.
     pub interrupts: &'a mut dyn FnMut() -> io::Result<Interrupts>,
     /// The environment.
     pub env: Env,
@@ -270,14 +271,14 @@ impl fmt::Debug for Io<'_> {
 }
 
 impl Io<'_> {
-    /// One line for the user. A stderr that cannot be written to must not end a command, least of
-    /// all one that is cancelling something.
+    /// Prints a line for the user. A failed write to stderr is ignored, so that it cannot end a
+    /// command that is cancelling.
     fn say(&mut self, line: &str) {
         let _ = writeln!(self.err, "ceased: {}", clean(line));
     }
 }
 
-/// The program: [`run`] with the arguments and streams of this process.
+/// Runs [`run`] with the arguments and streams of this process.
 #[must_use]
 pub fn main(backend: &dyn Backend) -> ExitCode {
     let (stdin, stdout) = (io::stdin(), io::stdout());
@@ -289,7 +290,7 @@ pub fn main(backend: &dyn Backend) -> ExitCode {
         Ok(interrupts)
     };
     let mut io = Io {
-        out: &mut LineWriter::new(Output { wishes: &wishes }),
+        out: &mut LineWriter::new(Output { interrupts: &wishes }),
         err: &mut TimedStderr::default(),
         out_is_terminal: stdout.is_terminal(),
         err_is_terminal: io::stderr().is_terminal(),
@@ -301,7 +302,7 @@ pub fn main(backend: &dyn Backend) -> ExitCode {
     run(std::env::args_os(), &mut io, backend).into()
 }
 
-/// Does what `args` say; the first is the program's name.
+/// Executes `args`; the first one is the program's name.
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
     io: &mut Io<'_>,
@@ -353,7 +354,7 @@ pub fn run(
     }
 }
 
-/// Help and version go to stdout and are no failure; the rest is.
+/// Prints help and version to stdout with success, errors to stderr.
 fn usage(error: &clap::Error, io: &mut Io<'_>) -> Exit {
     let text = error.render();
     if error.use_stderr() {
@@ -367,12 +368,12 @@ fn usage(error: &clap::Error, io: &mut Io<'_>) -> Exit {
     }
 }
 
-/// A build without the daemon: every client command works, against a daemon elsewhere.
+/// A build without the daemon: every client command works with a daemon elsewhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ClientOnly;
 
 impl ClientOnly {
-    const WHY: &str = "this build is a client only; it has no server in it";
+    const WHY: &str = "this build contains only the client commands";
 
     fn refuse(err: &mut dyn Write) -> Exit {
         let _ = writeln!(err, "ceased: {}", Self::WHY);

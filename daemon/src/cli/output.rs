@@ -1,7 +1,7 @@
-//! Standard output of a command, which whoever started us need not read.
+//! Standard output of a command, which its parent process may not read.
 //!
-//! It is written as [`crate::stderr`] is: in the mode it came in, and never without hearing a
-//! signal. The result is written there, so the write waits for room as long as that takes.
+//! Written as [`crate::stderr`]: in its blocking mode, and interruptible by signals. Results are
+//! written there, so a write waits for room without a time limit.
 
 use std::cell::OnceCell;
 use std::io::{self, Write};
@@ -13,30 +13,29 @@ use rustix::stdio::stdout;
 use ceased_client::Error;
 use ceased_client::io::{NonblockingWriter, poll};
 
-/// Standard output, without a buffer.
+/// Unbuffered standard output.
 #[derive(Debug)]
 pub(super) struct Output<'a> {
-    /// Readable once there is a wish to stop; empty as long as signals end the process by
-    /// themselves.
-    pub(super) wishes: &'a OnceCell<OwnedFd>,
+    /// Readable after an interrupt; empty while signals still end the process.
+    pub(super) interrupts: &'a OnceCell<OwnedFd>,
 }
 
 impl Write for Output<'_> {
     /// # Errors
-    /// [`Error::Interrupted`] in an [`io::Error`] when there is a wish to stop and no room.
+    /// [`Error::Interrupted`] in an [`io::Error`] after an interrupt without room for output.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let nozzle = NonblockingWriter::of(stdout())?;
         loop {
             if let Some(count) = nozzle.write(stdout(), bytes)? {
                 return Ok(count);
             }
-            let wishes = self.wishes.get().map(|fd| PollFd::new(fd, PollFlags::IN));
-            let mut fds: Vec<PollFd<'_>> = wishes.into_iter().collect();
+            let interrupts = self.interrupts.get().map(|fd| PollFd::new(fd, PollFlags::IN));
+            let mut fds: Vec<PollFd<'_>> = interrupts.into_iter().collect();
             let told = fds.len();
             fds.push(PollFd::from_borrowed_fd(stdout(), PollFlags::OUT));
             poll(&mut fds, None)?;
-            // The wish is left where it is: whatever else is written, such as the rest of a buffer
-            // at the end, is not to wait either.
+            // The interrupt is not consumed: later writes, such as flushing a buffer at the end,
+            // must not block either.
             if fds.iter().take(told).any(|fd| !fd.revents().is_empty()) {
                 return Err(io::Error::other(Error::Interrupted));
             }

@@ -1,4 +1,4 @@
-//! `ceased ps`: what runs, for whom, since when, and whether cancels are done; once.
+//! `ceased ps`: lists running jobs with owner, age and cancel state once.
 
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -27,22 +27,24 @@ pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     Ok(Exit::Done)
 }
 
-/// All that the daemon tells.
+/// Reads the detailed status of the daemon.
 pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
     match client.call_raw("ceased/status", json!({"detail": true})) {
         Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => {
             let name = client.server().info["name"].as_str().unwrap_or("this server");
-            let message = format!("{name} has no ceased/status; it is not ceased, or an older one");
+            let message = format!(
+                "{name} has no ceased/status; it is not a ceased daemon, or an old version"
+            );
             Err(Failure::new(Exit::Failed, message))
         }
         status => Ok(status?),
     }
 }
 
-/// What it means, with the names of users where they are this machine's.
+/// Parses it, with the names of local users.
 pub(super) fn read(raw: &RawValue, daemon: &DaemonArgs) -> Result<Status, Failure> {
     let mut status: Status = serde_json::from_str(raw.get())
-        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no status ({why})")))?;
+        .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse ceased/status ({why})")))?;
     if daemon.tcp.is_none() {
         status.name_users(accounts::name_of);
     }

@@ -1,7 +1,7 @@
-//! `ceased connect --spawn`: a daemon of this user, started when none runs.
+//! `ceased connect --spawn`: starts a daemon of this user if none runs.
 //!
-//! A command that finds none takes a lock beside the socket and looks again; if there is still none, it
-//! starts one. So any number of connects at once start a single daemon and all reach it.
+//! A command that finds no daemon takes a lock beside the socket and looks again; if there is still
+//! none, it starts one. So any number of concurrent commands start a single daemon and reach it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -22,24 +22,23 @@ use crate::store::directory::{Holder, Phase};
 use ceased_client::Endpoint;
 use ceased_process::daemon_support::variables_of_the_service_manager;
 
-/// How long a daemon may take until it listens, besides what the one before it is given to end.
+/// Time limit for a daemon to listen, in addition to the shutdown time of the previous one.
 const WITHIN: Duration = Duration::from_secs(20);
-/// How long it is waited at least after the end of the input: so long a daemon takes to start on a
-/// busy machine, and what was in the input may be all there is to say.
+/// Minimum wait after the end of the input: the startup time on a busy machine, since the input may
+/// be complete already.
 const INPUT_GRACE: Duration = Duration::from_secs(10);
-/// How long a daemon that runs may be out of reach. One whose socket was removed listens anew within
-/// two seconds.
+/// Time limit for reaching a running daemon. One whose socket was removed listens again within two
+/// seconds.
 const LISTENS_ANEW_WITHIN: Duration = Duration::from_secs(5);
-/// Between two looks.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(10);
-/// When a daemon nobody needs ends.
+/// Idle exit time of a spawned daemon.
 const IDLE_EXIT: &str = "10m";
-/// Lines of a daemon's last words that are shown.
-const LAST_WORDS_MAX: usize = 10;
+/// Number of log lines shown of a daemon that failed to start.
+const LOG_LINES_MAX: usize = 10;
 
-/// A connection to the daemon at the first of `endpoints`, which is started there when it does
-/// not run. It is waited for as long as a start takes, and for `grace`, or a little longer, after
-/// the end of the input.
+/// Connects to the daemon at the first of `endpoints`, and starts it there if it does not run.
+/// Waits for the startup time, and for `grace`, or a little longer, after the end of the input.
 pub(super) fn connect(
     endpoints: &[Endpoint],
     site: &DaemonLocation,
@@ -55,7 +54,7 @@ pub(super) fn connect(
     };
     let mut spawned = Spawned { site, path, log: beside(path, ".log"), child: None, starts: 0 };
     loop {
-        // Looked at first: one that ends because another listens already is no failure.
+        // Checked first: a daemon that exits because another one already listens is not a failure.
         let ended = spawned.end()?;
         if let Reached::Yes(socket) = attempt(endpoints, io)? {
             return Ok(socket);
@@ -72,7 +71,8 @@ pub(super) fn connect(
                     return Err(lost(path, pid));
                 }
                 Some(Holder { phase: Phase::Serving, .. }) => {}
-                // One that ends has the directory, and no socket any more, until all it ran is gone.
+                // A daemon that is shutting down holds the directory, without a socket, until its
+                // jobs have ended.
                 Some(_) => wait.say_occupied(io),
                 None => spawned.start(io)?,
             }
@@ -89,8 +89,8 @@ pub(super) fn connect(
                 TooLate::Patience => Failure::new(
                     Exit::Unreachable,
                     format!(
-                        "another daemon has had the state directory for {patience:?} and does not \
-                         listen at {}; see its log, or end it",
+                        "another daemon has held the state directory for {patience:?} and does not \
+                         listen at {}; see its log, or stop it",
                         path.display()
                     ),
                 ),
@@ -99,11 +99,11 @@ pub(super) fn connect(
     }
 }
 
-/// Where a daemon is started: the socket that the configuration says.
+/// The path to start a daemon at: the configured socket.
 fn place<'e>(endpoints: &'e [Endpoint], site: &DaemonLocation) -> Result<&'e Path, Failure> {
     if let DaemonLocation { config: Some(config), socket: None, .. } = site {
         let what = format!(
-            "--spawn starts a daemon where the config says that it listens, and {} has no [[listen]] \
+            "--spawn starts a daemon at the configured socket, but {} has no [[listen]] \
              with transport = \"unix\"; add one, or start the daemon with `ceased serve`",
             config.display()
         );
@@ -114,13 +114,13 @@ fn place<'e>(endpoints: &'e [Endpoint], site: &DaemonLocation) -> Result<&'e Pat
         Some(Endpoint::Unix(path)) if !is_elsewhere(path) => Ok(path),
         Some(_) | None => Err(Failure::new(
             Exit::Usage,
-            "--spawn starts a daemon where the config says that it listens; unset $CEASED_SOCKET, \
-             which names another place",
+            "--spawn starts a daemon at the configured socket; unset $CEASED_SOCKET, \
+             which names another one",
         )),
     }
 }
 
-/// A daemon that is started, again and again while another one is about to end.
+/// A daemon being started, repeatedly while a previous one is shutting down.
 struct Spawned<'a> {
     site: &'a DaemonLocation,
     path: &'a Path,
@@ -148,7 +148,7 @@ impl Spawned<'_> {
         Ok(())
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has exited.
     fn end(&mut self) -> Result<Option<ExitStatus>, Failure> {
         let Some(child) = &mut self.child else { return Ok(None) };
         let ended = child.try_wait().map_err(|why| fail("watch the daemon", self.path, &why))?;
@@ -158,7 +158,7 @@ impl Spawned<'_> {
         Ok(ended)
     }
 
-    /// Ends one that nobody would know of.
+    /// Ends a daemon that failed to become reachable.
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -167,23 +167,23 @@ impl Spawned<'_> {
     }
 }
 
-/// Why it is not waited any longer.
+/// Why waiting ended.
 enum TooLate {
-    /// The input has ended and the time for what was in it is over.
+    /// The input ended and its grace period is over.
     Input,
-    /// A daemon would listen by now.
+    /// The startup time limit has expired.
     Patience,
 }
 
-/// How long it is waited for a daemon, and what for.
+/// Time limits of waiting for a daemon.
 struct Wait<'a> {
     until: Instant,
     input: BorrowedFd<'a>,
-    /// How long it is waited after the end of the input.
+    /// Grace period after the end of the input.
     grace: Duration,
-    /// When the input ended.
+    /// Time of the end of the input.
     ended: Option<Instant>,
-    /// When a daemon was first seen that serves and cannot be reached.
+    /// Time at which a running but unreachable daemon was first seen.
     lost: Option<Instant>,
     has_said_occupied: bool,
 }
@@ -195,7 +195,7 @@ impl<'a> Wait<'a> {
         Self { until: Instant::now() + patience, input, grace, ended, lost, has_said_occupied }
     }
 
-    /// Waits a moment.
+    /// Waits one polling interval.
     fn pause(&mut self) -> Result<(), TooLate> {
         let now = Instant::now();
         if self.ended.is_none() && has_hung_up(self.input) {
@@ -211,19 +211,19 @@ impl<'a> Wait<'a> {
         Ok(())
     }
 
-    /// Whether a daemon that serves has been out of reach for longer than it takes to listen anew.
+    /// Whether a running daemon has been unreachable for longer than it takes to listen again.
     fn is_lost(&mut self) -> bool {
         self.lost.get_or_insert_with(Instant::now).elapsed() > LISTENS_ANEW_WITHIN
     }
 
     fn say_occupied(&mut self, io: &mut Io<'_>) {
         if !std::mem::replace(&mut self.has_said_occupied, true) {
-            io.say("another daemon still has the state directory; waiting for its end");
+            io.say("another daemon still holds the state directory; waiting for its exit");
         }
     }
 }
 
-/// Whether a pipe or socket has no writer any more; there may still be something to read.
+/// Whether a pipe or socket has no writer; buffered bytes may still be readable.
 fn has_hung_up(input: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(input, PollFlags::RDHUP)];
     let polled = rustix::event::poll(&mut fds, Some(&Timespec::default()));
@@ -236,10 +236,10 @@ fn input_ended() -> Failure {
     Failure::new(Exit::Unreachable, what.to_owned())
 }
 
-/// A daemon runs, and its socket is gone.
+/// Error for a running daemon without its socket.
 fn lost(path: &Path, pid: u32) -> Failure {
     let what = format!(
-        "a daemon runs (process {pid}), and cannot be reached at {}: its socket was removed, or it \
+        "a daemon runs (process {pid}) but is unreachable at {}: its socket was removed, or it \
          listens elsewhere; have it listen anew with `kill -HUP {pid}`, or end it with `kill {pid}`",
         path.display()
     );
@@ -250,12 +250,12 @@ fn was_occupied(status: ExitStatus) -> bool {
     status.code() == Some(Exit::Occupied.code().into())
 }
 
-/// What trying every place came to.
+/// Result of trying every endpoint.
 enum Reached {
     Yes(OwnedFd),
-    /// Nothing is there.
+    /// No socket exists.
     Absent,
-    /// Something is there, and no daemon to talk to.
+    /// A socket exists, but no usable daemon.
     Broken(Unreachable),
 }
 
@@ -274,7 +274,7 @@ fn attempt(endpoints: &[Endpoint], io: &Io<'_>) -> Result<Reached, Failure> {
 enum Turn {
     /// Another process has started one.
     Reached(OwnedFd),
-    /// It is ours to start one, as long as this lives.
+    /// This process starts one, while it holds the lock.
     Ours(File),
 }
 
@@ -311,7 +311,7 @@ fn turn(
     }
 }
 
-/// Makes the directory of the socket if there is none, and checks that no other user has it.
+/// Creates the directory of the socket if it is missing, and checks its owner.
 fn make_directory(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     trust::check_directory(dir)
@@ -329,7 +329,7 @@ pub(super) fn check(socket: &OwnedFd, endpoint: &Endpoint, io: &Io<'_>) -> Resul
     trust::check_daemon(socket).map_err(|why| fail("use the daemon", path, &why))
 }
 
-/// The lock file, which is never removed, or two could hold "the" lock on two files.
+/// Opens the lock file, which is never removed: otherwise two processes could lock different files.
 fn open(path: &Path) -> io::Result<File> {
     trust::check_type(path)?;
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -349,8 +349,8 @@ fn start(site: &DaemonLocation, path: &Path, log: &Path) -> Result<Child, Failur
     spawn(site, log, stderr).map_err(|why| fail("start a daemon", path, &why))
 }
 
-/// Starts it apart from us: a session of its own, no descriptor of ours, its log a
-/// file that it keeps small.
+/// Starts the daemon independent of this process: a session of its own, no inherited descriptors,
+/// and its log in a rotated file.
 fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--idle-exit", IDLE_EXIT, "--own-session"]).arg(log);
@@ -360,13 +360,13 @@ fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     for name in variables_of_the_service_manager() {
         command.env_remove(name);
     }
-    // Where it was first needed is no place for a daemon that others use, too.
+    // The current directory is unsuitable for a shared daemon.
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_dir());
     command.current_dir(home.unwrap_or_else(|| "/".into()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn()
 }
 
-/// `PATH` and a suffix.
+/// `PATH` with a suffix.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -377,12 +377,12 @@ fn fail(what: &str, path: &Path, why: &io::Error) -> Failure {
     Failure::new(Exit::Unreachable, format!("cannot {what} ({}): {why}", path.display()))
 }
 
-/// What the daemon said last belongs to the message: nobody sees its log.
+/// Includes the end of the daemon's log in the message.
 fn not_started(how: &str, log: &Path) -> Failure {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    let last = lines.get(lines.len().saturating_sub(LAST_WORDS_MAX)..).unwrap_or_default();
+    let last = lines.get(lines.len().saturating_sub(LOG_LINES_MAX)..).unwrap_or_default();
     let said = last.join("\n");
     Failure::new(Exit::Unreachable, format!("the daemon that was started {how}\n{said}"))
 }

@@ -48,8 +48,8 @@ pub(super) fn status(
         return Ok(Exit::Done);
     }
     let mut members: BTreeMap<String, Value> = serde_json::from_str(status.get())
-        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no object ({why})")))?;
-    // Among its sisters it would be one long line.
+        .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse ceased/status ({why})")))?;
+    // The host's part would be one long line among the other members.
     let host = members.get_mut("host").and_then(Value::as_object_mut);
     if let Some(store) = host.and_then(|host| host.remove("store")) {
         members.insert("store".to_owned(), store);
@@ -60,7 +60,7 @@ pub(super) fn status(
     Ok(Exit::Done)
 }
 
-/// One member of the status: a list as a table, an object as pairs, anything else as it is.
+/// Prints one member of the status: a list as a table, an object as pairs, other values as JSON.
 fn section(out: &mut dyn Write, name: &str, value: &Value) -> io::Result<()> {
     let name = clean(name);
     match value {
@@ -83,7 +83,7 @@ fn section(out: &mut dyn Write, name: &str, value: &Value) -> io::Result<()> {
     }
 }
 
-/// A heading of every key that occurs, and a row for every object.
+/// A heading with every key, and a row for every object.
 fn columns(objects: &[&Map<String, Value>]) -> Vec<Vec<String>> {
     let mut keys: Vec<&String> = Vec::new();
     for key in objects.iter().flat_map(|object| object.keys()) {

@@ -81,9 +81,9 @@ pub(super) fn result(
     match answer {
         Ok(answer) => format::result(&answer, io),
         Err(error @ (Error::Interrupted | Error::TimedOut(_))) => {
-            // CAN-15: ends the wait alone.
+            // CAN-15: ends only the wait.
             let cancelled = client.cancel(call, Some("no longer waited for"));
-            io.say(&format!("no longer waiting; task {} goes on", args.id));
+            io.say(&format!("no longer waiting; task {} continues", args.id));
             cancelled?;
             Ok(Failure::from(error).exit)
         }
@@ -122,22 +122,22 @@ pub(super) fn cancel(
     })
 }
 
-/// The same code says that a task is unknown and that it has ended (TSK-23, TSK-27).
+/// Error of a failed cancel: unknown and ended tasks have the same code (TSK-23, TSK-27).
 fn not_cancellable(client: &mut Client, id: &str) -> Failure {
     match client.task(id) {
         Ok(task) => Failure::new(
             Exit::Failed,
-            format!("task {id} is {} already; there is nothing to cancel", task.status),
+            format!("task {id} is already {}; there is nothing to cancel", task.status),
         ),
         Err(error) => unknown(error, id),
     }
 }
 
-/// What a failed look at a task means.
+/// Error of a failed lookup of a task.
 pub(super) fn unknown(error: Error, id: &str) -> Failure {
     match &error {
         Error::Rpc(rpc) if rpc.code == INVALID_PARAMS => {
-            // Our own daemon says exactly this; what another says is said beside it.
+            // A ceased daemon sends exactly this text; the text of another server is appended.
             let said = &rpc.message;
             let message = match said.contains("there is no task") {
                 true => said.to_string(),

@@ -1,6 +1,6 @@
-//! Ownership of the files of `connect --spawn`. A user that can put a socket, a lock or a log where a daemon is
-//! looked for could be taken for that daemon, so all of it has to belong to this user, as ssh and
-//! gpg want it of theirs.
+//! Ownership checks of the files of `connect --spawn`. A user that can place a socket, a lock or a
+//! log where a daemon is searched for could impersonate that daemon, so all of them must belong to
+//! this user, as with the files of ssh and gpg.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -15,23 +15,23 @@ const ROOT: u32 = 0;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Checks that nobody but this user and root can put files into a directory, or that those of
-/// others can at least not be mistaken for this user's (`/tmp`).
+/// Checks that only this user and root can create files in a directory, or that files of other
+/// users are distinguishable there (`/tmp`).
 ///
 /// # Errors
-/// What is wrong and what to do, as the text of an error.
+/// An error whose text gives the problem and the remedy.
 pub(super) fn check_directory(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let (owner, mode, us) = (found.uid(), found.mode() & 0o7777, geteuid().as_raw());
     if owner != us && owner != ROOT {
         return Err(refused(format!(
-            "the directory belongs to uid {owner} and this is uid {us}: a daemon there may be \
+            "the directory belongs to uid {owner}, but this is uid {us}: a daemon there may be \
              another user's; set `path` in [[listen]] to a directory of your own"
         )));
     }
     if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {
         return Err(refused(format!(
-            "the directory can be written by others (mode {mode:04o}), who could put a daemon of \
+            "the directory is writable by others (mode {mode:04o}); they could place a daemon of \
              their own there: chmod go-w {}",
             path.display()
         )));
@@ -42,7 +42,7 @@ pub(super) fn check_directory(path: &Path) -> io::Result<()> {
 /// Checks that an open file is a regular file of this user that others cannot write.
 ///
 /// # Errors
-/// What is wrong and what to do, as the text of an error.
+/// An error whose text gives the problem and the remedy.
 pub(crate) fn check_file(file: &File, path: &Path) -> io::Result<()> {
     let found = file.metadata()?;
     let us = geteuid().as_raw();
@@ -53,23 +53,23 @@ pub(crate) fn check_file(file: &File, path: &Path) -> io::Result<()> {
     if found.uid() != us {
         let owner = found.uid();
         return Err(refused(format!(
-            "it belongs to uid {owner} and this is uid {us}: remove it (rm {path})"
+            "it belongs to uid {owner}, but this is uid {us}: remove it (rm {path})"
         )));
     }
     let mode = found.mode() & 0o7777;
     if mode & WRITABLE_BY_OTHERS != 0 {
         return Err(refused(format!(
-            "it can be written by others (mode {mode:04o}): chmod go-w {path}"
+            "it is writable by others (mode {mode:04o}): chmod go-w {path}"
         )));
     }
     Ok(())
 }
 
-/// Says what is in the way of a file that is to be opened, where that is no regular file: opening it
-/// would fail with less to go by. An opened file is to be checked by [`check_file`] all the same.
+/// Reports a path that is not a regular file before it is opened, with a better error than opening
+/// it. The opened file must still be checked with [`check_file`].
 ///
 /// # Errors
-/// What is in the way.
+/// A description of the obstacle.
 pub(crate) fn check_type(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {
@@ -79,10 +79,10 @@ pub(crate) fn check_type(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks that a daemon that was reached runs as this user or as root.
+/// Checks that a daemon runs as this user or as root.
 ///
 /// # Errors
-/// As whom it runs, and what to do.
+/// An error with its user and the remedy.
 pub(super) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
     let who = getsockopt(&socket.as_fd(), PeerCredentials)?;
     let us = geteuid().as_raw();
@@ -90,7 +90,7 @@ pub(super) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
         return Ok(());
     }
     Err(refused(format!(
-        "what listens there (process {}) belongs to uid {} and this is uid {us}; \
+        "the daemon (process {}) belongs to uid {}, but this is uid {us}; \
          to use the daemon of another user, connect without --spawn",
         who.pid(),
         who.uid()

@@ -1,16 +1,16 @@
-//! What the daemon tells of itself, as something a person can read: one list for `ps` and `top`.
+//! Text rendering of the daemon's status: one list for `ps` and `top`.
 
 mod model;
 
 use super::format::clean;
 pub(super) use model::{Job, Peer, Process, Receipt, Status, Task};
 
-/// Processes of one job that are shown at most.
+/// Maximum number of processes shown per job.
 const TREE_MAX: usize = 8;
-/// Cells of a progress bar.
+/// Width of a progress bar.
 const BAR: usize = 10;
 
-/// What a row is about.
+/// Subject of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Key {
     Job(u64),
@@ -19,50 +19,50 @@ pub(super) enum Key {
     Receipt(u64),
 }
 
-/// How a row is meant.
+/// Emphasis of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Heading,
     Plain,
-    /// Being cancelled, or otherwise in between.
+    /// In transition, such as being cancelled.
     Pending,
-    /// Over, and as it should be.
+    /// Ended as expected.
     Good,
-    /// Over, and not as it should be.
+    /// Ended with a problem.
     Bad,
-    /// Beside the point.
+    /// Secondary information.
     Quiet,
 }
 
-/// One line.
+/// A row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    /// An entry that can be selected.
+    /// The entry, if the row can be selected.
     pub(super) key: Option<Key>,
     pub(super) tone: Tone,
     pub(super) text: String,
 }
 
-/// Which jobs show all of their processes, besides those that are being cancelled.
+/// Jobs whose processes are all shown, besides those being cancelled.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Trees<'a> {
-    /// All of them.
+    /// All jobs.
     Whole,
-    /// The selected one.
+    /// The selected job.
     Of(Option<&'a Key>),
 }
 
-/// The order of jobs and tasks.
+/// Order of jobs and tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Sort {
-    /// Cancelling jobs first, then running ones; in each group the oldest first.
+    /// Cancelling jobs first, then running ones; oldest first in each group.
     #[default]
     State,
-    /// The oldest first.
+    /// Oldest first.
     Age,
     /// By tool.
     Tool,
-    /// By whom it is for.
+    /// By identity.
     Who,
 }
 
@@ -81,20 +81,19 @@ impl Sort {
             Self::State => "state",
             Self::Age => "age",
             Self::Tool => "tool",
-            Self::Who => "who",
+            Self::Who => "user",
         }
     }
 }
 
 impl Status {
-    /// What there is to know in three lines: who asks, what runs, and whether a cancel left
-    /// anything behind.
+    /// Summary in three lines: viewer, load, and whether cancels left processes behind.
     pub(super) fn summary(&self) -> [(Tone, String); 3] {
         let host = &self.host;
-        let whom = if self.operator { "everybody's" } else { "your own" };
+        let scope = if self.operator { "all" } else { "your own" };
         let draining = if self.draining { ", shutting down" } else { "" };
         let first = format!(
-            "{} {}, pid {}, up {}{draining}; you: {}, seeing {whom} jobs",
+            "{} {}, pid {}, up {}{draining}; you: {}, showing {scope} jobs",
             clean(&self.server),
             clean(&self.version),
             host.pid,
@@ -116,7 +115,7 @@ impl Status {
             known(host.survivors)
         );
         if host.abandoned_threads > 0 {
-            third.push_str(&format!("; {} handlers given up", host.abandoned_threads));
+            third.push_str(&format!("; {} abandoned handlers", host.abandoned_threads));
         }
         if host.audit_dropped > 0 {
             third.push_str(&format!("; {} audit records lost", host.audit_dropped));
@@ -128,7 +127,7 @@ impl Status {
         [(Tone::Quiet, first), (busy, second), (third_tone, third)]
     }
 
-    /// Everything, a line each, of what has `filter` in it.
+    /// All rows that match `filter`.
     pub(super) fn rows(&self, filter: &str, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
         self.job_rows(filter, sort, trees, &mut rows);
@@ -151,7 +150,7 @@ impl Status {
             Sort::Tool => jobs.sort_by(|a, b| (&a.tool, a.job).cmp(&(&b.tool, b.job))),
             Sort::Who => jobs.sort_by(|a, b| (&a.identity, a.job).cmp(&(&b.identity, b.job))),
         }
-        rows.push(heading("JOB", "RUNS", "FOR", "STARTED", "STATE"));
+        rows.push(heading("JOB", "TOOL", "USER", "STARTED", "STATE"));
         let before = rows.len();
         for job in jobs {
             let row = job.row();
@@ -169,8 +168,7 @@ impl Status {
         }
     }
 
-    /// The processes of a job, children below their parents; or only the first, and how many
-    /// others there are.
+    /// The processes of a job as a tree; or only the first, and the number of others.
     fn tree(&self, job: u64, whole: bool) -> Vec<Row> {
         let Some(processes) = self.host.processes.get(&job) else { return Vec::new() };
         let mut lines = Vec::new();
@@ -205,8 +203,8 @@ impl Status {
         if !shown.is_empty() {
             rows.push(heading(
                 "CEASED",
-                "RAN",
-                "FOR",
+                "TOOL",
+                "USER",
                 "ENDED",
                 "CANCEL DONE: PROCESSES ENDED, LEFT",
             ));
@@ -229,8 +227,8 @@ impl Status {
         if !shown.is_empty() {
             rows.push(heading(
                 "TASK",
-                "RUNS",
-                "FOR",
+                "TOOL",
+                "USER",
                 "CREATED",
                 "STATE, HOW LONG IT IS KEPT (TTL)",
             ));
@@ -242,12 +240,12 @@ impl Status {
         let shown = self.peers.iter().map(Peer::row);
         let shown: Vec<Row> = shown.filter(|row| matches(&row.text, filter)).collect();
         if !shown.is_empty() {
-            rows.push(heading("PEER", "SPEAKS MCP", "WHO", "CAME", "REQUESTS"));
+            rows.push(heading("PEER", "PROTOCOL", "USER", "SINCE", "REQUESTS"));
             rows.extend(shown);
         }
     }
 
-    /// Everything known of one thing, a line each.
+    /// Details of one entry, one per line.
     pub(super) fn details(&self, key: &Key) -> Vec<String> {
         let lines = match key {
             Key::Job(id) => self.jobs.iter().find(|job| job.job == *id).map(Job::details),
@@ -259,7 +257,7 @@ impl Status {
                 self.host.receipts.iter().find(|receipt| receipt.job == *id).map(Receipt::details)
             }
         };
-        lines.unwrap_or_else(|| vec!["it is gone".into()])
+        lines.unwrap_or_else(|| vec!["the entry no longer exists".into()])
     }
 }
 
@@ -268,7 +266,7 @@ impl Job {
         let (tone, state) = match self.state.as_str() {
             "cancelling" => (Tone::Pending, self.cancelling()),
             "running" => (Tone::Plain, self.progress().unwrap_or_else(|| "running".into())),
-            "queued" => (Tone::Quiet, "queued: waits for a worker".into()),
+            "queued" => (Tone::Quiet, "queued: waiting for a worker".into()),
             other => (Tone::Plain, other.to_owned()),
         };
         let since = ago(self.elapsed_ms);
@@ -276,7 +274,7 @@ impl Job {
         Row { key: Some(Key::Job(self.job)), tone, text }
     }
 
-    /// CAN-13: that it is being cancelled, since when, how far that is and why.
+    /// CAN-13: elapsed time, step and reason of a cancel.
     fn cancelling(&self) -> String {
         let why = self.said.as_deref().unwrap_or(&self.reason);
         format!("cancelling {} {}: {why}", span(self.cancelling_ms), self.step)
@@ -294,7 +292,7 @@ impl Job {
     fn details(&self) -> Vec<String> {
         let mut lines = vec![
             format!("job {} runs {} for {}", self.job, self.tool, self.identity),
-            format!("asked for on connection {} {} ago", self.connection, span(self.elapsed_ms)),
+            format!("requested on connection {} {} ago", self.connection, span(self.elapsed_ms)),
         ];
         if let Some(task) = &self.task {
             lines.push(format!("task {task}"));
@@ -304,7 +302,7 @@ impl Job {
             let by = self.by.as_deref().unwrap_or("the daemon");
             lines.push(format!("cancelling since {} by {by}", span(self.cancelling_ms)));
             lines.push(format!("why: {}", self.said.as_deref().unwrap_or(&self.reason)));
-            lines.push(format!("last step: {}; its processes are not all gone", self.step));
+            lines.push(format!("last step: {}; some processes are still alive", self.step));
         } else {
             lines.push(self.state.clone());
         }
@@ -322,7 +320,7 @@ impl Task {
             _ => Tone::Quiet,
         };
         let mut state = self.status.clone();
-        // CAN-13: it counts as cancelled at once; its job has not ceased before it is gone.
+        // CAN-13: its status is cancelled at once; its job has not ended before its processes have.
         if self.status == "cancelled" && self.job.is_some() {
             state.push_str(", cancelling its job");
         } else if let Some(Job { progress: Some(done), total: Some(total), .. }) = job {
@@ -342,11 +340,13 @@ impl Task {
             format!("of {}, created {} ago by {}", self.tool, span(self.age_ms), self.identity),
             self.status.clone(),
         ];
-        lines.extend(self.status_message.as_ref().map(|message| format!("it says: {message}")));
+        lines.extend(
+            self.status_message.as_ref().map(|message| format!("status message: {message}")),
+        );
         lines.extend(self.ttl_left_ms.map(|left| format!("kept for {}", span(left))));
         lines.push(match self.job {
             Some(job) => format!("its job is {job}"),
-            None => "nothing of it runs".into(),
+            None => "no running job".into(),
         });
         lines
     }
@@ -366,14 +366,14 @@ impl Peer {
     fn details(&self) -> Vec<String> {
         vec![
             format!("connection {} of {}", self.connection, self.identity),
-            format!("speaks MCP {}, open for {}", self.protocol, span(self.elapsed_ms)),
+            format!("protocol MCP {}, connected for {}", self.protocol, span(self.elapsed_ms)),
             format!("{} requests, {} of them unanswered", self.requests, self.in_flight),
-            format!("{} bytes wait for it to read", self.unsent_bytes),
+            format!("{} bytes not read by the peer", self.unsent_bytes),
         ]
     }
 }
 
-/// A number that may not be known.
+/// A number that may be unknown.
 fn known(number: Option<u64>) -> String {
     number.map_or(String::from("unknown"), |number| number.to_string())
 }
@@ -400,17 +400,17 @@ impl Receipt {
             match self.died_after_ms {
                 Some(after) => {
                     let (after, ago) = (millis(after), ago(self.ended_ago_ms));
-                    format!("the last of it died after {after}, {ago}")
+                    format!("its last process ended after {after}, {ago}")
                 }
-                None => format!("not all of it could be ended, {}", ago(self.ended_ago_ms)),
+                None => format!("some processes could not be ended, {}", ago(self.ended_ago_ms)),
             },
             format!("survivors: {}", known(self.survivors)),
         ]
     }
 }
 
-fn heading(id: &str, what: &str, who: &str, since: &str, state: &str) -> Row {
-    let text = columns(id, what, who, since, state);
+fn heading(id: &str, what: &str, user: &str, since: &str, state: &str) -> Row {
+    let text = columns(id, what, user, since, state);
     Row { key: None, tone: Tone::Heading, text }
 }
 
@@ -418,15 +418,15 @@ fn quiet(text: &str) -> Row {
     Row { key: None, tone: Tone::Quiet, text: clean(&format!("{:9}{text}", "")).into_owned() }
 }
 
-/// A line of five columns; the last takes what is left.
-fn columns(id: &str, what: &str, who: &str, since: &str, state: &str) -> String {
-    let [id, what, who, state] = [id, what, who, state].map(clean);
+/// Formats a line of five columns; the last one is not limited.
+fn columns(id: &str, what: &str, user: &str, since: &str, state: &str) -> String {
+    let [id, what, user, state] = [id, what, user, state].map(clean);
     let what = short(&what, 12);
-    let who = short(&who, 10);
-    format!("{id:>8} {what:<12} {who:<10} {since:>9}  {state}").trim_end().to_owned()
+    let user = short(&user, 10);
+    format!("{id:>8} {what:<12} {user:<10} {since:>9}  {state}").trim_end().to_owned()
 }
 
-/// At most so many characters.
+/// Truncates to a number of characters.
 fn short(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();
@@ -440,7 +440,7 @@ fn matches(text: &str, filter: &str) -> bool {
 
 fn grow(all: &[Process], siblings: &[&Process], indent: &str, lines: &mut Vec<String>) {
     for (at, process) in siblings.iter().enumerate() {
-        // A tree cannot be deeper than there are processes; a list that lies could be endless.
+        // The depth is bounded by the number of processes, even for cyclic data.
         if lines.len() >= all.len() {
             return;
         }
@@ -459,7 +459,7 @@ fn bar(done: f64, total: f64) -> String {
     format!("[{}{}] {:.0}%", "#".repeat(full), "-".repeat(BAR - full.min(BAR)), share * 100.0)
 }
 
-/// A time for people: two units of it.
+/// Formats a duration in two units.
 fn span(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {
@@ -471,7 +471,7 @@ fn span(millis: u64) -> String {
     }
 }
 
-/// When something was, for people.
+/// Formats an elapsed time.
 fn ago(millis: u64) -> String {
     format!("{} ago", span(millis))
 }

@@ -1,4 +1,4 @@
-//! `ceased watch`: a line for every change of a task, or of all.
+//! `ceased watch`: prints a line for every change of one task, or of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,16 +10,16 @@ use super::tasks::unknown;
 use super::{Backend, Exit, Failure, Io, discover};
 use ceased_client::{Client, Notification, Task, TaskStatus};
 
-/// Between two looks when the server does not say.
+/// Default polling interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// However often the server wants to be asked, no more than this.
+/// Minimum polling interval, whatever the server requests.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 
-/// However rarely, no less than this, which is the longest a ceased daemon asks for: what ends a
-/// task need not be announced.
+/// Maximum polling interval, the longest that a ceased daemon requests: servers need not announce
+/// the end of a task.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(3_600);
 
-/// What makes a line worth printing.
+/// The printed part of a task.
 type Seen = (TaskStatus, Option<String>);
 
 /// Runs the command.
@@ -82,7 +82,7 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Prints the task if it is not as it was.
+    /// Prints the task if it has changed.
     fn show(&mut self, task: &Task) -> io::Result<()> {
         let now = (task.status, task.message.clone());
         if self.seen.get(&task.id) == Some(&now) {
@@ -100,8 +100,8 @@ impl Watch<'_, '_> {
         self.io.out.flush()
     }
 
-    /// Lets time pass. A notification says the same as a look would, so its task is shown; none
-    /// has to come, so looking goes on.
+    /// Waits for the next poll. A notification contains the same data as a poll, so its task is
+    /// shown; polling continues, since notifications are optional.
     fn idle(
         &mut self,
         client: &mut Client,
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_chooses_how_often_it_is_asked_within_reason() {
+    fn poll_interval_of_the_server_is_clamped() {
         assert_eq!(interval(None), LOOK_EVERY);
         assert_eq!(interval(Some(Duration::ZERO)), LOOK_AT_MOST_EVERY);
         assert_eq!(interval(Some(Duration::from_secs(60))), Duration::from_secs(60));

@@ -187,7 +187,7 @@ impl Tool {
     }
 }
 
-/// The rows of one tool: its name with what it runs, then the rest.
+/// Describes one tool: its name and command, then its other settings.
 fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));

@@ -97,7 +97,7 @@ pub struct Daemon {
     pub roots: Vec<PathBuf>,
     /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,
-    /// How long the running calls of a stdio peer may still finish after it closed its input.
+    /// Time that running calls of a stdio peer may continue after it closed its input.
     pub eof_grace: Duration,
 }
 
@@ -292,7 +292,7 @@ pub struct Tool {
     pub confirm: Option<Template>,
     /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,
-    /// What becomes of a plain call whose peer is gone.
+    /// Effect of a disconnect on a plain call.
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
     pub allow: Allow,
@@ -301,7 +301,7 @@ pub struct Tool {
 /// Implementation of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Run {
-    /// A function of this process.
+    /// A Rust function.
     Builtin(Builtin),
     /// A command.
     Command(Box<CommandTool>),
@@ -457,13 +457,13 @@ impl Config {
             Ok(bytes) => Ok(bytes),
             Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
                 let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
-                fail(what, "is it the right file?")
+                fail(what, "check the path")
             }
             Err(Unfit::Io(why)) => {
                 fail(format!("cannot read the configuration: {why}"), "name another file")
             }
             Err(Unfit::Refused { what, remedy }) => {
-                fail(format!("the configuration is not taken: {what}"), &remedy)
+                fail(format!("rejected the configuration: {what}"), &remedy)
             }
         }
     }

@@ -19,7 +19,8 @@ pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// More often, and heartbeats are work for a client.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
-/// Less, and no call with arguments fits; more, and what reads messages gives up by itself.
+/// A smaller depth rejects calls with arguments; a larger one exceeds the recursion limit of the
+/// parser.
 const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -162,7 +163,7 @@ fn roots(
     written.filter_map(|root| check.path(key, root)).collect()
 }
 
-/// What separates commands from other processes.
+/// Isolation of commands from other processes.
 pub(super) fn isolation(
     key: Key,
     written: Option<&raw::Text>,

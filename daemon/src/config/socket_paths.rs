@@ -17,7 +17,7 @@ const SYSTEM_DIR: &str = "/run/ceased";
 const SYSTEM: &str = "/run/ceased/ceased.sock";
 /// The parent of the runtime directories of users.
 const RUN_USER: &str = "/run/user";
-/// Permission to write for others than the owner.
+/// Write permission of group and others.
 const OTHERS_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
 
@@ -26,7 +26,7 @@ const ROOT: u32 = 0;
 pub struct PathFacts {
     /// Its owner.
     pub owner: u32,
-    /// Its permission bits.
+    /// Permission bits.
     pub mode: u32,
     /// Whether it is a directory.
     pub is_directory: bool,

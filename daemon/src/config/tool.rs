@@ -13,7 +13,7 @@ use super::sections::{YEAR, heartbeat, isolation, on_disconnect};
 use super::units::show_size;
 use super::{
     Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run,
-    TaskSupport, Tool, code, input, raw, who,
+    TaskSupport, Tool, code, identities, input, raw,
 };
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::catalog::{NAME_HINT, is_name};
@@ -27,7 +27,7 @@ const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
 const MAX_OUTPUT_MAX: u64 = 1 << 30;
 /// The working directory that is the client's.
 const CLIENT: &str = "client";
-/// Variables the daemon sets for a job.
+/// Prefix of the variables that the daemon sets for a job.
 const RESERVED_VARIABLES: &str = "CEASED_";
 
 const NO_INPUT: &str = r#"{"type":"object","additionalProperties":false}"#;

@@ -36,7 +36,7 @@ pub(crate) fn reload(
 ) -> Reload {
     Arc::new(move || {
         let config = load()?;
-        let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
+        let doors = || config.listen.iter().map(listen_spec).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
         let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));

@@ -1,4 +1,4 @@
-//! Actions: what the engine wants done, done; and what it wants known, logged.
+//! Carries out the engine's actions and logs its events.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -16,19 +16,19 @@ use crate::event_loop::mailbox::Report;
 use crate::process_ids::from_process;
 use crate::store::thread::Order;
 
-/// Reports that the loop keeps room for.
-const HEARD_KEPT: usize = 128;
+/// Capacity of the report buffer kept after a burst.
+const REPORTS_KEPT: usize = 128;
 
 impl Server {
-    /// Hears what other threads report.
+    /// Handles the reports of other threads.
     pub(super) fn take_reports(&mut self, now: Now) {
         let mut heard = std::mem::take(&mut self.heard);
         self.inbound.take(&mut heard);
         for report in heard.drain(..) {
             self.hear(now, report);
         }
-        // Room for a burst is given back.
-        heard.shrink_to(HEARD_KEPT);
+        // Free the memory of a burst.
+        heard.shrink_to(REPORTS_KEPT);
         self.heard = heard;
     }
 
@@ -56,10 +56,10 @@ impl Server {
                 let admitted = adopted(stream)
                     .and_then(|transport| self.admit(now, transport, identity, false));
                 if let Err(error) = admitted {
-                    tracing::warn!(%error, "an embedded peer could not be served");
+                    tracing::warn!(%error, "cannot serve an embedded peer");
                 }
             }
-            // The asker may have given up.
+            // The requester may have timed out.
             Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
             Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Carries out what the engine wants done.
+    /// Carries out the engine's actions.
     pub(super) fn act(&mut self, now: Now) {
         let mut actions = std::mem::take(&mut self.actions);
         self.trail.begin_actions();
@@ -115,13 +115,14 @@ impl Server {
                 }
                 Action::Stop { job, step, why } => self.stop(job, step, why),
                 Action::Tell { caller, answer } => match self.asking.remove(&caller) {
-                    // A handler that does not wait any more is told nothing.
+                    // A handler that no longer waits is not notified.
                     Some(asking) => drop(asking.send(answer)),
                     None => self.confirmed(now, caller, &answer),
                 },
-                // No part of this daemon listens to a peer's progress or cancels a single question.
+                // The daemon does not observe progress of peers or cancellations of single
+                // requests.
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
-                // It opens no ACP connection.
+                // The daemon opens no ACP connections.
                 Action::Notified { .. } => {}
                 Action::Store { seq, write } => {
                     self.order_store(Order::Write { seq, write: *write });
@@ -151,18 +152,18 @@ impl Server {
                         let end = (now.at + LAST_FLUSH).min(by.max(now.at));
                         self.stopping = Stopping::Flushing { end, by };
                     }
-                    self.close_everybody(now);
+                    self.close_all_connections(now);
                 }
             }
         }
         self.dispatch(now);
-        // What carrying out brought up waits for the next turn, in the old one's buffer.
+        // Actions created meanwhile are for the next turn, in the same buffer.
         actions.append(&mut self.actions);
         self.actions = actions;
     }
 
-    /// The end: every connection closes as soon as its last words were sent.
-    fn close_everybody(&mut self, now: Now) {
+    /// Shutdown: closes every connection after its pending output.
+    fn close_all_connections(&mut self, now: Now) {
         let conns: Vec<_> = self.links.keys().copied().collect();
         for conn in conns {
             if let Some(peer) = self.links.get_mut(&conn) {
@@ -173,13 +174,13 @@ impl Server {
         }
     }
 
-    /// Cancels, with identity and reason, are in the audit log (CAN-12), which is in this log
-    /// where it has no file of its own; texts of peers were cleaned and capped by the engine.
+    /// Cancels, with identity and reason, are recorded in the audit log (CAN-12), which is this log
+    /// unless it has its own file; the engine has cleaned and capped texts of peers.
     fn log(&self, now: Now, note: &AuditEvent) {
         match note {
             AuditEvent::CallCancelled { conn, identity, request, tool, job, method: _, reason } => {
                 let job = job.map(tracing::field::display);
-                // A peer chooses its ids, and how long they are.
+                // Ids are chosen by the peer and unbounded.
                 let request = format_args!("{request:.64}");
                 tracing::debug!(%conn, %identity, %request, %tool, job, reason, "call cancelled");
             }
@@ -188,7 +189,7 @@ impl Server {
                 tracing::debug!(%conn, %identity, %task, %tool, job, reason, "task cancelled");
             }
             AuditEvent::CancelIgnored { conn } => {
-                tracing::debug!(%conn, "cancellation ignored: it names nothing that is running");
+                tracing::debug!(%conn, "cancellation ignored: no running request has this id");
             }
             AuditEvent::JobCancelled { conn, identity, job, tool, reason } => {
                 tracing::debug!(%conn, %identity, %job, %tool, reason, "job cancelled");
@@ -203,7 +204,7 @@ impl Server {
                 tracing::debug!(%job, %tool, why = why.as_str(), "outlasts SIGKILL");
             }
             AuditEvent::Abandoned { job, tool } => {
-                tracing::error!(%job, %tool, "abandoned: the handler does not look at its token");
+                tracing::error!(%job, %tool, "abandoned a handler that ignores its cancel token");
             }
             AuditEvent::RemoteTask { conn, task, method, label, state } => {
                 let state = state.as_str();
@@ -211,11 +212,14 @@ impl Server {
             }
             AuditEvent::StoreFailed { why } => {
                 let why = why.as_str();
-                tracing::error!(why, "the store does not take writes: no tasks until it does");
+                tracing::error!(
+                    why,
+                    "the store rejects writes; tasks are unavailable until it recovers"
+                );
             }
-            AuditEvent::StoreRecovered => tracing::info!("the store takes writes again"),
+            AuditEvent::StoreRecovered => tracing::info!("the store accepts writes again"),
             AuditEvent::Refused { conn, identity, limit } => {
-                tracing::debug!(%conn, %identity, limit, "refused by a limit");
+                tracing::debug!(%conn, %identity, limit, "rejected by a limit");
             }
             // TSK-41
             AuditEvent::Suspicious { conn, identity, pattern, count, window } => {
@@ -230,7 +234,7 @@ impl Server {
     }
 }
 
-/// A Unix socket that is connected already, as a transport.
+/// Converts a connected Unix socket into a transport.
 fn adopted(stream: UnixStream) -> io::Result<Box<dyn Transport>> {
     Ok(Box::new(Socket::from_unix(stream)?))
 }

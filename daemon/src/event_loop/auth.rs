@@ -1,8 +1,8 @@
-//! The gate: what a peer must say before the engine hears of it (TSK-40).
+//! Authentication by token before the engine sees a connection (TSK-40).
 //!
 //! The first frame of a connection may be the request `ceased/authenticate` with a token. It is
-//! answered here and goes no further, so that no token is in a log, a recording or an answer. All
-//! refusals take the same way and the same time.
+//! answered here and not forwarded, so that no log, recording or response contains a token. All
+//! rejections take the same path and time.
 
 use ceased_core::identity::Identity;
 use ceased_core::protocol::AUTHENTICATE;
@@ -18,33 +18,33 @@ use std::sync::Arc;
 use crate::access::TokenAccess;
 use crate::token_file::Token;
 
-/// Why a peer is refused that presented a token which is none.
+/// Reason of rejecting an unknown token.
 pub(super) const WRONG_TOKEN: &str = "wrong token";
 
-/// Bytes read at once, and the longest frame, of a peer that must still say who it is.
+/// Read size, and maximum frame length, of an unauthenticated peer.
 pub(super) const BYTES_MAX: usize = 4096;
 
-/// A peer that has not said who it is.
+/// A peer that has not authenticated yet.
 #[derive(Debug)]
 pub(super) struct TokenHandshake {
     pub(super) access: TokenAccess,
-    /// When its time to do so is over.
+    /// Deadline of the authentication.
     pub(super) until: Instant,
 }
 
-/// What the first frame means.
+/// Result of checking the first frame.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It has a token: the frame was for us, and this is the answer.
+    /// A valid token; the frame is consumed, with this answer.
     Known { token: Arc<Token>, answer: Vec<u8> },
-    /// It has none and may stay: the frame is for the engine.
+    /// No token, and anonymous peers are allowed: the frame is for the engine.
     Anonymous,
-    /// It goes, with this answer; why, for the log.
+    /// Rejected with this answer; the reason is for the log.
     Refused { answer: Vec<u8>, why: &'static str },
 }
 
 impl TokenHandshake {
-    /// Judges the first frame.
+    /// Checks the first frame.
     pub(super) fn judge(&self, frame: &Frame<'_>, depth_max: usize) -> Verdict {
         let mut seen = Members::default();
         let message = match frame {
@@ -59,31 +59,31 @@ impl TokenHandshake {
                         token: Arc::clone(token),
                         answer: answer(id.token, "result", "{}"),
                     },
-                    None => refused(id.token, WRONG_TOKEN, "this token is not known here"),
+                    None => refused(id.token, WRONG_TOKEN, "unknown token"),
                 }
             }
             _ if self.access.anonymous => Verdict::Anonymous,
-            Some(Message::Request { id, .. }) => refused(id.token, "no token", TOKEN_DUE),
+            Some(Message::Request { id, .. }) => refused(id.token, "no token", TOKEN_REQUIRED),
             Some(
                 Message::Notification { .. }
                 | Message::Response { .. }
                 | Message::Batch(_)
                 | Message::Invalid { .. },
             )
-            | None => refused("null", "no token", TOKEN_DUE),
+            | None => refused("null", "no token", TOKEN_REQUIRED),
         }
     }
 
-    /// Its time is over.
+    /// Handles the deadline.
     pub(super) fn expire(&self) -> Verdict {
         if self.access.anonymous {
             return Verdict::Anonymous;
         }
-        refused("null", "no token in time", TOKEN_DUE)
+        refused("null", "no token in time", TOKEN_REQUIRED)
     }
 }
 
-const TOKEN_DUE: &str = "this listener wants a token: the first message has to be the request ceased/authenticate with \
+const TOKEN_REQUIRED: &str = "this listener requires a token: the first message must be the request ceased/authenticate with \
      params {\"token\": …}";
 
 fn token(params: Params<'_>) -> Option<String> {
@@ -115,7 +115,7 @@ fn answer(id: &str, member: &str, value: &str) -> Vec<u8> {
 }
 
 impl Verdict {
-    /// Identity that the engine is told of, if any.
+    /// Identity reported to the engine, if any.
     pub(super) fn identity(&self) -> Option<Identity> {
         match self {
             Self::Known { token, .. } => Some(Identity::Token(Arc::clone(token.name()))),

@@ -1,4 +1,4 @@
-//! Peers: accepting, reading, sending, closing.
+//! Connections: accepting, reading, sending, closing.
 
 use std::io;
 use std::time::Duration;
@@ -22,29 +22,29 @@ use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 use crate::record::Recorded;
 use crate::tools::catalog::{Payload, PayloadRun};
 
-/// Bytes read from one peer at once: what is written together is read together, so that a cancel
-/// that follows its call at once beats its start (CAN-08).
+/// Bytes read from one peer at once: a cancel written together with its call is read with it, and
+/// prevents its start (CAN-08).
 const READ_BUDGET: usize = 256 * 1024;
-/// Connections sent to before the loop looks around.
-const SENDS: usize = 8;
 /// Bytes read ahead from one peer.
+const SENDS: usize = 8;
+/// Approximate limit of bytes read ahead from all peers.
 const AHEAD_BYTES: usize = 4 * 1024;
 /// Bytes read ahead from all of them, about.
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why a peer is refused that leaves before it is identified.
-const WENT: &str = "it went before it said who it is";
+/// Reason of rejecting a peer that disconnected before its inspection.
+const WENT: &str = "disconnected before it was identified";
 
-/// Why a peer is sent something.
+/// Cause of sending to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// The engine has something to say where nothing waited to be sent.
+    /// The engine has output and no earlier output is pending.
     First,
-    /// There may be room for more of what waits, or it is the last.
+    /// There may be room for more pending output, or the peer is closing.
     More,
 }
 
-/// Hands what a peer says to the engine.
+/// Passes input of a peer to the engine.
 struct Heard<'a> {
     now: Now,
     conn: ConnId,
@@ -65,7 +65,7 @@ impl Sink for Heard<'_> {
 }
 
 impl Server {
-    /// Lets in who waits at the listeners.
+    /// Accepts peers waiting at the listeners.
     pub(super) fn take_peers(&mut self, now: Now) {
         for number in 0..self.doors.len() {
             for _ in 0..ACCEPTS_MAX {
@@ -77,7 +77,7 @@ impl Server {
                     Accept::Peer(transport) => {
                         let entry = door.access.decide(transport.peer());
                         if let Err(error) = self.let_in(now, transport, entry) {
-                            tracing::warn!(%error, "a peer could not be watched and was let go");
+                            tracing::warn!(%error, "cannot register a peer with epoll; closing it");
                         }
                     }
                     Accept::Drained => door.again = None,
@@ -85,11 +85,11 @@ impl Server {
                         door.again = Some(now.at + ACCEPT_REST);
                         let nobody = Party::Identity(Identity::Anonymous);
                         if self.is_news(now, nobody, Kind::NoRoom) {
-                            tracing::warn!(%error, refused, "no room for another peer; resting");
+                            tracing::warn!(%error, refused, "out of resources for another peer; pausing accept");
                         }
                     }
                     Accept::Failed(error) => {
-                        tracing::error!(%error, address = %door.listener.address(), "not listening any more");
+                        tracing::error!(%error, address = %door.listener.address(), "the listener failed; no longer listening");
                         door.again = None;
                     }
                 }
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Takes a new peer in.
+    /// Accepts a peer.
     pub(super) fn admit(
         &mut self,
         now: Now,
@@ -108,7 +108,7 @@ impl Server {
         self.admit_from(now, transport, identity, sole, None)
     }
 
-    /// As [`Server::admit`], for a peer that is part of this job.
+    /// As [`Server::admit`], for a peer inside this job.
     pub(super) fn admit_from(
         &mut self,
         now: Now,
@@ -125,7 +125,7 @@ impl Server {
         Ok(())
     }
 
-    /// Watches a new peer, at whatever stage it is.
+    /// Registers a new peer at any stage.
     pub(super) fn watch(&mut self, mut link: Link, sole: bool, stage: Stage) -> io::Result<ConnId> {
         let conn = ConnId::new(self.next_conn);
         link.register(
@@ -145,7 +145,7 @@ impl Server {
             self.client_directories.note(conn, dir, max, |conn| links.contains_key(&conn));
         }
         self.links.insert(conn, Box::new(peer));
-        // A new link counts as readable until it was tried.
+        // A new connection counts as readable until a read blocks.
         self.note_ready(conn);
         Ok(conn)
     }
@@ -160,7 +160,7 @@ impl Server {
         })
     }
 
-    /// Tells the engine of a peer.
+    /// Reports a peer to the engine.
     pub(super) fn open(&mut self, now: Now, conn: ConnId, identity: Identity) {
         if let Some(peer) = self.links.get(&conn) {
             tracing::debug!(%conn, peer = %peer.link.peer(), %identity, "connected");
@@ -169,7 +169,7 @@ impl Server {
         self.engine.handle(now, opened, &mut self.actions);
     }
 
-    /// There may be something to read that no event will announce.
+    /// There may be input that no event will announce.
     pub(super) fn note_ready(&mut self, conn: ConnId) {
         if let Some(peer) = self.links.get_mut(&conn) {
             self.ready.insert(conn, &mut peer.place, self.engine.has_open_requests(conn));
@@ -186,7 +186,7 @@ impl Server {
         }
     }
 
-    /// Reads what has arrived, those first for whom least was done lately; and cancels before all.
+    /// Reads pending input, fairly by recent work per peer; cancels first.
     pub(super) fn take_bytes(&mut self, now: Now, events: &mut Events) {
         self.ready.skip_few();
         self.read_urgent(now);
@@ -205,14 +205,14 @@ impl Server {
 
     /// In the middle of a turn: who has come meanwhile, and cancels what they want cancelled.
     fn poll_midturn(&mut self, now: Now, events: &mut Events) {
-        // What goes wrong here goes wrong again where the turn polls.
+        // An error recurs at the poll of the turn.
         if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {
             self.note_events(now, events);
             self.read_urgent(now);
         }
     }
 
-    /// Reads the cancels that wait, and raises their flags.
+    /// Reads pending cancels and sets their flags.
     fn read_urgent(&mut self, now: Now) {
         let (allowed, mut done) = (self.ready.allowance(), Cost::default());
         for _ in 0..read_scheduler::GLANCES {
@@ -233,7 +233,7 @@ impl Server {
         self.ready.overdraw(done.less(allowed));
     }
 
-    /// Looks for cancels in what is next from some of those who wait; whether there are others.
+    /// Searches for cancels in the next input of some waiting peers; returns whether others remain.
     fn look_ahead(&mut self) -> bool {
         for _ in 0..read_scheduler::GLANCE {
             let Some(conn) = self.ready.fresh() else { return false };
@@ -246,7 +246,7 @@ impl Server {
             self.ahead_bytes -= peer.link.ahead_bytes();
             let piece = peer.link.read_ahead(room);
             self.ahead_bytes += piece.len();
-            // A part of every method that cancels something, in all dialects.
+            // Common part of all cancelling methods in all protocol revisions.
             if memmem::find(piece, b"cancel").is_some() {
                 self.ready.expedite(conn, peer.place);
             }
@@ -254,7 +254,7 @@ impl Server {
         true
     }
 
-    /// Reads a little from one peer; the work that was.
+    /// Reads a bounded amount from one peer; returns its cost.
     fn read(&mut self, now: Now, conn: ConnId) -> Cost {
         let looked = Cost::reading(0, 0);
         let Some(peer) = self.links.get_mut(&conn) else { return looked };
@@ -289,19 +289,19 @@ impl Server {
         work
     }
 
-    /// A peer has closed its side.
+    /// Handles end of file of a peer.
     pub(super) fn finished(&mut self, now: Now, conn: ConnId) {
         let Some(peer) = self.links.get(&conn) else { return };
         let then = match peer.link.peer() {
             _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
-            // A peer that is gone looks the same as one that has only finished.
+            // A half-close cannot be told from a disconnect.
             Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
             Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
         };
         self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
     }
 
-    /// Sends what the engine wants said, after the store has what the engine wants kept.
+    /// Sends the engine's output, after its writes were handed to the store.
     pub(super) fn send(&mut self, now: Now, events: &mut Events) {
         self.hand_over_to_store(now);
         for (position, (conn, sending)) in std::mem::take(&mut self.unsent).into_iter().enumerate()
@@ -332,8 +332,8 @@ impl Server {
                 self.drop_if_closing(now, conn);
             }
             Sent::Blocked => {
-                // What it says meanwhile wakes us, too, but only what it takes counts. Its cancels
-                // may have taken back all that the engine was told of.
+                // Its input also causes wake-ups, but only progress of writes counts. Its cancels
+                // may have removed all output reported to the engine.
                 let sent = peer.link.bytes_sent();
                 let before = peer.backlog.replace(Box::new(Backlog::Blocked(sent)));
                 let told = |before: &Backlog| matches!(before, Backlog::Blocked(at) if *at == sent);
@@ -341,13 +341,13 @@ impl Server {
                     self.engine.handle(now, Event::Blocked { conn }, &mut self.actions);
                 }
             }
-            // Reading tells how it was lost, after what the peer said before.
+            // A read reports the loss, after the remaining input.
             Sent::Lost => self.note_ready(conn),
         }
     }
 
-    /// Tries once more to send to a peer that seems not to read: a socket that was full says that
-    /// there is room only when most of it is. Whether the peer has taken something.
+    /// Retries to send to a peer that seems not to read: a full socket announces room only when
+    /// most of it is free. Returns whether the peer accepted anything.
     pub(super) fn takes_something(&mut self, now: Now, conn: ConnId) -> bool {
         let sent = |server: &Self| server.links.get(&conn).map(|peer| peer.link.bytes_sent());
         let before = sent(self);
@@ -358,7 +358,7 @@ impl Server {
         sent(self) > before
     }
 
-    /// Closes a connection whose last words were sent.
+    /// Closes a connection whose final output was sent.
     pub(super) fn drop_if_closing(&mut self, now: Now, conn: ConnId) {
         let empty = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
         if self.links.get(&conn).is_some_and(|peer| peer.closing) && empty {
@@ -368,7 +368,7 @@ impl Server {
 
     pub(super) fn drop_peer(&mut self, now: Now, conn: ConnId) {
         let Some(mut peer) = self.links.remove(&conn) else { return };
-        // Fails for a descriptor the system has forgotten already, which is as good.
+        // Fails only if the descriptor is already deregistered.
         let _ = peer.link.deregister(self.poll.registry());
         self.ready.remove(conn, peer.place);
         self.ahead_bytes -= peer.link.ahead_bytes();
@@ -385,7 +385,7 @@ impl Server {
                 self.record_refusal(now, Some(conn), identity, origin, Kind::Refuse(WENT), WENT);
             }
             Stage::Held(_) => self.go_on_judging(&Party::from(peer.link.peer())),
-            // Its refusal was recorded when it was turned away.
+            // Its rejection was recorded before.
             Stage::Open(_) | Stage::Rejected(_) => {}
         }
         if matches!(peer.stage, Stage::Open(_)) {
@@ -409,7 +409,7 @@ mod tests {
     use super::*;
     use crate::{Daemon, HandlerTool, Job, ToolResult};
 
-    /// What a peer says first, and what one says that has a call under way.
+    /// First messages of a peer, and those of a peer with a call in progress.
     const HELLO: &str = concat!(
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","#,
         r#""capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#,
@@ -420,10 +420,10 @@ mod tests {
     const CALL: &str =
         concat!(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait"}}"#, "\n");
 
-    /// A connection with a request under way, which it could cancel, is read before others, whoever
-    /// was there first.
+    /// A connection with a request that it could cancel is read before others, whatever the order
+    /// of arrival.
     #[test]
-    fn whoever_could_cancel_is_looked_at_first() {
+    fn connection_that_could_cancel_is_read_first() {
         let (end, ends) = channel::<()>();
         let ends = Mutex::new(ends);
         let wait = HandlerTool::new("wait", move |_: &Job| {

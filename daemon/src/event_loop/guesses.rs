@@ -1,4 +1,4 @@
-//! Guesses: wrong tokens, by party, and how long the answer to the next one is held back.
+//! Wrong tokens by party, and the delay of the answer to the next one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use ceased_core::time::Instant;
 
 use super::origin::Party;
 
-/// Wrong tokens of a party that are answered at once: a person may mistype one.
+/// Wrong tokens of a party answered without delay: a person may mistype one.
 const AT_ONCE: u32 = 5;
-/// How long the first answer after these is held back; each further one twice as long as the last.
+/// Delay of the first answer after these; doubled for each further one.
 const FIRST: Duration = Duration::from_millis(50);
-/// How long an answer is held back at most: others behind the same address wait as long for theirs.
+/// Maximum delay: other peers behind the same address wait as long for their answers.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How long after its last wrong token a party is forgotten.
+/// Time after its last wrong token at which a party is forgotten.
 const MEMORY: Duration = Duration::from_secs(60);
-/// Parties that are remembered; further ones push out those that guessed longest ago.
+/// Maximum number of remembered parties; further ones evict those with the oldest guess.
 const PARTIES_MAX: usize = 1024;
 
-/// Wrong tokens that were presented lately.
+/// Recent wrong tokens.
 #[derive(Debug, Default)]
 pub(super) struct Guesses(BTreeMap<Party, Guessed>);
 
@@ -29,7 +29,7 @@ struct Guessed {
 }
 
 impl Guesses {
-    /// Counts one; how long its answer is to be held back.
+    /// Counts a wrong token; returns the delay of its answer.
     pub(super) fn note(&mut self, now: Instant, party: Party) -> Duration {
         if !self.0.contains_key(&party) && self.0.len() >= PARTIES_MAX {
             self.make_room(now);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_later_with_each_guess() {
+    fn delay_grows_with_each_guess() {
         let mut guesses = Guesses::default();
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let millis: Vec<u128> =
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn parties_are_bounded() {
+    fn number_of_parties_is_bounded() {
         let mut guesses = Guesses::default();
         (0..5000).for_each(|user| _ = guesses.note(Instant::from_nanos(user.into()), party(user)));
         assert_eq!(guesses.0.len(), PARTIES_MAX);

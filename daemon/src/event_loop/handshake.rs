@@ -1,9 +1,8 @@
-//! Strangers: peers the engine does not know, because they have not said who they are or were
-//! turned away. They are few, read little of, and gone soon.
+//! Connections before authentication, and rejected ones. Bounded in number, input and lifetime.
 //!
-//! Those that have not said who they are share their places by party: a new one takes the place of
-//! the oldest of the party that has most. Wrong tokens are answered late once a party has presented
-//! some, and only so many of one party wait for their answers at once; nobody else waits for that.
+//! Unauthenticated connections share their places by party: a new one evicts the oldest of the
+//! party with most. After some wrong tokens of a party, answers to further ones are delayed, and
+//! their number per party is bounded; other parties are not affected.
 
 use std::io;
 use std::sync::Arc;
@@ -28,26 +27,26 @@ use crate::access::{Entry, TokenAccess};
 use crate::scarcity;
 use crate::token_file::Token;
 
-/// How far a connection is.
+/// Stage of a connection.
 pub(super) enum Stage {
-    /// It has to say who it is.
+    /// The peer must authenticate with a token.
     Authenticating(Box<TokenHandshake>),
-    /// The engine knows it; by which token, if by one.
+    /// Known to the engine; with its token, if any.
     Open(Option<Arc<Token>>),
-    /// It presented a wrong token; the answer is held back, so that guessing is slow.
+    /// It presented a wrong token; the answer is delayed to slow down guessing.
     Held(Box<Held>),
-    /// It was turned away and is given until then to hear why.
+    /// Rejected, and kept until then to read the reason.
     Rejected(Instant),
 }
 
-/// An answer that is held back.
+/// A delayed answer.
 pub(super) struct Held {
     until: Instant,
     answer: Vec<u8>,
 }
 
 impl Stage {
-    /// When a stranger has to be through, or gone.
+    /// Deadline of the stage.
     pub(super) fn until(&self) -> Option<Instant> {
         match self {
             Self::Authenticating(gate) => Some(gate.until),
@@ -58,22 +57,21 @@ impl Stage {
     }
 }
 
-/// What a peer has still to take, as far as the loop has to do with it.
+/// Pending output of a peer outside the engine's control.
 pub(super) enum Backlog {
-    /// Bytes for it from before the engine knows it.
+    /// Output from before the engine knows the peer.
     Greeting(Outbox),
-    /// The engine was told that it does not take what it is sent, when it had taken this many
-    /// bytes in all.
+    /// The peer was reported to the engine as blocked, after this many bytes written in total.
     Blocked(u64),
 }
 
-/// Kind of refusal of a peer that may not use the listener.
-const NOT_ALLOWED: &str = "it may not use the listener";
-/// Kind of refusal of a peer that gave way to another one at the gate.
-const WAITED_LONGEST: &str = "it waited longest without a token";
+/// Reason of rejecting a peer that may not use the listener.
+const NOT_ALLOWED: &str = "not allowed on this listener";
+/// Reason of evicting an unauthenticated peer.
+const WAITED_LONGEST: &str = "evicted while waiting for a token";
 
 impl Server {
-    /// Lets a peer in, asks who it is, or turns it away.
+    /// Accepts a peer, requests authentication, or rejects it.
     pub(super) fn let_in(
         &mut self,
         now: Now,
@@ -94,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Turns a peer away because of a limit on connections.
+    /// Rejects a peer because of a limit on connections.
     pub(super) fn refuse_connection(
         &mut self,
         now: Now,
@@ -133,8 +131,8 @@ impl Server {
         Ok(())
     }
 
-    /// Has the oldest of those go that have not said who they are, if there are as many as may be:
-    /// of the party that has most of them, so that no other loses its place to it.
+    /// Evicts the oldest unauthenticated connection of the party with most of them if the limit is
+    /// reached, so that no other party loses a place.
     fn make_place_at_gate(&mut self, now: Now) {
         let gated = self.strangers_that(|stage| matches!(stage, Stage::Authenticating(_)));
         let gated = gated.map(|(conn, peer)| (Party::from(peer.link.peer()), conn)).collect();
@@ -151,7 +149,7 @@ impl Server {
         self.dismiss(now, oldest, &auth::error_answer("null", &error));
     }
 
-    /// Turns a peer away. It is told why, unless too many are told something already.
+    /// Rejects a peer. It is sent the reason, unless too many rejected peers are pending.
     pub(super) fn refuse(
         &mut self,
         now: Now,
@@ -182,7 +180,7 @@ impl Server {
         scarcity::handshake_limits(&self.settings.limits)
     }
 
-    /// Strangers at these stages. There are never many.
+    /// Connections in these stages; always few.
     fn strangers_that(&self, is: impl Fn(&Stage) -> bool) -> impl Iterator<Item = (ConnId, &Peer)> {
         let known = self.strangers.iter().filter_map(|(_, conn)| {
             let peer = self.links.get(conn)?;
@@ -191,13 +189,13 @@ impl Server {
         known.filter(move |(_, peer)| is(&peer.stage))
     }
 
-    /// Peers turned away that are still there.
+    /// Number of pending rejected peers.
     fn dismissed(&self) -> usize {
         self.strangers_that(|stage| matches!(stage, Stage::Rejected(_))).count()
     }
 
-    /// Whether so many wrong tokens of a party wait for their answer that it is not heard until one
-    /// of them has had it.
+    /// Whether the limit of delayed answers of a party is reached, so that its next token must
+    /// wait.
     fn is_held_up(&self, party: &Party) -> bool {
         let (mut all, mut own) = (0, 0);
         for (_, peer) in self.strangers_that(|stage| matches!(stage, Stage::Held(_))) {
@@ -208,7 +206,7 @@ impl Server {
         own >= max / 2 || all >= max
     }
 
-    /// An answer of a party was sent: hears those that waited for that.
+    /// After an answer of a party was sent: checks the waiting tokens.
     pub(super) fn go_on_judging(&mut self, party: &Party) {
         let gated = self.strangers_that(|stage| matches!(stage, Stage::Authenticating(_)));
         let own = gated.filter(|(_, peer)| Party::from(peer.link.peer()) == *party);
@@ -216,7 +214,7 @@ impl Server {
         waiting.into_iter().for_each(|conn| self.note_ready(conn));
     }
 
-    /// Has a peer wait for its refusal, longer with each that its party had lately.
+    /// Delays the rejection of a peer, longer for each recent one of its party.
     fn hold_back(&mut self, now: Now, conn: ConnId, answer: Vec<u8>) {
         let Some(peer) = self.links.get_mut(&conn) else { return };
         let delay = self.guesses.note(now.at, Party::from(peer.link.peer()));
@@ -228,8 +226,8 @@ impl Server {
         self.strangers.insert((until, conn));
     }
 
-    /// Says the last words to a peer. It has a moment to read them; where many have that, it is
-    /// closed without them.
+    /// Sends a final message to a peer and gives it a moment to read it; closes it at once if the
+    /// limit of such peers is reached.
     fn dismiss(&mut self, now: Now, conn: ConnId, answer: &[u8]) {
         let is_crowded = self.dismissed() >= self.bounds().rejected;
         let Some(peer) = self.links.get_mut(&conn) else { return };
@@ -246,7 +244,7 @@ impl Server {
         self.strangers.insert((until, conn));
     }
 
-    /// Reads what a stranger says; once it has said who it is, it is none any more.
+    /// Reads input of an unauthenticated peer and checks the first frame.
     pub(super) fn take_words(&mut self, now: Now, conn: ConnId) {
         let depth = self.settings.limits.depth_max;
         let held_up = match self.links.get(&conn) {
@@ -294,7 +292,7 @@ impl Server {
             Ok(Flow::More) => self.note_ready(conn),
             Ok(Flow::Finished) => match self.links.get(&conn).map(Box::as_ref) {
                 Some(Peer { stage: Stage::Open(_), .. }) => self.finished(now, conn),
-                // It goes as soon as it was sent our last words.
+                // It is closed when the final message was sent.
                 Some(
                     Peer { stage: Stage::Held(_), .. }
                     | Peer { stage: Stage::Rejected(_), backlog: Some(_), .. },
@@ -305,7 +303,7 @@ impl Server {
         }
     }
 
-    /// Does what was found about a peer.
+    /// Applies the result of checking a peer.
     fn decide(&mut self, now: Now, conn: ConnId, verdict: Verdict, rest: &[BufferedFrame]) {
         let identity = verdict.identity();
         let Some(peer) = self.links.get(&conn) else { return };
@@ -357,7 +355,7 @@ impl Server {
         }
     }
 
-    /// Lets those go whose time is over.
+    /// Closes connections past their deadline.
     pub(super) fn dismiss_overdue(&mut self, now: Now) {
         while let Some((at, conn)) = self.strangers.first().copied().filter(|(at, _)| *at <= now.at)
         {
@@ -383,7 +381,7 @@ impl Server {
         }
     }
 
-    /// Sends what is said before the engine has a say; true once all of it has gone.
+    /// Sends pending output from before the engine; true when all is sent.
     pub(super) fn send_greeting(&mut self, now: Now, conn: ConnId) -> bool {
         let Some(peer) = self.links.get_mut(&conn) else { return false };
         let Some(Backlog::Greeting(greeting)) = peer.backlog.as_deref_mut() else { return true };
@@ -396,10 +394,10 @@ impl Server {
             }
         }
         if matches!(peer.stage, Stage::Rejected(_)) {
-            // It reads our words and then the end; closing at once could lose it the words.
+            // It reads the message and then end of file; closing at once could discard the message.
             let _ = peer.link.finish();
             if peer.link.is_read_finished() {
-                // Here nothing can be lost: it says no more.
+                // Nothing can be lost here: the peer has closed its side.
                 self.drop_peer(now, conn);
                 return false;
             }
@@ -407,10 +405,10 @@ impl Server {
         true
     }
 
-    /// Closes the connections whose token is none any more.
+    /// Closes the connections whose token was revoked.
     pub(super) fn drop_revoked(&mut self, now: Now) {
         if self.stopping != Stopping::No {
-            // There are no listeners any more, and whoever is here may still be answered.
+            // The listeners are closed; remaining peers may still be answered.
             return;
         }
         let revoked: Vec<ConnId> = self
@@ -428,14 +426,14 @@ impl Server {
             .map(|(conn, _)| *conn)
             .collect();
         for conn in revoked {
-            tracing::warn!(%conn, "closed: its token was taken back");
+            tracing::warn!(%conn, "closed: its token was revoked");
             self.drop_peer(now, conn);
         }
     }
 }
 
 impl Peer {
-    /// Has something said to it before the engine has a say.
+    /// Queues output from before the engine knows the peer.
     fn greet(&mut self, answer: &[u8]) {
         let mut greeting = Outbox::new();
         greeting.line(answer);
@@ -443,7 +441,7 @@ impl Peer {
     }
 }
 
-/// Bytes read from a stranger in one turn.
+/// Bytes read from an unauthenticated peer in one turn.
 const WORDS: usize = auth::BYTES_MAX;
 
 fn words(scratch: &mut [u8]) -> &mut [u8] {
@@ -451,7 +449,7 @@ fn words(scratch: &mut [u8]) -> &mut [u8] {
     scratch.get_mut(..end).unwrap_or_default()
 }
 
-/// A frame that came with the first one.
+/// A frame received together with the first one.
 enum BufferedFrame {
     Line(Vec<u8>),
     Overlong,
@@ -490,10 +488,10 @@ mod tests {
     use crate::Daemon;
     use crate::token_file::Tokens;
 
-    /// A peer that goes before its time is over is forgotten at once: however many come and go,
-    /// there are no more strangers than connections.
+    /// A peer that disconnects early is removed at once: the number of unauthenticated entries
+    /// never exceeds the number of connections.
     #[test]
-    fn a_stranger_that_has_gone_is_forgotten() {
+    fn disconnected_unauthenticated_peer_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokens");
         fs::write(&path, format!("ann {}", "a".repeat(32))).unwrap();

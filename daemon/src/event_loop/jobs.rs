@@ -1,4 +1,4 @@
-//! Running jobs: what a tool's payload is, how it is started and stopped, what comes of it.
+//! Running jobs: starting and stopping tools, and their outcomes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -32,10 +32,10 @@ use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
 use crate::tools::worker_pool::Work;
 use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
 
-/// Jobs under way.
+/// The running jobs.
 pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
 
-/// Hashes the numbers of jobs. They are counted by the engine, so nobody can choose them.
+/// Hash for job ids, which the engine counts and peers cannot choose.
 #[derive(Default)]
 pub(super) struct Spread(u64);
 
@@ -49,20 +49,20 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The golden ratio: neighbours end up far apart.
+        // Multiplication by the golden ratio spreads consecutive numbers.
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// A job under way.
+/// A running job.
 pub(super) enum RunningJob {
     /// On a worker thread.
     Handler(CancelToken),
-    /// A command; why it was told to stop, if it was.
+    /// A command, with the reason of its stop, if any.
     Command(Option<StopReason>),
-    /// A command that outlasts SIGKILL: its requestor was answered.
+    /// A command that outlasts SIGKILL; its requestor has been answered.
     Outlasting,
-    /// Waits for its requestor's word.
+    /// Waiting for the confirmation of its requestor.
     Unconfirmed(Box<AwaitingConfirmation>),
     /// Waits for the roots of its client, in whose directory it runs.
     Locating(Box<AwaitingConfirmation>),
@@ -88,7 +88,7 @@ pub(super) struct AwaitingConfirmation {
 /// The variable that names the task a command is the work of. No configuration may set it.
 const TASK: &str = "CEASED_TASK";
 
-/// The question whether a job may run; handlers count theirs from 1.
+/// Id of the confirmation request; handlers count theirs from 1.
 const CONFIRM: AskId = AskId::new(0);
 /// The question where the client is. Commands ask nothing else.
 const ROOTS: AskId = AskId::new(1);
@@ -96,7 +96,7 @@ const ROOTS: AskId = AskId::new(1);
 const ROOTS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Starts a job, or asks first.
+    /// Starts a job, or requests confirmation first.
     pub(super) fn start(
         &mut self,
         now: Now,
@@ -121,7 +121,7 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// A requestor was asked whether a job may run: anything but its yes means that it does not.
+    /// Handles the response to a confirmation request: only an acceptance starts the job.
     pub(super) fn confirmed(&mut self, now: Now, caller: Caller, answer: &Answer) {
         let job = match caller {
             Caller::Job { job, ask: CONFIRM } => job,
@@ -164,7 +164,7 @@ impl Server {
                 self.launch(job, command, rules, &arguments, task, None)
             }
             None => {
-                let message = format!("the tool {:?} has nothing behind it", tool.name);
+                let message = format!("the tool {:?} has no handler", tool.name);
                 Err(ErrorObject::new(code::INTERNAL_ERROR, message))
             }
         };
@@ -257,10 +257,10 @@ impl Server {
         client_directory::place(dir, &roots, command.run_as, users)
     }
 
-    /// Hands the handlers' calls of this turn to the worker threads.
+    /// Hands the handler calls of this turn to the worker threads.
     pub(super) fn dispatch(&mut self, now: Now) {
         let Err((error, works)) = self.pool.dispatch(now.at) else { return };
-        let message = format!("no thread could be started for the tool: {error}");
+        let message = format!("cannot create a thread for the tool: {error}");
         for work in works {
             let error = ErrorObject::new(code::INTERNAL_ERROR, message.clone());
             self.not_started(now, work.call.id, error);
@@ -337,9 +337,9 @@ impl Server {
                 self.order(Order::Kill(to_process(job)));
             }
             (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(to_process(job))),
-            // It was told that its question is cancelled, and ends by that.
+            // Its confirmation request is cancelled, which ends it.
             (Some(RunningJob::Unconfirmed(_) | RunningJob::Locating(_)), _) => {}
-            // It has ended, and its report is on the way.
+            // It has ended, and its report is pending.
             (None, _) => {}
         }
     }
@@ -367,7 +367,7 @@ fn question_to_ask(question: &str) -> OutgoingRequest {
     }
 }
 
-/// What an answer means for a job that waits to be confirmed.
+/// Meaning of a response for a job that waits for confirmation.
 enum Verdict {
     Yes,
     No(Cow<'static, str>),
@@ -383,24 +383,28 @@ fn verdict(answer: &Answer) -> Verdict {
     match answer {
         Answer::Result(result) => match serde_json::from_str::<Elicited<'_>>(result.get()) {
             Ok(elicited) if elicited.action == "accept" => Verdict::Yes,
-            Ok(_) => Verdict::No("not run: the requestor did not confirm it".into()),
-            Err(error) => Verdict::No(format!("not run: the answer is unreadable: {error}").into()),
+            Ok(_) => Verdict::No("not run: the requestor did not confirm the call".into()),
+            Err(error) => {
+                Verdict::No(format!("not run: cannot parse the response: {error}").into())
+            }
         },
         Answer::Error(error) => {
-            Verdict::No(format!("not run: asking for confirmation failed: {}", error.get()).into())
+            Verdict::No(format!("not run: the confirmation request failed: {}", error.get()).into())
         }
         Answer::Refused(refusal) => Verdict::No(
-            format!("not run: it needs confirmation, and the client cannot be asked: {refusal}")
-                .into(),
+            format!(
+                "not run: the tool needs confirmation, which the client does not support: {refusal}"
+            )
+            .into(),
         ),
         Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => {
-            Verdict::No("not run: nobody confirmed it".into())
+            Verdict::No("not run: the call was not confirmed".into())
         }
         Answer::Cancelled => Verdict::Stopped,
     }
 }
 
-/// What the engine is told about a command that outlasts SIGKILL.
+/// Outcome of a command that outlasts SIGKILL.
 pub(super) fn unfinished(run: Option<&mut RunningJob>, exit: &Exit) -> Outcome {
     let Some(run) = run else { return Outcome::Stopped };
     match std::mem::replace(run, RunningJob::Outlasting) {
@@ -412,7 +416,7 @@ pub(super) fn unfinished(run: Option<&mut RunningJob>, exit: &Exit) -> Outcome {
     }
 }
 
-/// What the engine is told about the end of a command.
+/// Outcome of an ended command.
 pub(super) fn command_outcome(run: Option<RunningJob>, ending: Ending) -> Outcome {
     let why = match run {
         Some(RunningJob::Command(why)) => why,
@@ -423,20 +427,20 @@ pub(super) fn command_outcome(run: Option<RunningJob>, ending: Ending) -> Outcom
     match ending {
         Ending::NotStarted(reason) => Outcome::Error(ErrorObject::new(
             code::INTERNAL_ERROR,
-            format!("the tool could not be started: {reason}"),
+            format!("cannot start the tool: {reason}"),
         )),
         Ending::Exited(exit) => outcome(Ok(command_result(&exit, why))),
     }
 }
 
-/// The result of a command: standard output for a model, everything for a program.
+/// Result of a command: standard output for models, all fields for programs.
 fn command_result(exit: &Exit, why: Option<StopReason>) -> ToolResult {
     let (stdout, stderr) = (exit.stdout.text(), exit.stderr.text());
     let stopped = match why {
         Some(StopReason::TimedOut) => Some(("timedOut", "timed out and was stopped")),
-        // The requestor of the stop gets no answer, so another identity asked for it.
+        // The requestor of the stop gets no answer, so another identity requested it.
         Some(StopReason::Requested) => {
-            Some(("cancelled", "was cancelled, and not by its requestor"))
+            Some(("cancelled", "was cancelled by another requestor or an operator"))
         }
         Some(
             StopReason::Disconnected
@@ -459,7 +463,7 @@ fn command_result(exit: &Exit, why: Option<StopReason>) -> ToolResult {
     }
     let left = exit.survivors.filter(|left| *left > 0);
     if let Some(left) = left {
-        let text = format!("{left} of its processes cannot be ended and may still run");
+        let text = format!("{left} of its processes cannot be ended and may still be running");
         content.push(Content::Text { text });
     }
     let mut structured = json!({
@@ -487,7 +491,7 @@ fn summary(exit: &Exit, stopped: Option<&str>, stderr: &str) -> String {
         (None, None, None) if exit.survivors.is_some_and(|left| left > 0) => {
             "was stopped".to_owned()
         }
-        (None, None, None) => "ended in an unknown way".to_owned(),
+        (None, None, None) => "ended with unknown status".to_owned(),
     };
     let stderr = stderr.trim();
     if stderr.is_empty() { how } else { format!("{how}: {stderr}") }

@@ -1,17 +1,18 @@
-//! Leader and follower: calls of a microsecond run on the thread of the loop, and cannot hold it up.
+//! Leader/follower: calls of a microsecond run on the thread of the loop without being able to
+//! block it.
 //!
-//! Handing such a call to another thread and its result back costs more than the call. So the
-//! thread that runs the loop, the leader, lays the server down between two turns and runs the calls
-//! of tools that have been quick all along itself. Another thread, the follower, looks now and
-//! then: when one and the same run of calls goes on from one look to the next, a call takes long
-//! after all. Then the follower takes the server up and is the leader from there on, the calls that
-//! have not begun go to the worker threads, and the old leader ends with the call that it runs.
+//! Handing such a call and its result to another thread costs more than the call. So the thread
+//! that runs the loop, the leader, releases the server between two turns and itself runs the calls
+//! of tools that have always been quick. Another thread, the follower, polls: if the same run of
+//! calls is in progress at two consecutive polls, a call takes long. Then the follower reclaims the
+//! server and becomes the leader, calls not yet started go to the worker threads, and the old
+//! leader ends with its call.
 //!
-//! A small batch of the store is carried out in the same way while the disk is quick and nobody
-//! waits for anything else: a disk that stalls is left alone with the thread that met with it.
+//! A small batch of the store is carried out likewise while the disk is quick and no other work is
+//! pending: a stalling disk blocks only the thread that uses it.
 //!
-//! The thread that called [`Server::run`] has to return at the end, whatever a handler does, so it
-//! leads only while there is nothing of the kind.
+//! The thread that called [`Server::run`] must return at the end, whatever a handler does, so it
+//! leads only while no such calls run.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,27 +31,25 @@ use crate::store::thread::{StoreThread, Turn};
 use crate::tools::handler::Job;
 use crate::tools::worker_pool::{Work, run_guarded};
 
-/// How often the follower looks: what is not quick after all holds up the loop for less
-/// than twice this.
+/// Polling interval of the follower: a slow call delays the loop for less than twice this.
 const LOOK: Duration = Duration::from_micros(500);
-/// Looks without a call in between before the follower sleeps.
+/// Consecutive polls without a call before the follower sleeps.
 const QUIET_LOOKS: u32 = 20;
-/// How long it sleeps before it ends. Not forever, so that a daemon at rest has none.
+/// Time of sleep after which it ends, so that an idle daemon has no follower.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long the leader runs calls before it looks after everything else again; what is left then
-/// goes to the worker threads, which may be many.
+/// Time the leader runs calls between turns; the remaining ones go to the worker threads.
 const AT_ONCE: Duration = Duration::from_micros(100);
 
-/// How long the supervisor waits for what outlasts SIGKILL.
+/// Time the supervisor waits for processes that outlast SIGKILL.
 const LAST_LOOK: Duration = Duration::from_millis(100);
-/// How long it waits at least for what was not killed before.
+/// Minimum time it waits for processes not killed before.
 const KILL_LEAST: Duration = Duration::from_secs(1);
 
 impl Server {
-    /// Runs until it was asked to shut down and has.
+    /// Runs until the shutdown is complete.
     ///
     /// # Errors
-    /// [`RunError`]. What it started is gone then, too.
+    /// [`RunError`]. Everything the server started has ended then, too.
     pub fn run(mut self) -> Result<(), RunError> {
         self.open_doors(0)?;
         self.now_ready();
@@ -67,7 +66,7 @@ impl Server {
         }
     }
 
-    /// The calls that the leader might have run are handed to the worker threads.
+    /// Hands the remaining quick calls to the worker threads.
     fn hand_out_quick_calls(&mut self) {
         let calls = std::mem::take(self.pool.quick());
         self.pool.submit_all(calls);
@@ -75,31 +74,31 @@ impl Server {
         self.dispatch(now);
     }
 
-    /// Ends what may be left: processes are killed and waited for, and so are the last writes.
+    /// Cleans up: kills remaining processes and waits for them and for the last writes.
     fn end(mut self) -> Result<(), RunError> {
         let failed = self.failed.take().map(RunError::Store);
         let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
         let within = self.time_to_kill();
         let has_commands = self.runs.values().any(RunningJob::is_command);
         let Self { supervisor, inbound, links, store, .. } = self;
-        // The supervisor must not wait for a loop that has ended.
+        // The supervisor must not block on the mailbox of an ended loop.
         drop(inbound);
         drop(links);
         let is_clean = supervisor.shutdown(within);
         if !is_clean {
-            tracing::error!(?within, "processes are left that SIGKILL did not end");
+            tracing::error!(?within, "processes remain after SIGKILL");
         }
         let failed = failed.or((!is_clean && has_commands).then_some(RunError::Outlasted));
         if store.is_some_and(|store| !store.finish(LAST_WRITES)) {
-            tracing::error!(within = ?LAST_WRITES, "the store has not written what it was told");
+            tracing::error!(within = ?LAST_WRITES, "the store has not completed its writes in time");
         }
         failed.map_or(Ok(()), Err)
     }
 }
 
 impl Server {
-    /// How long the supervisor may wait for the death of what it kills: not for what outlasts
-    /// SIGKILL, and not beyond the time of the shutdown.
+    /// Time limit for the end of killed processes: excludes those that outlast SIGKILL, and is
+    /// bounded by the shutdown deadline.
     fn time_to_kill(&self) -> Duration {
         let left = match self.stopping {
             Stopping::Flushing { by, .. } | Stopping::Draining(by) => by - self.clock.now().at,
@@ -118,40 +117,40 @@ impl Server {
 enum Leader {
     /// The thread that called [`Server::run`].
     Caller,
-    /// A thread that may be lost to a handler.
+    /// A thread that a handler may block forever.
     Own,
 }
 
-/// What the thread waited for that called [`Server::run`].
+/// Result of waiting in [`Server::run`].
 enum Waited {
     /// It leads again.
     Server(Box<Server>),
     End(Result<(), RunError>),
 }
 
-/// What leader and follower share.
+/// State shared by leader and follower.
 struct LoopHandoff {
     reports: LoopSender,
     state: Mutex<State>,
-    /// There has been no quick call for long: whoever called leads again.
+    /// No quick call for long: the caller of `run` leads again.
     retires: AtomicBool,
-    /// Grows when the server is laid down and when it is taken up; written with `state` locked.
+    /// Incremented on release and reclaim; written with `state` locked.
     epoch: AtomicU64,
-    /// The server is given back, or has ended.
+    /// The server was handed back, or has ended.
     waited: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// There while the leader runs calls.
+    /// Present while the leader runs calls.
     server: Option<Box<Server>>,
-    /// The calls it has not begun.
+    /// Calls not started yet.
     calls: VecDeque<Work>,
-    /// There when whoever called is to lead again.
+    /// Present when the caller of `run` is to lead again.
     given_back: Option<Box<Server>>,
     follower: Follower,
     is_over: bool,
-    /// How it ended, or what a panic had to say.
+    /// Result of the loop, or the payload of a panic.
     end: Option<thread::Result<Result<(), RunError>>>,
 }
 
@@ -159,7 +158,7 @@ struct State {
 enum Follower {
     #[default]
     None,
-    /// Looks all the time.
+    /// Polling.
     Awake,
     Asleep(Thread),
 }
@@ -187,7 +186,7 @@ impl LoopHandoff {
         self.epoch.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The server, if it lies there, with the calls that were not begun.
+    /// Takes the server, if released, with the calls not started yet.
     fn take(&self, state: &mut State) -> Option<Box<Server>> {
         let mut server = state.server.take()?;
         self.next_epoch();
@@ -195,7 +194,7 @@ impl LoopHandoff {
         Some(server)
     }
 
-    /// Runs the loop to its end; `None` when another thread runs it on.
+    /// Runs the loop to its end; `None` if another thread continues it.
     fn lead(
         self: &Arc<Self>,
         mut server: Box<Server>,
@@ -222,7 +221,7 @@ impl LoopHandoff {
                     Leader::Own => self.carry_out(server, turn)?,
                 };
             }
-            // What they came to is told first, but not for ever without looking who is there.
+            // Report their results first, but poll at least every second turn.
             polls = !(has_quick && polls);
             if leader == Leader::Own && self.retires.swap(false, Ordering::Relaxed) {
                 if let Some(store) = &server.store {
@@ -236,7 +235,7 @@ impl LoopHandoff {
         Some(server.end())
     }
 
-    /// Has another thread lead; the server is back when there is none.
+    /// Lets another thread lead; returns the server if none can be created.
     fn delegate(self: &Arc<Self>, server: Box<Server>) -> Option<Box<Server>> {
         self.state().server = Some(server);
         let lead = Arc::clone(self);
@@ -259,7 +258,7 @@ impl LoopHandoff {
 
     fn lead_to_the_end(self: &Arc<Self>, mut server: Box<Server>) {
         server.hand_out_quick_calls();
-        // It is the follower who says that this thread is needed no more.
+        // The follower decides when this thread is no longer needed.
         if let Err(error) = self.call_follower(&mut self.state()) {
             Self::complain(&error);
             self.retires.store(true, Ordering::Relaxed);
@@ -295,7 +294,7 @@ impl LoopHandoff {
         }
     }
 
-    /// Runs the quick calls; `None` when the server was taken meanwhile.
+    /// Runs the quick calls; `None` if the server was reclaimed meanwhile.
     fn run_calls(self: &Arc<Self>, server: Box<Server>) -> Option<Box<Server>> {
         match self.release(server) {
             Ok(epoch) => {
@@ -310,7 +309,7 @@ impl LoopHandoff {
         }
     }
 
-    /// Carries out what the store was ordered; `None` when the server was taken meanwhile.
+    /// Carries out the store's orders; `None` if the server was reclaimed meanwhile.
     fn carry_out(self: &Arc<Self>, server: Box<Server>, mut turn: Turn) -> Option<Box<Server>> {
         match self.release(server) {
             Ok(epoch) => {
@@ -326,10 +325,10 @@ impl LoopHandoff {
     }
 
     fn complain(error: &io::Error) {
-        tracing::warn!(%error, "no thread could be started beside the loop's own");
+        tracing::warn!(%error, "cannot create a thread beside that of the loop");
     }
 
-    /// Lays the server down with its quick calls, where a follower watches.
+    /// Releases the server with its quick calls, if a follower watches.
     fn release(self: &Arc<Self>, mut server: Box<Server>) -> Result<u64, (io::Error, Box<Server>)> {
         let mut state = self.state();
         if let Err(error) = self.call_follower(&mut state) {
@@ -340,7 +339,7 @@ impl LoopHandoff {
         Ok(self.next_epoch())
     }
 
-    /// Has a follower look.
+    /// Wakes or creates a follower.
     fn call_follower(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         match std::mem::replace(&mut state.follower, Follower::Awake) {
             Follower::Awake => {}
@@ -378,7 +377,7 @@ impl LoopHandoff {
             last = ended;
             next = if ended - began > AT_ONCE { None } else { self.next_call(epoch) };
         }
-        // For the next turn of whoever leads.
+        // For the next turn of the leader.
         reports.wake();
     }
 
@@ -387,7 +386,7 @@ impl LoopHandoff {
         if self.epoch() == epoch { state.calls.pop_front() } else { None }
     }
 
-    /// Takes up what was laid down, unless another thread has.
+    /// Reclaims the released server, unless another thread has.
     fn reclaim(&self, epoch: u64) -> Option<Box<Server>> {
         let mut state = self.state();
         if self.epoch() != epoch {
@@ -401,7 +400,7 @@ impl LoopHandoff {
         Some(server)
     }
 
-    /// The life of a follower.
+    /// Main function of a follower.
     fn follow(self: &Arc<Self>) {
         let (mut seen, mut quiet) = (0, 0);
         loop {
@@ -415,7 +414,7 @@ impl LoopHandoff {
             } else if let Some(server) = self.take(&mut state) {
                 state.follower = Follower::None;
                 drop(state);
-                tracing::debug!("what was quick before is not: another thread runs the loop on");
+                tracing::debug!("a quick call took long; another thread took over the loop");
                 return self.lead_to_the_end(server);
             } else {
                 quiet += 1;

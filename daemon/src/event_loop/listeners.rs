@@ -1,4 +1,4 @@
-//! Doors: the listeners, which a reload may open and close while the server runs.
+//! Listeners, which a reload may open and close while the server runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,40 +11,40 @@ use super::{FIRST_CONN, FIRST_LISTENER, Server};
 use crate::access::Access;
 use crate::daemon::say;
 
-/// A listener and when to try it again, if it needs that.
+/// A listener and its retry state.
 pub(super) struct BoundListener {
     pub(super) token: Token,
     pub(super) listener: Listener,
     pub(super) access: Access,
     /// When to call `accept` again: epoll is edge-triggered and will not repeat itself.
     pub(super) again: Option<Instant>,
-    /// As it was asked for: with port 0 where the system chose.
+    /// As configured: port 0 for a port chosen by the system.
     place: Address,
-    /// Group of the socket file; this process's group when not said.
+    /// Group of the socket file; this process's group if `None`.
     group: Option<u32>,
     owner: Owner,
-    /// Why the socket file could not be made again when it was removed, as it was logged.
+    /// Last logged error of recreating a removed socket file.
     unrenewed: Option<String>,
 }
 
 impl BoundListener {
-    /// Whether it has a socket file that others can remove, and that is this process's to renew.
+    /// Whether it has a socket file owned by this process, which others can remove.
     fn has_file(&self) -> bool {
         self.owner == Owner::Us && matches!(self.place, Address::Unix { .. })
     }
 }
 
-/// Where peers come in, and who may.
+/// The address and the access rule of a listener.
 pub(crate) struct ListenSpec {
     pub(crate) address: Address,
-    /// Whose the file of a Unix socket is; the group of this process when not said.
+    /// Group of a Unix socket's file; this process's group if `None`.
     pub(crate) group: Option<u32>,
     pub(crate) access: Access,
 }
 
 impl ListenSpec {
-    /// For everybody who can connect. Peers on a Unix socket are the users the system says they
-    /// are (TSK-39); peers on TCP are anonymous (TSK-40).
+    /// Open to all peers that can connect. Peers on a Unix socket have the user reported by the
+    /// kernel (TSK-39); peers on TCP are anonymous (TSK-40).
     pub(crate) const fn open(address: Address) -> Self {
         let access = match address {
             Address::Unix { .. } | Address::Stdio => Access::Users(None),
@@ -54,18 +54,18 @@ impl ListenSpec {
     }
 }
 
-/// Maker of a listening socket.
+/// Creator of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Us,
-    /// The service manager, which goes on listening when we close our copy.
+    /// The service manager, which keeps listening after this process has closed its copy.
     Manager,
 }
 
 impl Server {
-    /// Listens on `address`; the address as it became, with the port the system chose.
+    /// Listens on `address`; returns the bound address, with the port chosen by the system.
     ///
-    /// Peers on a Unix socket are the users the system says they are (TSK-39); peers on TCP are
+    /// Peers on a Unix socket have the user reported by the kernel (TSK-39); peers on TCP are
     /// anonymous (TSK-40).
     ///
     /// # Errors
@@ -74,13 +74,13 @@ impl Server {
         self.listen_for(ListenSpec::open(address.clone()))
     }
 
-    /// As [`Server::listen`], for these peers only.
+    /// As [`Server::listen`], with an access rule.
     pub(crate) fn listen_for(&mut self, entrance: ListenSpec) -> Result<Address, ListenError> {
         let listener = Listener::bind_for(&entrance.address, entrance.group)?;
         Ok(self.install(entrance, listener, Owner::Us))
     }
 
-    /// Accepts peers of a socket that the service manager made for this address.
+    /// Accepts peers of a socket inherited from the service manager for this address.
     pub(crate) fn listen_on(&mut self, entrance: ListenSpec, listener: Listener) {
         self.install(entrance, listener, Owner::Manager);
     }
@@ -90,7 +90,7 @@ impl Server {
         let address = listener.address().clone();
         let taken: BTreeSet<Token> = self.doors.iter().map(|door| door.token).collect();
         let mut numbers = (FIRST_LISTENER..FIRST_CONN as usize).map(Token);
-        // With so many doors the last ones are heard by each other's events, which costs a look.
+        // Beyond that many listeners the last ones share a token, at the cost of an extra `accept`.
         let token = numbers.find(|token| !taken.contains(token)).unwrap_or(Token(FIRST_LISTENER));
         let (again, unrenewed) = (None, None);
         self.doors.push(BoundListener {
@@ -106,23 +106,23 @@ impl Server {
         address
     }
 
-    /// Watches the doors from `first` on and says that they are open.
+    /// Registers the listeners from `first` on and announces them.
     pub(super) fn open_doors(&mut self, first: usize) -> io::Result<()> {
         for door in self.doors.iter_mut().skip(first) {
             door.listener.register(self.poll.registry(), door.token)?;
-            // Peers that came before are not announced.
+            // Peers that connected before are not announced by epoll.
             door.again = Some(self.clock.now().at);
-            // Not before: whoever reads this may send signals at once.
+            // Only after registering: a reader of this line may send signals at once.
             say(format_args!("listening on {}", door.listener.address()));
         }
         Ok(())
     }
 
-    /// Listens on exactly `wanted` from now on. Nothing is changed when one of them cannot be had.
-    /// Peers stay, wherever they came in, unless their token is in none of the new ones.
+    /// Changes the listeners to exactly `wanted`; all or nothing. Peers stay, whatever their
+    /// listener, unless their token was revoked.
     ///
     /// # Errors
-    /// What cannot be listened on, and why.
+    /// The address that cannot be listened on, and the cause.
     pub(super) fn change_doors(&mut self, now: Now, wanted: Vec<ListenSpec>) -> Result<(), String> {
         let mut stays: BTreeMap<usize, ListenSpec> = BTreeMap::new();
         let mut opened: Vec<(ListenSpec, Listener)> = Vec::new();
@@ -146,7 +146,7 @@ impl Server {
             }
         }
         self.close_doors(&stays.keys().copied().collect());
-        // Those of the service manager may be left between them, so by address.
+        // Inherited listeners may remain between them, so look up by address.
         for entrance in stays.into_values() {
             let mut doors = self.doors.iter_mut();
             if let Some(door) = doors.find(|door| is_same(&door.place, &entrance.address)) {
@@ -161,8 +161,8 @@ impl Server {
         self.open_doors(first).map_err(|error| error.to_string())
     }
 
-    /// Closes every door but those with these places in the list, and those that are not ours to
-    /// close while we run: their peers would wait for ever.
+    /// Closes every listener except those at these indexes, and inherited ones: peers of those
+    /// would wait forever.
     fn close_doors(&mut self, stays: &BTreeSet<usize>) {
         let mut at = 0;
         let registry = self.poll.registry();
@@ -176,26 +176,26 @@ impl Server {
             }
             if !is_wanted {
                 say(format_args!("no longer listening on {address}"));
-                // Closing it takes it out of the poll as well.
+                // Closing also deregisters it.
                 let _ = door.listener.deregister(registry);
             }
             is_wanted
         });
     }
 
-    /// Whether there are socket files to look after.
+    /// Whether there are socket files to check.
     pub(super) fn has_socket_files(&self) -> bool {
         self.doors.iter().any(BoundListener::has_file)
     }
 
-    /// Listens anew where the socket file was removed: by a cleaner of temporary files, or with the
-    /// runtime directory of a user who has logged out.
+    /// Recreates removed socket files: removed by a cleaner of temporary files, or with the runtime
+    /// directory of a user who logged out.
     pub(super) fn renew_doors(&mut self, now: Now) {
         let is_lost = |door: &BoundListener| door.has_file() && !door.listener.is_in_place();
         if !self.doors.iter().any(is_lost) {
             return;
         }
-        // Those who connected before the file was removed are waiting at the old socket.
+        // Peers that connected before the removal wait in the backlog of the old socket.
         self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
         self.take_peers(now);
         let registry = self.poll.registry();
@@ -208,19 +208,19 @@ impl Server {
             let address = door.listener.address();
             match outcome {
                 Ok(()) => {
-                    tracing::warn!(%address, "the socket file was removed; listening there again");
+                    tracing::warn!(%address, "the socket file was removed; created it again");
                     door.unrenewed = None;
                 }
                 Err(why) if door.unrenewed.as_ref() == Some(&why) => {}
                 Err(why) => {
-                    tracing::error!(%address, %why, "the socket file was removed, and no peer can connect: it is tried again");
+                    tracing::error!(%address, %why, "the socket file was removed and cannot be created again, so no peer can connect; retrying");
                     door.unrenewed = Some(why);
                 }
             }
         }
     }
 
-    /// Closes every door, for the end.
+    /// Closes every listener, for the shutdown.
     pub(super) fn close_all_doors(&mut self) {
         for mut door in self.doors.drain(..) {
             let _ = door.listener.deregister(self.poll.registry());
@@ -228,7 +228,7 @@ impl Server {
     }
 }
 
-/// The same place; a mode can be changed where it is.
+/// Whether two addresses are the same place; a mode can be changed in place.
 fn is_same(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Unix { path: one, .. }, Address::Unix { path: other, .. }) => one == other,

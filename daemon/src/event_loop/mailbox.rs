@@ -1,7 +1,7 @@
-//! Reports: everything other threads tell the loop, through one bounded mailbox and one waker.
+//! Mailbox of the loop: one bounded queue of reports from other threads, with one waker.
 //!
-//! A report is either told, which wakes the loop, or left, which does not: a thread with many small
-//! results leaves them and wakes the loop once for all of them. The loop hears everything that lies
+//! `send` wakes the loop; `send_lazy` does not: a thread with many small results queues them and
+//! wakes the loop once. The loop handles all queued reports whenever it is awake.
 //! there whenever it is awake.
 
 use std::io;
@@ -20,36 +20,36 @@ use crate::event_loop::Read;
 use crate::process;
 use crate::store;
 
-/// Reports that may wait for the loop; a thread that reports more waits for it.
+/// Capacity of the queue; senders block when it is full.
 const WAITING_MAX: usize = 4096;
 
-/// Something another thread tells the loop.
+/// A report of another thread.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// A handler got further.
+    /// Progress of a handler.
     Progress { job: JobId, progress: f64, total: Option<f64>, message: Option<Box<str>> },
-    /// A handler says something.
+    /// Log message of a handler.
     Log { job: JobId, level: LogLevel, data: Box<RawValue> },
-    /// A handler asks its peer something.
+    /// Request of a handler to its peer.
     Asked { job: JobId, ask: AskId, request: OutgoingRequest, answer: Sender<Answer> },
     /// A handler has returned.
     Done { job: JobId, outcome: Outcome },
-    /// What the supervisor of processes has to say.
+    /// A report of the process supervisor.
     Process(process::Report),
-    /// What the store has to say.
+    /// A report of the store.
     Store(store::thread::Report),
-    /// Serve the other end of this socket as a peer of our own user.
+    /// Serve the other end of this socket as a peer with this process's user.
     Adopt(UnixStream),
-    /// Say what there is to measure, as Prometheus reads it.
+    /// Render the metrics for Prometheus.
     Scrape(Sender<String>),
-    /// The configuration has been read again.
+    /// The configuration was read again.
     Reloaded(Read),
     /// Shut down.
     ShutDown,
 }
 
 impl Report {
-    /// What a handler says while it runs, as the engine is told of it; `None` of all else.
+    /// The engine event of a report from a running handler; `None` for other reports.
     pub(crate) fn said(&self) -> Option<Event<'_>> {
         match self {
             Self::Progress { job, progress, total, message } => Some(Event::Progress {
@@ -79,23 +79,23 @@ pub(crate) struct LoopSender {
 
 #[derive(Debug)]
 struct Mailbox {
-    /// None: the loop looks by itself.
+    /// `None`: the loop polls by itself.
     waker: Option<Waker>,
-    /// Reports that may wait.
+    /// Capacity.
     most: usize,
     state: Mutex<State>,
-    /// There is room again.
+    /// Signalled when there is room.
     room: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<Report>,
-    /// The loop is to look before it sleeps.
+    /// The loop must handle reports before it sleeps.
     urgent: bool,
     /// The loop sleeps, or is about to.
     asleep: bool,
-    /// The loop has ended: nobody hears anything any more.
+    /// The loop has ended; reports are dropped.
     closed: bool,
 }
 
@@ -106,13 +106,13 @@ pub(crate) struct LoopReceiver {
 }
 
 impl LoopSender {
-    /// A mailbox for the loop that polls `poll`, announced under `token`.
+    /// Creates a mailbox for the loop that polls `poll`; wake-ups have `token`.
     pub(crate) fn new(poll: &Poll, token: Token) -> io::Result<(Self, LoopReceiver)> {
         let waker = Waker::new(poll.registry(), token)?;
         Ok(Self::pair(Some(waker), WAITING_MAX))
     }
 
-    /// A mailbox without a loop that sleeps, for tests.
+    /// A mailbox without a sleeping loop, for tests.
     #[cfg(test)]
     pub(crate) fn aside() -> (Self, LoopReceiver) {
         Self::pair(None, usize::MAX)
@@ -124,13 +124,13 @@ impl LoopSender {
         (Self { mailbox: Arc::clone(&mailbox) }, LoopReceiver { mailbox })
     }
 
-    /// Tells the loop, at once. Once the loop has ended nobody listens, and that is fine.
+    /// Sends a report and wakes the loop. Has no effect once the loop has ended.
     pub(crate) fn send(&self, report: Report) {
         let state = self.mailbox.put(report);
         self.mailbox.wake(state);
     }
 
-    /// As [`LoopSender::send`], unless that would have to wait; false when it would.
+    /// As [`LoopSender::send`], without blocking; false if the queue is full.
     pub(crate) fn try_send(&self, report: Report) -> bool {
         let mut state = self.mailbox.state();
         let room = !state.closed && state.waiting.len() < self.mailbox.most;
@@ -141,12 +141,12 @@ impl LoopSender {
         room
     }
 
-    /// Leaves a report for whenever the loop looks: [`LoopSender::wake`] it soon.
+    /// Queues a report without waking the loop; call [`LoopSender::wake`] soon.
     pub(crate) fn send_lazy(&self, report: Report) {
         drop(self.mailbox.put(report));
     }
 
-    /// Has the loop hear what was left.
+    /// Wakes the loop to handle queued reports.
     pub(crate) fn wake(&self) {
         self.mailbox.wake(self.mailbox.state());
     }
@@ -177,18 +177,18 @@ impl Mailbox {
 
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         state.urgent = true;
-        // The sender that finds it asleep wakes it; for others that would be a wasted system call.
+        // Only the first sender needs to wake it; a second system call would be wasted.
         let asleep = std::mem::take(&mut state.asleep);
         drop(state);
         if asleep && let Some(waker) = &self.waker {
-            // Fails only when the loop's descriptors are gone, and then nobody waits.
+            // Fails only if the loop's descriptors are closed, and then no loop sleeps.
             let _ = waker.wake();
         }
     }
 }
 
 impl LoopReceiver {
-    /// Moves what has arrived into `heard`, which must be empty: its room is used for what comes.
+    /// Moves all queued reports into `heard`, which must be empty; its buffer is reused.
     pub(crate) fn take(&self, heard: &mut Vec<Report>) {
         let mut state = self.mailbox.state();
         state.urgent = false;
@@ -200,7 +200,7 @@ impl LoopReceiver {
         }
     }
 
-    /// Says whether the loop may sleep; from then on a report wakes it.
+    /// Whether the loop may sleep; from then on a report wakes it.
     pub(crate) fn may_sleep(&self) -> bool {
         let mut state = self.mailbox.state();
         state.asleep = !state.urgent;

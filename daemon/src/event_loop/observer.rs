@@ -1,5 +1,5 @@
-//! The trail of everything: audit records, metrics, warnings, and what views are told (TSK-38,
-//! TSK-41, CAN-12, CAN-13).
+//! Observation of the engine: audit records, metrics, warnings, and data for views (TSK-38, TSK-41,
+//! CAN-12, CAN-13).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,22 +27,22 @@ use ceased_process::{Ending, Exit, Order, Process, Stopped};
 /// No step was needed.
 const NONE: &str = "none";
 
-/// What the loop knows of what happened, beside the engine.
+/// Observations of the loop, beside those of the engine.
 pub(super) struct Trail {
     pub(super) audit: Audit,
     metrics: Metrics,
     alerts: Alerts,
     containment: &'static str,
-    /// Handlers that were given up and have not returned.
+    /// Abandoned handlers that have not returned.
     pub(super) abandoned: BTreeSet<JobId>,
-    /// How jobs ended that no thread ran to its end, until the engine says which of them had been
-    /// stopped. It does so the next time that its actions are carried out.
+    /// Endings of jobs that were not run by a thread to their end, until the engine reports which
+    /// were stopped. It does so with the next actions.
     ends: BTreeMap<JobId, End>,
-    /// The same of those that have ended since its actions were last carried out.
+    /// Endings since the last actions.
     fresh_ends: BTreeMap<JobId, End>,
-    /// Whose the detailed statuses are that wait for their processes.
+    /// Viewers of the detailed statuses that wait for a list of processes.
     surveys: BTreeMap<StatusId, Option<Identity>>,
-    /// Why the store takes nothing at the moment, and since when.
+    /// Why the store rejects writes, and since when.
     store_trouble: Option<(Unstored, Wall)>,
     started: Instant,
 }
@@ -54,11 +54,11 @@ enum Ended {
     Not,
 }
 
-/// How a job ended that no thread ran.
+/// Ending of a job not run by a thread.
 enum End {
-    /// Before anything of it was there: it was not confirmed, or could not be started.
+    /// Before it started: it was not confirmed, or could not be started.
     Unbegun,
-    /// As a command does.
+    /// As a command.
     Exited { stopped: Stopped, processes: u32, survivors: Option<u32>, gone: Instant },
 }
 
@@ -85,17 +85,17 @@ impl Trail {
         }
     }
 
-    /// Why the store takes nothing at the moment, and since when.
+    /// Why the store rejects writes, and since when.
     pub(super) const fn store_trouble(&self) -> Option<(Unstored, Wall)> {
         self.store_trouble
     }
 
-    /// Warns by other thresholds from now on.
+    /// Replaces the thresholds.
     pub(super) const fn warn_at(&mut self, thresholds: Thresholds) {
         self.alerts.warn_at(thresholds);
     }
 
-    /// A command has ended.
+    /// Records the end of a command.
     pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
         let end = match ending {
             Ending::NotStarted(_) => End::Unbegun,
@@ -104,24 +104,23 @@ impl Trail {
         self.fresh_ends.insert(job, end);
     }
 
-    /// A command outlasts SIGKILL.
+    /// Records that a command outlasts SIGKILL.
     pub(super) fn note_outlasting(&mut self, job: JobId, exit: &Exit) {
         self.fresh_ends.insert(job, End::of(exit));
     }
 
-    /// A job has ended that had been handed over to be started, and never began.
+    /// Records that a job ended without being started.
     pub(super) fn note_unbegun(&mut self, job: JobId) {
         self.fresh_ends.insert(job, End::Unbegun);
     }
 
-    /// What the engine wants done is carried out now; what ended before and was not stopped is of
-    /// no interest after that.
+    /// Start of carrying out actions; endings of jobs that were not stopped are dropped.
     pub(super) fn begin_actions(&mut self) {
         self.ends = std::mem::take(&mut self.fresh_ends);
     }
 }
 
-/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
+/// Serves the metrics of the loop behind `reports` at `address`, if configured.
 pub(super) fn serve_metrics(
     address: Option<&Address>,
     reports: &LoopSender,
@@ -137,18 +136,18 @@ impl Server {
         self.trail.audit.record(now.wall, happening);
     }
 
-    /// Counts a connection, whatever becomes of it.
+    /// Counts a connection, accepted or not.
     pub(super) fn note_connection(&mut self) {
         self.trail.metrics.note_connection();
     }
 
-    /// Counts what a connection carried that is closed.
+    /// Counts the bytes of a closed connection.
     pub(super) fn note_close(&mut self, link: &Link) {
         self.trail.metrics.note_close(link.bytes_received(), link.bytes_sent());
     }
 
-    /// Records a peer that is served, and the job that it is part of, if it is part of one. Of many
-    /// of one party the later ones are only counted, and so are their ends.
+    /// Records an accepted peer and its job, if any. Later peers of a party, and their disconnects,
+    /// are only counted.
     pub(super) fn record_connect(
         &mut self,
         now: Now,
@@ -168,7 +167,7 @@ impl Server {
         self.audit(now, &Happening::Connect { identity, conn, peer, job });
     }
 
-    /// Records a peer that is not served: its identity, and why. The first of a party and kind is
+    /// Records a rejected peer: its identity and the reason. The first of a party and kind is
     /// recorded, later ones are counted. Returns whether this one is recorded.
     pub(super) fn record_refusal(
         &mut self,
@@ -191,7 +190,7 @@ impl Server {
         is_news
     }
 
-    /// Records that a peer was refused something by a limit of the engine.
+    /// Records a request rejected by a limit of the engine.
     fn record_limit(&mut self, now: Now, conn: ConnId, identity: Identity, limit: &'static str) {
         self.trail.metrics.note_refusal(limit);
         let party = match self.links.get(&conn) {
@@ -203,8 +202,7 @@ impl Server {
         }
     }
 
-    /// Records that a peer that was served has gone. To be called before the engine forgets who it
-    /// was.
+    /// Records the disconnect of an accepted peer. Call it before the engine forgets its identity.
     pub(super) fn record_disconnect(&mut self, now: Now, conn: ConnId, link: &Link) {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
@@ -243,8 +241,8 @@ impl Server {
         }
     }
 
-    /// A job that was told to stop has ended, or outlasts that: its receipt, from what the engine
-    /// knows of the wish and the supervisor of the end.
+    /// Records the receipt of a stopped job, when it has ended or outlasts that: from the engine's
+    /// data of the request and the supervisor's of the end.
     fn record_end(&mut self, now: Now, receipt: Box<Receipt>, ended: Ended) {
         let unbegun = || (NONE, "nothing", 0, now.at - receipt.since, Some(0));
         let end = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
@@ -272,13 +270,13 @@ impl Server {
         self.audit(now, &Happening::Cancel(record));
     }
 
-    /// Warns of what is nearly full (TSK-38).
+    /// Checks gauges against the high-water mark (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
         self.trail.alerts.look(now.at, load, &self.settings.limits);
     }
 
-    /// Everything there is to tell.
+    /// A snapshot of all measurements.
     pub(super) fn snapshot(&self) -> Snapshot<'_> {
         let engine = &self.engine;
         let bytes = |(received, sent): (u64, u64), link: &Link| {
@@ -300,7 +298,7 @@ impl Server {
         }
     }
 
-    /// Answers a request for the whole status: first the processes, which takes a look at each.
+    /// Handles a request for the detailed status: first collects the processes.
     pub(super) fn survey(
         &mut self,
         now: Now,
@@ -316,7 +314,7 @@ impl Server {
         }
     }
 
-    /// The processes are known: tells the rest.
+    /// Answers it when the processes are known.
     pub(super) fn answer_survey(
         &mut self,
         now: Now,
@@ -328,7 +326,7 @@ impl Server {
         let (viewer, containment) = (viewer.as_ref(), self.trail.containment);
         let store = self.store_status(viewer);
         let status = self.snapshot().host_status(containment, viewer, processes, store);
-        // A structure of ours without a map whose keys are no texts can be written as JSON.
+        // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::HostStatusCollected { survey, host: &host };
         self.engine.handle(now, event, &mut self.actions);

@@ -1,4 +1,4 @@
-//! Parties: who shares of the daemon, delays and counts of records belong to.
+//! Parties: units to which shares, delays and counts of the daemon apply.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ceased_core::identity::Identity;
 use ceased_transports::Peer as Origin;
 
-/// An identity, or where a peer comes from that has none.
+/// An identity, or the network of a peer without one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Party {
-    /// A user or a token, or an anonymous peer of this machine.
+    /// A user, a token, or an anonymous local peer.
     Identity(Identity),
-    /// A network address, or the network of 64 bits that one host of IPv6 can choose addresses of.
+    /// A network address, or the /64 network from which one IPv6 host can choose addresses.
     Network(IpAddr),
 }
 
@@ -27,7 +27,7 @@ impl Party {
 }
 
 impl From<&Origin> for Party {
-    /// The party of a peer that has not said who it is.
+    /// The party of an unauthenticated peer.
     fn from(origin: &Origin) -> Self {
         match origin {
             Origin::Tcp { addr } => Self::Network(network(addr.ip().to_canonical())),
@@ -38,7 +38,7 @@ impl From<&Origin> for Party {
     }
 }
 
-/// What one host can choose addresses of is one network.
+/// The network from which one host can choose addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -47,8 +47,8 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The oldest of what the party holds that holds most, where there are `max` of all parties; so that
-/// no other party loses a place to it. Numbers that are less are older.
+/// The oldest entry of the party with most entries, if there are `max` of all parties; so that no
+/// other party loses a place. Smaller numbers are older.
 pub(super) fn oldest_of_most<T: Ord + Copy>(all: Vec<(Party, T)>, max: usize) -> Option<T> {
     if all.len() < max {
         return None;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_of_the_party_that_has_most_gives_way() {
+    fn oldest_entry_of_the_largest_party_is_chosen() {
         let of = |user| Party::Identity(Identity::User(user));
         let all = vec![(of(1), 1), (of(2), 7), (of(2), 5), (of(2), 6), (of(3), 2), (of(3), 3)];
         assert_eq!(oldest_of_most(all.clone(), 7), None);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_one_host_can_choose_are_one_party() {
+    fn addresses_of_one_host_are_one_party() {
         for (address, of) in [
             ("127.0.0.1:1", "tcp:127.0.0.1"),
             ("127.9.8.7:2", "tcp:127.0.0.1"),

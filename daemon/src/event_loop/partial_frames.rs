@@ -1,10 +1,10 @@
-//! Messages that have begun and not ended: how long and how many bytes they may be.
+//! Incomplete messages: limits on their duration and size.
 //!
-//! A peer that sends a byte a minute would keep what it has begun for ever, and many peers with a
-//! long line each would together hold far more than any one of them may. TCP peers get a time for
-//! each message; a Unix or stdio peer is a process of this machine that may be stopped in a
-//! debugger. All together get a number of bytes, and so does each party, however many connections
-//! it has; past it, of the party that holds most, the connection that holds most is closed.
+//! A peer that sends a byte a minute would hold its incomplete message forever, and many peers with
+//! one long line each would together hold far more than the limit of one. TCP peers have a deadline
+//! per message; a Unix or stdio peer is a local process that may be stopped in a debugger. The
+//! total size is bounded, and so is that of each party over all its connections; beyond that, the
+//! largest connection of the largest party is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,24 +17,24 @@ use super::origin::Party;
 use super::repeats::Kind;
 use super::{Guards, Server};
 
-/// Connections with a message that has begun. Idle connections are not in it.
+/// Connections with an incomplete message. Idle connections are not included.
 #[derive(Debug, Default)]
 pub(super) struct PartialFrames {
     of: BTreeMap<ConnId, Held>,
-    /// When which peer has to have ended its message.
+    /// Deadlines of the messages.
     due: BTreeSet<(Instant, ConnId)>,
-    /// Bytes of each party that holds any.
+    /// Bytes of each party with incomplete messages.
     parties: BTreeMap<Party, usize>,
     bytes: usize,
 }
 
-/// A limit that is passed.
+/// An exceeded limit.
 #[derive(Debug, PartialEq, Eq)]
 struct Past {
     limit: &'static str,
-    /// To be closed for it.
+    /// Connection to close.
     conn: ConnId,
-    /// Whose that is, and what it holds in all.
+    /// Its party, and the bytes of that party.
     party: Party,
     bytes: usize,
 }
@@ -47,12 +47,12 @@ struct Held {
 }
 
 impl PartialFrames {
-    /// When [`Server::end_slow_frames`] has something to do.
+    /// Time of the next [`Server::end_slow_frames`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// A connection holds this much of a message now, and has to end it by then.
+    /// Records the size and deadline of a connection's incomplete message.
     fn set(&mut self, conn: ConnId, held: Held) {
         self.forget(conn);
         if held.bytes == 0 && held.due.is_none() {
@@ -64,7 +64,7 @@ impl PartialFrames {
         self.of.insert(conn, held);
     }
 
-    /// A connection is gone.
+    /// Removes a closed connection.
     pub(super) fn forget(&mut self, conn: ConnId) {
         let Some(held) = self.of.remove(&conn) else { return };
         self.bytes -= held.bytes;
@@ -79,8 +79,8 @@ impl PartialFrames {
         }
     }
 
-    /// The limit that is passed now that a party holds more, and what is to be closed for it: the
-    /// connection that holds most, of the party that holds most.
+    /// The limit exceeded by the growth of a party, and the connection to close: the largest one of
+    /// the largest party.
     fn past(&self, party: &Party, guards: &Guards) -> Option<Past> {
         let bytes = self.parties.get(party).copied().unwrap_or(0);
         let (limit, party, bytes) = if bytes > guards.partial_bytes_per_identity {
@@ -98,7 +98,7 @@ impl PartialFrames {
 }
 
 impl Server {
-    /// Something was read from a peer: notes what it has begun.
+    /// Records the incomplete message of a peer after a read.
     pub(super) fn note_partial(&mut self, now: Now, conn: ConnId) {
         let Some(peer) = self.links.get_mut(&conn) else { return };
         let bytes = peer.link.partial_bytes();
@@ -114,13 +114,13 @@ impl Server {
         while let Some(past) = self.unended.past(&party, &self.guards) {
             let Past { limit, conn, party, bytes } = past;
             if self.is_news(now, party.clone(), Kind::Close(limit)) {
-                tracing::warn!(%conn, %party, bytes, "closing: unended messages pass limits.{limit}");
+                tracing::warn!(%conn, %party, bytes, "closing: incomplete messages exceed limits.{limit}");
             }
             self.drop_peer(now, conn);
         }
     }
 
-    /// Closes peers that take too long for a message.
+    /// Closes peers past the deadline of their message.
     pub(super) fn end_slow_frames(&mut self, now: Now) {
         while let Some((at, conn)) = self.unended.due.first().copied() {
             if at > now.at {
@@ -131,7 +131,7 @@ impl Server {
             if party.is_none_or(|party| self.is_news(now, party, Kind::Close("frame_time"))) {
                 tracing::warn!(%conn, ?limit, "closing: a message takes longer than limits.frame_time");
             }
-            // No other code takes it out of the list.
+            // No other code removes it from the list.
             self.unended.forget(conn);
             self.drop_peer(now, conn);
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_and_deadlines_follow() {
+    fn sums_and_deadlines_are_updated() {
         let (one, two) = (ConnId::new(1), ConnId::new(2));
         let at = Instant::from_nanos;
         let mut unended = PartialFrames::default();
@@ -165,9 +165,9 @@ mod tests {
         assert!(unended.of.is_empty() && unended.due.is_empty() && unended.parties.is_empty());
     }
 
-    /// Many connections with little each do not make the one long message of another be dropped.
+    /// Many small connections do not evict the one long message of another party.
     #[test]
-    fn party_that_holds_most_gives_way() {
+    fn largest_party_is_evicted() {
         let guards =
             Guards { partial_bytes: 100, partial_bytes_per_identity: 60, ..Guards::default() };
         let mut unended = PartialFrames::default();

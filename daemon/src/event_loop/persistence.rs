@@ -1,5 +1,5 @@
-//! The store, from the loop's side: what the engine wants kept goes to its thread, and what that
-//! reports goes to the engine (DUR-01).
+//! The store from the loop's side: passes the engine's writes to the store's thread, and its
+//! reports to the engine (DUR-01).
 
 use std::io;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::store::open::OpenedStore;
 use crate::store::thread::{Order, Report, StoreThread};
 use crate::store::{Store, StoreError};
 
-/// A peer is alone when there is no other, or none has said anything for this long.
+/// A peer is alone if no other peer has sent anything for this long.
 const ALONE: Duration = Duration::from_millis(50);
 
-/// Where a store keeps what it has, and what became of the one before it.
+/// Location of the store, and of a damaged one that was set aside.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     path: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(super) fn start(store: Box<dyn Store>, reports: &LoopSender) -> io::Result<S
 }
 
 impl Server {
-    /// Hands the engine the tasks of the daemon that was here before.
+    /// Restores the tasks of the previous daemon in the engine.
     pub(super) fn restore(&mut self, records: Vec<TaskRecord>) {
         let now = self.clock.now();
         let count = records.len();
@@ -59,27 +59,27 @@ impl Server {
 
     pub(super) fn order_store(&mut self, order: Order) {
         let Some(store) = &mut self.store else {
-            tracing::error!(?order, "the engine counts on a store, and there is none");
+            tracing::error!(?order, "the engine ordered a write, but there is no store");
             return;
         };
         store.order(order);
     }
 
-    /// Hands the store what the turn brought, as one batch.
+    /// Hands the orders of the turn to the store as one batch.
     pub(super) fn hand_over_to_store(&mut self, now: Now) {
         let is_free = self.has_nothing_else_to_do(now);
         if let Some(Err(gone)) = self.store.as_mut().map(|store| store.hand_over(is_free)) {
-            // Usually it has said why.
+            // The store has usually reported the cause.
             self.failed.get_or_insert_with(|| StoreError::Lost(gone.to_string()));
         }
     }
 
-    /// Whether its files can be removed by others.
+    /// Whether the store has files that others can remove.
     pub(super) const fn store_has_files(&self) -> bool {
         self.place.path.is_some()
     }
 
-    /// Has the store look whether its files are still there.
+    /// Starts a check that the files still exist.
     pub(super) fn verify_store(&mut self) {
         if self.store_has_files()
             && let Some(Err(gone)) = self.store.as_mut().map(StoreThread::verify)
@@ -88,8 +88,7 @@ impl Server {
         }
     }
 
-    /// Whether a quick batch would hold up nobody but a peer that is alone in saying anything, and
-    /// most likely waits for it.
+    /// Whether a quick batch would delay only the one active peer, which most likely waits for it.
     fn has_nothing_else_to_do(&mut self, now: Now) -> bool {
         let is_idle = self.ready.is_empty() && self.actions.is_empty();
         let silent = |since: Instant| now.at >= since + ALONE;
@@ -117,8 +116,8 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// How the store is, for this viewer; `None` is an operator, who alone is told of files and of
-    /// what went wrong with them (TSK-39).
+    /// Status of the store for a viewer; `None` is an operator, who alone sees paths and failures
+    /// (TSK-39).
     pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
         let Some(store) = &self.store else { return StoreStatus::in_memory() };
         let health = store.health();

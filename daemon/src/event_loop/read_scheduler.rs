@@ -1,10 +1,10 @@
-//! Whose turn it is to be read: cancels first, then those for whom least was done lately.
+//! Fair scheduling of reads: cancels first, then connections with the least recent work.
 //!
-//! A turn of the loop may have much to read and to answer. So after each slice of it the loop looks
-//! who else has come; what is next from each is read ahead, at little cost, and what has to do with
-//! a cancel is handled before the rest. It waits for one slice, however busy all others are. No peer
-//! starves: cancels get half as much as a slice at a time, work done for a peer moves it
-//! back, and who has been quiet is ahead by a little, not by all it did not use.
+//! A turn of the loop may have much to read and to answer. So after each slice it polls for further
+//! input; the next bytes of each connection are peeked at, which is cheap, and connections with
+//! cancels are read before the rest. A cancel waits for at most one slice, whatever the load. No
+//! peer starves: cancels get at most half a slice at a time, work for a peer moves it back in the
+//! order, and a quiet peer is ahead by a bounded amount only.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -12,32 +12,31 @@ use std::collections::{BTreeSet, BinaryHeap};
 use ceased_core::ids::ConnId;
 use ceased_core::time::Instant;
 
-/// Work of reading in one turn of the loop.
+/// Reading work per turn of the loop.
 pub(super) const TURN: Cost = Cost(1024);
-/// Work before the loop polls again.
+/// Work between two polls.
 pub(super) const SLICE: Cost = Cost(32);
-/// What may be read each time of those who come first because of what they say.
+/// Budget per pass for urgent connections.
 const URGENT: Cost = Cost(SLICE.0 / 2);
-/// While no more than these wait, nobody waits long.
+/// At most this many waiting connections are read without peeking.
 const FEW: usize = 4;
-/// Connections looked at ahead of their turn before what they want cancelled is.
+/// Connections peeked at before pending cancels are handled.
 pub(super) const GLANCE: usize = 8;
-/// How often that is done at a time.
+/// Number of such rounds per pass.
 pub(super) const GLANCES: usize = 8;
-/// How far ahead of the others a peer is that has been quiet.
+/// Maximum advance of a quiet peer.
 const AHEAD: Cost = Cost(64);
-/// What looking at a peer costs, whatever it has said: the system takes as much for reading it and
-/// for its answer.
+/// Fixed cost of a read, including its answer, in system calls.
 const LOOK: u64 = 4;
-/// Bytes that cost as much as a frame.
+/// Bytes with the cost of one frame.
 const BYTES: u64 = 2048;
 
-/// Work, in units of a small frame; and a place in the order, which is the work that led there.
+/// Work in units of a small frame; also the position in the order, which is accumulated work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost(u64);
 
 impl Cost {
-    /// What it takes to read this from a peer.
+    /// Cost of reading this from a peer.
     pub(super) const fn reading(frames: u64, bytes: u64) -> Self {
         Self(LOOK + frames + bytes / BYTES)
     }
@@ -55,59 +54,58 @@ impl Cost {
     }
 }
 
-/// Connections with something left to read that no event will announce.
+/// Connections with pending input that no event will announce.
 #[derive(Debug, Default)]
 pub(super) struct ReadScheduler {
     waiting: BTreeSet<(Cost, ConnId)>,
-    /// Those of them that come first because of what they say.
+    /// Waiting connections with a pending cancel.
     urgent: BTreeSet<(Cost, ConnId)>,
-    /// Those of them that nobody has looked at, those with nothing to cancel last, and where they
-    /// stood when they came.
+    /// Waiting connections not peeked at yet, those with nothing to cancel last, and their position
+    /// on arrival.
     fresh: BinaryHeap<Reverse<(bool, Cost, ConnId)>>,
-    /// No waiting connection stands further than [`AHEAD`] before this.
+    /// Lower bound of positions: waiting connections are at most [`AHEAD`] before this.
     front: Cost,
-    /// What the urgent have had beyond what they may: one read may be longer than that.
+    /// Excess of urgent reads over their budget: a single read may exceed it.
     debt: Cost,
-    /// The connection that was read last, and since when it has been alone.
+    /// The connection read last, and since when it has been the only one.
     last: Option<(ConnId, Instant)>,
 }
 
 impl ReadScheduler {
-    /// Where a new connection stands.
+    /// Position of a new connection.
     pub(super) const fn front(&self) -> Cost {
         self.front
     }
 
-    /// Puts a connection in, unless it is there. `place` is where it stood, moved back by the work
-    /// done for it since. One that `could_cancel` something is looked at before the others.
+    /// Adds a connection, unless present. `place` is its previous position, moved by the work for
+    /// it since. Connections that `could_cancel` are peeked at before others.
     pub(super) fn insert(&mut self, conn: ConnId, place: &mut Cost, could_cancel: bool) {
-        // Changes nothing for one that is there.
+        // No change for a present connection.
         *place = (*place).max(self.front.less(AHEAD));
         if self.waiting.insert((*place, conn)) {
             self.fresh.push(Reverse((!could_cancel, *place, conn)));
         }
     }
 
-    /// A connection to look at before its turn; of those that could cancel as much, first those for
-    /// whom least was done lately.
+    /// Next connection to peek at: those that could cancel first, then by least recent work.
     pub(super) fn fresh(&mut self) -> Option<ConnId> {
         loop {
             let Reverse((_, place, conn)) = self.fresh.pop()?;
-            // It may have had its turn since.
+            // It may have been read since.
             if self.waiting.contains(&(place, conn)) {
                 return Some(conn);
             }
         }
     }
 
-    /// When few wait, and are read now, none needs a look before.
+    /// Skips peeking if few connections wait.
     pub(super) fn skip_few(&mut self) {
         if self.waiting.len() <= FEW {
             self.fresh.clear();
         }
     }
 
-    /// A connection that waits comes first.
+    /// Makes a waiting connection urgent.
     pub(super) fn expedite(&mut self, conn: ConnId, place: Cost) {
         if self.waiting.contains(&(place, conn)) {
             self.urgent.insert((place, conn));
@@ -119,38 +117,38 @@ impl ReadScheduler {
         self.urgent.remove(&(place, conn));
     }
 
-    /// Notes that a connection is read from.
+    /// Records a read of a connection.
     pub(super) fn note_read(&mut self, conn: ConnId, at: Instant) {
         if self.last.is_none_or(|(last, _)| last != conn) {
             self.last = Some((conn, at));
         }
     }
 
-    /// Since when one connection alone has been read from.
+    /// Since when a single connection has been read from.
     pub(super) fn alone_since(&self) -> Option<Instant> {
         self.last.map(|(_, since)| since)
     }
 
-    /// What the urgent may have this time.
+    /// Budget of the urgent connections for this pass.
     pub(super) fn allowance(&mut self) -> Cost {
         let allowance = URGENT.less(self.debt);
         self.debt = self.debt.less(URGENT);
         allowance
     }
 
-    /// The urgent have had more than that, and wait for it the next times.
+    /// Charges the excess of urgent reads to the next passes.
     pub(super) fn overdraw(&mut self, by: Cost) {
         self.debt = self.debt.plus(by);
     }
 
-    /// Takes out one that comes first because of what it says.
+    /// Takes the next urgent connection.
     pub(super) fn next_urgent(&mut self) -> Option<ConnId> {
         let next = self.urgent.pop_first()?;
         self.waiting.remove(&next);
         Some(next.1)
     }
 
-    /// Takes out the one whose turn it is.
+    /// Takes the next connection.
     pub(super) fn next(&mut self) -> Option<ConnId> {
         let next = self.waiting.pop_first()?;
         self.urgent.remove(&next);
@@ -167,9 +165,9 @@ impl ReadScheduler {
 mod tests {
     use super::*;
 
-    /// Reads so many frames of whoever comes first, and puts it back in.
+    /// Reads this many frames of the next connection and adds it again.
     fn read_on(ready: &mut ReadScheduler, places: &mut [Cost], frames: u64) -> usize {
-        let conn = ready.next().expect("somebody waits");
+        let conn = ready.next().expect("a connection waits");
         let number = usize::try_from(conn.get()).expect("it is small");
         places[number] = places[number].plus(Cost::reading(frames, 0));
         ready.insert(conn, &mut places[number], false);
@@ -184,9 +182,9 @@ mod tests {
         (ready, places)
     }
 
-    /// A quiet connection comes next, and waits like others once its advance is used up.
+    /// A quiet connection is first, and waits like others once its advance is used up.
     #[test]
-    fn the_quiet_come_first() {
+    fn quiet_connection_is_read_first() {
         let (mut ready, mut places) = busy(64);
         for _ in 0..1000 {
             read_on(&mut ready, &mut places, 1);
@@ -198,9 +196,9 @@ mod tests {
         assert!(!first[ahead..].contains(&64), "{first:?}");
     }
 
-    /// Connections that could cancel something are looked at first, and then quiet ones.
+    /// Connections that could cancel are peeked at first, then quiet ones.
     #[test]
-    fn whoever_may_cancel_is_looked_at_first() {
+    fn connection_that_could_cancel_is_peeked_at_first() {
         let (mut ready, mut places) = busy(9);
         let loud: Vec<usize> = (0..1000).map(|_| read_on(&mut ready, &mut places, 1)).collect();
         assert!(loud.contains(&3));
@@ -214,23 +212,23 @@ mod tests {
         assert_eq!(rest, 8, "each once");
     }
 
-    /// No connection starves: each gets the same work done, whatever its frames cost.
+    /// No connection starves: each gets the same work, whatever the cost of its frames.
     #[test]
-    fn all_get_the_same() {
+    fn work_is_shared_equally() {
         let (mut ready, mut places) = busy(8);
         let mut reads = [0_u64; 8];
         for _ in 0..10_000 {
             let costs = |number: u64| 1 + number * 20;
-            let next = ready.waiting.first().expect("somebody waits").1.get();
+            let next = ready.waiting.first().expect("a connection waits").1.get();
             reads[read_on(&mut ready, &mut places, costs(next))] += LOOK + costs(next);
         }
         let (least, most) = (reads.iter().min(), reads.iter().max());
         assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 300), "{reads:?}");
     }
 
-    /// However much the urgent have to say at once, they come first with a share of the work only.
+    /// Urgent connections are first, but limited to their share of the work.
     #[test]
-    fn the_urgent_have_their_share() {
+    fn urgent_connections_are_limited_to_their_share() {
         let (mut ready, mut places) = busy(1);
         let flood = Cost::reading(3000, 256 * 1024);
         let (mut urgent, rounds) = (Cost::default(), 10_000);
@@ -252,9 +250,9 @@ mod tests {
         assert!((share..=share + flood.0).contains(&urgent.0), "{urgent:?} of {share}");
     }
 
-    /// A connection is alone for as long as no other has spoken.
+    /// A connection is alone while no other one is read.
     #[test]
-    fn one_alone_is_known() {
+    fn single_active_connection_is_detected() {
         let mut ready = ReadScheduler::default();
         assert_eq!(ready.alone_since(), None);
         for (at, conn, since) in [(1, 7, 1), (2, 7, 1), (3, 8, 3), (4, 7, 4), (5, 7, 4)] {
@@ -263,9 +261,9 @@ mod tests {
         }
     }
 
-    /// One that is in is not put in again, however late it says more, and can be taken out.
+    /// A present connection is not added again, and can be removed.
     #[test]
-    fn a_connection_is_in_once() {
+    fn connection_is_queued_once() {
         let (mut ready, mut places) = busy(3);
         for _ in 0..100 {
             read_on(&mut ready, &mut places, 7);

@@ -1,6 +1,6 @@
-//! Files that others may remove while the daemon runs: its sockets and its store. The system
-//! announces none of that where it counts (a mount that is taken away, a directory renamed further
-//! up), so they are looked at now and then.
+//! Checks of files that others may remove while the daemon runs: its sockets and its store. inotify
+//! does not report the important cases (an unmounted file system, a renamed parent directory), so
+//! the files are polled.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use ceased_core::time::{Instant, Now};
 
 use super::{Server, Stopping};
 
-/// How often the files are looked at. One look takes some microseconds.
+/// Polling interval. A check takes some microseconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 impl Server {
-    /// Looks at the files when it is time to.
+    /// Checks the files when due.
     pub(super) fn look_at_files_when_due(&mut self, now: Now) {
         let has_files = self.has_socket_files() || self.store_has_files();
         if !has_files || self.stopping != Stopping::No {
@@ -25,7 +25,7 @@ impl Server {
         }
     }
 
-    /// Looks at the files, and makes again what is missing.
+    /// Checks the files and recreates missing ones.
     pub(super) fn look_at_files(&mut self, now: Now) {
         self.upkeep.look_at_files = Some(now.at + LOOK_EVERY);
         self.renew_doors(now);

@@ -1,5 +1,5 @@
-//! Records that repeat: written in full at first, then counted, so that a peer that connects or is
-//! refused all the time fills no log.
+//! Rate limit of log records: the first ones are written in full and later ones counted, so that a
+//! peer that reconnects in a loop does not fill the log.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,31 +10,32 @@ use super::Server;
 use super::origin::Party;
 use crate::observability::audit::Happening;
 
-/// How long is counted before a record is written in full again.
+/// Interval of counting before a record is written in full again.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
-/// Counts that are kept; further parties share one.
+/// Maximum number of counts; further parties share one.
 const COUNTS_MAX: usize = 1024;
-/// Connections of one party that are recorded in full in an interval: clients that run one command
-/// after the other are all on record.
+/// Connections of a party recorded in full per interval, enough for a client that runs one command
+/// after the other.
 const CONNECTIONS_IN_FULL: u64 = 64;
 
 /// Kind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A peer came.
+    /// A peer connected.
     Connect,
-    /// A peer was refused for this reason: it may not use the listener, or has not presented a token.
+    /// A peer was rejected for this reason: it may not use the listener, or has not presented a
+    /// token.
     Refuse(&'static str),
-    /// A peer was refused something by this limit.
+    /// A request of a peer was rejected by this limit.
     Limit(&'static str),
     /// A connection was closed by this limit.
     Close(&'static str),
-    /// The system has no room for another peer.
+    /// The system is out of resources for another peer.
     NoRoom,
 }
 
 impl Kind {
-    /// Records of an interval that are written in full.
+    /// Number of records per interval written in full.
     const fn in_full(self) -> u64 {
         match self {
             Self::Connect => CONNECTIONS_IN_FULL,
@@ -52,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Limit that the records are about.
+    /// Limit named by the records.
     pub(super) const fn limit(self) -> Option<&'static str> {
         match self {
             Self::Limit(limit) | Self::Close(limit) => Some(limit),
@@ -60,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// Reason that the records give beside a limit.
+    /// Reason given by the records beside a limit.
     const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Refuse(reason) => Some(reason),
@@ -69,14 +70,14 @@ impl Kind {
     }
 }
 
-/// Party, of those that have a count of their own.
+/// A party with a count of its own, and the kind.
 type Key = (Option<Party>, Kind);
 
-/// Records of the last interval.
+/// Counts of the last interval.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     counts: BTreeMap<Key, Count>,
-    /// When the first interval ends in which records were not written.
+    /// End of the first interval with suppressed records.
     due: Option<Instant>,
 }
 
@@ -86,7 +87,7 @@ struct Count {
     all: u64,
 }
 
-/// Records that were not written.
+/// Suppressed records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unwritten {
     pub(super) party: Option<Party>,
@@ -95,7 +96,7 @@ pub(super) struct Unwritten {
 }
 
 impl Repeats {
-    /// Counts one; whether it is to be written in full.
+    /// Counts a record; returns whether to write it in full.
     pub(super) fn note(&mut self, now: Instant, party: Party, kind: Kind) -> bool {
         let mut key = (Some(party), kind);
         if !self.counts.contains_key(&key) && self.counts.len() >= COUNTS_MAX {
@@ -117,18 +118,18 @@ impl Repeats {
         in_full
     }
 
-    /// Forgets what was written in full long ago.
+    /// Drops the counts of past intervals.
     fn forget_old(&mut self, now: Instant) {
         self.counts
             .retain(|(_, kind), count| now < count.since + INTERVAL || count.all > kind.in_full());
     }
 
-    /// When [`Repeats::take_due`] has something to tell.
+    /// Time of the next [`Repeats::take_due`].
     pub(super) const fn deadline(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Records not written in intervals that have ended.
+    /// Takes the suppressed records of ended intervals.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Unwritten> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -151,18 +152,18 @@ impl Repeats {
 }
 
 impl Server {
-    /// Counts a record; whether it is to be written in full.
+    /// Counts a record; returns whether to write it in full.
     pub(super) fn is_news(&mut self, now: Now, party: Party, kind: Kind) -> bool {
         self.repeats.note(now.at, party, kind)
     }
 
-    /// Tells how many records were not written in intervals that have ended.
+    /// Logs the number of suppressed records of ended intervals.
     pub(super) fn tell_repeats(&mut self, now: Now) {
         for Unwritten { party, kind, count } in self.repeats.take_due(now.at) {
             let party = party.map_or_else(|| "others".to_owned(), |party| party.to_string());
             let (of, limit, reason) = (kind.name(), kind.limit(), kind.reason());
             if kind != Kind::Connect {
-                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "the same again");
+                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "suppressed repeated records");
             }
             let window = INTERVAL;
             self.audit(now, &Happening::Repeated { of, limit, reason, party, count, window });
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn first_of_an_interval_is_written_and_the_others_are_counted() {
+    fn first_record_of_an_interval_is_written_and_others_are_counted() {
         let mut repeats = Repeats::default();
         let bob = Party::Identity(Identity::User(2));
         assert!(repeats.note(at(0), ann(), Kind::Refuse("wrong token")));
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_written_until_there_are_many() {
+    fn first_connections_are_written_in_full() {
         let mut repeats = Repeats::default();
         let written = (0..1000).filter(|_| repeats.note(at(1), ann(), Kind::Connect)).count();
         assert_eq!(written as u64, CONNECTIONS_IN_FULL);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn parties_without_end_are_bounded() {
+    fn number_of_counted_parties_is_bounded() {
         let mut repeats = Repeats::default();
         let written = (0..100_000_u32)
             .filter(|user| {

@@ -1,10 +1,10 @@
-//! As which user a command runs. Root's rights are given to nobody by an oversight (TSK-39).
+//! User of a command. Root's rights are never granted implicitly (TSK-39).
 
 use ceased_core::identity::Identity;
 
 use crate::config::RunAs;
 
-/// The user to become; `None` to stay the one the daemon runs as.
+/// The user to switch to; `None` to keep the daemon's user.
 ///
 /// # Errors
 /// A sentence that says why the command must not run.
@@ -28,7 +28,7 @@ pub(super) fn user(
         None | Some(RunAs::Daemon) => us,
         Some(RunAs::User(uid)) => uid,
         Some(RunAs::Peer) => peer.ok_or(
-            "not run: the tool runs as the user who calls it, and this caller is no user of this \
+            "not run: the tool runs as its caller, and this caller is not a user of this \
              machine",
         )?,
     };
@@ -38,7 +38,7 @@ pub(super) fn user(
         Ok(Some(wanted))
     } else {
         Err(format!(
-            "not run: the tool runs as uid {wanted}, and only a daemon that runs as root could \
+            "not run: the tool runs as uid {wanted}, and only a daemon running as root can \
              become that user; this one runs as uid {us}"
         ))
     }
@@ -48,10 +48,10 @@ pub(super) fn user(
 mod tests {
     use super::*;
 
-    /// TSK-39: the whole table. No line gives root's rights to somebody else unless the tool says
+    /// TSK-39: the whole table. No row grants root's rights to another user unless the tool says
     /// "daemon" or names root.
     #[test]
-    fn whose_rights() {
+    fn user_of_a_command_is_chosen_by_the_table() {
         let (root, ann) = (Identity::User(0), Identity::User(7));
         let (token, nobody) = (Identity::Token("ci".into()), Identity::Anonymous);
         let (daemon, peer, bob) = (RunAs::Daemon, RunAs::Peer, RunAs::User(8));

@@ -1,26 +1,26 @@
-//! How a daemon ends: it drains, and then whoever reads is sent what was answered.
+//! Shutdown: the engine drains, then pending answers are flushed to peers that read.
 
 use super::LAST_FLUSH;
 use ceased_core::time::Instant;
 
-/// How far the end is.
+/// Phase of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stopping {
     /// No shutdown was requested.
     No,
-    /// The engine is draining; the time for all of it is over then.
+    /// The engine is draining, until this deadline.
     Draining(Instant),
-    /// The engine has nothing left to do; what is in the outboxes may still leave.
+    /// The engine is drained; pending output is flushed.
     Flushing {
-        /// Until then, if nobody takes any of it.
+        /// Deadline without progress of writes.
         end: Instant,
-        /// And no longer than that.
+        /// Absolute deadline.
         by: Instant,
     },
 }
 
 impl Stopping {
-    /// A peer has taken something: whoever reads is given time.
+    /// Extends the deadline after progress of writes.
     pub(super) fn put_off(&mut self, now: Instant) {
         if let Self::Flushing { end, by } = self {
             *end = (now + LAST_FLUSH).min(*by).max(*end);

@@ -1,4 +1,4 @@
-//! Upkeep: reloads, the service manager and its watchdog, the end of a daemon nobody needs.
+//! Upkeep: reloads, the service manager and its watchdog, and the idle exit.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,11 +17,11 @@ use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
 use ceased_process::daemon_support::block_signals;
 
-/// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
-/// who knows about them need not answer.
+/// Reads the configuration again, on a thread of its own: it names files and users, whose lookups
+/// may block.
 pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
 
-/// What came of that.
+/// Result of reading it.
 pub(crate) struct Read(Result<Box<Reloaded>, String>);
 
 impl fmt::Debug for Read {
@@ -30,21 +30,21 @@ impl fmt::Debug for Read {
     }
 }
 
-/// Whether it is being read.
+/// State of reading the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Reading {
     #[default]
     No,
     Yes,
-    /// And has changed since that began, as somebody said.
+    /// It changed after the reading began.
     Stale,
 }
 
-/// What a reload brings.
+/// Settings applied by a reload.
 pub(crate) struct Reloaded {
-    /// What the server offers and allows.
+    /// Tools and limits of the engine.
     pub(crate) settings: Arc<Settings>,
-    /// Where it listens; `None` when that is not the configuration's to say.
+    /// Listeners; `None` if the configuration does not determine them.
     pub(crate) listen: Option<Vec<ListenSpec>>,
     /// See [`super::Options`].
     pub(crate) shutdown_grace: Duration,
@@ -56,20 +56,20 @@ pub(crate) struct Reloaded {
     pub(crate) guards: Guards,
     /// See [`super::Options`].
     pub(crate) thresholds: Thresholds,
-    /// Logs from now on what is to be logged.
+    /// Applies the log level.
     pub(crate) set_level: Box<dyn Fn() + Send>,
-    /// Keys whose new value holds after a restart only.
+    /// Keys whose new value requires a restart.
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
-/// What protects the daemon from peers that never end a line.
+/// Limits of incomplete messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guards {
-    /// How long a TCP peer may take for one message.
+    /// Time that a TCP peer may take to send one message.
     pub(crate) frame_time: Duration,
-    /// Bytes of messages that have begun and not ended, of all peers together.
+    /// Maximum bytes of incomplete messages of all peers.
     pub(crate) partial_bytes: usize,
-    /// Of those, bytes of one party: an identity, or a network address without one.
+    /// Bytes of incomplete messages of one party: an identity, or a network address without one.
     pub(crate) partial_bytes_per_identity: usize,
 }
 
@@ -83,35 +83,35 @@ impl Default for Guards {
     }
 }
 
-/// What the server does for itself and for the service manager.
+/// State of the upkeep.
 #[derive(Default)]
 pub(super) struct Upkeep {
     pub(super) notifier: Notifier,
     pub(super) watchdog: Option<Watchdog>,
-    /// How long nobody may need the daemon before it ends; `None`: for ever.
+    /// Time without use after which the daemon ends; `None`: never.
     pub(super) idle_exit: Option<Duration>,
-    /// Since when nobody has needed it.
+    /// Since when the daemon has been unused.
     idle_since: Option<Instant>,
-    /// Gives memory back that is not needed at rest.
+    /// Returns unused memory to the system.
     release_memory: Option<fn()>,
-    /// The most connections there were since that was called; `None`: it never was.
+    /// Maximum number of connections since its last call; `None` before the first.
     crowd: Option<usize>,
-    /// When the files are looked at that others may remove.
+    /// Time of the next check of removable files.
     pub(super) look_at_files: Option<Instant>,
-    /// A crowd has gone: when to look for what it left.
+    /// Time of a check for unused memory after many peers disconnected.
     look_at: Option<Instant>,
     reading: Reading,
-    /// The configuration that was read and applies from the next turn on.
+    /// A configuration that was read and is applied in the next turn.
     read: Option<Read>,
 }
 
-/// So many connections must have gone, and half of all, before it is looked for what they left.
+/// Minimum number of disconnects, beside half of all, before memory is checked.
 const CROWD: usize = 1024;
-/// By then what they left is written down, and the room for that is free as well.
+/// By then the records of these disconnects are written, and their buffers are free.
 const AFTER_CROWD: Duration = Duration::from_secs(1);
 
 impl Upkeep {
-    /// When to call [`Server::run_idle_checks`].
+    /// Time of the next [`Server::run_idle_checks`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
         let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
@@ -120,24 +120,24 @@ impl Upkeep {
 }
 
 impl Server {
-    /// Tells the service manager how things are from now on.
+    /// Sets the notifier and the watchdog of the service manager.
     pub(crate) fn report_to(&mut self, notifier: Notifier, watchdog: Option<Watchdog>) {
         self.upkeep.notifier = notifier;
         self.upkeep.watchdog = watchdog;
     }
 
-    /// Has this called when everything that the start takes is done, and again a moment after a
-    /// crowd of peers has gone.
+    /// Sets the function to call after the startup, and a moment after many peers have
+    /// disconnected.
     pub(crate) const fn give_back_by(&mut self, act: fn()) {
         self.upkeep.release_memory = Some(act);
     }
 
-    /// Ends by itself once nobody has been connected and nothing has been kept for this long.
+    /// Ends the daemon after this time without connections and retained data.
     pub(crate) const fn exit_when_idle_for(&mut self, idle: Duration) {
         self.upkeep.idle_exit = Some(idle);
     }
 
-    /// Everything is open: says so.
+    /// Reports that startup is complete.
     pub(super) fn now_ready(&mut self) {
         if self.stopping == Stopping::No {
             self.note_phase(Phase::Serving);
@@ -160,7 +160,7 @@ impl Server {
         format!("{connections} connections, {jobs} jobs, {tasks} tasks")
     }
 
-    /// Once a turn, when everything else is done.
+    /// Runs the periodic checks at the end of a turn.
     pub(super) fn run_idle_checks(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.check_idle_exit(now);
@@ -168,7 +168,7 @@ impl Server {
         self.release_memory(now.at);
     }
 
-    /// Gives memory back, if there is any to be given back and nothing to do.
+    /// Returns unused memory to the system, if the daemon is idle.
     fn release_memory(&mut self, now: Instant) {
         let Some(act) = self.upkeep.release_memory else { return };
         let here = self.links.len();
@@ -181,7 +181,7 @@ impl Server {
             if now < *self.upkeep.look_at.get_or_insert(now + AFTER_CROWD) {
                 return;
             }
-            // If there is something to do it is looked for another such moment later.
+            // If busy, wait for another such moment.
             self.upkeep.look_at = None;
         }
         if self.timeout() != Some(Duration::ZERO) {
@@ -199,12 +199,12 @@ impl Server {
             Due::NotYet => {}
             Due::Alive => {
                 let probe = watchdog.ask();
-                // When it is gone the probe stays unanswered, and that is the point.
+                // If the supervisor has ended, the probe stays unanswered as intended.
                 let _ = self.supervisor.probe(Box::new(move || probe.answer()));
                 self.upkeep.notifier.alive(&self.in_short());
             }
             Due::Silent(thread) => {
-                tracing::error!(thread, "it hangs: the service manager is told nothing");
+                tracing::error!(thread, "thread makes no progress; not sending WATCHDOG=1");
             }
         }
     }
@@ -219,18 +219,18 @@ impl Server {
         if now.at < since + exit {
             return;
         }
-        // A peer that is connecting just now is accepted.
+        // Accept a peer that is connecting right now.
         self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
         self.take_peers(now);
         if self.is_idle() {
-            tracing::info!(after = ?exit, "nobody needs this daemon any more");
+            tracing::info!(after = ?exit, "idle: exiting");
             self.shut_down(now);
         } else {
             self.upkeep.idle_since = None;
         }
     }
 
-    /// Whether nobody would miss it: no peer, no job, and no result that would end with it.
+    /// Whether the daemon is unused: no peer, no job, and no result that would be lost.
     fn is_idle(&self) -> bool {
         if !self.links.is_empty() {
             return false;
@@ -239,7 +239,7 @@ impl Server {
         sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
-    /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
+    /// SIGHUP: reads the configuration and applies all of it or nothing.
     pub(super) fn reload(&mut self) {
         let Some((_, Some(reload))) = &self.signals else {
             tracing::warn!("not reloaded: this daemon was started without a configuration to read");
@@ -254,20 +254,21 @@ impl Server {
         let read = move || {
             block_signals();
             let read = catch_unwind(AssertUnwindSafe(|| reload().map(Box::new)));
-            let read = read.unwrap_or_else(|_| Err("reading it panicked".to_owned()));
+            let read =
+                read.unwrap_or_else(|_| Err("reading the configuration panicked".to_owned()));
             reports.send(Report::Reloaded(Read(read)));
         };
         match thread::Builder::new().name("ceased-reload".into()).spawn(read) {
             Ok(_) => self.upkeep.reading = Reading::Yes,
             Err(why) => {
-                tracing::error!(%why, "not reloaded: the configuration is as it was");
+                tracing::error!(%why, "reload failed; the configuration is unchanged");
                 self.now_ready();
             }
         }
     }
 
-    /// The configuration has been read. It holds from the next turn on: what was answered in this
-    /// one is sent before a token that was taken back ends its connection.
+    /// Stores the configuration that was read. It applies from the next turn on: answers of this
+    /// turn are sent before a revoked token closes its connection.
     pub(super) fn has_read(&mut self, read: Read) {
         self.upkeep.read = Some(read);
         self.signalled = true;
@@ -284,13 +285,13 @@ impl Server {
             return self.reload();
         }
         if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
-            tracing::error!(%why, "not reloaded: the configuration is as it was");
+            tracing::error!(%why, "reload failed; the configuration is unchanged");
         }
         self.now_ready();
     }
 
     fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {
-        // All of it: what is read and not applied would be a key that does nothing.
+        // Destructured completely, so that no setting is ignored.
         let Reloaded {
             settings,
             listen,
@@ -313,14 +314,14 @@ impl Server {
         self.trail.warn_at(thresholds);
         tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
         for key in needs_restart {
-            tracing::warn!(key, "changed, but as before until the daemon is restarted");
+            tracing::warn!(key, "changed key takes effect only after a restart of the daemon");
         }
         self.settings = Arc::clone(&settings);
         self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
         Ok(())
     }
 
-    /// The service manager has to wait as long as the configuration allows the end to take.
+    /// Extends the stop timeout of the service manager to the configured shutdown time.
     pub(super) fn now_stopping(&self) {
         self.note_phase(Phase::Ending);
         self.upkeep.notifier.stopping(self.shutdown_grace + 2 * LAST_KILL);

@@ -1,8 +1,8 @@
-//! Peers on a Unix socket whose process is looked at before they are served: a process inside a job
-//! acts as the requestor of that job, whichever user it runs as (TSK-39).
+//! Inspection of peers on a Unix socket before they are accepted: a process inside a job acts as
+//! the requestor of that job, whatever its user (TSK-39).
 //!
-//! Only needed while a job runs for somebody else than the peer's user: in a job of its own user a
-//! process is that user anyway.
+//! Needed only while a job runs for another identity than the peer's user: a process in a job of
+//! its own user already has the right identity.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,16 +22,16 @@ use super::{Server, Stopping};
 use crate::process_ids::from_process;
 use ceased_process::{Located, Order};
 
-const UNTOLD: &str = "jobs of other users run, and it cannot be told whether the process that connected is part of one, \
-     because it has ended or is an orphan of a job: connect from a process that lives on";
+const UNTOLD: &str = "jobs of other users are running, and it cannot be determined whether the connecting process belongs to one, \
+     because it has ended or is an orphan of a job: connect from a process that stays alive";
 
-/// Kind of refusal of a peer of which that cannot be told.
-const IN_DOUBT: &str = "it may be part of a job of another user";
+/// Reason of rejecting a peer whose job cannot be determined.
+const IN_DOUBT: &str = "it may belong to a job of another user";
 
-const CROWDED: &str = "too many peers wait until it is known whether they are part of a job, and \
+const CROWDED: &str = "too many peers wait for the inspection of their process, and \
      this one waited longest: connect again";
 
-/// Peers whose process is being looked at.
+/// Peers whose process is being inspected.
 #[derive(Default)]
 pub(super) struct Vetting {
     next: u64,
@@ -39,7 +39,7 @@ pub(super) struct Vetting {
 }
 
 impl Server {
-    /// Serves a user of this system, or the requestor of the job that the peer is part of.
+    /// Accepts a user of this system, or the requestor of the job that the peer belongs to.
     pub(super) fn admit_user(
         &mut self,
         now: Now,
@@ -62,8 +62,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves a peer unless its identity, which is the requestor's inside a job, has as many
-    /// connections as it may.
+    /// Accepts a peer unless its identity, which is the requestor's inside a job, has reached its
+    /// connection limit.
     fn admit_within(
         &mut self,
         now: Now,
@@ -87,8 +87,7 @@ impl Server {
         self.refuse(now, transport, identity, Kind::Refuse(IN_DOUBT), &error)
     }
 
-    /// Refuses the oldest peer that waits, of the user that has most of them, where as many wait as
-    /// may.
+    /// Rejects the oldest waiting peer of the user with most of them, if the limit is reached.
     fn make_place_in_vetting(&mut self, now: Now) -> io::Result<()> {
         let waiting = self.vetting.waiting.iter();
         let waiting = waiting.map(|(ticket, (it, _))| (Party::from(it.peer()), *ticket)).collect();
@@ -99,9 +98,9 @@ impl Server {
         self.refuse(now, transport, identity, Kind::Refuse(CROWDED), &error)
     }
 
-    /// The process of a peer that might be part of a job of another identity.
+    /// The process of a peer that may belong to a job of another identity.
     fn process_in_doubt(&self, peer: &Origin, identity: &Identity) -> Option<Pid> {
-        // Without a number it is in a process namespace that is not below ours: no job is.
+        // A process without a pid here is in an unrelated pid namespace, which contains no job.
         let Origin::Unix { pid: Some(pid), .. } = peer else { return None };
         let pid = Pid::from_raw(i32::try_from(*pid).ok()?).filter(|pid| *pid != getpid())?;
         let is_foreign = |job| self.engine.owner(job).is_none_or(|owner| owner != identity);
@@ -113,7 +112,7 @@ impl Server {
         commands.any(is_foreign).then_some(pid)
     }
 
-    /// Takes in whether a peer is part of a job.
+    /// Handles the result of an inspection.
     pub(super) fn take_located(&mut self, now: Now, ticket: u64, located: &Located) {
         let Some((transport, identity)) = self.vetting.waiting.remove(&ticket) else { return };
         if self.stopping != Stopping::No {
@@ -131,7 +130,7 @@ impl Server {
             Located::Unknown => self.refuse_untold(now, transport, identity),
         };
         if let Err(error) = served {
-            tracing::warn!(%error, "a peer could not be watched and was let go");
+            tracing::warn!(%error, "cannot register a peer with epoll; closing it");
         }
     }
 }

@@ -122,8 +122,8 @@ pub(crate) fn keep(path: &Path) -> io::Result<()> {
     fs::rename(path, previous(path))
 }
 
-/// An empty log file, for its owner alone. A file of another user, and what is no regular file, is
-/// refused before anything of it is changed.
+/// Creates or truncates a log file of mode 0600. Rejects a file of another user and anything but a
+/// regular file before changing it.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     trust::check_type(path)?;
     let file = OpenOptions::new()

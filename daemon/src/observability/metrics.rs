@@ -199,7 +199,7 @@ pub(crate) struct HostStatus<'a> {
     store: StoreStatus,
     /// The latest receipts, newest first.
     receipts: Vec<&'a Past>,
-    /// The processes of each job.
+    /// Processes of each job.
     processes: BTreeMap<u64, Vec<ProcessStatus>>,
 }
 

@@ -129,7 +129,7 @@ pub enum StateDirError {
     Open {
         /// The directory.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits.
         mode: u32,
     },
     /// Another daemon uses it.

@@ -22,7 +22,7 @@ pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 /// after 60 s without progress.
 pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// What the server needs to run a tool; the payload of its [`Tool`].
+/// The server's data of a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
     /// Confirmation to request before the tool runs.
@@ -165,7 +165,7 @@ impl HandlerTool {
         self
     }
 
-    /// What becomes of a plain call when its peer is gone; it is cancelled if not said.
+    /// Sets the effect of a disconnect on a plain call; the default cancels it.
     #[must_use]
     pub const fn on_disconnect(mut self, policy: OnDisconnect) -> Self {
         self.on_disconnect = policy;

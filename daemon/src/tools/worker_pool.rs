@@ -175,7 +175,7 @@ impl Pool {
                 wait = RETRY;
                 let since = *self.starved_since.get_or_insert_with(|| {
                     // Log once, not at every attempt.
-                    let what = "calls wait because no thread can be created";
+                    let what = "cannot create a thread for waiting calls";
                     tracing::warn!(%error, waiting, threads, "{what}");
                     now
                 });

@@ -42,7 +42,7 @@ fn the_command_line_reports_a_refused_user() {
     let daemon = Daemon::start_in(home);
     let ran = Program::start(&daemon.home, command).wait();
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.err.starts_with("ceased: not let in at unix:"), "{ran:?}");
+    assert!(ran.err.starts_with("ceased: access denied by unix:"), "{ran:?}");
     assert!(ran.err.contains("may not use this socket"), "{ran:?}");
     assert!(!ran.err.contains("no daemon") && ran.out.is_empty(), "{ran:?}");
 }

@@ -1,14 +1,14 @@
-//! Families: the processes of jobs that their control groups may not show.
+//! Families: processes of jobs that have left the jobs' control groups.
 //!
 //! A process can be moved to another control group: `su` and `sudo` with pam_systemd, podman and
-//! systemd-run do that to their children. It stays a descendant of its job. So the supervisor looks
-//! below every process of a group, and where orphans come to this process it looks through them
-//! too, and finds out whose they are.
+//! systemd-run do that to their children. It stays a descendant of its job. So the supervisor scans
+//! the descendants of every process of a group, and, if this process is a subreaper, also
+//! identifies the jobs of orphans.
 //!
-//! That no orphan is left is proven, not guessed. A list of children only grows at its end while it
-//! is read, since a child leaves it when it is reaped, and only this thread does that. An orphan
-//! that a look has missed was therefore the child of one that has exited meanwhile. So a look that
-//! found nothing to reap has missed nothing.
+//! The absence of orphans is proven. A list of children only grows at its end while it is read,
+//! since a child leaves it when it is reaped, and only this thread reaps. An orphan missed by a
+//! scan was therefore the child of a process that exited meanwhile. So a scan that found nothing to
+//! reap has missed nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,71 +30,71 @@ use crate::proc::descent::Followed;
 use crate::proc::lineage::Lineage;
 use crate::proc::table::{self, Blind, KILL, Stat};
 
-/// How long after its start a job is looked at for processes that left its group.
+/// Delay of the first scan of a job after its start.
 const LOOK_FIRST: Duration = Duration::from_millis(50);
-/// The longest pause between two looks at one job; they get rarer up to that.
+/// Longest pause between two scans of a job; pauses grow up to that.
 const LOOK_LAST: Duration = Duration::from_secs(1);
-/// Looks take at most one part in this many of the thread's time.
+/// Scans take at most 1/N of the thread's time.
 const LOOK_SHARE: u32 = 50;
-/// How often orphans are looked through while some of them exit.
+/// Maximum number of scans of orphans while some of them exit.
 const ROUNDS_MAX: u32 = 8;
-/// Lines of the keeper's roll that one job may have.
+/// Maximum number of lines of one job in the keeper's roll.
 const LINES_MAX: usize = 1024;
-/// Descriptors of a process that are looked at.
+/// Maximum number of descriptors of a process that are inspected.
 const DESCRIPTORS_MAX: usize = 256;
-/// How long the looks of one tick may take, but for the last of them.
+/// Time budget of the scans of one tick, excluding the last one.
 const LOOKS_WITHIN: Duration = Duration::from_millis(1);
-/// Bytes of an environment that are searched for the name of a job.
+/// Maximum bytes of an environment searched for the job variable.
 const ENVIRONMENT_BYTES_MAX: u64 = 256 * 1024;
 
-/// The families of all jobs that are held by control groups.
+/// The families of all jobs contained by control groups.
 #[derive(Debug)]
 pub(crate) struct Families {
-    /// Whether orphans come to this process, and how sure it is that they are of its jobs.
-    orphanage: Orphanage,
+    /// Whether orphans are reparented to this process, and how certainly they belong to its jobs.
+    orphan_origin: OrphanOrigin,
     families: BTreeMap<JobId, Family>,
-    /// The orphans that have come, until they are reaped.
+    /// Orphans reparented to this process and not reaped yet.
     orphans: BTreeMap<NonZeroI32, Owner>,
-    /// Orphans of jobs that have ended.
+    /// Orphans of ended jobs.
     unowned: Followed,
-    /// `None` where no keeper would read it.
+    /// `None` without a keeper to read it.
     roll: Option<Roll>,
     looked: Instant,
-    /// Whether the orphans were looked through in this turn.
+    /// Whether the orphans were scanned in this turn.
     is_fresh: bool,
 }
 
-/// Which orphans come to this process.
+/// Origin of the orphans reparented to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Orphanage {
-    /// None that are of its business.
-    Closed,
-    /// Those of its own descendants.
+pub(crate) enum OrphanOrigin {
+    /// None that concern the supervisor.
+    NotAdopted,
+    /// Its own descendants.
     Own,
-    /// All of this process namespace, of which it is the first process.
+    /// All of this process namespace, of which this is the first process.
     All,
 }
 
 #[derive(Debug)]
 struct Family {
-    /// The command, until it was reaped.
+    /// The command, until it is reaped.
     leader: Option<Pid>,
-    /// The session and the process group that it leads, or led.
+    /// Session and process group led by the command.
     session: i32,
-    /// How the place of its group ends in `/proc/<pid>/cgroup`.
+    /// Suffix of its group's path in `/proc/<pid>/cgroup`.
     mark: String,
-    /// Its output and progress pipes, by their inodes: they have no other holders but us.
+    /// Inodes of its output and progress pipes, which only the job and the supervisor hold.
     pipes: Vec<u64>,
-    /// Processes known by descent. Most have left the group, or came as orphans.
+    /// Processes known by descent. Most have left the group, or are orphans.
     kin: Followed,
-    /// The leader's line on the roll, then those of its kin.
+    /// The command's line on the roll, then those of its kin.
     leader_line: Option<Line>,
     lines: BTreeMap<(NonZeroI32, u64), Line>,
     look_at: Instant,
     pause: Duration,
 }
 
-/// The job that an orphan is of.
+/// The job of an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Owner {
     Job(JobId),
@@ -103,9 +103,9 @@ enum Owner {
 }
 
 impl Families {
-    pub(crate) fn new(orphanage: Orphanage, roll: Option<Roll>) -> Self {
+    pub(crate) fn new(orphan_origin: OrphanOrigin, roll: Option<Roll>) -> Self {
         Self {
-            orphanage,
+            orphan_origin,
             families: BTreeMap::new(),
             orphans: BTreeMap::new(),
             unowned: Followed::default(),
@@ -115,25 +115,25 @@ impl Families {
         }
     }
 
-    /// Whether orphans are taken in here, and reaped by nothing else.
+    /// Whether this process adopts orphans, and is the only one that reaps them.
     pub(crate) fn adopts(&self) -> bool {
-        self.orphanage != Orphanage::Closed
+        self.orphan_origin != OrphanOrigin::NotAdopted
     }
 
-    /// Time has passed: what was seen of the orphans may not hold any more.
+    /// Invalidates the last scan of the orphans.
     pub(crate) const fn new_turn(&mut self) {
         self.is_fresh = false;
     }
 
-    /// The roll, for a keeper.
+    /// The roll, for the keeper.
     pub(crate) fn roll(&self) -> Option<BorrowedFd<'_>> {
         self.roll.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
-    /// A job has begun.
+    /// Adds a job.
     pub(crate) fn begin(&mut self, job: JobId, leader: Pid, group: &Group, theirs: &[OwnedFd; 4]) {
         let [_, own @ ..] = theirs;
-        let leader_line = self.roll.as_mut().and_then(|roll| roll.enter(leader, None));
+        let leader_line = self.roll.as_mut().and_then(|roll| roll.add(leader, None));
         let family = Family {
             leader: Some(leader),
             session: leader.as_raw_nonzero().get(),
@@ -148,21 +148,21 @@ impl Families {
         self.families.insert(job, family);
     }
 
-    /// The command of a job was reaped: its number may be given to another process.
+    /// Forgets the command of a job, which was reaped: its process id may be reused.
     pub(crate) fn forget_leader(&mut self, job: JobId) {
         let Some(family) = self.families.get_mut(&job) else { return };
         family.leader = None;
         if let (Some(line), Some(roll)) = (family.leader_line.take(), &mut self.roll) {
-            roll.strike(line);
+            roll.clear(line);
         }
     }
 
-    /// A job has ended.
+    /// Removes a job.
     pub(crate) fn end(&mut self, job: JobId) {
         let Some(family) = self.families.remove(&job) else { return };
         if let Some(roll) = &mut self.roll {
             family.leader_line.into_iter().chain(family.lines.into_values()).for_each(|line| {
-                roll.strike(line);
+                roll.clear(line);
             });
         }
         let mut orphans = std::mem::take(&mut self.orphans);
@@ -177,13 +177,13 @@ impl Families {
         self.orphans = orphans;
     }
 
-    /// An orphan of one of these jobs, if that can be told apart.
+    /// The owner of an orphan of one of these jobs, if unambiguous.
     fn settle_owner(&mut self, pid: Pid, jobs: BTreeSet<JobId>) -> Owner {
-        let stat = Stat::of(pid).filter(|_| self.orphanage == Orphanage::Own);
+        let stat = Stat::of(pid).filter(|_| self.orphan_origin == OrphanOrigin::Own);
         let Some(stat) = stat else { return Owner::OneOf(jobs) };
         let mut candidates = jobs.iter();
         match (candidates.next().copied(), candidates.next()) {
-            // The job that left it has ended.
+            // The orphan's job has ended.
             (None, _) => {
                 self.unowned.add(pid, stat);
                 Owner::OneOf(jobs)
@@ -203,8 +203,7 @@ impl Families {
         }
     }
 
-    /// Reaps the orphans that have exited and finds out whose the others are. False when there may
-    /// be more of them than were seen.
+    /// Reaps exited orphans and finds the owners of the others. False if there may be more orphans.
     pub(crate) fn take_in(&mut self, own_children: &BTreeSet<NonZeroI32>) -> bool {
         if !self.adopts() {
             return true;
@@ -220,14 +219,14 @@ impl Families {
         false
     }
 
-    /// As [`Families::take_in`], once a turn.
+    /// As [`Families::take_in`], at most once a turn.
     pub(crate) fn take_in_once(&mut self, own_children: &BTreeSet<NonZeroI32>) {
         if !self.is_fresh {
             self.take_in(own_children);
         }
     }
 
-    /// Takes one look; returns how many were reaped.
+    /// Performs one scan; returns the number of reaped orphans.
     fn look_at_orphans(&mut self, own_children: &BTreeSet<NonZeroI32>) -> Result<usize, Blind> {
         let mut reaped = 0;
         for pid in table::adopted()? {
@@ -252,7 +251,7 @@ impl Families {
         Ok(reaped)
     }
 
-    /// The job that an orphan is of.
+    /// Finds the job of an orphan.
     fn find_owner(&mut self, pid: Pid) -> Owner {
         let all = || self.families.keys().copied().collect();
         let Some(stat) = Stat::of(pid) else { return Owner::OneOf(all()) };
@@ -265,7 +264,7 @@ impl Families {
             let pipes = pipes(pid);
             self.find(|_, family| family.pipes.iter().any(|pipe| pipes.contains(pipe)))
         });
-        // Last: it may have moved to the group of another job.
+        // Checked last: the process may have moved to the group of another job.
         let found = found.or_else(|| {
             let group = cgroup::of(pid)?;
             self.find(|_, family| cgroup::is_in(&group, &family.mark))
@@ -277,13 +276,13 @@ impl Families {
             }
             None => {
                 let all = all();
-                tracing::debug!(pid = stat.parent, "an orphan that any job may have left");
+                tracing::debug!(pid = stat.parent, "cannot determine the job of an orphan");
                 self.settle_owner(pid, all)
             }
         }
     }
 
-    /// The job that has a process, or a process of the same session, among those it knows.
+    /// The job that knows this process, or another process of the same session.
     fn known_owner(&self, pid: Pid, stat: Stat) -> Option<JobId> {
         let is_led = |family: &Family| [stat.session, stat.group].contains(&family.session);
         self.find(|_, family| family.kin.has(pid, stat))
@@ -291,13 +290,13 @@ impl Families {
             .or_else(|| self.find(|_, family| family.kin.has_session(stat.session)))
     }
 
-    /// The newest job of which something holds: an old one may have had the same numbers.
+    /// The newest matching job: an older one may have had the same ids.
     fn find(&self, holds: impl Fn(JobId, &Family) -> bool) -> Option<JobId> {
         self.families.iter().rev().find(|(job, family)| holds(**job, family)).map(|(job, _)| *job)
     }
 
-    /// Follows the descent of a job: below its command, the processes of its group, and those that
-    /// are known already. False when some could not be looked at.
+    /// Updates the kin of a job: descendants of its command, of the processes of its group, and of
+    /// known kin. False if some could not be inspected.
     pub(crate) fn follow(&mut self, job: JobId, group: &Group) -> bool {
         let Some(family) = self.families.get_mut(&job) else { return true };
         let members: BTreeSet<NonZeroI32> =
@@ -312,34 +311,33 @@ impl Families {
         is_complete
     }
 
-    /// Whether a process of the job is alive that its group does not have, or may be. Right once
-    /// orphans were taken in after the end of its command and of all of its group.
+    /// Whether a process of the job is, or may be, alive outside its group. Exact after orphans
+    /// were taken in following the end of its command and group.
     pub(crate) fn has_kin(&mut self, job: JobId) -> bool {
         let Some(family) = self.families.get_mut(&job) else { return false };
         !family.kin.is_empty() && (!family.kin.refresh() || !family.kin.is_empty())
     }
 
-    /// Those processes, as they were found last.
+    /// The kin found by the last scan.
     pub(crate) fn kin(&self, job: JobId) -> Vec<Pid> {
         let family = self.families.get(&job);
         family.map_or(Vec::new(), |f| f.kin.all().into_iter().map(|(pid, _)| pid).collect())
     }
 
-    /// Whether a process, or an ancestor of it, was found by the descent of a job.
+    /// Whether a process or an ancestor of it is known kin of a job.
     pub(crate) fn holds(&self, job: JobId, lineage: &Lineage) -> bool {
         let family = self.families.get(&job);
         family.is_some_and(|family| lineage.any(|pid, stat| family.kin.has(pid, stat)))
     }
 
-    /// Whether an orphan is alive that may be the job's, or another's.
+    /// Whether a live orphan may belong to this job or another one.
     pub(crate) fn may_have_lost(&self, job: JobId) -> bool {
         self.orphans
             .values()
             .any(|owner| matches!(owner, Owner::OneOf(jobs) if jobs.contains(&job)))
     }
 
-    /// Sends signals to the processes of a job that were found by descent, but not to `told`; adds
-    /// those that took one.
+    /// Sends signals to the kin of a job except those in `told`; adds the signalled ones to it.
     pub(crate) fn signal(
         &self,
         job: JobId,
@@ -354,13 +352,13 @@ impl Families {
         signalled
     }
 
-    /// When [`Families::tick`] is due, if ever.
+    /// Time until [`Families::tick`] is due.
     pub(crate) fn due_in(&self) -> Option<Duration> {
         let is_idle = self.families.is_empty() && self.unowned.is_empty();
         (!is_idle).then(|| LOOK_FIRST.saturating_sub(self.looked.elapsed()))
     }
 
-    /// Looks at orphans, and says which jobs are to be followed now.
+    /// Scans orphans, and returns the jobs due for a scan.
     pub(crate) fn tick(&mut self, own_children: &BTreeSet<NonZeroI32>) -> Vec<JobId> {
         if self.due_in() != Some(Duration::ZERO) {
             return Vec::new();
@@ -374,7 +372,7 @@ impl Families {
                 |_| true,
                 |pid| {
                     let pid = pid.as_raw_nonzero();
-                    tracing::warn!(%pid, "killed a process that a job had left behind");
+                    tracing::warn!(%pid, "killed a process left behind by a job");
                 },
             );
         }
@@ -382,12 +380,12 @@ impl Families {
         self.families.iter().filter(|(_, f)| f.look_at <= now).map(|(job, _)| *job).collect()
     }
 
-    /// Whether the looks of this tick have taken all of its time.
+    /// Whether the scans of this tick have used up its time budget.
     pub(crate) fn is_late(&self) -> bool {
         self.looked.elapsed() > LOOKS_WITHIN
     }
 
-    /// A job was followed in a tick, which took so long.
+    /// Schedules the next scan of a job after one that took this long.
     pub(crate) fn put_off(&mut self, job: JobId, took: Duration) {
         if let Some(family) = self.families.get_mut(&job) {
             family.pause = (family.pause * 2).min(LOOK_LAST).max(took * LOOK_SHARE);
@@ -397,7 +395,7 @@ impl Families {
 }
 
 impl Family {
-    /// Writes down for the keeper what is known of the family and not written yet.
+    /// Enters new kin into the keeper's roll.
     fn write_down(&mut self, roll: Option<&mut Roll>) {
         let Some(roll) = roll else { return };
         let known = self.kin.all();
@@ -405,13 +403,13 @@ impl Family {
             let gone = |(pid, start): &(NonZeroI32, u64)| {
                 !known.iter().any(|(p, s)| p.as_raw_nonzero() == *pid && s == start)
             };
-            self.lines.extract_if(.., |key, _| gone(key)).for_each(|(_, line)| roll.strike(line));
+            self.lines.extract_if(.., |key, _| gone(key)).for_each(|(_, line)| roll.clear(line));
         }
         for (pid, start) in known {
             let key = (pid.as_raw_nonzero(), start);
             if self.lines.len() < LINES_MAX
                 && !self.lines.contains_key(&key)
-                && let Some(line) = roll.enter(pid, Some(start))
+                && let Some(line) = roll.add(pid, Some(start))
             {
                 self.lines.insert(key, line);
             }
@@ -419,7 +417,7 @@ impl Family {
     }
 }
 
-/// The job that a process's environment names.
+/// The job named in a process's environment.
 fn named_in_environment(pid: Pid) -> Option<Vec<u8>> {
     let file = fs::File::open(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
     let mut bytes = Vec::new();
@@ -430,7 +428,7 @@ fn named_in_environment(pid: Pid) -> Option<Vec<u8>> {
         .map(<[u8]>::to_vec)
 }
 
-/// The pipes that a process holds, by their inodes.
+/// Inodes of the pipes that a process holds.
 fn pipes(pid: Pid) -> BTreeSet<u64> {
     let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
     let links = entries.into_iter().flatten().flatten().take(DESCRIPTORS_MAX);
@@ -440,11 +438,11 @@ fn pipes(pid: Pid) -> BTreeSet<u64> {
     named.filter_map(inode).collect()
 }
 
-/// Which orphans come to this process, if it adopts them.
-pub(crate) fn orphanage(adopts: bool) -> Orphanage {
+/// Determines the origin of orphans, if this process adopts them.
+pub(crate) fn orphan_origin(adopts: bool) -> OrphanOrigin {
     match (adopts, getpid().as_raw_nonzero().get()) {
-        (false, _) => Orphanage::Closed,
-        (true, 1) => Orphanage::All,
-        (true, _) => Orphanage::Own,
+        (false, _) => OrphanOrigin::NotAdopted,
+        (true, 1) => OrphanOrigin::All,
+        (true, _) => OrphanOrigin::Own,
     }
 }

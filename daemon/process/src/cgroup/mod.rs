@@ -35,13 +35,13 @@ use crate::proc::table::{self, KILL, TERMINATE};
 use crate::ready::ready;
 use crate::sys;
 
-/// What the names of base groups begin with; the daemon's process id and a nonce follow.
+/// Prefix of the names of base groups; the daemon's process id and a nonce follow.
 const PREFIX: &str = "ceased-";
-/// How long trying a group out may take.
+/// Time limit of the trial of a group.
 const TRIAL_WITHIN: Duration = Duration::from_secs(5);
-/// How long ending what a dead daemon left behind may hold up the start of a new one.
+/// Time limit for ending leftovers of a dead daemon at the start of a new one.
 const LEFTOVER_WITHIN: Duration = Duration::from_secs(2);
-/// How often a group is looked through for processes that were born meanwhile.
+/// Maximum number of scans of a group for newly started processes.
 const ROUNDS_MAX: u32 = 8;
 
 /// The base group of one supervisor.
@@ -50,18 +50,19 @@ pub struct Cgroup {
     path: PathBuf,
     name: String,
     kill: File,
-    /// Locked for life: a base group whose lock is free is a dead daemon's.
+    /// Locked for the lifetime of the daemon: an unlocked base group belongs to a dead daemon.
     _lock: OwnedFd,
 }
 
 impl Cgroup {
-    /// Makes a base group and tries it out: a process is born in a group below it and killed there.
+    /// Creates a base group and tests it: a process is started in a group below it and killed
+    /// there.
     ///
-    /// Base groups of dead daemons next to it are ended and removed.
+    /// Ends and removes the base groups of dead daemons next to it.
     ///
     /// # Errors
     ///
-    /// When control groups cannot be used here; the text says what was tried and what happened.
+    /// If control groups cannot be used here; the text names the attempts and their errors.
     pub fn create() -> io::Result<Self> {
         let mounts =
             fs::read("/proc/self/mountinfo").map_err(|e| at("/proc/self/mountinfo", &e))?;
@@ -74,7 +75,9 @@ impl Cgroup {
             }
         }
         if reasons.is_empty() {
-            return Err(io::Error::other("no cgroup version 2 is mounted that has our own group"));
+            return Err(io::Error::other(
+                "no mounted cgroup version 2 hierarchy contains the daemon's group",
+            ));
         }
         Err(io::Error::other(reasons.trim_start_matches("; ")))
     }
@@ -104,7 +107,8 @@ impl Cgroup {
         Ok(Self { path: path.to_owned(), name, kill, _lock: lock })
     }
 
-    /// Proves that a process can be put into a job's group, is seen there, and dies there.
+    /// Tests that a process can be started in a job's group, is listed there, and can be killed
+    /// there.
     fn try_out(&self) -> io::Result<()> {
         let group = self.group("trial")?;
         let tried = group.try_out();
@@ -112,13 +116,13 @@ impl Cgroup {
         tried.and(removed)
     }
 
-    /// Where the base group is.
+    /// Path of the base group.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes a group for a job; `number` is one that no other was made with.
+    /// Creates a group for a job; `number` must be unique.
     pub(crate) fn job(&self, number: u64) -> io::Result<Group> {
         self.group(&format!("g{number}"))
     }
@@ -138,21 +142,20 @@ impl Cgroup {
         open().inspect_err(|_| drop(fs::remove_dir(&path)))
     }
 
-    /// SIGKILL to everything in every group of this supervisor.
+    /// Sends SIGKILL to all processes in all groups of this supervisor.
     pub(crate) fn kill_all(&self) {
         let _ = (&self.kill).write_all(b"1");
     }
 
-    /// Removes the base group; for when every job has ended.
+    /// Removes the base group; call it when every job has ended.
     pub(crate) fn remove(&self, within: Duration) -> io::Result<()> {
         end(&self.path, Followed::default(), within)
     }
 }
 
 impl Drop for Cgroup {
-    /// For a daemon that has not come as far as running anything: nobody else would remove the
-    /// group, and the next one would take it for what a dead daemon left behind. A group that has
-    /// processes stays, for the keeper.
+    /// Removes the group of a daemon that failed to start: the next one would otherwise take it for
+    /// leftovers of a dead daemon. A group with processes stays, for the keeper.
     fn drop(&mut self) {
         let _ = remove(&self.path);
     }
@@ -164,30 +167,30 @@ impl fmt::Display for Cgroup {
     }
 }
 
-/// The group of one job. The file that kills it is open from the start, so that no lack of
-/// descriptors can prevent that.
+/// The group of one job. Its `cgroup.kill` is opened at creation, so that a lack of descriptors
+/// cannot prevent the kill.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
     dir: OwnedFd,
     events: File,
     kill: File,
-    /// How the group's place ends in `/proc/<pid>/cgroup`.
+    /// Suffix of the group's path in `/proc/<pid>/cgroup`.
     mark: String,
 }
 
 impl Group {
-    /// How the group's place ends in `/proc/<pid>/cgroup`.
+    /// Suffix of the group's path in `/proc/<pid>/cgroup`.
     pub(crate) fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// The descriptor that has an urgent event when [`Group::is_populated`] may have changed.
+    /// Descriptor with a priority event when [`Group::is_populated`] may have changed.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
-    /// Where the group is.
+    /// Path of the group.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -201,22 +204,22 @@ impl Group {
             .is_some_and(|text| text.split(|b| *b == b'\n').any(|l| l == b"populated 0")))
     }
 
-    /// SIGKILL to everything in the group and below it, at once. A process whose first thread has
-    /// exited does not take it: see [`Group::kill_each`].
+    /// Sends SIGKILL to all processes in and below the group at once. A process whose main thread
+    /// has exited does not receive it: see [`Group::kill_each`].
     pub(crate) fn kill(&self) -> io::Result<()> {
         (&self.kill).write_all(b"1")
     }
 
-    /// SIGKILL to each process that is still in the group or below it. The kernel sends the signal
-    /// of a group to first threads, and one that has exited passes it on to no other.
+    /// Sends SIGKILL to each remaining process in and below the group. `cgroup.kill` signals main
+    /// threads, and one that has exited does not forward the signal to its process.
     pub(crate) fn kill_each(&self) {
         for pid in self.processes() {
             table::signal_if(pid, KILL, || self.contains(pid));
         }
     }
 
-    /// SIGTERM and SIGCONT to every process that is not in `signalled` yet, those born meanwhile
-    /// included; they are added to it.
+    /// Sends SIGTERM and SIGCONT to every process not in `signalled`, including new ones, and adds
+    /// them to it.
     pub(crate) fn terminate(&self, signalled: &mut BTreeSet<NonZeroI32>) {
         for _ in 0..ROUNDS_MAX {
             let before = signalled.len();
@@ -234,7 +237,7 @@ impl Group {
         }
     }
 
-    /// The processes in the group and below it.
+    /// Processes in and below the group.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         processes(&self.path)
     }
@@ -243,7 +246,7 @@ impl Group {
         of(pid).is_some_and(|group| is_in(&group, &self.mark))
     }
 
-    /// Whether a process with this `/proc/PID/cgroup` is in the group or below it.
+    /// Whether a process with this `/proc/PID/cgroup` is in or below the group.
     pub(crate) fn has(&self, text: &str) -> bool {
         unified(text).is_some_and(|group| is_in(group, &self.mark))
     }
@@ -253,7 +256,7 @@ impl Group {
         let (_, pidfd) =
             sys::spawn_idle(self.dir.as_fd()).map_err(|error| at(&self.path, &error))?;
         let until = Instant::now() + TRIAL_WITHIN;
-        let mut result = Err(fail("a process in it is not listed"));
+        let mut result = Err(fail("a process started in it is not listed"));
         while Instant::now() < until && result.is_err() {
             match self.is_populated() {
                 Ok(true) => result = Ok(()),
@@ -268,14 +271,14 @@ impl Group {
             result = self.kill().map_err(|error| at(self.path.join("cgroup.kill"), &error));
         }
         if result.is_ok() && !ready(pidfd.as_fd(), TRIAL_WITHIN)? {
-            result = Err(fail("a process in it outlives cgroup.kill"));
+            result = Err(fail("a process in it survives cgroup.kill"));
         }
-        // Not for the trial's sake but to leave no process behind when it failed.
+        // Also leaves no process behind if the trial failed.
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
         while result.is_ok() && self.is_populated()? {
             if Instant::now() > until {
-                return Err(fail("it stays populated after its last process"));
+                return Err(fail("it stays populated after its last process exited"));
             }
             sleep(Duration::from_millis(1));
         }
@@ -284,13 +287,13 @@ impl Group {
 }
 
 impl AsFd for Group {
-    /// The group's directory, for processes to be born in.
+    /// The group's directory, for starting processes in it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 }
 
-/// The processes in a group and below it.
+/// Processes in and below a group.
 fn processes(path: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut groups = vec![path.to_owned()];
@@ -304,30 +307,30 @@ fn processes(path: &Path) -> Vec<Pid> {
     found
 }
 
-/// The group of version 2 that a process is in.
+/// The version 2 group of a process.
 pub(crate) fn of(pid: Pid) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
     unified(&text).map(str::to_owned)
 }
 
-/// The group of the unified hierarchy that the text of `/proc/PID/cgroup` names.
+/// The unified hierarchy's path in the text of `/proc/PID/cgroup`.
 fn unified(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
-/// Whether a group is the one with this mark, or below it.
+/// Whether a group has this mark, or is below such a group.
 pub(crate) fn is_in(group: &str, mark: &str) -> bool {
     group.split_once(mark).is_some_and(|(_, below)| below.is_empty() || below.starts_with('/'))
 }
 
-/// Ends every process in the tree of groups at `path`, those of `kin`, and all that descend from
-/// them; removes the tree. Waits at most `within`.
+/// Ends every process in the tree of groups at `path`, those of `kin`, and all their descendants;
+/// removes the tree. Waits at most `within`.
 pub(crate) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Result<()> {
     let until = Instant::now() + within;
     let mut pause = Duration::from_millis(1);
     let mark = format!("/{}", path.file_name().unwrap_or_default().to_string_lossy());
     for round in 0_u32.. {
-        // Descent comes first: it is lost with the parents.
+        // Read the descent first: it is lost when the parents die.
         let members = processes(path);
         let names: BTreeSet<NonZeroI32> = members.iter().map(|pid| pid.as_raw_nonzero()).collect();
         members.iter().for_each(|pid| _ = kin.add_children(*pid, &names));
@@ -345,7 +348,7 @@ pub(crate) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Resul
         }
         let left = match remove(path) {
             Ok(()) if kin.is_empty() => return Ok(()),
-            Ok(()) => io::Error::other("processes that were moved out of it are alive"),
+            Ok(()) => io::Error::other("processes that were moved out of the group are alive"),
             Err(error) => error,
         };
         if Instant::now() >= until {
@@ -357,9 +360,9 @@ pub(crate) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Resul
     Ok(())
 }
 
-/// Removes a group and the groups below it; fails while one of them has a live process.
+/// Removes a group and its subgroups; fails while one of them has a live process.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    // Few tools make groups of their own, so they are looked for only when there are some.
+    // Few tools create subgroups, so search for them only if the removal fails.
     match fs::remove_dir(path) {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -387,30 +390,30 @@ fn nonce() -> io::Result<String> {
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
-/// Ends what a dead daemon left behind in its base group, if `path` is one.
+/// Ends the leftovers of a dead daemon in its base group, if `path` is one.
 ///
 /// # Errors
 ///
-/// When something in it is alive after `within`.
+/// If a process in it is alive after `within`.
 pub fn end_left_behind(path: &Path, within: Duration) -> io::Result<()> {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     if name.strip_prefix(PREFIX).and_then(owner).is_none() || !path.is_dir() {
         return Ok(());
     }
-    tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
+    tracing::warn!(group = %path.display(), "ending processes left behind by a dead daemon");
     end(path, Followed::default(), within)
 }
 
-/// Ends what daemons left behind that died together with their keepers.
+/// Ends the leftovers of daemons that died together with their keepers.
 fn end_leftovers(parent: &Path) {
     for path in subgroups(parent) {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         if name.strip_prefix(PREFIX).and_then(owner).is_some_and(|owner| !is_alive(owner))
             && is_unlocked(&path)
         {
-            tracing::warn!(group = %path.display(), "ending what a dead daemon left behind");
+            tracing::warn!(group = %path.display(), "ending processes left behind by a dead daemon");
             if let Err(error) = end(&path, Followed::default(), LEFTOVER_WITHIN) {
-                tracing::warn!(%error, "cannot end what a dead daemon left behind");
+                tracing::warn!(%error, "cannot end processes left behind by a dead daemon");
             }
         }
     }
@@ -426,8 +429,8 @@ fn is_alive(pid: Pid) -> bool {
     rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
 }
 
-/// Whether no live daemon holds a base group. A process id alone does not tell: another process
-/// namespace has other numbers.
+/// Whether no live daemon holds a base group. A process id alone is ambiguous: process namespaces
+/// have separate numbers.
 fn is_unlocked(path: &Path) -> bool {
     open_dir(path).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok())
 }

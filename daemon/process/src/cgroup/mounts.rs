@@ -1,10 +1,10 @@
-//! Where control groups of version 2 are mounted.
+//! Mount points of control groups version 2.
 
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Our own group of version 2, at every place it can be reached.
+/// The own version 2 group, at every mount through which it can be reached.
 pub(crate) fn own_groups(mountinfo: &[u8], cgroup: &[u8]) -> Vec<PathBuf> {
     let Some(own) = cgroup.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"0::")) else {
         return Vec::new();
@@ -13,7 +13,7 @@ pub(crate) fn own_groups(mountinfo: &[u8], cgroup: &[u8]) -> Vec<PathBuf> {
     mountinfo.split(|b| *b == b'\n').filter_map(|line| group_in(line, &own)).collect()
 }
 
-/// Where a mount has the group `own`, if it is a mount of version 2 and shows it.
+/// Path of the group `own` in a mount, if that is a version 2 mount and contains it.
 fn group_in(mount: &[u8], own: &Path) -> Option<PathBuf> {
     let mut fields = mount.split(|b| *b == b' ');
     let (root, point) = (fields.nth(3)?, fields.next()?);
@@ -22,7 +22,7 @@ fn group_in(mount: &[u8], own: &Path) -> Option<PathBuf> {
     if kind != b"cgroup2" {
         return None;
     }
-    // A group above the root of our namespace is written with `..` and cannot be reached.
+    // A group above the root of the namespace is shown with `..` and cannot be reached.
     let below = own.strip_prefix(path(unescape(root))).ok()?;
     let is_reachable = !below.components().any(|part| part == std::path::Component::ParentDir);
     is_reachable.then(|| path(unescape(point)).join(below))
@@ -32,7 +32,7 @@ fn path(bytes: Vec<u8>) -> PathBuf {
     std::ffi::OsString::from_vec(bytes).into()
 }
 
-/// Undoes the octal escapes of white space and backslashes in mount tables.
+/// Decodes the octal escapes of mount tables.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_group_is_found_in_every_layout() {
+    fn own_group_is_found_in_every_layout() {
         let pure = "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
         let systemd = "0::/system.slice/ceased.service\n";
         assert_eq!(own(pure, systemd), [Path::new("/sys/fs/cgroup/system.slice/ceased.service")]);

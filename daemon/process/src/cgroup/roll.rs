@@ -1,7 +1,7 @@
-//! The roll: processes that a control group may not show, written down for the keeper.
+//! The roll: processes outside the control groups, recorded for the keeper.
 //!
-//! It is a file in memory that the supervisor and the keeper share. The supervisor writes; the
-//! keeper reads once the supervisor is dead. To write a line down wakes nobody.
+//! It is a memory file shared by the supervisor and the keeper. The supervisor writes; the keeper
+//! reads once the supervisor is dead. Writing wakes no process.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +14,11 @@ use crate::guard::protocol;
 use crate::proc::descent::Followed;
 use crate::proc::table::Stat;
 
-/// Bytes of a line: a process id, four bytes of nothing, and the moment it started.
+/// Bytes of a line: a process id, four padding bytes, and the start time.
 const LINE_BYTES: usize = 16;
-/// The same, as a position in the file.
+/// The same, as a file offset.
 const LINE: u64 = LINE_BYTES as u64;
-/// Start of a process that was written down when it was started, before that could be looked up:
-/// the leader of a session.
+/// Start time of a process recorded before it could be looked up: the leader of a session.
 const UNKNOWN: u64 = 0;
 
 /// The supervisor's side.
@@ -30,18 +29,18 @@ pub(crate) struct Roll {
     next: u64,
 }
 
-/// The number of a line of the roll.
+/// Index of a line of the roll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line(u64);
 
 impl Roll {
-    /// An empty roll.
+    /// Creates an empty roll.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { file: protocol::nameless_file()?, free: Vec::new(), next: 0 })
     }
 
-    /// Writes a process down. `None` when there is no memory for it.
-    pub(crate) fn enter(&mut self, pid: Pid, start: Option<u64>) -> Option<Line> {
+    /// Records a process. `None` if there is no memory for it.
+    pub(crate) fn add(&mut self, pid: Pid, start: Option<u64>) -> Option<Line> {
         let line = self.free.pop().unwrap_or(Line(self.next));
         let mut bytes = [0; LINE_BYTES];
         bytes[..4].copy_from_slice(&pid.as_raw_nonzero().get().to_le_bytes());
@@ -54,9 +53,9 @@ impl Roll {
         Some(line)
     }
 
-    /// Strikes a line out.
-    pub(crate) fn strike(&mut self, line: Line) {
-        // A line that cannot be cleared names a process that is gone, which the keeper finds out.
+    /// Clears a line.
+    pub(crate) fn clear(&mut self, line: Line) {
+        // A line that cannot be cleared names a dead process, which the keeper detects.
         let _ = self.file.write_all_at(&[0; LINE_BYTES], line.0 * LINE);
         self.free.push(line);
     }
@@ -68,7 +67,7 @@ impl AsFd for Roll {
     }
 }
 
-/// The processes on a roll that are alive.
+/// The live processes on a roll.
 pub(crate) fn read(file: &File) -> Followed {
     let mut found = Followed::default();
     let mut bytes = [0; LINE_BYTES];
@@ -98,7 +97,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn live_processes_are_read_back() {
+    fn live_processes_are_read_from_the_roll() {
         let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let mut dead = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
         let (pid, gone) = (Pid::from_child(&child), Pid::from_child(&dead));
@@ -107,19 +106,19 @@ mod tests {
         let mut roll = Roll::new().unwrap();
         let read = |roll: &Roll| read(&roll.as_fd().try_clone_to_owned().unwrap().into()).all();
         let lines = [
-            roll.enter(gone, Some(start)).unwrap(),
-            roll.enter(pid, Some(start + 1)).unwrap(),
+            roll.add(gone, Some(start)).unwrap(),
+            roll.add(pid, Some(start + 1)).unwrap(),
             // It leads no session.
-            roll.enter(pid, None).unwrap(),
+            roll.add(pid, None).unwrap(),
         ];
         assert_eq!(read(&roll), []);
-        let line = roll.enter(pid, Some(start)).unwrap();
+        let line = roll.add(pid, Some(start)).unwrap();
         assert_eq!(read(&roll), [(pid, start)]);
-        lines.into_iter().for_each(|line| roll.strike(line));
+        lines.into_iter().for_each(|line| roll.clear(line));
         assert_eq!(read(&roll), [(pid, start)]);
-        roll.strike(line);
+        roll.clear(line);
         assert_eq!(read(&roll), []);
-        assert_eq!(roll.enter(pid, Some(start)), Some(line), "its place is used again");
+        assert_eq!(roll.add(pid, Some(start)), Some(line), "its place is used again");
         child.kill().unwrap();
         child.wait().unwrap();
     }

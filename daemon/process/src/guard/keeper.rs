@@ -18,20 +18,19 @@ use crate::guard::protocol::ToSupervisorSocket;
 use crate::guard::{Program, Started};
 use crate::ready::ready;
 
-/// How long a keeper tries to end what cannot be killed at once, such as a process in a hung
-/// system call.
+/// Time limit for ending processes that cannot be killed at once, such as one in a hung system
+/// call.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
-/// The pause before a keeper is replaced that did not live long. It doubles with each that dies
-/// early, so that a process that kills keepers does not make us start programs all the time.
+/// Pause before replacing a keeper that died early. It doubles with each early death, so that a
+/// process that kills keepers does not cause a loop of restarts.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// The longest such pause, in which a death of the daemon would leave the tools running.
+/// Longest such pause, during which tools would survive a death of the daemon.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A keeper that lived this long is replaced without a pause.
+/// Lifetime after which a keeper is replaced without a pause.
 const LIVES: Duration = Duration::from_secs(5);
 
 /// Waits for the daemon's death, then ends every process in the tree of control groups at `path`
-/// and those on the roll, and removes the tree. A daemon that shuts down in good order has removed
-/// it before.
+/// and those on the roll, and removes the tree. An orderly shutdown removes it before.
 pub(crate) fn keep(
     control: &ToSupervisorSocket,
     path: &Path,
@@ -49,11 +48,11 @@ pub(crate) fn keep(
     cgroup::end(path, kin, ENDS_WITHIN)
 }
 
-/// The supervisor's side of its keeper, which is replaced whenever it dies.
+/// The supervisor's handle of its keeper, which is restarted whenever it dies.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     running: Option<(Started, Instant)>,
-    /// When the next one is started, if none runs.
+    /// Time to start the next one, if none runs.
     due: Option<Instant>,
     pause: Duration,
 }
@@ -65,12 +64,11 @@ impl Default for Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper, where there is something for it to keep; `roll` names processes besides
-    /// those of the control groups.
+    /// Starts the keeper if control groups are used; `roll` names additional processes.
     ///
     /// # Errors
     ///
-    /// When it cannot be started or watched.
+    /// If it cannot be started or watched.
     pub(crate) fn start(
         &mut self,
         containment: &Containment,
@@ -93,8 +91,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes in that the keeper has exited, and has another started: at once, or after a pause if it
-    /// did not live long.
+    /// Handles the keeper's exit and schedules its replacement: at once, or after a pause if it
+    /// died early.
     pub(crate) fn has_exited(
         &mut self,
         registry: &Registry,
@@ -113,11 +111,11 @@ impl Keeper {
         }
         tracing::warn!(
             pid = %keeper.pid.as_raw_nonzero(),
-            "the keeper was killed; tools would outlive this process until there is another"
+            "the keeper was killed; until it is replaced, tools would outlive this process"
         );
     }
 
-    /// How long the supervisor may sleep before a keeper is to be started.
+    /// Time until a keeper is to be started.
     pub(crate) fn due_in(&self) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }
@@ -136,16 +134,16 @@ impl Keeper {
         }
         self.due = None;
         match self.start(containment, roll, registry, token, own_children) {
-            Ok(()) => tracing::info!("there is a new keeper"),
+            Ok(()) => tracing::info!("replaced the keeper"),
             Err(error) => {
-                tracing::error!(%error, "no new keeper; tools may outlive this process");
+                tracing::error!(%error, "cannot replace the keeper; tools may outlive this process");
                 self.due = Some(Instant::now() + self.pause);
                 self.pause = (self.pause * 2).min(PAUSE_MAX);
             }
         }
     }
 
-    /// Ends the keeper, which has nothing to keep any more; false when it does not exit in time.
+    /// Ends the keeper; false if it does not exit in time.
     pub(crate) fn end(
         &mut self,
         within: Duration,
@@ -153,10 +151,10 @@ impl Keeper {
     ) -> bool {
         self.due = None;
         let Some((keeper, _)) = self.running.take() else { return true };
-        // A stopped keeper could not see the end of its socket, and has nothing to do but to exit.
+        // A stopped keeper would not read the end of its socket.
         let _ = rustix::process::pidfd_send_signal(&keeper.pidfd, rustix::process::Signal::CONT);
         let Started { pid, pidfd, socket, .. } = keeper;
-        // The end of its socket ends the keeper.
+        // End of file ends the keeper.
         drop(socket);
         let has_exited = ready(pidfd.as_fd(), within).unwrap_or(false);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;

@@ -1,5 +1,5 @@
-//! The life of a guard process: it waits for a command, runs it, and ends everything the command
-//! started when it is told to, or when its daemon is dead.
+//! Main loop of a guard process: waits for a command, runs it, and ends everything it started on
+//! request or when the daemon is dead.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,18 +23,18 @@ use crate::launch::Prepared;
 use crate::proc::table::{self, KILL, Stat, TERMINATE};
 use crate::sys::{self, Fault, FaultCell, Twin};
 
-/// How often a process table is looked through for processes that were born meanwhile.
+/// Maximum number of scans of a process table for newly started processes.
 const ROUNDS_MAX: u32 = 8;
-/// How many exits are taken in before anything else is looked at again.
+/// Maximum number of exits handled before other events.
 const REAPED_MAX: u32 = 1024;
-/// Exit code of a guard that could not do its duty.
+/// Exit code of a guard that failed.
 const EXIT_FAILED: i32 = 70;
 
-/// A guard process's whole life; returns its exit code.
+/// Runs a guard process; returns its exit code.
 pub(crate) fn main() -> i32 {
-    // Before anything else: a process of the same user could trace it.
+    // Must be first: a process of the same user could trace it.
     sys::forbid_tracing();
-    // From here on it is what stops a command.
+    // From here on it is responsible for stopping a command.
     sys::block_signals();
     sys::close_inherited(3);
     match serve() {
@@ -54,7 +54,7 @@ fn serve() -> io::Result<()> {
             Some(ToGuard::Fork(theirs, isolation)) => {
                 let theirs = ToSupervisorSocket::new(theirs);
                 let copied = match isolation {
-                    // Where there is no copy, its end of the socket is closed now, and says so.
+                    // If there is no copy, closing its end of the socket reports that.
                     Isolation::None => match sys::fork_sibling(0) {
                         Ok(Twin::Copy) => Some(getpid().as_raw_nonzero().get()),
                         Ok(Twin::Original) | Err(_) => None,
@@ -67,7 +67,7 @@ fn serve() -> io::Result<()> {
                 }
             }
             Some(ToGuard::Run(prepared, descriptors)) => {
-                // A spare one does not know yet for what job it was started.
+                // The job number is unknown to a spare guard until now.
                 if let Some(job) = prepared.job() {
                     let _ = rustix::thread::set_name(job);
                 }
@@ -80,8 +80,8 @@ fn serve() -> io::Result<()> {
     }
 }
 
-/// Makes a copy in namespaces of its own; in the copy, its number as our parent knows it. An obstacle
-/// is reported over the socket of the copy.
+/// Copies this process into namespaces of its own; returns in the copy its process id as seen by
+/// the parent. Failures are reported over the socket of the copy.
 fn isolated(theirs: &ToSupervisorSocket) -> Option<i32> {
     match namespace::fork() {
         Ok(None) => None,
@@ -97,14 +97,14 @@ fn isolated(theirs: &ToSupervisorSocket) -> Option<i32> {
     }
 }
 
-/// Becomes the subreaper of a job to come, and says that it is there, as process `pid`.
+/// Becomes a subreaper and reports itself ready as process `pid`.
 fn enter_service(control: &ToSupervisorSocket, pid: i32) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     control.send(FromGuard::Ready { pid });
     Ok(())
 }
 
-/// What the guard of one command knows.
+/// State of the guard of one command.
 struct Guard {
     /// `None` once the daemon is dead.
     control: Option<ToSupervisorSocket>,
@@ -112,19 +112,19 @@ struct Guard {
     exits: OwnedFd,
     leader: Leader,
     is_killing: bool,
-    /// More children may have exited than were taken in at once. All of them were announced
-    /// together, and nobody will announce them again.
+    /// More children may have exited than were reaped at once; signalfd does not announce them
+    /// again.
     is_behind: bool,
-    /// Sweeps in a row, so that waiting for what cannot be killed costs less and less.
+    /// Consecutive sweeps, for increasing pauses while unkillable processes remain.
     sweeps: u32,
     signalled: BTreeSet<NonZeroI32>,
 }
 
-/// The command itself.
+/// The command.
 enum Leader {
-    /// Whether it could be started is known when it has exited.
+    /// Started; whether exec failed is known when it has exited.
     Started(Pid, FaultCell),
-    /// Exited or never started, and the daemon was told.
+    /// Exited or never started, and reported.
     Over,
 }
 
@@ -147,7 +147,7 @@ impl Guard {
                 Leader::Over
             }
         };
-        // A guard must not keep the directory busy that its daemon was started in.
+        // Do not keep the daemon's working directory busy.
         let _ = chdir("/");
         Ok(Self {
             control: Some(control),
@@ -182,7 +182,7 @@ impl Guard {
         }
     }
 
-    /// Takes in what has exited; false when nothing of the job is left.
+    /// Reaps exited children; false if no process of the job is left.
     fn reap(&mut self) -> io::Result<bool> {
         let mut exited = None;
         let mut is_left = true;
@@ -217,7 +217,7 @@ impl Guard {
         Ok(is_left)
     }
 
-    /// Sleeps until there is something to do.
+    /// Waits for the next event.
     fn wait(&self) -> io::Result<()> {
         let mut fds = vec![PollFd::new(&self.exits, PollFlags::IN)];
         if let Some(control) = &self.control {
@@ -235,9 +235,9 @@ impl Guard {
         }
     }
 
-    /// Takes in what happened meanwhile.
+    /// Handles events.
     fn hear(&mut self) {
-        // Which children have exited is for `reap` to find out.
+        // `reap` determines which children have exited.
         let mut signals = [0; 4096];
         while read(&self.exits, &mut signals).is_ok_and(|n| n == signals.len()) {}
         while let Some(control) = &self.control {
@@ -249,7 +249,7 @@ impl Guard {
                 }
                 Ok(Some(ToGuard::Run(..) | ToGuard::Keep(..) | ToGuard::Fork(..))) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The daemon is dead, or talks nonsense and might as well be.
+                // The daemon is dead, or sent an invalid message.
                 Ok(None) | Err(_) => {
                     self.control = None;
                     self.is_killing = true;
@@ -258,7 +258,7 @@ impl Guard {
         }
     }
 
-    /// SIGTERM and SIGCONT to every process of the job, once each, those born meanwhile included.
+    /// Sends SIGTERM and SIGCONT once to every process of the job, including new ones.
     fn terminate(&mut self) {
         for _ in 0..ROUNDS_MAX {
             let before = self.signalled.len();
@@ -276,7 +276,7 @@ impl Guard {
         }
     }
 
-    /// SIGKILL to every process of the job that can be seen right now.
+    /// Sends SIGKILL to every visible process of the job.
     fn sweep(&mut self) {
         let me = getpid();
         let own_group = getpgrp().as_raw_nonzero().get();
@@ -286,15 +286,15 @@ impl Guard {
                 && stat.group != own_group
                 && let Some(group) = Pid::from_raw(stat.group)
             {
-                // Hits a chain of forks in one blow. The number cannot be another's group: it is
-                // taken as long as our child is in it, and that stays until we reap it.
+                // Kills a chain of forks at once. The group id cannot be reused: the child in it is
+                // not reaped yet.
                 let _ = kill_process_group(group, Signal::KILL);
             }
             if table::signal_if(pid, KILL, || is_ours(pid, parent)) {
                 self.signalled.insert(pid.as_raw_nonzero());
             } else if parent == me && Stat::of(pid).is_none() {
-                // Where /proc hides what may not be traced (`hidepid=invisible`), a child can hide.
-                // Its number is its own until we reap it.
+                // `/proc` may hide untraceable processes (`hidepid=invisible`). The process id is
+                // valid until it is reaped.
                 let _ = kill_process(pid, Signal::KILL);
             }
         });
@@ -302,7 +302,7 @@ impl Guard {
     }
 }
 
-/// Whether a process that was found as a child of `parent` still is that, or has become ours.
+/// Whether a process found as a child of `parent` still is that, or was reparented to the guard.
 fn is_ours(pid: Pid, parent: Pid) -> bool {
     let [parent, me] = [parent, getpid()].map(|pid| pid.as_raw_nonzero().get());
     Stat::of(pid).is_some_and(|stat| !stat.is_dead && (stat.parent == parent || stat.parent == me))

@@ -1,9 +1,9 @@
 //! Namespaces for a job: a pid namespace whose first process is its guard, a mount namespace with a
-//! `/proc` that shows it, and a user namespace where making them takes one.
+//! matching `/proc`, and a user namespace where creating them requires one.
 //!
 //! No process of the job can see, signal or trace a process outside, and signals from within do not
-//! reach the first process of a pid namespace. When that one ends, for whatever reason, the kernel
-//! kills all others and waits for them.
+//! reach the first process of a pid namespace. When that one ends, the kernel kills all others and
+//! waits for them.
 
 use std::fs;
 use std::io;
@@ -13,16 +13,16 @@ use rustix::process::{getegid, geteuid};
 
 use crate::sys::{self, Fault, Step, Twin};
 
-/// Why there is no copy of this process in namespaces of its own.
+/// Why this process could not be copied into namespaces of its own.
 pub(crate) enum Failed {
-    /// None could be made.
+    /// The namespaces could not be created.
     Here(Fault),
-    /// This is the copy, and cannot set its namespaces up.
+    /// In the copy: its namespaces could not be set up.
     InCopy(Fault),
 }
 
-/// Copies this process into namespaces of its own. In the copy, its number as our parent knows it;
-/// `None` in the original.
+/// Copies this process into namespaces of its own. Returns in the copy its process id as seen by
+/// the parent; `None` in the original.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub(crate) fn fork() -> Result<Option<i32>, Failed> {
     let mut has_users = false;
     let mut forked = sys::fork_sibling(namespaces);
     if forked.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
-        // Only root may do that. Anybody may in a user namespace of their own, where those are
+        // Only root may create them directly; other users need a user namespace, if those are
         // allowed.
         has_users = true;
         forked = sys::fork_sibling(namespaces | libc::CLONE_NEWUSER);
@@ -45,9 +45,9 @@ pub(crate) fn fork() -> Result<Option<i32>, Failed> {
     }
 }
 
-/// Sets up the namespaces that this process was born in; its number outside.
+/// Sets up the namespaces of this process; returns its process id outside.
 fn set_up(user: Option<(u32, u32)>) -> Result<i32, Fault> {
-    // As long as `/proc` is the one of the namespace that we come from.
+    // Read while `/proc` still belongs to the parent namespace.
     let outside = fs::read_link("/proc/self").map_err(|error| fault(Step::Mounts, &error))?;
     let outside = outside.to_str().and_then(|pid| pid.parse().ok());
     let outside = outside.ok_or(Fault { step: Step::Mounts, errno: libc::ESRCH })?;
@@ -58,9 +58,9 @@ fn set_up(user: Option<(u32, u32)>) -> Result<i32, Fault> {
     Ok(outside)
 }
 
-/// Has the own user and group be the same inside as outside; there are no others inside.
+/// Maps the own user and group to themselves; others are not mapped.
 fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
-    // The files in /proc of a process that cannot be traced belong to root.
+    // The files in /proc of an untraceable process belong to root.
     sys::allow_tracing();
     let mapped = fs::write("/proc/self/setgroups", "deny")
         .and_then(|()| fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")))
@@ -69,8 +69,8 @@ fn map_ids(uid: u32, gid: u32) -> io::Result<()> {
     mapped
 }
 
-/// Mounts a `/proc` of this pid namespace, in this mount namespace alone. Mounts that are made
-/// outside later still appear inside.
+/// Mounts a `/proc` of this pid namespace in this mount namespace only. Later mounts outside still
+/// appear inside.
 fn mount_proc() -> io::Result<()> {
     let (down, all) = (MountPropagationFlags::DOWNSTREAM, MountPropagationFlags::REC);
     mount_change("/", down | all)?;

@@ -1,7 +1,7 @@
-//! What the supervisor and its guards say to each other over a socket pair.
+//! Messages between the supervisor and its guards over a socket pair.
 //!
-//! The socket keeps message boundaries (`SOCK_SEQPACKET`), so a message arrives whole or not at
-//! all. Its end of file is a message too: the other side is dead.
+//! The socket keeps message boundaries (`SOCK_SEQPACKET`), so a message arrives completely or not
+//! at all. End of file means that the other side is dead.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,56 +22,56 @@ use crate::isolation::Isolation;
 use crate::launch::Prepared;
 use crate::sys::Fault;
 
-/// Longest message in bytes: a path and its tag.
+/// Maximum message size: a path and its tag.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
-/// The launch itself and the tool's four descriptors.
+/// The launch and the tool's four descriptors.
 const DESCRIPTORS: usize = 5;
 
-/// To a guard.
+/// A message to a guard.
 pub(crate) enum ToGuard {
-    /// Run this command on these four descriptors.
+    /// Run this command with these four descriptors.
     Run(Prepared, [OwnedFd; 4]),
-    /// Make a copy of yourself that is a guard with this socket, isolated like this.
+    /// Copy yourself; the copy is a guard with this socket and isolation.
     Fork(OwnedFd, Isolation),
-    /// Be the keeper of this control group: when we die, end everything in it, and what is on the
-    /// roll, if there is one.
+    /// Act as the keeper of this control group: when the supervisor dies, end everything in it and
+    /// the processes on the roll, if any.
     Keep(PathBuf, Option<OwnedFd>),
-    /// SIGTERM, and SIGCONT, to every process of the job.
+    /// Send SIGTERM and SIGCONT to every process of the job.
     Terminate,
-    /// SIGKILL until no process of the job is left.
+    /// Send SIGKILL until no process of the job is left.
     Kill,
 }
 
-/// From a guard.
+/// A message from a guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FromGuard {
-    /// It runs as process `pid`, and is a guard and not just any program.
+    /// It runs as process `pid` and is a guard.
     Ready { pid: i32 },
-    /// The command is process `leader`, and leader of a process group and session of that number.
+    /// The command is process `leader`, which leads a process group and session with that id.
     Started { leader: i32 },
-    /// The command, or the copy that was to guard it, could not be started.
+    /// The command, or the copy for it, could not be started.
     Failed(Fault),
-    /// The command has exited; `others` of the job may live on.
+    /// The command has exited; `others` of the job may be alive.
     Exited { status: Status, others: bool },
-    /// No process of the job is left; `signalled` of them had to be told.
+    /// No process of the job is left; `signalled` of them were signalled.
     Gone { signalled: u32 },
 }
 
-/// How a process ended.
+/// Exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// It returned this code.
+    /// It exited with this code.
     Code(i32),
-    /// This signal ended it.
+    /// It was ended by this signal.
     Signal(i32),
-    /// Another process took the status away.
+    /// Another process reaped it.
     Unknown,
 }
 
 impl FromGuard {
     const BYTES: usize = 8;
 
-    /// The message as bytes; takes nothing from the heap.
+    /// Encodes the message without allocating.
     pub(crate) fn encode(self) -> [u8; Self::BYTES] {
         let pack = |tag: u8, flag: u8, number: i32| {
             let [a, b, c, d] = number.to_le_bytes();
@@ -114,11 +114,12 @@ impl FromGuard {
 #[derive(Debug)]
 pub(crate) struct ToGuardSocket(OwnedFd);
 
-/// A guard's end.
+/// The guard's end of the socket.
 #[derive(Debug)]
 pub(crate) struct ToSupervisorSocket(OwnedFd);
 
-/// Makes a connected pair: ours, and the one a guard gets as its standard input.
+/// Creates a connected pair: the supervisor's end, and the guard's, which becomes its standard
+/// input.
 pub(crate) fn pair() -> io::Result<(ToGuardSocket, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -127,8 +128,8 @@ pub(crate) fn pair() -> io::Result<(ToGuardSocket, OwnedFd)> {
 }
 
 impl ToGuardSocket {
-    /// Hands over a command and its four descriptors. It travels in a file in memory, so that its
-    /// size does not matter to the socket.
+    /// Hands over a command and its four descriptors. The command travels in a memory file, so that
+    /// its size is not limited by the socket.
     pub(crate) fn run(&self, prepared: &Prepared, tool: &[OwnedFd; 4]) -> io::Result<()> {
         let mut file = nameless_file()?;
         file.write_all(&prepared.encode())?;
@@ -136,7 +137,7 @@ impl ToGuardSocket {
         send(self.0.as_fd(), b"R", &[file.as_fd(), stdin, stdout, stderr, progress])
     }
 
-    /// Has a guard without a job make another with this socket.
+    /// Orders an idle guard to copy itself with this socket.
     pub(crate) fn fork(&self, theirs: &OwnedFd, isolation: Isolation) -> io::Result<()> {
         let order = match isolation {
             Isolation::None => b"F",
@@ -145,7 +146,7 @@ impl ToGuardSocket {
         send(self.0.as_fd(), order, &[theirs.as_fd()])
     }
 
-    /// Makes the guard the keeper of a control group.
+    /// Orders the guard to act as the keeper of a control group.
     pub(crate) fn keep(&self, path: &Path, roll: Option<BorrowedFd<'_>>) -> io::Result<()> {
         send(self.0.as_fd(), &[b"B", path.as_os_str().as_bytes()].concat(), roll.as_slice())
     }
@@ -160,7 +161,7 @@ impl ToGuardSocket {
         send(self.0.as_fd(), b"K", &[])
     }
 
-    /// The next message; `None` when the guard is dead, `WouldBlock` when there is none yet.
+    /// The next message; `None` if the guard is dead, `WouldBlock` if there is none yet.
     pub(crate) fn receive(&self) -> io::Result<Option<FromGuard>> {
         let mut bytes = [0; FromGuard::BYTES];
         let mut fds = Vec::new();
@@ -186,17 +187,17 @@ impl ToSupervisorSocket {
         Self(fd)
     }
 
-    /// From now on, [`ToSupervisorSocket::receive`] does not wait.
+    /// Makes [`ToSupervisorSocket::receive`] non-blocking.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         Ok(ioctl_fionbio(&self.0, true)?)
     }
 
-    /// Tells the supervisor; that it is dead is no error here, the next `receive` says so.
+    /// Sends to the supervisor; a dead supervisor is reported by the next `receive`.
     pub(crate) fn send(&self, message: FromGuard) {
         let _ = send(self.0.as_fd(), &message.encode(), &[]);
     }
 
-    /// The next message; `None` when the supervisor is dead.
+    /// The next message; `None` if the supervisor is dead.
     pub(crate) fn receive(&self) -> io::Result<Option<ToGuard>> {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         let mut fds = Vec::new();
@@ -237,10 +238,10 @@ impl AsFd for ToSupervisorSocket {
     }
 }
 
-/// Where a file without a name is made, if it cannot be had in memory.
+/// Directories for an unnamed file if memory files are unavailable.
 const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
 
-/// A file that is gone with its last descriptor: in memory, or in a temporary directory where the
+/// A file that vanishes with its last descriptor: in memory, or in a temporary directory if the
 /// kernel or a sandbox has no `memfd_create`.
 pub(crate) fn nameless_file() -> io::Result<File> {
     let error = match memfd_create("ceased", MemfdFlags::CLOEXEC) {
@@ -255,13 +256,13 @@ pub(crate) fn nameless_file() -> io::Result<File> {
         }
     }
     Err(io::Error::other(format!(
-        "memfd_create: {error}; no file without a name can be had in {} either",
+        "memfd_create: {error}; cannot create an unnamed file in {} either",
         TEMPORARY.join(", ")
     )))
 }
 
 fn garbled(from: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("a message from {from} that is none"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("invalid message from {from}"))
 }
 
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -285,7 +286,7 @@ fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> 
     });
     let received = match received {
         Ok(received) => received,
-        // The other side died with messages of ours unread.
+        // The other side died with unread messages.
         Err(Errno::CONNRESET) => return Ok(0),
         Err(error) => return Err(error.into()),
     };

@@ -1,9 +1,9 @@
-//! The roster: the guards that run, in a file that outlives this process, so that the next start can
-//! end what a guard that is stopped, or was killed together with its daemon, did not end.
+//! The roster: the running guards, in a file that outlives this process, so that the next start can
+//! clean up after guards that are stopped or were killed with their daemon.
 //!
-//! The file has a line of fixed length for each guard, after a line that names the boot. A line is
-//! written in one piece and never flushed to the disk: it has to outlive the process, not the
-//! machine. The file is locked for as long as its daemon lives.
+//! The file has a line with the boot id, then a line of fixed length per guard. A line is written
+//! at once and not synced: it must outlive the process, not the machine. The file is locked for the
+//! lifetime of its daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -21,19 +21,19 @@ use rustix::process::{Pid, Signal, geteuid};
 use crate::proc::sweep::Sweep;
 use crate::proc::table::{self, KILL, Stat, Table};
 
-/// What the names of rosters begin with; the daemon's process id and the moment it started follow.
+/// Prefix of the names of rosters; the daemon's process id and start time follow.
 const PREFIX: &str = "guards-";
-/// Bytes of a line, with its end.
+/// Bytes of a line with its newline.
 const LINE: usize = 80;
-/// Guards that are recorded at once: more than jobs can run at once.
+/// Maximum number of recorded guards: more than the maximum number of running jobs.
 const SLOTS_MAX: usize = 8192;
-/// Rosters of dead daemons that one start looks at.
+/// Maximum number of rosters of dead daemons handled by one start.
 const FILES_MAX: usize = 256;
-/// How long a guard may take to end its job by itself, once it has been told to go on.
+/// Time for a guard to end its job after it was continued.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long ending what one dead daemon left behind may take.
+/// Time limit for ending the leftovers of one dead daemon.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The guards of this process, in a file.
@@ -50,7 +50,7 @@ struct Slots {
     next: usize,
 }
 
-/// A guard's line in the roster, which is blank once this is dropped.
+/// A guard's line in the roster, cleared on drop.
 #[derive(Debug)]
 pub(crate) struct Entry {
     roster: Arc<Roster>,
@@ -58,7 +58,7 @@ pub(crate) struct Entry {
     guard: Known,
 }
 
-/// A process that its number and the moment it started tell from any other.
+/// A process identified by process id and start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     pid: NonZeroI32,
@@ -87,17 +87,17 @@ impl Known {
 }
 
 impl Roster {
-    /// Makes a roster in a directory, which is made if it is not there, once what dead daemons left
-    /// behind in others there is ended. A directory that is not ours alone is refused.
+    /// Creates a roster in a directory, which is created if missing, after ending the leftovers
+    /// recorded in other rosters there. Rejects a directory that other users can change.
     ///
     /// # Errors
     ///
-    /// When there can be no file in it.
+    /// If the file cannot be created.
     pub fn open(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let found = fs::metadata(dir)?;
         if found.uid() != geteuid().as_raw() || found.mode() & 0o022 != 0 {
-            let why = format!("{} belongs to, or can be changed by, another user", dir.display());
+            let why = format!("{} belongs to another user or is writable by others", dir.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         end_recorded(dir);
@@ -110,7 +110,7 @@ impl Roster {
         Ok(Self { path, file, slots: Mutex::default() })
     }
 
-    /// Records a guard; `None` when there is no room, or the guard is gone.
+    /// Records a guard; `None` if there is no room, or the guard has exited.
     pub(crate) fn add(self: &Arc<Self>, pid: Pid) -> Option<Entry> {
         let guard = Known::of(pid)?;
         let slot = {
@@ -131,25 +131,25 @@ impl Roster {
 
     fn write(&self, slot: usize, text: &str) {
         if let Err(error) = self.file.write_all_at(&line(text), (slot * LINE) as u64) {
-            tracing::debug!(path = %self.path.display(), %error, "a guard is not recorded");
+            tracing::debug!(path = %self.path.display(), %error, "cannot record a guard in the roster");
         }
     }
 }
 
 impl Drop for Roster {
-    /// Everything that is recorded has ended, or is nothing the next start could end either.
+    /// All recorded guards have ended, or could not be ended by the next start either.
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Entry {
-    /// Records the command, too, which leads the session of its job.
+    /// Records the command as well, which leads the session of its job.
     pub(crate) fn lead(&self, leader: Pid) {
         self.write(Known::of(leader));
     }
 
-    /// The roster that it is in.
+    /// The roster of this entry.
     pub(crate) const fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
@@ -172,7 +172,7 @@ impl Drop for Entry {
     }
 }
 
-/// A text as a line of the file.
+/// Formats a line of the file.
 fn line(text: &str) -> [u8; LINE] {
     let mut line = [b' '; LINE];
     for (place, byte) in line.iter_mut().zip(text.bytes().take(LINE - 1)) {
@@ -184,7 +184,7 @@ fn line(text: &str) -> [u8; LINE] {
     line
 }
 
-/// The name of this boot: what was recorded in another says nothing about processes of this one.
+/// Id of this boot: entries of another boot do not apply to current processes.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -196,7 +196,7 @@ fn open(path: &Path, is_new: bool) -> io::Result<File> {
     options.open(path)
 }
 
-/// Ends what the dead daemons left behind whose rosters are in a directory, and removes these.
+/// Ends the leftovers of dead daemons whose rosters are in a directory, and removes these rosters.
 fn end_recorded(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let is_roster = |path: &PathBuf| {
@@ -206,7 +206,7 @@ fn end_recorded(dir: &Path) {
     for path in paths.take(FILES_MAX) {
         let Ok(mut file) = open(&path, false) else { continue };
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            // Its daemon lives.
+            // Its daemon is alive.
             continue;
         }
         let mut text = String::new();
@@ -218,7 +218,7 @@ fn end_recorded(dir: &Path) {
     }
 }
 
-/// The guards in a roster, and the commands they guard.
+/// The guards in a roster, and their commands.
 fn recorded(text: &str, boot: &str) -> Vec<(Known, Option<Known>)> {
     let mut lines = text.lines().map(str::trim);
     if lines.next() != Some(boot) || boot.is_empty() {
@@ -236,7 +236,7 @@ fn recorded(text: &str, boot: &str) -> Vec<(Known, Option<Known>)> {
     lines.filter_map(entry).collect()
 }
 
-/// Ends guards with what they guard, and what is left of jobs whose guards are dead.
+/// Ends guards with their jobs, and remaining processes of jobs whose guards are dead.
 fn end_all(recorded: &[(Known, Option<Known>)]) {
     let until = Instant::now() + ENDS_WITHIN;
     let mut left: Vec<(Known, Sweep)> = recorded
@@ -244,7 +244,7 @@ fn end_all(recorded: &[(Known, Option<Known>)]) {
         .filter(|(guard, _)| !guard.is_gone())
         .filter_map(|(guard, _)| Some((*guard, Sweep::new(guard.pid()?))))
         .collect();
-    // One that was stopped sees now that its daemon is dead.
+    // A stopped guard detects now that its daemon is dead.
     left.iter().for_each(|(guard, _)| guard.signal(&[Signal::CONT]));
     let forced = Instant::now() + GRACE;
     let none = BTreeSet::new();
@@ -266,17 +266,16 @@ fn end_all(recorded: &[(Known, Option<Known>)]) {
         sleep(PAUSE);
     }
     if Instant::now() >= until {
-        tracing::warn!("processes of a dead daemon's jobs do not end");
+        tracing::warn!("processes of jobs of a dead daemon do not end");
     } else if !left.is_empty() || recorded.iter().any(|(guard, _)| !guard.is_gone()) {
         tracing::warn!("a guard of a dead daemon does not end");
     }
 }
 
-/// Kills what is left in the sessions of commands; true when nothing is.
+/// Kills the remaining processes in the sessions of commands; true if none is left.
 ///
-/// A session keeps its number as long as a process is in it. Where its first process is gone, the
-/// number alone does not tell whether the session is still the same: then only processes are killed
-/// that have the variable of a job.
+/// A session keeps its id as long as a process is in it. If its first process has exited, the id
+/// may have been reused: then only processes with the variable of a job are killed.
 fn end_sessions(commands: &BTreeMap<NonZeroI32, u64>) -> bool {
     let mut is_empty = true;
     let table = Table::read();
@@ -294,7 +293,7 @@ fn end_sessions(commands: &BTreeMap<NonZeroI32, u64>) -> bool {
     is_empty && !table.is_blind()
 }
 
-/// Whether a process has the variable in its environment that every command of a job gets.
+/// Whether the environment of a process has the variable of a job.
 fn is_of_a_job(pid: Pid) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
     let name = b"CEASED_JOB=";
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_again() {
+    fn slots_are_reused() {
         let dir = tempfile::tempdir().unwrap();
         let roster = Arc::new(Roster::open(dir.path()).unwrap());
         let me = rustix::process::getpid();
@@ -343,7 +342,7 @@ mod tests {
     #[test]
     fn next_start_ends_a_stopped_guard_with_its_job() {
         let dir = tempfile::tempdir().unwrap();
-        // It stands for a guard that is stopped, and ends nothing when it goes on.
+        // Acts as a stopped guard, which ends nothing when continued.
         let script = "setsid sleep 1000 & echo; while :; do kill -STOP $$; done";
         let mut guard = Command::new("sh")
             .args(["-c", script])
@@ -356,7 +355,7 @@ mod tests {
         let pid = Pid::from_child(&guard);
         let roster = Arc::new(Roster::open(dir.path()).unwrap());
         let entry = roster.add(pid).unwrap();
-        // A daemon that is alive keeps its roster.
+        // A live daemon keeps its roster.
         end_recorded(dir.path());
         assert!(roster.path.exists() && guard.try_wait().unwrap().is_none());
         let text = fs::read(&roster.path).unwrap();

@@ -1,4 +1,4 @@
-//! The environment of a command: a clean one, with what was named besides.
+//! The environment of a command: a clean one, plus configured variables.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -8,30 +8,30 @@ use crate::account::Account;
 use crate::guard;
 use crate::launch::Launch;
 
-/// Where programs are looked for when the environment has no `PATH`.
+/// Default search path when the environment has no `PATH`.
 pub(crate) const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The variable that says which job a process belongs to.
+/// Variable with the number of the job that a process belongs to.
 pub(crate) const JOB: &str = "CEASED_JOB";
-/// Variables of this process that every command gets.
+/// Variables of this process that every command inherits.
 const CLEAN: [&str; 7] = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER"];
-/// Beginnings of the names of others that it gets.
+/// Prefixes of further inherited variables.
 const CLEAN_PREFIXES: [&str; 2] = ["LC_", "XDG_"];
-/// Variables that say whose session this process belongs to, and have no meaning for another user.
+/// Variables of this process's user session, meaningless for another user.
 const OF_THE_USER: [&str; 5] =
     ["DBUS_SESSION_BUS_ADDRESS", "MAIL", "SSH_AUTH_SOCK", "TMPDIR", "XAUTHORITY"];
-/// Beginning of the names of others of this kind.
+/// Prefix of further variables of the user session.
 const OF_THE_USER_PREFIX: &str = "XDG_";
 
-/// Variables of this process that a command gets. By default these are `PATH`, `HOME`, `LANG`,
-/// `LC_*`, `TMPDIR`, `XDG_*`, `USER`, `LOGNAME` and `SHELL`.
+/// Selection of inherited variables. By default these are `PATH`, `HOME`, `LANG`, `LC_*`, `TMPDIR`,
+/// `XDG_*`, `USER`, `LOGNAME` and `SHELL`.
 ///
-/// A command that runs as another user gets `HOME`, `USER`, `LOGNAME`, `SHELL` and
-/// `XDG_RUNTIME_DIR` of that user, and no other `XDG_*` and no `TMPDIR` unless they are named here.
+/// A command of another user gets `HOME`, `USER`, `LOGNAME`, `SHELL` and `XDG_RUNTIME_DIR` of that
+/// user, and no other `XDG_*` and no `TMPDIR` unless they are named here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inherit {
-    /// Whether it gets every variable but those that speak to this process alone.
+    /// Whether all variables are inherited, except those private to this process.
     pub everything: bool,
-    /// Names of further variables; one that ends in `*` stands for all that begin like it.
+    /// Names of further variables; a trailing `*` matches any suffix.
     pub also: Vec<String>,
 }
 
@@ -44,13 +44,12 @@ impl Inherit {
     }
 }
 
-/// What commands may inherit of this process's environment: all but what speaks to this process
-/// alone.
+/// Variables of this process that commands may inherit: all but the private ones.
 pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
     std::env::vars_os().filter(|(name, _)| !is_private(name)).collect()
 }
 
-/// Whether a variable speaks to this process alone, so that no command may have it.
+/// Whether a variable is private to this process, so that no command may inherit it.
 #[must_use]
 pub fn is_private(name: &OsStr) -> bool {
     let own = [guard::MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
@@ -82,8 +81,8 @@ fn is_of_the_user(name: &OsStr) -> bool {
     OF_THE_USER.iter().any(|ours| name == *ours) || starts_with(name, OF_THE_USER_PREFIX)
 }
 
-/// The environment of a command. Later sources win: the inherited variables, those of the account
-/// of another user, those of the launch, and our own.
+/// The environment of a command. Later sources override earlier ones: inherited variables, the
+/// account of another user, the launch, and the supervisor.
 pub(crate) fn environment(
     launch: &Launch,
     inherited: &BTreeMap<OsString, OsString>,
@@ -176,7 +175,7 @@ mod tests {
 
     /// SEC-01
     #[test]
-    fn environment_is_clean_unless_more_is_named() {
+    fn environment_is_clean_unless_variables_are_added() {
         let clean = "HOME=/ours LANG=C LC_ALL=C PATH=/bin TMPDIR=/ours/tmp USER=root \
                      XDG_CONFIG_HOME=/ours/c";
         assert_eq!(made(Inherit::default(), None), clean);
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_of_another_user_is_that_users() {
+    fn environment_of_another_user_has_that_users_paths() {
         let account = account();
         let theirs = "HOME=/home/ann LANG=C LC_ALL=C LOGNAME=ann PATH=/bin SHELL=/bin/zsh USER=ann \
                       XDG_RUNTIME_DIR=/run/user/7";
@@ -205,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn path_is_never_missing() {
+    fn path_is_always_set() {
         let env = environment(&launch(Inherit::default()), &BTreeMap::new(), None);
         assert_eq!(env.get(OsStr::new("PATH")), Some(&PATH_DEFAULT.into()));
     }
 
     #[test]
-    fn variables_that_speak_to_the_daemon_are_private() {
+    fn variables_of_the_service_manager_are_private() {
         for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", guard::MARK] {
             assert!(is_private(private.as_ref()), "{private}");
         }

@@ -1,5 +1,5 @@
 //! Resource limits of a command: those this process was started with, or those of an ordinary user
-//! where it becomes another user.
+//! if it runs as another user.
 
 use std::sync::OnceLock;
 
@@ -7,29 +7,29 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 
 use crate::sys::Limit;
 
-/// The limit of open files that this process was started with.
+/// Limit of open files at the start of this process.
 static FILES: OnceLock<Rlimit> = OnceLock::new();
 
 const MIB: u64 = 1 << 20;
 
-/// Notes the limit of open files, before anything of this process changes it.
+/// Records the limit of open files before this process changes it.
 pub(crate) fn note_original() {
     let _ = original_files();
 }
 
-/// The limit of open files that this process had at its start: for the programs it runs, many of
-/// which cannot handle descriptors above 1,023.
+/// Limit of open files at the start of this process, for the programs it runs: many cannot handle
+/// descriptors above 1,023.
 pub(crate) fn original_files() -> Rlimit {
     *FILES.get_or_init(|| getrlimit(Resource::Nofile))
 }
 
-/// What a process of another user may have of a resource at most, as a login without further
-/// configuration gives: root's own limits may be higher, and are not for others.
+/// Upper bound of a resource for a process of another user, as in a default login session: root's
+/// own limits may be higher, and must not be inherited.
 #[derive(Debug, Clone, Copy)]
 enum OfUser {
-    /// This soft limit and this hard one; `None` is no limit.
+    /// Soft and hard limit; `None` is unlimited.
     Most(Option<u64>, Option<u64>),
-    /// Half of the threads of the system, as the kernel gives to the first process.
+    /// Half of the threads of the system, the kernel's default for the first process.
     HalfOfThreads,
 }
 
@@ -66,7 +66,7 @@ fn threads_max() -> Option<u64> {
     *THREADS.get_or_init(read)
 }
 
-/// The limits that a command gets in the place of those this process has now.
+/// The limits that a command gets instead of the current ones of this process.
 pub(crate) fn of_command(becomes_another: bool) -> Vec<Limit> {
     let changed = |(resource, number, of_user): &(Resource, _, OfUser)| {
         let now = getrlimit(*resource);
@@ -92,7 +92,7 @@ pub(crate) fn of_command(becomes_another: bool) -> Vec<Limit> {
     RESOURCES.iter().filter_map(changed).collect()
 }
 
-/// The lower of two limits, of which `None` is none at all.
+/// The lower of two limits; `None` is unlimited.
 fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,4 +1,4 @@
-//! From what is to be run to what the kernel wants to hear: program paths, arguments, environment.
+//! Preparation of a launch: program paths, arguments, environment.
 
 pub(crate) mod environment;
 pub(crate) mod limits;
@@ -21,28 +21,28 @@ use crate::limit_hint::limit_hint;
 use crate::output::OutputOptions;
 use crate::sys::{Credentials, Exec, Fault, Image, Limit, Step};
 
-/// Longest program name, argument or path that an error message repeats, in characters.
+/// Maximum length of a name, argument or path in an error message, in characters.
 const NAMED_CHARS_MAX: usize = 200;
 
-/// A command to run as the work of one job.
+/// A command to run for one job.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The job it is for; a number that no other launch of the same supervisor has.
+    /// The job; a number unique among the launches of this supervisor.
     pub job: JobId,
-    /// The program and its arguments; never seen by a shell. A program with a `/` in it is a path,
-    /// relative to `cwd`; another is looked for in the `PATH` the tool will have.
+    /// The program and its arguments; no shell is involved. A program with a `/` is a path relative
+    /// to `cwd`; other names are searched in the tool's `PATH`.
     pub argv: Vec<OsString>,
-    /// The working directory; the supervisor's own when `None`.
+    /// The working directory; the supervisor's if `None`.
     pub cwd: Option<WorkingDir>,
-    /// Added to the inherited environment, or put in its place.
+    /// Variables that extend or override the inherited environment.
     pub env: Vec<(OsString, OsString)>,
-    /// What it inherits of this process's environment.
+    /// Variables inherited from this process.
     pub inherit: Inherit,
-    /// What the tool reads from its standard input; `/dev/null` when `None`.
+    /// Standard input; `/dev/null` if `None`.
     pub stdin: Option<Vec<u8>>,
-    /// The user it runs as; the one of this process when `None`.
+    /// User id of the command; that of this process if `None`.
     pub user: Option<u32>,
-    /// What separates it from other processes.
+    /// Isolation from other processes.
     pub isolation: Isolation,
     /// Treatment of its output.
     pub output: OutputOptions,
@@ -54,13 +54,13 @@ pub struct WorkingDir {
     /// A directory that the one who wrote the command chose; symbolic links are followed. Empty: the
     /// home directory of the user that the command runs as, and `below` is an absolute path in it.
     pub base: PathBuf,
-    /// A directory below it that somebody else chose: nothing on the way there, no `..` and no
-    /// symbolic link, leads out of `base`, or the command does not start.
+    /// Directory below `base` chosen by the caller: if `..` or a symbolic link leads out of `base`,
+    /// the command does not start.
     pub below: Option<PathBuf>,
 }
 
 impl WorkingDir {
-    /// The path as a whole.
+    /// The whole path.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.below.as_ref().map_or_else(|| self.base.clone(), |below| self.base.join(below))
@@ -68,19 +68,19 @@ impl WorkingDir {
 }
 
 impl<T: Into<PathBuf>> From<T> for WorkingDir {
-    /// A directory without a part that somebody else chose.
+    /// A directory without a part chosen by the caller.
     fn from(base: T) -> Self {
         Self { base: base.into(), below: None }
     }
 }
 
-/// A launch in the form the kernel takes it, also readable by a guard.
+/// A launch in the form of the kernel, which can be sent to a guard.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Prepared(Image);
 
 impl Prepared {
-    /// Prepares a launch over an inherited environment, with the account of its user if it has
-    /// one; the error is fit for a user.
+    /// Prepares a launch with an inherited environment, and with the account of its user if
+    /// configured; the error text is for a user.
     pub(crate) fn new(
         launch: &Launch,
         account: Option<&Account>,
@@ -117,13 +117,13 @@ impl Prepared {
                 gid: account.gid,
                 groups: account.groups.clone(),
             })
-            // A daemon that is that user already need not, and may not, become it.
+            // A daemon that already runs as this user need not, and may not, change credentials.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
         let limits = limits::of_command(credentials.is_some());
         Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
     }
 
-    /// The job it is for, as its environment names it.
+    /// The job's number from the environment.
     pub(crate) fn job(&self) -> Option<&CStr> {
         let pair = self.0.env.iter().find(|pair| pair.as_bytes().starts_with(JOB.as_bytes()))?;
         pair.as_bytes_with_nul()
@@ -131,12 +131,12 @@ impl Prepared {
             .and_then(|rest| CStr::from_bytes_with_nul(rest).ok())
     }
 
-    /// Whose the command's pipes have to be, for it to open them by name.
+    /// Required owner of the command's pipes, so that it can open them by name.
     pub(crate) fn owner(&self) -> Option<u32> {
         self.0.credentials.as_ref().map(|credentials| credentials.uid)
     }
 
-    /// A launch of this program that ends at once, to try its start out.
+    /// A launch of this program that ends at once, for a trial.
     pub(crate) fn trial(program: &Path, argv: &[&CStr], env: &[&CStr]) -> Option<Self> {
         let owned = |list: &[&CStr]| list.iter().map(|text| CString::from(*text)).collect();
         let programs = vec![c_string(program.as_os_str())?];
@@ -152,7 +152,7 @@ impl Prepared {
         }))
     }
 
-    /// How to start it.
+    /// The exec arguments of the launch.
     pub(crate) fn exec<'a>(
         self,
         descriptors: [BorrowedFd<'a>; 4],
@@ -162,9 +162,8 @@ impl Prepared {
         Exec { image: self.0, descriptors, cgroup, dies_with_caller, announced: None }
     }
 
-    /// The launch as bytes for a guard: five lists, each a count and its strings with their
-    /// lengths; then a count and that many numbers, the user and its groups; then a count of
-    /// limits, each of three numbers.
+    /// Encodes the launch for a guard: five lists, each a count and length-prefixed strings; then a
+    /// count and that many numbers, user and groups; then a count of limits, three numbers each.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Image { programs, argv, env, cwds, below, credentials, limits } = &self.0;
         let mut bytes = Vec::new();
@@ -192,7 +191,7 @@ impl Prepared {
         bytes
     }
 
-    /// Reads what [`Prepared::encode`] wrote.
+    /// Decodes the output of [`Prepared::encode`].
     pub(crate) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
         let bytes = &mut bytes;
         let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
@@ -202,7 +201,7 @@ impl Prepared {
     }
 }
 
-/// The directories that a command may start in, the first that is there, and where below that.
+/// Candidate working directories, of which the first existing one is used, and the path below it.
 fn directories(
     launch: &Launch,
     account: Option<&Account>,
@@ -213,8 +212,8 @@ fn directories(
             return Err("cannot run below the home directory of a user that is not known".into());
         }
         (Some(cwd), _) => vec![cwd.base.as_path()],
-        // Where a user has no home it starts at the root. No look tells now whether it has: the
-        // file system it is on need not answer.
+        // A user without a home directory starts at the root. The child decides that: the file
+        // system may hang.
         (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
         (None, None) => Vec::new(),
     };
@@ -300,10 +299,10 @@ fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
     Ok(strings)
 }
 
-/// The paths a program name may mean, in order.
+/// Candidate paths of a program, in order.
 ///
-/// Empty elements of `PATH` mean the working directory elsewhere; here they mean nothing, since a
-/// tool's working directory is often full of other people's files.
+/// Empty elements of `PATH` mean the working directory elsewhere; here they are ignored, since a
+/// tool's working directory often contains files of other users.
 fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
     if program.as_bytes().contains(&b'/') {
         return vec![program.to_owned()];
@@ -315,8 +314,8 @@ fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
         .collect()
 }
 
-/// Why a program cannot be run now, by the same rules; `None` when it can, or when that depends on
-/// where it is run. `path` is the tool's own `PATH`, if it has one.
+/// Why a program cannot be run now; `None` if it can, or if that depends on the working directory.
+/// `path` is the tool's own `PATH`, if set.
 #[must_use]
 pub fn unrunnable(program: &OsStr, path: Option<OsString>) -> Option<String> {
     let path = path.or_else(|| std::env::var_os("PATH"));
@@ -331,10 +330,10 @@ pub fn unrunnable(program: &OsStr, path: Option<OsString>) -> Option<String> {
     }
     Some(if program.as_bytes().contains(&b'/') {
         let is_there = candidates.iter().any(|path| mode(path).is_some());
-        if is_there { "which is no executable file" } else { "which is not there" }.to_owned()
+        if is_there { "which is not an executable file" } else { "which does not exist" }.to_owned()
     } else {
         let path = path.as_deref().unwrap_or(OsStr::new(PATH_DEFAULT));
-        format!("which is in no directory of its PATH, {}", shown(path))
+        format!("which was not found in its PATH, {}", shown(path))
     })
 }
 
@@ -343,10 +342,12 @@ fn c_string(text: &OsStr) -> Option<CString> {
 }
 
 fn nul(what: &str) -> String {
-    format!("cannot run the command: {what} contains a NUL byte, which no process can be given")
+    format!(
+        "cannot run the command: {what} contains a NUL byte, which is not allowed in arguments of a process"
+    )
 }
 
-/// Text for an error message: quoted, escaped, not endless.
+/// Quotes, escapes and truncates text for an error message.
 fn shown(text: impl AsRef<OsStr>) -> String {
     let text = text.as_ref().to_string_lossy();
     let mut short: String = text.chars().take(NAMED_CHARS_MAX).collect();
@@ -356,7 +357,7 @@ fn shown(text: impl AsRef<OsStr>) -> String {
     format!("{short:?}")
 }
 
-/// Why a command did not start, in words for a user.
+/// Error text for a command that did not start.
 pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
     let error = io::Error::from_raw_os_error(fault.errno);
     let program = launch.argv.first().cloned().unwrap_or_default();
@@ -367,8 +368,8 @@ pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
         Step::Credentials => {
             let uid = launch.user.unwrap_or_default();
             format!(
-                "cannot run the command as uid {uid}: {error}; only a daemon that runs as root can \
-                 become another user"
+                "cannot run the command as uid {uid}: {error}; only a daemon running as root can \
+                 run commands as another user"
             )
         }
         Step::Limits => format!("cannot set the command's resource limits: {error}"),
@@ -376,13 +377,13 @@ pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
         Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(&program, &error)),
         Step::Namespace | Step::Ids | Step::Mounts => unavailable(fault),
         Step::Interpreter => format!(
-            "cannot run {}: {error}; the file is there, the interpreter it asks for is not",
+            "cannot run {}: {error}; the file exists, but its interpreter does not",
             shown(&program)
         ),
     }
 }
 
-/// Why a command cannot have a pid namespace, and what to do about it.
+/// Error text for a command that cannot have a pid namespace, with the remedy.
 pub(crate) fn unavailable(fault: Fault) -> String {
     let error = io::Error::from_raw_os_error(fault.errno);
     let what = match fault.step {
@@ -396,12 +397,12 @@ pub(crate) fn unavailable(fault: Fault) -> String {
         | Step::Cwd
         | Step::Exec
         | Step::Interpreter
-        | Step::Namespace => "cannot make a pid namespace",
+        | Step::Namespace => "cannot create a pid namespace",
     };
     format!("isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\"")
 }
 
-/// What allows pid namespaces.
+/// How to allow pid namespaces.
 const NAMESPACE_HINT: &str = "run the daemon as root, or allow user namespaces to its user (sysctl \
                               user.max_user_namespaces, user.max_pid_namespaces, kernel.unprivileged_userns_clone, \
                               AppArmor, the container's seccomp profile)";
@@ -422,7 +423,7 @@ fn explain_directory(launch: &Launch, error: &io::Error) -> String {
         ),
         Some(libc::ELOOP) if cwd.below.is_some() => format!(
             "cannot enter the working directory {path}: it must stay below {base}, and a symbolic \
-             link is on the way, which is followed only where the kernel has openat2"
+             link on the way can be followed only on a kernel with openat2"
         ),
         _ => format!("cannot enter the working directory {path}: {error}"),
     }
@@ -432,16 +433,18 @@ fn hint(program: &OsStr, error: &io::Error) -> &'static str {
     let is_path = program.as_bytes().contains(&b'/');
     match error.raw_os_error() {
         Some(libc::ENOENT) if is_path => "",
-        Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
+        Some(libc::ENOENT) => "; not found in the tool's PATH",
         Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
-        Some(libc::EACCES) if is_path => "; is it an executable file?",
-        Some(libc::EACCES) => "; it, or a directory of the tool's PATH, may not be used by us",
+        Some(libc::EACCES) if is_path => "; check that it is an executable file",
+        Some(libc::EACCES) => {
+            "; the program or a directory of the tool's PATH is not accessible to the daemon"
+        }
         Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
         _ => "",
     }
 }
 
-/// Why no process could be made for a command, in words for a user.
+/// Error text for exhausted resources.
 pub(crate) fn explain_resources(what: &str, error: &io::Error) -> String {
     match limit_hint(error) {
         Some(remedy) => format!("cannot {what}: {error}; {remedy} or run fewer jobs at once"),

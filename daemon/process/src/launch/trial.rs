@@ -13,15 +13,15 @@ use crate::launch::Prepared;
 use crate::ready::ready;
 use crate::sys::{self, Fault, Step};
 
-/// How long trying out whether a command can be started may take.
+/// Time limit of the trial of starting a command.
 const TRIAL_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tries whether a command can be started: a process is made that finds no program to become,
-/// and is waited for.
+/// Tests whether a command can be started: creates a process that finds no program, and waits for
+/// it.
 ///
 /// # Errors
 ///
-/// When the system lacks what that takes.
+/// If the system lacks the resources for that.
 pub(crate) fn try_out(group: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     let prepared = Prepared::trial(Path::new("/dev/null/trial"), &[c"trial"], &[])
@@ -42,6 +42,6 @@ pub(crate) fn try_out(group: Option<BorrowedFd<'_>>) -> io::Result<()> {
                 format!("a process cannot be set up ({step:?}): {error}"),
             ))
         }
-        None => Err(io::Error::other("a process that has no program to become does not end")),
+        None => Err(io::Error::other("a trial process without a program does not end")),
     }
 }

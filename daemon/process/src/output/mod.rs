@@ -1,4 +1,4 @@
-//! What a tool printed: its head and its tail, within a bound, and how much was cut between.
+//! Bounded capture of an output stream: head, tail, and the number of bytes cut between.
 
 pub(crate) mod last_line;
 pub mod plain_text;
@@ -92,32 +92,32 @@ impl SharedOutput {
     }
 }
 
-/// Collects a stream of any length in bounded memory.
+/// Captures a stream of any length in bounded memory.
 #[derive(Debug)]
 pub(crate) struct Capture {
     head: Vec<u8>,
     head_max: usize,
     tail: Vec<u8>,
     tail_max: usize,
-    /// Where in `tail` its oldest byte is, once it is full.
+    /// Index of the oldest byte in the ring buffer `tail`, once it is full.
     oldest: usize,
     cut: u64,
 }
 
 impl Capture {
-    /// Keeps at most `bytes_max` bytes: the first half of them and the last half.
+    /// Keeps at most `bytes_max` bytes, half of them from the start and half from the end.
     pub(crate) const fn new(bytes_max: usize) -> Self {
         let tail_max = bytes_max / 2;
         let head_max = bytes_max - tail_max;
         Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, oldest: 0, cut: 0 }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Appends bytes of the stream.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let room = self.head_max - self.head.len();
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(first);
-        // Of what would push itself out again only the length matters.
+        // Bytes that would be overwritten at once are only counted.
         let skipped = rest.len().saturating_sub(self.tail_max);
         self.cut += skipped as u64;
         let (_, mut rest) = rest.split_at(skipped);
@@ -147,7 +147,7 @@ impl Capture {
     }
 }
 
-/// Kept part of one output stream of a tool.
+/// Captured part of an output stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captured {
     head: Vec<u8>,
@@ -156,19 +156,19 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// The first bytes; everything when nothing was cut and it fitted the first half of the bound.
+    /// The first bytes; all bytes if they fit the first half of the bound.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// The last bytes, those of [`Captured::head`] excluded.
+    /// The last bytes after [`Captured::head`].
     #[must_use]
     pub fn tail(&self) -> &[u8] {
         &self.tail
     }
 
-    /// How many bytes were cut between head and tail.
+    /// Number of bytes cut between head and tail.
     #[must_use]
     pub const fn cut(&self) -> u64 {
         self.cut
@@ -194,14 +194,14 @@ impl Captured {
         (place, rest.split_at(rest.len().min(max)).0)
     }
 
-    /// The output as text: bytes that are not UTF-8 replaced, and where something was cut a line
-    /// that says how much, such as `[… 12345 bytes cut …]`.
+    /// The output as text: invalid UTF-8 is replaced, and a cut is marked by a line such as `[…
+    /// 12345 bytes cut …]`.
     #[must_use]
     pub fn text(&self) -> String {
         if self.cut == 0 {
             return String::from_utf8_lossy(&[self.head(), self.tail()].concat()).into_owned();
         }
-        // Characters that the cut went through are cut whole.
+        // Characters split by the cut are removed whole.
         let head = whole_at_end(&self.head);
         let tail = whole_at_start(&self.tail);
         let torn = (self.head.len() - head.len() + self.tail.len() - tail.len()) as u64;
@@ -216,7 +216,7 @@ impl Captured {
     }
 }
 
-/// Without the last character when that is incomplete.
+/// Removes an incomplete character at the end.
 fn whole_at_end(bytes: &[u8]) -> &[u8] {
     for back in 1..=bytes.len().min(3) {
         let (before, last) = bytes.split_at(bytes.len() - back);
@@ -231,7 +231,7 @@ fn whole_at_end(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Without the rest of a character whose beginning is missing.
+/// Removes an incomplete character at the start.
 fn whole_at_start(bytes: &[u8]) -> &[u8] {
     let rest = bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
     bytes.split_at(rest).1
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((captured.cut(), captured.text().as_str()), (0, "abcdefgh"));
     }
 
-    /// Whatever the chunks, the kept bytes are the first and the last ones.
+    /// The kept bytes do not depend on how the stream is chunked.
     #[test]
     fn head_and_tail_do_not_depend_on_the_chunks() {
         let all: Vec<u8> = (0..=255).cycle().take(1000).collect();
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_cut_is_named_and_goes_through_no_character() {
         let captured = capture(6, &["aé€x€b".as_bytes()]);
-        // Head "aé" and nothing torn; tail is the last byte of the second euro and "b".
+        // Head "aé" without a split character; tail is the last byte of the second euro and "b".
         assert_eq!(captured.head(), "aé".as_bytes());
         assert_eq!(captured.tail(), &"€b".as_bytes()[1..]);
         assert_eq!(captured.text(), "aé\n[… 7 bytes cut …]\nb");

@@ -1,9 +1,9 @@
 //! The progress pipe: lines `N[/TOTAL] [message]` that a tool writes to its descriptor 3.
 
-/// Longest line that is looked at, in bytes; a longer one is skipped as a whole.
+/// Maximum length of a line in bytes; a longer one is skipped.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// One progress report of a tool.
+/// A progress report of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Progress {
     pub(crate) progress: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Reads one line; `None` for a line that is no progress.
+    /// Parses a line; `None` if it is not a progress report.
     fn parse(line: &[u8]) -> Option<Self> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim();
@@ -33,7 +33,7 @@ fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Cuts lines out of the bytes of a progress pipe.
+/// Splits the bytes of a progress pipe into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     line: Vec<u8>,
@@ -41,7 +41,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes the next bytes and hands every progress they complete to `found`.
+    /// Appends bytes and passes every completed progress report to `found`.
     pub(crate) fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Progress)) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let ends = piece.ends_with(b"\n");
@@ -58,7 +58,7 @@ impl Lines {
         }
     }
 
-    /// The pipe is over: the last line counts without its end, too.
+    /// Handles the end of the pipe: the last line may lack its newline.
     pub(crate) fn finish(&mut self, mut found: impl FnMut(Progress)) {
         let skipped = std::mem::take(&mut self.skipping);
         if let (false, Some(progress)) = (skipped, Progress::parse(&self.line)) {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_a_line() {
+    fn lines_are_parsed() {
         for (line, want) in [
             ("1", Some((1.0, None, None))),
             ("0.5", Some((0.5, None, None))),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_anywhere_and_long_ones_skipped() {
+    fn lines_are_reassembled_and_long_ones_skipped() {
         assert_eq!(lines(&[b"1/", b"2 a", b"b\n", b"3\n4"]).len(), 3);
         let long = vec![b'1'; 10_000_000];
         assert_eq!(lines(&[&long, b"\n7\n"]), [(7.0, None, None)]);

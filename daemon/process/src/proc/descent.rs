@@ -1,8 +1,8 @@
-//! Descent: processes that are followed from parent to child, wherever they move.
+//! Tracking of processes by descent, independent of group, session and parent.
 //!
-//! A process can leave its control group, its session and its process group, and it can lose its
-//! parent. It cannot change its number or the moment it started. So a process that was found once
-//! as a descendant of a job is known for good.
+//! A process can leave its control group, its session and its process group, and can lose its
+//! parent. It cannot change its process id or start time. So a process once found as a descendant
+//! of a job stays identified.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroI32;
@@ -11,29 +11,29 @@ use rustix::process::{Pid, Signal};
 
 use crate::proc::table::{self, Blind, Stat, Table};
 
-/// Processes known by descent, each by its number and the moment it started.
+/// Processes known by descent, identified by process id and start time.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     known: BTreeMap<NonZeroI32, u64>,
-    /// Sessions that they are, or were, in.
+    /// Sessions in which they are, or were.
     sessions: BTreeSet<i32>,
 }
 
-/// How many sessions are remembered.
+/// Maximum number of remembered sessions.
 const SESSIONS_MAX: usize = 1024;
 
 impl Followed {
-    /// Whether none is known.
+    /// Whether no process is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Whether a process is known; `stat` says when it started.
+    /// Whether a process is known; `stat` has its start time.
     pub(crate) fn has(&self, pid: Pid, stat: Stat) -> bool {
         self.known.get(&pid.as_raw_nonzero()) == Some(&stat.start)
     }
 
-    /// Adds a process, unless it is dead; true when it was not known before.
+    /// Adds a process unless it is dead; true if it is new.
     pub(crate) fn add(&mut self, pid: Pid, stat: Stat) -> bool {
         let is_new = !stat.is_dead && !self.has(pid, stat);
         if is_new {
@@ -49,13 +49,13 @@ impl Followed {
         }
     }
 
-    /// Whether one of them was in a session when it was looked at.
+    /// Whether one of them was in a session when it was inspected.
     pub(crate) fn has_session(&self, session: i32) -> bool {
         self.sessions.contains(&session)
     }
 
-    /// Adds the live children of a process but for those in `others`. False when some could not be
-    /// looked at.
+    /// Adds the live children of a process except those in `others`. False if some could not be
+    /// inspected.
     pub(crate) fn add_children(&mut self, parent: Pid, others: &BTreeSet<NonZeroI32>) -> bool {
         let children = table::children(parent);
         let is_complete = children.is_ok();
@@ -70,8 +70,8 @@ impl Followed {
         is_complete
     }
 
-    /// Adds the live processes in the sessions that those known, or `others`, lead: such a session
-    /// was begun by one of them, so no stranger is in it.
+    /// Adds the live processes in the sessions led by known processes or `others`: only descendants
+    /// can be in such a session.
     pub(crate) fn add_sessions(&mut self, others: impl Iterator<Item = Pid>) {
         let known = self.all().into_iter().map(|(pid, _)| pid);
         let leaders: BTreeSet<i32> =
@@ -81,7 +81,7 @@ impl Followed {
         }
     }
 
-    /// Adds the live descendants of a process. False when some could not be looked at.
+    /// Adds the live descendants of a process. False if some could not be inspected.
     fn add_below(&mut self, root: Pid) -> bool {
         table::walk(root, |pid, parent| {
             if let Some(stat) = Stat::of(pid)
@@ -92,12 +92,12 @@ impl Followed {
         })
     }
 
-    /// Adds the live descendants of all that are known, and forgets those that are dead. False when
-    /// some could not be looked at.
+    /// Adds the live descendants of all known processes, and forgets dead ones. False if some could
+    /// not be inspected.
     pub(crate) fn refresh(&mut self) -> bool {
         let mut is_complete = true;
         for (pid, start) in self.all() {
-            // Another process may have its number by now.
+            // The process id may have been reused.
             match Stat::of_started(pid, start) {
                 Ok(Some(stat)) => {
                     self.note_session(stat.session);
@@ -113,7 +113,8 @@ impl Followed {
         is_complete
     }
 
-    /// Sends signals to each that `is_meant` accepts; calls `signalled` for those that took one.
+    /// Sends signals to each process accepted by `is_meant`; calls `signalled` for those that
+    /// received one.
     pub(crate) fn signal(
         &self,
         signals: &[Signal],
@@ -128,7 +129,7 @@ impl Followed {
         }
     }
 
-    /// Each process and when it started.
+    /// Process id and start time of each process.
     pub(crate) fn all(&self) -> Vec<(Pid, u64)> {
         let pid = |raw: NonZeroI32| Pid::from_raw(raw.get());
         self.known.iter().filter_map(|(raw, start)| Some((pid(*raw)?, *start))).collect()
@@ -141,7 +142,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_process_is_followed_by_its_start_and_through_its_parents() {
+    fn process_is_tracked_by_start_time_and_through_its_parents() {
         let mut child = Command::new("sh")
             .args(["-c", "sleep 1000 & wait"])
             .stdin(Stdio::null())

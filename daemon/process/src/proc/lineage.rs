@@ -1,4 +1,4 @@
-//! Descent of a process, for the question which job it is part of.
+//! Ancestry of a process, to find its job.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use rustix::process::{Pid, getpid};
 
 use crate::proc::table::Stat;
 
-/// How often a descent is read that changes while it is read.
+/// Maximum number of reads of an ancestry that changes meanwhile.
 const TRIES: u32 = 8;
-/// The longest line of ancestors that is followed.
+/// Maximum number of ancestors.
 const ANCESTORS_MAX: usize = 1024;
 
 /// A process, its ancestors, and its control group.
@@ -21,7 +21,7 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    /// Reads it; `None` when the process has ended, or its descent cannot be told.
+    /// Reads the ancestry; `None` if the process has ended, or its ancestry cannot be determined.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         let line = (0..TRIES).find_map(|_| Self::trace(pid))?;
         let cgroup = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero())).ok()?;
@@ -39,7 +39,7 @@ impl Lineage {
             line.push((pid, stat));
             next = Pid::from_raw(stat.parent);
         }
-        // A process that has got another parent meanwhile may have left out a part of the line.
+        // A process reparented meanwhile may have hidden a part of the line.
         let holds =
             |(pid, was): &(Pid, Stat)| Stat::of(*pid).is_some_and(|is| is.parent == was.parent);
         line.iter().all(holds).then_some(line)
@@ -50,23 +50,23 @@ impl Lineage {
         &self.cgroup
     }
 
-    /// Whether something holds of it or of an ancestor of it.
+    /// Whether a condition holds for the process or one of its ancestors.
     pub(crate) fn any(&self, holds: impl Fn(Pid, Stat) -> bool) -> bool {
         self.line.iter().any(|(pid, stat)| holds(*pid, *stat))
     }
 
-    /// Whether it is this process, or descends from it.
+    /// Whether it is `ancestor`, or descends from it.
     pub(crate) fn is_below(&self, ancestor: Pid) -> bool {
         self.any(|pid, _| pid == ancestor)
     }
 
-    /// Whether it, or an ancestor of it, is in the session or the process group of a command.
+    /// Whether it or an ancestor is in the session or the process group of a command.
     pub(crate) fn is_with(&self, leader: Pid) -> bool {
         self.any(|_, stat| stat.belongs_to(leader))
     }
 
-    /// Whether it was started by this process, which starts nothing but jobs. The first process of a
-    /// container inherits the orphans of everybody, so that this says nothing there.
+    /// Whether it was started by this process, which starts only jobs. The first process of a
+    /// container inherits all orphans, so that this is inconclusive there.
     pub(crate) fn is_started_here(&self) -> bool {
         let us = getpid();
         us.as_raw_nonzero().get() != 1 && self.line.iter().skip(1).any(|(pid, _)| *pid == us)
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grandchild_descends_from_this_process() {
+    fn grandchild_descends_from_this_process() {
         let mut child = Command::new("sh")
             .args(["-c", "sleep 1000 & echo $!; wait"])
             .stdin(Stdio::null())

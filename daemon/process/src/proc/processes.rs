@@ -1,4 +1,4 @@
-//! What processes a job has, for views.
+//! Processes of a job, for views.
 
 use std::fs;
 
@@ -6,22 +6,22 @@ use rustix::process::Pid;
 
 use crate::proc::table::Stat;
 
-/// Processes of one job that are told of at most.
+/// Maximum number of listed processes per job.
 pub(crate) const LISTED_MAX: usize = 256;
 
 /// A process of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub pid: i32,
-    /// Its parent, which need not be of the job.
+    /// Parent process id, which may be outside the job.
     pub parent: i32,
-    /// What it is called: at most 15 bytes, without its arguments, which may be secret.
+    /// Name, at most 15 bytes, without arguments, which may be secret.
     pub name: String,
 }
 
 impl Process {
-    /// The live ones of these processes.
+    /// Looks up the live ones of these processes.
     pub(crate) fn of(pids: impl IntoIterator<Item = Pid>) -> Vec<Self> {
         pids.into_iter().filter_map(Self::look_up).take(LISTED_MAX).collect()
     }

@@ -1,4 +1,4 @@
-//! A sweep: ends every descendant of a child subreaper, from within it or from outside, and proves
+//! Sweep: ends every descendant of a child subreaper, from within it or from outside, and proves
 //! that none is left.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +11,15 @@ use rustix::process::{
 
 use crate::proc::table::{self, KILL, Stat};
 
-/// Looks in one turn. A process that forks and exits all the time gets away from most of them.
+/// Scans per turn. A process that forks and exits in a loop escapes most of them.
 const LOOKS_A_TURN: u32 = 16;
-/// How many looks in a row have to find nothing new.
+/// Consecutive scans that must find nothing new.
 const CLEAN_LOOKS: u32 = 2;
 
-/// What a look at the children of a subreaper found.
+/// Result of a scan of a subreaper's children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    /// Every child was dead before the look.
+enum ScanResult {
+    /// Every child was dead before the scan.
     Clean,
     /// Some were killed, or have died since.
     Progress,
@@ -27,47 +27,47 @@ enum Look {
     Waiting,
 }
 
-/// Ends what is below a subreaper.
+/// Ends the descendants of a subreaper.
 ///
-/// A look without a find is no proof: a process that was born, lost its parent and forked while the
-/// list was read is in no list. But an orphan comes to its subreaper in the moment its parent dies,
-/// and is put behind the children that are listed already. So if a descendant is alive when a list
-/// ends, there is a child in that list that was alive then. Hence nothing is left once each child
-/// that a list shows was dead before the list was read.
+/// An empty scan is no proof: a process that was started, lost its parent and forked while the list
+/// was read is in no list. But an orphan is reparented to its subreaper the moment its parent dies,
+/// and is appended behind the children already listed. So if a descendant is alive when a list
+/// ends, that list contains a child that was alive then. Hence no descendant is left once each
+/// listed child was dead before the list was read.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     root: Pid,
-    /// Children that are dead and that we cannot reap, with the moments they started.
+    /// Dead children that cannot be reaped here, with their start times.
     dead: BTreeMap<NonZeroI32, u64>,
     clean_looks: u32,
     signalled: BTreeSet<NonZeroI32>,
 }
 
 impl Sweep {
-    /// A sweep below `root`: this process, or a guard that cannot do it.
+    /// A sweep below `root`: this process, or a guard that does not respond.
     pub(crate) const fn new(root: Pid) -> Self {
         Self { root, dead: BTreeMap::new(), clean_looks: 0, signalled: BTreeSet::new() }
     }
 
-    /// How many processes were killed.
+    /// Number of killed processes.
     pub(crate) fn signalled(&self) -> u32 {
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
 
-    /// Kills what is left, but for the children in `spared` and what is below them. True once it is
-    /// proven that nothing is left.
+    /// Kills the remaining descendants, except the children in `spared` and their descendants. True
+    /// once it is proven that none is left.
     pub(crate) fn turn(&mut self, spared: &BTreeSet<NonZeroI32>) -> bool {
         for _ in 0..LOOKS_A_TURN {
-            match self.look(spared) {
-                Look::Clean => {
+            match self.scan(spared) {
+                ScanResult::Clean => {
                     self.clean_looks += 1;
                     if self.clean_looks >= CLEAN_LOOKS {
                         return true;
                     }
                 }
-                Look::Progress => self.clean_looks = 0,
-                // All have been told and need a moment to die, if they can.
-                Look::Waiting => {
+                ScanResult::Progress => self.clean_looks = 0,
+                // All were signalled and need a moment to die.
+                ScanResult::Waiting => {
                     self.clean_looks = 0;
                     break;
                 }
@@ -76,8 +76,8 @@ impl Sweep {
         false
     }
 
-    fn look(&mut self, spared: &BTreeSet<NonZeroI32>) -> Look {
-        let Ok(mut children) = table::children(self.root) else { return Look::Waiting };
+    fn scan(&mut self, spared: &BTreeSet<NonZeroI32>) -> ScanResult {
+        let Ok(mut children) = table::children(self.root) else { return ScanResult::Waiting };
         children.retain(|pid| !spared.contains(&pid.as_raw_nonzero()));
         let mut dead = BTreeMap::new();
         let (mut is_clean, mut has_progress) = (true, false);
@@ -105,9 +105,9 @@ impl Sweep {
         }
         self.dead = dead;
         match (is_clean, has_progress || self.signalled.len() > signalled) {
-            (true, _) => Look::Clean,
-            (false, true) => Look::Progress,
-            (false, false) => Look::Waiting,
+            (true, _) => ScanResult::Clean,
+            (false, true) => ScanResult::Progress,
+            (false, false) => ScanResult::Waiting,
         }
     }
 
@@ -119,8 +119,8 @@ impl Sweep {
             && own_group != Ok(stat.group)
             && let Some(group) = Pid::from_raw(stat.group)
         {
-            // Hits a chain of forks in one blow. The number is not another group's: a child that
-            // was not reaped keeps it.
+            // Kills a chain of forks at once. The group id cannot be reused: the child is not
+            // reaped yet.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let is_same =
@@ -143,16 +143,16 @@ impl Sweep {
         });
     }
 
-    /// Kills a child that is listed and of which nothing can be seen: it was reaped since, or `/proc`
-    /// hides what may not be traced (`hidepid=invisible`).
+    /// Kills a listed child that cannot be inspected: it was reaped since, or `/proc` hides
+    /// untraceable processes (`hidepid=invisible`).
     fn kill_unseen(&self, child: Pid) {
         if self.root == getpid() && !self.reap(child) {
-            // The number is its own until we reap it.
+            // The process id is valid until it is reaped here.
             let _ = kill_process(child, Signal::KILL);
         }
     }
 
-    /// Reaps a child of this process; false when it is another's, or is traced by a live process.
+    /// Reaps a child of this process; false if it is another's, or is traced by a live process.
     fn reap(&self, pid: Pid) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         self.root == getpid()
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_child_counts_as_new_once() {
+    fn dead_child_counts_as_new_once() {
         let root = Command::new("sh")
             .args(["-c", "setsid sleep 1000 & echo; kill -STOP $$"])
             .stdin(Stdio::null())
@@ -180,7 +180,7 @@ mod tests {
         let spared = BTreeSet::new();
         let mut sweep = Sweep::new(pid);
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        assert_ne!(sweep.look(&spared), Look::Clean, "a live child");
+        assert_ne!(sweep.scan(&spared), ScanResult::Clean, "a live child");
         while !sweep.turn(&spared) {
             assert!(std::time::Instant::now() < until, "{sweep:?}");
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! The process table: parents and children, and signals that cannot hit another process.
+//! The process table: parents and children, and signals that cannot hit a reused process id.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,57 +10,57 @@ use rustix::process::{
 };
 use rustix::thread::gettid;
 
-/// The part of `/proc/<pid>/stat` that matters here.
+/// The relevant fields of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
-    /// Whether no thread of it runs any more. State `Z` alone does not say so: it is the state of
-    /// the first thread, which may leave by `exit(2)` while others work.
+    /// Whether no thread of it runs. State `Z` alone is not sufficient: it is the state of the main
+    /// thread, which may exit by `exit(2)` while other threads run.
     pub(crate) is_dead: bool,
-    /// Its parent; 0 when that is outside our sight.
+    /// Parent process id; 0 if outside the namespace.
     pub(crate) parent: i32,
-    /// Its process group.
+    /// Process group.
     pub(crate) group: i32,
     /// Its session.
     pub(crate) session: i32,
-    /// When it started, in clock ticks since boot. With the process id it names a process for good:
-    /// the id alone may be given to another.
+    /// Start time in clock ticks since boot. Together with the process id, which may be reused, it
+    /// identifies a process.
     pub(crate) start: u64,
 }
 
-/// A line of `/proc/<pid>/stat`, before its threads are looked at.
+/// A line of `/proc/<pid>/stat`, without the states of the threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
-    /// The first thread has exited.
+    /// The main thread has exited.
     is_zombie: bool,
-    /// Threads, exited ones that wait for the others or for a tracer included.
+    /// Number of threads, including exited ones that wait for others or for a tracer.
     threads: u32,
     stat: Stat,
 }
 
 impl Stat {
-    /// Looks a process up; `None` when there is none, or nothing can be seen of it.
+    /// Looks up a process; `None` if it does not exist or cannot be inspected.
     pub(crate) fn of(pid: Pid) -> Option<Self> {
         Self::look(pid).ok().flatten()
     }
 
-    /// Looks a process up; [`Blind`] when it may be there.
+    /// Looks up a process; [`Blind`] if it may exist.
     fn look(pid: Pid) -> Result<Option<Self>, Blind> {
         let stat = seen(fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())))?;
         let Some(Line { is_zombie, threads, stat }) = stat.and_then(|stat| Line::parse(&stat))
         else {
             return Ok(None);
         };
-        // Nearly every zombie has but one thread, and needs no second look.
+        // Nearly every zombie has only one thread, and needs no second check.
         let is_dead = is_zombie && (threads <= 1 || !has_live_thread(pid)?);
         Ok(Some(Self { is_dead, ..stat }))
     }
 
-    /// Looks up a process that started at `start`; `None` when it is dead or gone.
+    /// Looks up a process that started at `start`; `None` if it is dead or gone.
     pub(crate) fn of_started(pid: Pid, start: u64) -> Result<Option<Self>, Blind> {
         Ok(Self::look(pid)?.filter(|stat| !stat.is_dead && stat.start == start))
     }
 
-    /// Whether a process that started at `start` is gone or dead. False while that cannot be seen.
+    /// Whether a process that started at `start` is gone or dead. False if unknown.
     pub(crate) fn is_gone(pid: Pid, start: u64) -> bool {
         matches!(Self::of_started(pid, start), Ok(None))
     }
@@ -81,7 +81,7 @@ impl Stat {
 
 impl Line {
     fn parse(stat: &[u8]) -> Option<Self> {
-        // The name, in parentheses, may contain anything, parentheses too.
+        // The name, in parentheses, may contain any character, including parentheses.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
@@ -96,7 +96,7 @@ impl Line {
     }
 }
 
-/// Whether a thread of a process runs, stops or sleeps.
+/// Whether a thread of a process runs, sleeps or is stopped.
 fn has_live_thread(pid: Pid) -> Result<bool, Blind> {
     let tasks = seen(fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())))?;
     for task in tasks.into_iter().flatten().flatten() {
@@ -108,11 +108,11 @@ fn has_live_thread(pid: Pid) -> Result<bool, Blind> {
     Ok(false)
 }
 
-/// There was no descriptor or no memory left to look with: who was not seen may be there.
+/// A lookup failed for lack of descriptors or memory: unseen processes may exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blind;
 
-/// The result; `None` where it does not exist or is hidden from us.
+/// The result; `None` if it does not exist or is hidden.
 fn seen<T>(looked: io::Result<T>) -> Result<Option<T>, Blind> {
     match looked {
         Ok(found) => Ok(Some(found)),
@@ -123,7 +123,7 @@ fn seen<T>(looked: io::Result<T>) -> Result<Option<T>, Blind> {
     }
 }
 
-/// Every process there is, by rising id.
+/// All process ids in ascending order.
 fn all() -> Result<Vec<Pid>, Blind> {
     let entries = seen(fs::read_dir("/proc"))?.into_iter().flatten();
     Ok(entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?)).collect())
@@ -133,7 +133,7 @@ fn pid(text: &str) -> Option<Pid> {
     text.parse().ok().filter(|raw| *raw > 0).and_then(Pid::from_raw)
 }
 
-/// The children of a process, zombies included. Under races some may be missed: look again.
+/// The children of a process, including zombies. Races may hide some: repeat the call.
 pub(crate) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
     let mut children = Vec::new();
     let mut is_listed = false;
@@ -145,7 +145,7 @@ pub(crate) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
         }
     }
     if !is_listed {
-        // A kernel built without these lists, or a parent that is gone: then this finds nobody.
+        // The kernel lacks these lists, or the parent is gone: then this finds no process.
         let raw = parent.as_raw_nonzero().get();
         for pid in all()? {
             if Stat::look(pid)?.is_some_and(|stat| stat.parent == raw) {
@@ -156,24 +156,24 @@ pub(crate) fn children(parent: Pid) -> Result<Vec<Pid>, Blind> {
     Ok(children)
 }
 
-/// The children of this process that came to it as orphans, and those that the calling thread
-/// started. An orphan goes to the first live thread of a process, which is the main one.
+/// Orphans reparented to this process, and children of the calling thread. An orphan is listed
+/// under the first live thread of a process, which is the main one.
 pub(crate) fn adopted() -> Result<Vec<Pid>, Blind> {
     let mut found = Vec::new();
     for thread in BTreeSet::from([getpid(), gettid()].map(Pid::as_raw_nonzero)) {
         match seen(fs::read_to_string(format!("/proc/self/task/{thread}/children")))? {
             Some(list) => found.extend(list.split_ascii_whitespace().filter_map(pid)),
-            // A kernel built without these lists.
+            // The kernel lacks these lists.
             None => return children(getpid()),
         }
     }
     Ok(found)
 }
 
-/// Calls `visit` for every descendant of a process and its parent, parents before their children.
-/// False when some could not be looked at.
+/// Calls `visit` with every descendant of a process and its parent, parents before children. False
+/// if some could not be inspected.
 pub(crate) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) -> bool {
-    // A process that moves meanwhile could be met again and again.
+    // A process that moves meanwhile could be visited repeatedly.
     let mut seen = BTreeSet::from([root.as_raw_nonzero()]);
     let mut parents = vec![root];
     let mut is_complete = true;
@@ -190,16 +190,16 @@ pub(crate) fn walk(root: Pid, mut visit: impl FnMut(Pid, Pid)) -> bool {
     is_complete
 }
 
-/// The process table as it was at one moment.
+/// A snapshot of the process table.
 #[derive(Debug)]
 pub(crate) struct Table {
     seen: Vec<(Pid, Stat)>,
-    /// Whether there may be others.
+    /// Whether processes may be missing.
     is_blind: bool,
 }
 
 impl Table {
-    /// Reads it whole, if it can.
+    /// Reads the table, as far as possible.
     pub(crate) fn read() -> Self {
         let mut table = Self { seen: Vec::new(), is_blind: false };
         match all() {
@@ -216,12 +216,12 @@ impl Table {
         }
     }
 
-    /// Whether somebody may be there who is not in it: then nobody is said to be gone.
+    /// Whether processes may be missing: then no process counts as gone.
     pub(crate) const fn is_blind(&self) -> bool {
         self.is_blind
     }
 
-    /// The live processes in sessions that these processes lead.
+    /// The live processes in sessions led by these processes.
     pub(crate) fn led_by(&self, leaders: &BTreeSet<i32>) -> impl Iterator<Item = (Pid, Stat)> {
         let led = |stat: &Stat| !stat.is_dead && leaders.contains(&stat.session);
         self.seen.iter().copied().filter(move |(_, stat)| led(stat))
@@ -234,21 +234,19 @@ impl Table {
     }
 }
 
-/// Signals that ask a process to end: a stopped one would never see the first without the
-/// second.
+/// Signals that ask a process to end: a stopped one needs SIGCONT to handle SIGTERM.
 pub(crate) const TERMINATE: &[Signal] = &[Signal::TERM, Signal::CONT];
 /// Signal that ends a process.
 pub(crate) const KILL: &[Signal] = &[Signal::KILL];
 
-/// Signals a process if `belongs` still holds once the process cannot be mistaken for another;
-/// true when it was signalled.
+/// Signals a process if `belongs` holds once its identity is pinned by a pidfd; true if it was
+/// signalled.
 ///
-/// A bare process id may have been given to somebody else since it was read.
+/// A process id alone may have been reused since it was read.
 pub(crate) fn signal_if(pid: Pid, signals: &[Signal], belongs: impl FnOnce() -> bool) -> bool {
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => belongs() && send(signals, |signal| pidfd_send_signal(&fd, signal)),
-        // No descriptor left, or no such call here: the moment between check and signal is the lesser
-        // evil.
+        // Without a pidfd, accept the short race between check and signal.
         Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOSYS | Errno::PERM) => {
             belongs() && send(signals, |signal| kill_process(pid, signal))
         }
@@ -256,8 +254,8 @@ pub(crate) fn signal_if(pid: Pid, signals: &[Signal], belongs: impl FnOnce() -> 
     }
 }
 
-/// Sends them in turn; true when the first went out. A process that ends, and is reaped by its parent
-/// before the next, was signalled all the same.
+/// Sends the signals in order; true if the first was sent. A process that ends and is reaped before
+/// the next signal still counts as signalled.
 pub(crate) fn send(signals: &[Signal], to_one: impl Fn(Signal) -> rustix::io::Result<()>) -> bool {
     signals.iter().take_while(|signal| to_one(**signal).is_ok()).count() > 0
 }

@@ -1,4 +1,4 @@
-//! A command that is our own child, held together by a control group or by its session.
+//! A command that is a child of the supervisor, contained by a control group or by its session.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -26,23 +26,23 @@ use crate::supervisor::pipes::Watched;
 use crate::supervisor::report::Stopped;
 use crate::sys::{self, Fault, FaultCell, Spawned};
 
-/// The longest pause between two SIGKILLs for what has not ended by the first.
+/// Longest pause between two SIGKILLs to processes that did not end.
 const SWEEP_LAST: Duration = Duration::from_secs(1);
 
-/// A command that is our own child.
+/// A command that is a child of the supervisor.
 pub(crate) struct Direct {
     job: JobId,
     pid: Pid,
     exit: Watched,
     fault: FaultCell,
-    /// `None` where only process groups and sessions hold the job together.
+    /// `None` if only process groups and sessions contain the job.
     group: Option<Group>,
     signalled: BTreeSet<NonZeroI32>,
-    /// Whether the kernel would not watch it for us, so that we have to ask.
+    /// Whether the exit cannot be watched with epoll and must be polled.
     is_unwatched: bool,
-    /// When what SIGKILL has not ended is sent it once more, and the pause after that.
+    /// Time of the next SIGKILL to remaining processes, and the pause after it.
     sweep_at: Option<(Instant, Duration)>,
-    /// Whether its command and its group were gone before orphans were looked for.
+    /// Whether command and group were gone before orphans were looked for.
     was_empty: bool,
 }
 
@@ -93,20 +93,20 @@ impl Direct {
         self.pid
     }
 
-    /// Whether its exit announces itself to nobody.
+    /// Whether its exit must be polled.
     pub(crate) const fn is_unwatched(&self) -> bool {
         self.is_unwatched
     }
 
-    /// Why the command, which has exited, could not be started, if that is so.
+    /// Why the command, which has exited, could not be started, if so.
     pub(crate) fn fault(&self) -> Option<Fault> {
         self.fault.fault()
     }
 
-    /// How the command exited, once it has.
+    /// Exit status of the command, once it has exited.
     ///
-    /// Where its number is all that holds the job together, the command stays a zombie until the
-    /// job is over: so long nobody else can get the number.
+    /// If only its process group contains the job, the command stays a zombie until the job is
+    /// over, so that its process id is not reused.
     pub(crate) fn exit_status(&mut self, world: &mut Shared) -> Option<Status> {
         let fd = self.exit.fd()?;
         let keep =
@@ -119,7 +119,7 @@ impl Direct {
                 (None, Some(signal)) => Status::Signal(signal),
                 (None, None) => Status::Unknown,
             },
-            // Another part of the program waits for foreign children.
+            // Another part of the program reaps all children.
             Err(_) => Status::Unknown,
         };
         if self.group.is_some() {
@@ -130,7 +130,7 @@ impl Direct {
         Some(status)
     }
 
-    /// Finds processes of the job that have left its group, while their parents are alive.
+    /// Finds processes that have left the job's group, while their parents are alive.
     pub(crate) fn follow(&self, world: &mut Shared) {
         if let Some(group) = &self.group {
             world.families.follow(self.job, group);
@@ -146,7 +146,7 @@ impl Direct {
             }
             return !survivors.is_empty() || world.table().is_blind();
         };
-        // A group that became empty after the look will announce itself.
+        // A group that becomes empty after this check announces that.
         if is_populated(group) || !self.was_empty {
             return true;
         }
@@ -157,13 +157,13 @@ impl Direct {
         has_kin
     }
 
-    /// Whether nothing but orphans can be left of the job, whose command has exited.
+    /// Whether only orphans can be left of the job, whose command has exited.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.was_empty = self.group.as_ref().is_some_and(|group| !is_populated(group));
         self.was_empty
     }
 
-    /// Sends SIGKILL again to what has not ended by it, in longer and longer intervals.
+    /// Repeats SIGKILL to remaining processes, with increasing pauses.
     pub(crate) fn sweep(&mut self, has_exited: bool, world: &mut Shared) {
         let now = Instant::now();
         let Some((_, pause)) = self.sweep_at.filter(|(at, _)| *at <= now) else { return };
@@ -178,7 +178,7 @@ impl Direct {
         }
     }
 
-    /// SIGTERM and SIGCONT to every process of the job.
+    /// Sends SIGTERM and SIGCONT to every process of the job.
     pub(crate) fn terminate(&mut self, has_exited: bool, world: &mut Shared) {
         world.families.take_in_once(&world.own_children);
         self.follow(world);
@@ -201,7 +201,7 @@ impl Direct {
         }
     }
 
-    /// SIGKILL to every process of the job.
+    /// Sends SIGKILL to every process of the job.
     pub(crate) fn kill(&mut self, has_exited: bool, world: &mut Shared) {
         let pause = Duration::from_millis(20);
         self.sweep_at.get_or_insert((Instant::now() + pause, pause));
@@ -217,7 +217,8 @@ impl Direct {
             }
             None => {
                 let members = world.table().members(self.pid);
-                // Hits those born since, too. The number is the command's until it is reaped.
+                // Also reaches processes started since the scan. The id is the command's until it
+                // is reaped.
                 let _ = kill_process_group(self.pid, Signal::KILL);
                 self.signalled.extend(members.iter().map(|pid| pid.as_raw_nonzero()));
                 self.signal_members(&members, KILL);
@@ -250,8 +251,8 @@ impl Direct {
         }
     }
 
-    /// Whether a process is part of the job, as far as its descent shows. The command's number is
-    /// its own until it is reaped.
+    /// Whether a process belongs to the job by its descent. The command's id is unique until it is
+    /// reaped.
     pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
         let leads = self.exit.fd().is_some() && lineage.is_below(self.pid);
         match &self.group {
@@ -262,10 +263,10 @@ impl Direct {
         }
     }
 
-    /// How many processes of the job are alive; `None` where that cannot be known.
+    /// Number of live processes of the job; `None` if it cannot be determined.
     pub(crate) fn survivors(&self, world: &mut Shared) -> Option<u32> {
         let alive = match &self.group {
-            // The usual case, in one look.
+            // Common case: one read.
             Some(group)
                 if matches!(group.is_populated(), Ok(false))
                     && world.families.kin(self.job).is_empty() =>
@@ -276,13 +277,13 @@ impl Direct {
         };
         let is_known = match &self.group {
             Some(_) => !world.families.may_have_lost(self.job),
-            // A descendant in a session of its own cannot be seen.
+            // A descendant in a session of its own cannot be found.
             None => false,
         };
         (is_known || alive > 0).then(|| u32::try_from(alive).unwrap_or(u32::MAX))
     }
 
-    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    /// Releases the kernel resources of the job; returns the number of signalled processes.
     pub(crate) fn release(&mut self, world: &mut Shared) -> u32 {
         if let Some(group) = &self.group {
             let fd = group.events().as_raw_fd();
@@ -296,13 +297,13 @@ impl Direct {
         self.signalled()
     }
 
-    /// How many processes were signalled.
+    /// Number of signalled processes.
     pub(crate) fn signalled(&self) -> u32 {
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
     }
 }
 
-/// Whether a group has a live process; one that was removed had none left.
+/// Whether a group has a live process; a removed group had none.
 fn is_populated(group: &Group) -> bool {
     group.is_populated().unwrap_or_else(|_| group.path().exists())
 }

@@ -1,4 +1,4 @@
-//! The supervisor's thread: what it owns, and what it does in a turn.
+//! The supervisor's event loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,20 +31,20 @@ use crate::supervisor::{Mailbox, Message, Orphans};
 pub(crate) const WAKER: Token = Token(usize::MAX);
 const KEEPER: Token = Token(usize::MAX - 1);
 pub(crate) const CHILDREN: Token = Token(usize::MAX - 2);
-/// How often what announces itself to nobody is looked at, where there is such a thing.
+/// Polling interval for events that cannot be watched.
 const TICK: Duration = Duration::from_millis(20);
-/// How many orders are carried out before the pipes get their turn.
+/// Maximum number of orders carried out before pipes are read.
 const ORDERS_A_TURN: usize = 64;
-/// How many events are taken from the kernel at once.
+/// Maximum number of events per poll.
 const EVENTS: usize = 1024;
-/// How much is read at once, in bytes: what a pipe holds.
+/// Read buffer size in bytes: the capacity of a pipe.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
-/// Why nothing is started any more.
+/// Error text of launches during the shutdown.
 const SHUTTING_DOWN: &str = "cannot run the command: the supervisor is shutting down";
-/// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
+/// Time limit for removing the base group, and for the keeper's exit.
 pub(crate) const CLEAN_UP_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the supervisor's thread owns.
+/// State of the supervisor's thread.
 pub(crate) struct State {
     poll: Poll,
     inbox: Receiver<Message>,
@@ -52,15 +52,15 @@ pub(crate) struct State {
     jobs: BTreeMap<usize, Job>,
     slots: BTreeMap<JobId, usize>,
     slot_next: usize,
-    /// Pipes that have more to give than they got turns.
+    /// Pipes with more data than their share of a turn.
     ready: BTreeSet<(usize, Pipe)>,
-    /// Jobs that something happened to in this turn.
+    /// Jobs with events in this turn.
     touched: BTreeSet<usize>,
-    /// Jobs that have to be looked at every [`TICK`].
+    /// Jobs polled every [`TICK`].
     ticking: BTreeSet<usize>,
     ticked: Instant,
     keeper: Keeper,
-    /// Exits of children, where orphans are ours to reap.
+    /// Exits of children, if this process reaps orphans.
     child_exits: Option<ChildExits>,
     has_child_exited: bool,
     lookups: Lookups,
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Runs until told to stop; true when nothing is left.
+    /// Runs until stopped; true if no process is left.
     pub(crate) fn run(mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         loop {
@@ -102,14 +102,15 @@ impl State {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    tracing::error!(%error, "the supervisor of processes cannot poll");
+                    tracing::error!(%error, "the process supervisor cannot poll");
                     return false;
                 }
             }
             for event in &events {
                 self.on_event(event.token());
             }
-            // Orders come before output, so that no flood delays a kill.
+            // Carry out orders before reading output, so that a flood of output does not delay a
+            // kill.
             self.world.new_turn();
             self.take_orders();
             for (slot, pipe) in mem::take(&mut self.ready) {
@@ -118,14 +119,14 @@ impl State {
             self.tick();
             self.replace_keeper();
             self.follow();
-            // The remaining jobs are judged after the exits of this turn.
+            // Handle the exits of this turn before the remaining jobs.
             self.world.new_turn();
             self.settle();
             match self.stopping {
                 Some(_) if self.jobs.is_empty() => return self.clean_up(CLEAN_UP_WITHIN),
                 Some(until) if Instant::now() >= until => {
-                    tracing::error!(jobs = self.jobs.len(), "killed processes that do not end");
-                    // The keeper, and the guards, go on.
+                    tracing::error!(jobs = self.jobs.len(), "killed processes do not end");
+                    // The keeper and the guards continue.
                     self.clean_up(Duration::ZERO);
                     return false;
                 }
@@ -162,7 +163,7 @@ impl State {
     }
 
     fn on_part(&mut self, slot: usize, part: Part) {
-        // A job that ended in this very turn may have had more to say.
+        // The job may have ended in this turn.
         let Some(job) = self.jobs.get_mut(&slot) else { return };
         let flow = job.on_event(part, &mut self.world);
         if let (Flow::More, Part::Pipe(pipe)) = (flow, part) {
@@ -216,13 +217,13 @@ impl State {
         (self.world.report)(Report::Surveyed { ticket, processes });
     }
 
-    /// Finds the job that a process is part of.
+    /// Finds the job of a process.
     fn locate(&self, pid: Pid, process: Option<OwnedFd>) -> Located {
         let process = process.map_or_else(|| pidfd_open(pid, PidfdFlags::empty()), Ok);
         let (Ok(process), Some(lineage)) = (process, Lineage::of(pid)) else {
             return Located::Unknown;
         };
-        // The data was the process's own as long as it lives.
+        // The data was read while the process was alive, so it is that process's.
         if ready(process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Located::Unknown;
         }
@@ -235,7 +236,7 @@ impl State {
         }
     }
 
-    /// Has a job stopped, also one that has not begun.
+    /// Stops a job, also one that has not started.
     fn stop(&mut self, job: JobId, how: impl FnOnce(&mut Job, &mut Shared)) {
         if self.lookups.forget(job) {
             let reason = "it was stopped while the account of its user was looked up".to_owned();
@@ -247,7 +248,7 @@ impl State {
     fn launch(&mut self, launch: Launch) {
         let id = launch.job;
         if self.slots.contains_key(&id) || self.lookups.has(id) {
-            tracing::error!(job = %id, "launched twice; the second launch is dropped");
+            tracing::error!(job = %id, "a job was launched twice; the second launch is dropped");
             return;
         }
         match (self.stopping, launch.user) {
@@ -311,7 +312,7 @@ impl State {
         self.touched.extend(&self.ticking);
     }
 
-    /// Looks for processes that have left the control groups of their jobs.
+    /// Finds processes that have left the control groups of their jobs.
     fn follow(&mut self) {
         for id in self.world.families.tick(&self.world.own_children) {
             let begun = Instant::now();
@@ -325,11 +326,11 @@ impl State {
         }
     }
 
-    /// Ends the jobs that are over, of those that something happened to.
+    /// Ends the finished jobs among those with events.
     fn settle(&mut self) {
         let mut has_ended = false;
         let touched = mem::take(&mut self.touched);
-        // One look for all of them, after the last process of each group.
+        // One scan for all of them, after the last process of each group has exited.
         let awaits = |slot: &&usize| self.jobs.get_mut(*slot).is_some_and(Job::awaits_look);
         if touched.iter().filter(awaits).count() > 0 {
             self.world.families.take_in(&self.world.own_children);
@@ -352,7 +353,7 @@ impl State {
                 self.ticking.remove(&slot);
             }
         }
-        // Not before the jobs have looked for the exits of their own.
+        // Reap orphans only after the jobs have checked their own children.
         if mem::take(&mut self.has_child_exited) || has_ended {
             self.world.reap_exited_orphans();
         }
@@ -367,15 +368,15 @@ impl State {
         (self.world.report)(Report::Ended { job: id, ending });
     }
 
-    /// Starts the keeper, where there is something for it to keep.
+    /// Starts the keeper if control groups are used.
     pub(crate) fn start_keeper(&mut self) -> io::Result<()> {
         let Shared { containment, families, own_children, .. } = &mut self.world;
         let registry = self.poll.registry();
         self.keeper.start(containment, families.roll(), registry, KEEPER, own_children)
     }
 
-    /// Orphans are reaped as they exit, also while no job ends: the first process of a container gets
-    /// some that no job started.
+    /// Reaps orphans as they exit, even without running jobs: the first process of a container also
+    /// inherits orphans of other origin.
     fn on_child_exits(&mut self) {
         if let Some(child_exits) = &mut self.child_exits {
             child_exits.take();
@@ -383,14 +384,14 @@ impl State {
         }
     }
 
-    /// Removes what was made for all jobs; true when that was possible.
+    /// Removes the resources shared by all jobs; false if that failed.
     fn clean_up(&mut self, within: Duration) -> bool {
         let mut is_clean = true;
         self.world.spare.end(&mut self.world.own_children);
         if let Containment::Cgroup { group, .. } = &self.world.containment
             && let Err(error) = group.remove(within)
         {
-            tracing::warn!(%error, "cannot remove the control group");
+            tracing::warn!(%error, "cannot remove the base control group");
             is_clean = false;
         }
         is_clean &= self.keeper.end(within, &mut self.world.own_children);
@@ -399,7 +400,7 @@ impl State {
 }
 
 impl Drop for State {
-    /// For when the thread ends in any other way than by its own will.
+    /// Handles a panic of the thread.
     fn drop(&mut self) {
         self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
         self.world.spare.end(&mut self.world.own_children);

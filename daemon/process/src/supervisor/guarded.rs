@@ -1,4 +1,4 @@
-//! A command behind a guard, and what is left of one whose guard was killed.
+//! A command behind a guard, and cleanup after a killed guard.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,12 +23,12 @@ use crate::supervisor::Orphans;
 use crate::supervisor::job::{Part, Shared, reap, watch};
 use crate::supervisor::pipes::Watched;
 
-/// How often in a row nothing must be found in the session of a job whose guard was killed.
+/// Consecutive empty scans required of the session of a job whose guard was killed.
 const EMPTY_LOOKS: u32 = 2;
-/// How long a guard may take to end its job before it is replaced from outside.
+/// Time for a guard to end its job before it is replaced.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// How often a guard that has to end its job is seen stopped before it is replaced: the first time
-/// may have been before it was told to go on.
+/// Number of times a guard that has to end its job must be seen stopped before it is replaced: the
+/// first may precede its SIGCONT.
 const HELD_LOOKS: u32 = 5;
 
 /// A command behind a guard.
@@ -40,32 +40,33 @@ pub(crate) struct Guarded {
     /// Whether the command exited and left processes behind.
     others: bool,
     state: State,
-    /// Whether the kernel would not watch the guard for us, so that we have to ask.
+    /// Whether the guard's exit cannot be watched with epoll and must be polled.
     is_unwatched: bool,
-    /// Whether it is the first process of a namespace, so that nothing of the job outlives it.
+    /// Whether it is the first process of a namespace, so that no process of the job outlives it.
     isolation: Isolation,
-    /// Since when it is to end its job.
+    /// Time of the order to end its job.
     killing: Option<Instant>,
-    /// How often it was seen stopped since.
+    /// Number of times it was seen stopped since then.
     held_looks: u32,
-    /// Does from outside what the guard does not do in time, where its death would lose the job.
+    /// Sweep from outside, for a guard that does not end its job in time and whose death would lose
+    /// the job.
     sweep: Option<Sweep>,
     /// Its line in the roster.
     entry: Option<Entry>,
-    /// Whether we killed it, since it did not end its job.
+    /// Whether the supervisor killed it because it did not end its job.
     is_replaced: bool,
     signalled: u32,
 }
 
-/// How far the guard is.
+/// State of the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Guarding,
-    /// It said that no process of the job is left, and is about to exit.
+    /// It reported that no process of the job is left, and is about to exit.
     Done,
-    /// It exited after that.
+    /// It exited after that report.
     Over,
-    /// It exited without that.
+    /// It exited without that report.
     Lost,
 }
 
@@ -94,7 +95,7 @@ impl Guarded {
         }
     }
 
-    /// Hands the command over; a guard that does not take it is ended.
+    /// Hands the command over; a guard that rejects it is ended.
     pub(crate) fn run(&mut self, prepared: &Prepared, theirs: &[OwnedFd; 4]) -> io::Result<()> {
         let sent = self.socket.run(prepared, theirs);
         if sent.is_err() {
@@ -109,23 +110,22 @@ impl Guarded {
         self.pid
     }
 
-    /// The command's process, once it is known.
+    /// The command's process, once known.
     pub(crate) const fn leader(&self) -> Option<Pid> {
         self.leader
     }
 
-    /// Whether it has to be looked at again and again: its exit does not announce itself, or it may
-    /// have to be replaced.
+    /// Whether it must be polled: its exit cannot be watched, or it may have to be replaced.
     pub(crate) const fn needs_tick(&self) -> bool {
         self.is_unwatched || self.killing.is_some()
     }
 
-    /// The rest of the job, whose guard is dead.
+    /// The rest of the job after the guard's death.
     pub(crate) fn lose(&mut self, leader: Option<Pid>) -> Lost {
         Lost::new(leader, self.entry.take())
     }
 
-    /// Whether the guard was killed before it had ended its job, by us or by another.
+    /// Whether the guard was killed, by anything, before it had ended its job.
     pub(crate) const fn was_killed(&self) -> bool {
         self.is_replaced
     }
@@ -135,7 +135,7 @@ impl Guarded {
         self.others && self.state == State::Guarding
     }
 
-    /// Whether no process of the job is left, the guard included.
+    /// Whether no process of the job is left, including the guard.
     pub(crate) fn is_over(&self) -> bool {
         self.state == State::Over
     }
@@ -145,12 +145,12 @@ impl Guarded {
         self.state == State::Lost
     }
 
-    /// The next thing the guard says, if it said anything.
+    /// The next message of the guard, if any.
     pub(crate) fn hear(&mut self, registry: &Registry) -> Option<FromGuard> {
         let message = match self.socket.receive() {
             Ok(Some(message)) => message,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-            // That it is dead is announced by its pidfd.
+            // Its death is announced by its pidfd.
             Ok(None) | Err(_) => {
                 let fd = self.socket.as_fd().as_raw_fd();
                 let _ = registry.deregister(&mut SourceFd(&fd));
@@ -158,7 +158,7 @@ impl Guarded {
             }
         };
         match message {
-            // In a namespace of its own its number is not ours.
+            // In a namespace of its own its process id has another value outside.
             FromGuard::Started { leader } if self.isolation == Isolation::None => {
                 self.leader = Pid::from_raw(leader);
                 if let (Some(entry), Some(leader)) = (&self.entry, self.leader) {
@@ -168,7 +168,7 @@ impl Guarded {
             FromGuard::Exited { others, .. } => self.others = others,
             FromGuard::Gone { signalled } => {
                 self.signalled = signalled;
-                // It has nothing to do but to exit.
+                // It only has to exit now.
                 self.killing.get_or_insert_with(Instant::now);
                 self.state = match self.state {
                     State::Guarding | State::Done => State::Done,
@@ -180,7 +180,7 @@ impl Guarded {
         Some(message)
     }
 
-    /// Whether the guard has exited just now; what it said before is still to be heard.
+    /// Whether the guard has just exited; its earlier messages are still unread.
     pub(crate) fn look_for_exit(&mut self, world: &mut Shared) -> bool {
         let is_new = match self.state {
             State::Guarding | State::Done => {
@@ -189,7 +189,8 @@ impl Guarded {
             State::Over | State::Lost => false,
         };
         if is_new {
-            // The kernel does not let the first process of a namespace go before all the others.
+            // The kernel delays the exit of the first process of a namespace until all others have
+            // exited.
             let is_done = self.state == State::Done;
             let is_over = is_done || self.isolation == Isolation::Pid;
             self.state = if is_over { State::Over } else { State::Lost };
@@ -199,8 +200,8 @@ impl Guarded {
         is_new
     }
 
-    /// Whether the guard is dead, but kept from us by a process that traces it. It is reaped as an
-    /// orphan, once that has ended too.
+    /// Whether the guard is dead but held by a tracer. It is reaped as an orphan once the tracer
+    /// has ended.
     fn is_dead_and_traced(&mut self, world: &mut Shared) -> bool {
         let is_dead = self.exit.fd().is_some_and(|fd| ready(fd, Duration::ZERO).unwrap_or(false));
         if is_dead {
@@ -228,15 +229,16 @@ impl Guarded {
         if !self.is_replaced && (is_safe || self.sweep_below()) {
             tracing::warn!(
                 guard = %self.pid.as_raw_nonzero(),
-                "a guard does not end its job in time; it is killed and its job is ended without it"
+                "a guard did not end its job in time; killing it and ending the job directly"
             );
             self.is_replaced = true;
             self.signal(Signal::KILL);
         }
     }
 
-    /// Ends what is below the guard; true when nothing is left. Where orphans do not come to us, the
-    /// guard has to live so long, stopped or not: they come to it.
+    /// Ends the processes below the guard; true if none is left. Unless this process adopts
+    /// orphans, the guard must stay alive meanwhile, even stopped, since the orphans are reparented
+    /// to it.
     fn sweep_below(&mut self) -> bool {
         let pid = self.pid;
         let sweep = self.sweep.get_or_insert_with(|| Sweep::new(pid));
@@ -248,28 +250,28 @@ impl Guarded {
         is_empty
     }
 
-    /// The live processes of the job: what is below the guard, without it.
+    /// The live processes of the job: the descendants of the guard.
     pub(crate) fn processes(&self) -> Vec<Process> {
         let mut below = Vec::new();
         table::walk(self.pid, |pid, _| below.push(pid));
         Process::of(below)
     }
 
-    /// SIGTERM and SIGCONT to every process of the job.
+    /// Sends SIGTERM and SIGCONT to every process of the job.
     pub(crate) fn terminate(&self) {
         self.order(self.socket.terminate());
     }
 
-    /// SIGKILL to every process of the job, until none is left.
+    /// Sends SIGKILL to every process of the job until none is left.
     pub(crate) fn kill(&mut self) {
         self.killing.get_or_insert_with(Instant::now);
         self.order(self.socket.kill());
     }
 
-    /// A stopped guard must continue to hear the order.
+    /// A stopped guard must be continued to receive the order.
     fn order(&self, sent: io::Result<()>) {
         if let Err(error) = sent {
-            tracing::debug!(guard = %self.pid.as_raw_nonzero(), %error, "a guard does not hear");
+            tracing::debug!(guard = %self.pid.as_raw_nonzero(), %error, "cannot send an order to a guard");
         }
         self.signal(Signal::CONT);
     }
@@ -280,12 +282,12 @@ impl Guarded {
         }
     }
 
-    /// How many processes were signalled, as far as the guard has said.
+    /// Number of signalled processes reported by the guard.
     pub(crate) const fn signalled(&self) -> u32 {
         self.signalled
     }
 
-    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    /// Releases the kernel resources of the job; returns the number of signalled processes.
     pub(crate) fn release(&mut self, registry: &Registry) -> u32 {
         let fd = self.socket.as_fd().as_raw_fd();
         let _ = registry.deregister(&mut SourceFd(&fd));
@@ -296,42 +298,42 @@ impl Guarded {
 
 /// The rest of a job whose guard was killed.
 ///
-/// Where orphans come to us, everything that did not start here is part of it. Elsewhere only those
-/// can be found that stayed in the command's session.
+/// If this process adopts orphans, all children it did not start belong to the job. Otherwise only
+/// processes in the command's session can be found.
 pub(crate) struct Lost {
     /// The command, which led that session.
     leader: Option<Pid>,
     empty_looks: u32,
     signalled: BTreeSet<NonZeroI32>,
     sweep: Sweep,
-    /// The line of the guard in the roster, which names the command.
+    /// Roster line of the guard, which names the command.
     _entry: Option<Entry>,
 }
 
 impl Lost {
-    /// Nothing has been looked for yet.
+    /// Starts with no scan done.
     fn new(leader: Option<Pid>, entry: Option<Entry>) -> Self {
         let (signalled, sweep) = (BTreeSet::new(), Sweep::new(getpid()));
         Self { leader, empty_looks: 0, signalled, sweep, _entry: entry }
     }
 
-    /// How many processes were killed.
+    /// Number of killed processes.
     pub(crate) fn signalled(&self) -> u32 {
         let members = u32::try_from(self.signalled.len()).unwrap_or(u32::MAX);
         members.saturating_add(self.sweep.signalled())
     }
 
-    /// Kills what is left; true while something may be alive.
+    /// Kills remaining processes; true while some may be alive.
     pub(crate) fn end(&mut self, world: &mut Shared) -> bool {
         let is_ended = self.end_session(world);
         match world.orphans {
-            // Also where the session is empty: its last process may have left it.
+            // Even if the session is empty: its last process may have left it.
             Orphans::Adopt => !(self.sweep.turn(&world.own_children) && is_ended),
             Orphans::Leave => !is_ended,
         }
     }
 
-    /// Kills the members of the command's session; true when there are none.
+    /// Kills the members of the command's session; true if there are none.
     fn end_session(&mut self, world: &mut Shared) -> bool {
         let Some(leader) = self.leader else { return true };
         let table = world.table();

@@ -1,4 +1,4 @@
-//! One running job: its processes as its containment shows them, its pipes, how far it got.
+//! A running job: its processes, pipes and state.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -32,19 +32,19 @@ use crate::supervisor::report::Stopped;
 pub(crate) use crate::supervisor::shared::Shared;
 use crate::sys::Fault;
 
-/// Why a command that is to be isolated does not run without a guard program.
+/// Error text of an isolated command without a guard program.
 const NO_GUARD: &str = "cannot run the command: isolation = \"pid\" needs a guard program, and there \
                         is none that works here; set isolation = \"none\"";
 
-/// What a descriptor of a job is for.
+/// Purpose of a descriptor of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Pipe(Pipe),
     /// The socket to the guard.
     Control,
-    /// The pidfd of the guard, or of the command where there is no guard.
+    /// The pidfd of the guard, or of the command without a guard.
     Exit,
-    /// Whether the control group has processes.
+    /// `cgroup.events` of the control group.
     Population,
 }
 
@@ -65,7 +65,7 @@ impl Part {
         Token(slot * Self::ALL.len() + part.expect("every part is in the list"))
     }
 
-    /// The slot and the part that a token stands for.
+    /// The slot and part of a token.
     pub(crate) fn of(token: Token) -> (usize, Self) {
         let part = Self::ALL.get(token.0 % Self::ALL.len());
         (token.0 / Self::ALL.len(), *part.expect("the remainder is within the list"))
@@ -75,7 +75,7 @@ impl Part {
 /// A job whose command was started.
 pub(crate) struct Job {
     pub(crate) id: JobId,
-    /// Without its input and its environment; for messages.
+    /// Without input and environment; for messages.
     launch: Launch,
     started: Instant,
     pipes: Pipes,
@@ -83,7 +83,7 @@ pub(crate) struct Job {
     failed: Option<Failure>,
     exited: Option<(Status, Duration)>,
     stopped: Stopped,
-    /// When it was first ordered to be killed.
+    /// Time of the first order to kill it.
     killed: Option<Instant>,
     told_lingering: bool,
     outlasts: Outlasts,
@@ -92,19 +92,19 @@ pub(crate) struct Job {
 /// Whether a job outlasts its SIGKILL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outlasts {
-    /// Nothing says so.
+    /// No indication.
     No,
     /// It was ordered to be killed again.
     Perhaps,
     /// It does, and that was reported.
-    Told,
+    Reported,
 }
 
-/// How long SIGKILL takes at least before an order to kill again says that it was in vain.
+/// Minimum time after SIGKILL before a second order to kill counts as evidence.
 const KILL_TAKES: Duration = Duration::from_millis(100);
 
-/// Gives the tool's ends of its pipes to another user, so that it can open them by name, as
-/// `/dev/stderr` does. It can use them without that.
+/// Changes the owner of the tool's pipe ends, so that another user can open them by name, as
+/// `/dev/stderr` does. Using the descriptors works without that.
 fn give_pipes(theirs: &[OwnedFd; 4], uid: u32) {
     for fd in theirs {
         let is_pipe =
@@ -129,8 +129,7 @@ enum Runner {
 }
 
 impl Job {
-    /// Starts a command, with the account of its user if it has one; the error says for a user why
-    /// it cannot be.
+    /// Starts a command, with the account of its user if configured; the error text is for a user.
     pub(crate) fn start(
         mut launch: Launch,
         account: Option<&Account>,
@@ -147,7 +146,7 @@ impl Job {
             &launch.output,
             &world.null,
         )
-        .map_err(|error| explain_resources("make the command's pipes", &error))?;
+        .map_err(|error| explain_resources("create the command's pipes", &error))?;
         if let Some(uid) = prepared.owner() {
             give_pipes(&theirs, uid);
         }
@@ -173,7 +172,7 @@ impl Job {
         }
     }
 
-    /// Takes in what one of the job's descriptors announced.
+    /// Handles an event of one of the job's descriptors.
     pub(crate) fn on_event(&mut self, part: Part, world: &mut Shared) -> Flow {
         match part {
             Part::Pipe(pipe) => return self.turn(pipe, world),
@@ -199,7 +198,7 @@ impl Job {
         }
     }
 
-    /// Whether time alone can change something, so that the job must be looked at again.
+    /// Whether the job must be polled.
     pub(crate) fn needs_tick(&self) -> bool {
         let body = match &self.body {
             Runner::Direct(direct) => {
@@ -212,7 +211,7 @@ impl Job {
         body || self.pipes.holds_reports()
     }
 
-    /// Looks at what time may have changed.
+    /// Polls the job.
     pub(crate) fn tick(&mut self, world: &mut Shared) {
         let (job, report) = (self.id, &mut world.report);
         self.pipes.tick(&mut |progress| report(told(job, progress)));
@@ -240,7 +239,7 @@ impl Job {
         }
     }
 
-    /// SIGTERM and SIGCONT to every process of the job.
+    /// Sends SIGTERM and SIGCONT to every process of the job.
     pub(crate) fn terminate(&mut self, world: &mut Shared) {
         self.stopped = self.stopped.max(Stopped::Terminated);
         match &mut self.body {
@@ -250,7 +249,7 @@ impl Job {
         }
     }
 
-    /// SIGKILL to every process of the job, until none is left.
+    /// Sends SIGKILL to every process of the job until none is left.
     pub(crate) fn kill(&mut self, world: &mut Shared) {
         self.stopped = Stopped::Killed;
         match self.killed {
@@ -267,17 +266,17 @@ impl Job {
         }
     }
 
-    /// The live processes of the job, as its containment shows them.
+    /// The live processes of the job, according to its containment.
     pub(crate) fn processes(&self, world: &mut Shared) -> Vec<Process> {
         match &self.body {
             Runner::Direct(direct) => direct.processes(world),
             Runner::Guarded(guarded) => guarded.processes(),
-            // They are being killed as they are found.
+            // They are killed as they are found.
             Runner::Lost(_) => Vec::new(),
         }
     }
 
-    /// Whether a process is part of the job, as far as its descent shows.
+    /// Whether a process belongs to the job by its descent.
     pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
         match &self.body {
             Runner::Direct(direct) => direct.holds(lineage, families),
@@ -286,12 +285,12 @@ impl Job {
         }
     }
 
-    /// Forgets what the tool printed.
+    /// Drops the output of the tool.
     pub(crate) fn abandon(&mut self, world: &Shared) {
         self.pipes.discard(&world.registry);
     }
 
-    /// Whether orphans have to be looked for before the job can be over.
+    /// Whether orphans must be scanned before the job can be over.
     pub(crate) fn awaits_look(&mut self) -> bool {
         match &mut self.body {
             Runner::Direct(direct) => self.exited.is_some() && direct.is_empty(),
@@ -309,8 +308,8 @@ impl Job {
         if let Runner::Guarded(guarded) = &mut self.body
             && guarded.is_lost()
         {
-            tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
-            // The number of a leader that was reaped may be somebody else's by now.
+            tracing::warn!(job = %self.id, "the guard of a job was killed; ending the processes of the job");
+            // The process id of a reaped leader may be reused.
             let leader = guarded.leader().filter(|_| self.exited.is_none());
             self.body = Runner::Lost(guarded.lose(leader));
         }
@@ -334,13 +333,13 @@ impl Job {
         is_over
     }
 
-    /// If the job, which is not over, was killed in vain: what there is of it so far. Once only; the
-    /// job is watched on, and its output is forgotten from now on.
+    /// State of a job that outlasts SIGKILL, if so. Returned once; the job is still watched, and
+    /// its output is dropped from now on.
     pub(crate) fn outlasting(&mut self, world: &mut Shared) -> Option<Exit> {
         if self.outlasts != Outlasts::Perhaps || self.failed.is_some() {
             return None;
         }
-        self.outlasts = Outlasts::Told;
+        self.outlasts = Outlasts::Reported;
         let gone = Instant::now();
         let (stdout, stderr) = self.finish_output(world);
         let (alive, signalled) = match &self.body {
@@ -350,7 +349,7 @@ impl Job {
             }
             Runner::Lost(lost) => (None, lost.signalled()),
         };
-        // Otherwise it would be over.
+        // At least one: otherwise the job would be over.
         let survivors = Some(alive.unwrap_or_default().max(1));
         Some(self.exit(stdout, stderr, signalled, survivors, gone))
     }
@@ -380,13 +379,13 @@ impl Job {
         Exit { code, signal, stdout, stderr, duration, stopped, signalled, survivors, gone }
     }
 
-    /// Releases everything the job held, and says how it ended.
+    /// Releases all resources of the job and returns its ending.
     pub(crate) fn end(mut self, world: &mut Shared) -> Ending {
         let gone = Instant::now();
         let (stdout, stderr) = self.finish_output(world);
         let survivors = match &self.body {
             Runner::Direct(direct) => direct.survivors(world),
-            // The kernel told the guard that it has no child, nor inherits any.
+            // The kernel reported to the guard that it has no children left.
             Runner::Guarded(_) | Runner::Lost(_) => Some(0),
         };
         let failed = self.failed.take();
@@ -406,7 +405,7 @@ impl Job {
         }
     }
 
-    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    /// Releases the kernel resources of the job; returns the number of signalled processes.
     fn release(&mut self, world: &mut Shared) -> u32 {
         match &mut self.body {
             Runner::Direct(direct) => direct.release(world),
@@ -415,7 +414,7 @@ impl Job {
         }
     }
 
-    /// Learns whether our child, the command or its guard, has exited.
+    /// Checks whether the child, the command or its guard, has exited.
     fn look_for_exit(&mut self, world: &mut Shared) {
         match &mut self.body {
             Runner::Direct(direct) => {
@@ -435,7 +434,7 @@ impl Job {
         }
     }
 
-    /// Takes in what the guard said.
+    /// Handles messages of the guard.
     fn hear_guard(&mut self, registry: &Registry) {
         let Runner::Guarded(guarded) = &mut self.body else { return };
         while let Some(message) = guarded.hear(registry) {
@@ -479,7 +478,7 @@ impl Runner {
             }
             Containment::Cgroup { group, .. } => {
                 let group = world.spare.take_group(group).map_err(|error| {
-                    explain_resources("make a control group for the command", &error)
+                    explain_resources("create a control group for the command", &error)
                 })?;
                 let direct = Direct::start(launch.job, prepared, theirs, Some(group), slot, world)
                     .map_err(no_process)?;
@@ -516,16 +515,18 @@ impl Runner {
     }
 }
 
-/// Watches a descriptor; one that cannot be watched is held all the same, and false comes with it.
+/// Watches a descriptor; returns false with it if epoll rejects it.
 pub(crate) fn watch(fd: OwnedFd, registry: &Registry, token: Token) -> (Watched, bool) {
     let is_watched = registry
         .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
-        .inspect_err(|error| tracing::warn!(%error, "a process has to be watched by asking"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot register a pidfd with epoll; polling instead"),
+        )
         .is_ok();
     (Watched::held(fd), is_watched)
 }
 
-/// Reaps our child behind a pidfd, if it has exited.
+/// Reaps the child behind a pidfd, if it has exited.
 pub(crate) fn reap(exit: &mut Watched, pid: Pid, world: &mut Shared) -> bool {
     let Some(fd) = exit.fd() else { return true };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;

@@ -1,7 +1,7 @@
 //! The supervisor: one thread that starts, watches and ends every command of a program.
 //!
-//! It never waits for anything but its poll, and it knows no deadlines but that of its own end.
-//! It never waits for children it did not start: their statuses belong to somebody else.
+//! It blocks only in its poll, and has no deadline except that of its own shutdown. It never reaps
+//! children that it did not start: their statuses belong to other parts of the program.
 
 mod direct;
 mod event_loop;
@@ -28,7 +28,7 @@ use mio::{Poll, Waker};
 use rustix::process::{getpid, set_child_subreaper};
 
 use crate::account::Account;
-use crate::cgroup::families::{self, Families, Orphanage};
+use crate::cgroup::families::{self, Families, OrphanOrigin};
 use crate::cgroup::roll::Roll;
 use crate::containment::Containment;
 use crate::guard::Program;
@@ -42,23 +42,23 @@ use crate::supervisor::report::Report;
 use crate::supervisor::spares::SparePool;
 use crate::sys;
 
-/// How long a supervisor that is dropped waits for what it killed.
+/// Time that a dropped supervisor waits for killed processes.
 const DROP_WITHIN: Duration = Duration::from_secs(5);
-/// How much later than that the thread may say so before it is held to be held up.
+/// Additional time for the thread to report before it counts as blocked.
 const SLACK: Duration = Duration::from_millis(500);
-/// The longest time for an end: no clock counts forever.
+/// Longest shutdown time: larger values overflow the clock.
 const WITHIN_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What becomes of processes that lose their parent and come to this process as orphans.
+/// Treatment of orphans that are reparented to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Orphans {
-    /// They are none of our business. For a program that has children of its own.
+    /// Ignored. For a program that has children of its own.
     #[default]
     Leave,
     /// Every child of this process that the supervisor did not start is an orphan of one of its
     /// jobs: it is reaped, and killed when its job ends. Makes this process a child subreaper when
-    /// control groups or guards are used, and hears `SIGCHLD`. Only for a program that starts no
-    /// process in any other way.
+    /// control groups or guards are used, and handles `SIGCHLD`. Only for a program that starts no
+    /// other processes.
     Adopt,
 }
 
@@ -71,7 +71,7 @@ pub struct Supervisor {
     thread: Option<Thread>,
 }
 
-/// Where the supervisor's thread is told something.
+/// Sender of messages to the supervisor's thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     messages: Sender<Message>,
@@ -79,40 +79,40 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Tells it; returns at once.
+    /// Sends a message without blocking.
     pub(crate) fn tell(&self, message: Message) -> Result<(), SupervisorGone> {
         self.messages.send(message).map_err(|_| SupervisorGone)?;
         self.waker.wake().map_err(|_| SupervisorGone)
     }
 }
 
-/// The supervisor's thread, and whether it left nothing, which it says when it has ended.
+/// The supervisor's thread, and its final report whether it left no process.
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
     is_clean: Receiver<bool>,
 }
 
-/// The supervisor's thread has ended, so that nobody hears the order.
+/// The supervisor's thread has ended; the order was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupervisorGone;
 
 impl fmt::Display for SupervisorGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the supervisor of processes has ended; no command can be run any more")
+        f.write_str("the process supervisor has ended; commands can no longer be run")
     }
 }
 
 impl Error for SupervisorGone {}
 
-/// What the thread is told.
+/// A message to the thread.
 pub(crate) enum Message {
     Order(Order),
-    /// What became of looking up a user, which commands have waited for.
+    /// Result of a user lookup that launches wait for.
     Account(u32, Result<Account, String>),
     /// A question whether the thread still turns: called in its next turn.
     Probe(Box<dyn FnOnce() + Send>),
-    /// Kill everything and end, at this time at the latest.
+    /// Kill everything and end, by this time.
     Stop(Instant),
 }
 
@@ -133,7 +133,7 @@ impl Supervisor {
     ) -> io::Result<Self> {
         if let Some(weakness) = containment.weakness() {
             let remedy = Containment::remedy(Program::this().is_some());
-            tracing::warn!(%containment, "processes are not wholly contained: {weakness}: {remedy}");
+            tracing::warn!(%containment, "processes are not fully contained: {weakness}: {remedy}");
         } else {
             tracing::info!(%containment, "processes are contained");
         }
@@ -178,19 +178,19 @@ impl Supervisor {
         state.world.refill();
         let (ended, is_clean) = bounded(1);
         let handle = thread::Builder::new().name("ceased-process".into()).spawn(move || {
-            // Signals are for the threads of whoever embeds us; SIGPIPE of a pipe to a tool is an
-            // error code here.
+            // Signals are handled by threads of the embedding program; a broken pipe to a tool is
+            // reported as an error code.
             sys::block_signals();
             let _ = ended.send(state.run());
         })?;
         Ok(Self { mailbox, thread: Some(Thread { handle, is_clean }) })
     }
 
-    /// Gives an order; returns at once. An order about a job that has ended does nothing.
+    /// Sends an order without blocking. An order about an ended job has no effect.
     ///
     /// # Errors
     ///
-    /// When the supervisor's thread has ended, which only a panic in `report` brings about.
+    /// If the supervisor's thread has ended, which only a panic in `report` causes.
     pub fn order(&self, order: Order) -> Result<(), SupervisorGone> {
         self.mailbox.tell(Message::Order(order))
     }
@@ -204,9 +204,9 @@ impl Supervisor {
         self.mailbox.tell(Message::Probe(answer))
     }
 
-    /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made,
-    /// which may take another four seconds. True when nothing is left; a thread that is held up,
-    /// by a `report` that blocks, is left behind.
+    /// Kills all jobs, waits for their end at most `within`, and removes the supervisor's
+    /// resources, which may take another four seconds. True if no process is left; a thread blocked
+    /// in `report` is left behind.
     #[must_use]
     pub fn shutdown(mut self, within: Duration) -> bool {
         self.stop(within)
@@ -214,28 +214,30 @@ impl Supervisor {
 
     fn stop(&mut self, within: Duration) -> bool {
         let Some(thread) = self.thread.take() else { return true };
-        // That it has ended already shows in its result.
+        // An ended thread shows in its result.
         let within = within.min(WITHIN_MAX);
         let _ = self.mailbox.tell(Message::Stop(Instant::now() + within));
         match thread.is_clean.recv_timeout(within + 2 * CLEAN_UP_WITHIN + SLACK) {
             Ok(is_clean) => thread.handle.join().is_ok() && is_clean,
             Err(RecvTimeoutError::Disconnected) => false,
             Err(RecvTimeoutError::Timeout) => {
-                tracing::error!("the supervisor of processes is held up, and is left behind");
+                tracing::error!("the process supervisor is blocked; leaving its thread behind");
                 false
             }
         }
     }
 }
 
-/// What jobs have beside what control groups show of them, where these are used.
+/// The families of jobs, if control groups are used.
 fn families(containment: &Containment, adopts: bool) -> io::Result<Families> {
     Ok(match containment {
         Containment::Cgroup { keeper, .. } => {
             let roll = keeper.as_ref().map(|_| Roll::new()).transpose()?;
-            Families::new(families::orphanage(adopts), roll)
+            Families::new(families::orphan_origin(adopts), roll)
         }
-        Containment::Guard(_) | Containment::Groups => Families::new(Orphanage::Closed, None),
+        Containment::Guard(_) | Containment::Groups => {
+            Families::new(OrphanOrigin::NotAdopted, None)
+        }
     })
 }
 

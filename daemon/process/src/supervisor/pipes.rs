@@ -1,4 +1,4 @@
-//! A tool's pipes as the supervisor holds them: its output, its progress, its input.
+//! The supervisor's ends of a tool's pipes: output, progress, input.
 
 use std::fs::File;
 use std::io;
@@ -14,24 +14,24 @@ use crate::output::last_line::LastLine;
 use crate::output::progress::{Lines, Progress};
 use crate::output::{Captured, OutputOptions, SharedOutput, Stream};
 
-/// How much of one pipe is read before the others get their turn, in bytes.
+/// Maximum bytes read from one pipe per turn.
 const TURN_BYTES: usize = 256 * 1024;
-/// How much is read of a pipe after the last process of its job has ended, in bytes. A pipe holds
-/// less; more means that somebody outside the job keeps writing.
+/// Maximum bytes read from a pipe after the last process of its job has ended. A pipe holds less;
+/// more means that a process outside the job keeps writing.
 const LAST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Progress pipes are small, so that many jobs stay below a user's limit of pipe memory.
 const PROGRESS_PIPE_BYTES: usize = 4096;
-/// How many progress reports of one job are handed on in one [`PROGRESS_WINDOW`]; of those beyond,
-/// the latest is, at its end.
+/// Maximum number of progress reports of a job per [`PROGRESS_WINDOW`]; of excess ones, the latest
+/// is delivered at the end of the window.
 const PROGRESS_MAX: u32 = 100;
 const PROGRESS_WINDOW: Duration = Duration::from_secs(1);
 
-/// A descriptor that the supervisor's poll watches, until it is closed.
+/// A descriptor registered with the supervisor's poll until it is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(Option<OwnedFd>);
 
 impl Watched {
-    /// Watches a descriptor.
+    /// Registers a descriptor.
     pub(crate) fn new(
         fd: OwnedFd,
         registry: &Registry,
@@ -52,8 +52,8 @@ impl Watched {
         self.0.as_ref().map(AsFd::as_fd)
     }
 
-    /// Closes it. A child that is just being born may hold a copy, which would keep the kernel
-    /// announcing events; so the watch is taken back first.
+    /// Closes it. Deregisters first: a child between fork and exec may hold a copy, for which the
+    /// kernel would keep announcing events.
     pub(crate) fn close(&mut self, registry: &Registry) {
         if let Some(fd) = self.0.take() {
             let _ = registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
@@ -61,7 +61,7 @@ impl Watched {
     }
 }
 
-/// The ends of one job's pipes that are ours.
+/// The supervisor's ends of one job's pipes.
 #[derive(Debug)]
 pub(crate) struct Pipes {
     stdout: Watched,
@@ -76,7 +76,7 @@ pub(crate) struct Pipes {
     written: usize,
 }
 
-/// Which pipe.
+/// Identifies a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pipe {
     Stdout,
@@ -85,19 +85,19 @@ pub(crate) enum Pipe {
     Stdin,
 }
 
-/// What there is still to do for a pipe.
+/// Remaining work for a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// It will announce itself.
+    /// An event will announce more.
     Waiting,
-    /// It will not announce itself; come back.
+    /// More data is available without an event; continue in the next turn.
     More,
 }
 
 impl Pipes {
-    /// Makes a job's pipes; also returns the tool's ends, for its descriptors 0 to 3.
+    /// Creates a job's pipes; also returns the tool's ends, for its descriptors 0 to 3.
     ///
-    /// `null` is what a tool without input reads from.
+    /// `null` is standard input of a tool without input.
     pub(crate) fn new(
         registry: &Registry,
         token: impl Fn(Pipe) -> Token,
@@ -116,7 +116,7 @@ impl Pipes {
             false => watch_read(Pipe::Stderr)?,
         };
         let (progress, progress_theirs) = watch_read(Pipe::Progress)?;
-        // It only saves memory.
+        // Failure only costs memory.
         let _ = fcntl_setpipe_size(&progress_theirs, PROGRESS_PIPE_BYTES);
         let (stdin, stdin_theirs) = match &input {
             Some(_) => {
@@ -138,12 +138,12 @@ impl Pipes {
             input: input.unwrap_or_default(),
             written: 0,
         };
-        // Most inputs fit the pipe, and its descriptor is spared.
+        // Most inputs fit the pipe, which saves the descriptor.
         pipes.write(registry);
         Ok((pipes, [stdin_theirs, stdout_theirs, stderr_theirs, progress_theirs]))
     }
 
-    /// Moves what can be moved through one pipe now, at most one turn's worth.
+    /// Transfers available data of one pipe, at most one turn's worth.
     pub(crate) fn turn(
         &mut self,
         pipe: Pipe,
@@ -194,7 +194,7 @@ impl Pipes {
         if self.last_line.waits() { self.last_line.take(Instant::now()) } else { None }
     }
 
-    /// Hands on a progress report that was held back, when its time has come; true while one is.
+    /// Delivers a delayed progress report when due; true while one is delayed.
     pub(crate) fn tick(&mut self, told: &mut dyn FnMut(Progress)) -> bool {
         self.throttle.tick(Instant::now(), told);
         self.throttle.latest.is_some()
@@ -205,8 +205,8 @@ impl Pipes {
         self.throttle.latest.is_some() || self.last_line.waits()
     }
 
-    /// The job is over: takes what is left in the pipes without waiting for their end, which a
-    /// stranger may hold off for ever.
+    /// Reads the remaining data of an ended job without waiting for end of file, which a process
+    /// outside the job may prevent forever.
     pub(crate) fn finish(
         &mut self,
         registry: &Registry,
@@ -241,7 +241,8 @@ impl Pipes {
         self.input = Vec::new();
     }
 
-    /// Writes what the tool's input takes; closes it after the last byte, or when nobody reads.
+    /// Writes as much input as the tool accepts; closes the pipe after the last byte, or if it has
+    /// no reader.
     fn write(&mut self, registry: &Registry) {
         while let Some(fd) = self.stdin.fd() {
             let left = self.input.get(self.written..).unwrap_or_default();
@@ -262,7 +263,7 @@ impl Pipes {
     }
 }
 
-/// Reads until there is nothing to read, the pipe has ended, or `bytes_max` is reached.
+/// Reads until the pipe is empty, has ended, or `bytes_max` is reached.
 fn pull(
     pipe: &mut Watched,
     registry: &Registry,
@@ -288,7 +289,7 @@ fn pull(
     Flow::Waiting
 }
 
-/// Keeps a tool from flooding the engine with progress.
+/// Rate limit of progress reports.
 #[derive(Debug, Default)]
 struct Throttle {
     window: Option<Instant>,
@@ -330,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_progress_keeps_its_last() {
+    fn flood_of_progress_delivers_the_last_report() {
         let mut throttle = Throttle::default();
         let mut told = Vec::new();
         let start = Instant::now();

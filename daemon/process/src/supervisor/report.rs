@@ -11,60 +11,60 @@ use crate::launch::Launch;
 use crate::output::Captured;
 use crate::proc::processes::Process;
 
-/// What a supervisor is told to do.
+/// An order to a supervisor.
 #[derive(Debug)]
 pub enum Order {
     /// Start a command. Answered by exactly one [`Report::Ended`].
     Launch(Box<Launch>),
-    /// SIGTERM, and SIGCONT for those that are stopped, to every process of the job.
+    /// Send SIGTERM, and SIGCONT for stopped processes, to every process of the job.
     Terminate(JobId),
-    /// SIGKILL to every process of the job, until none is left.
+    /// Send SIGKILL to every process of the job until none is left.
     Kill(JobId),
-    /// The job has no receiver any more: its output is dropped and its pipes are closed.
-    /// It is still watched, and reported as ended once it is.
+    /// Drop the output of the job and close its pipes: it has no receiver any more. The job is
+    /// still watched, and reported as ended.
     Abandon(JobId),
-    /// Say what processes these jobs have. Answered by one [`Report::Surveyed`].
+    /// List the processes of these jobs. Answered by one [`Report::Surveyed`].
     Survey {
-        /// Number for the answer.
+        /// Number of the question, repeated in the answer.
         ticket: u64,
         /// The jobs.
         jobs: Vec<JobId>,
     },
-    /// Say which job a process is part of. Answered by one [`Report::Located`].
+    /// Find the job of a process. Answered by one [`Report::Located`].
     Locate {
-        /// Number for the answer.
+        /// Number of the question, repeated in the answer.
         ticket: u64,
         /// The process.
         pid: Pid,
-        /// A pidfd of it, where there is one: its number may be another process's by now.
+        /// A pidfd of it, if available: its process id may be reused.
         process: Option<OwnedFd>,
     },
 }
 
-/// Where a process belongs.
+/// The job of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Located {
-    /// To a job that runs.
+    /// A running job.
     Job(JobId),
-    /// To no job.
+    /// No job.
     Outside,
-    /// The process has ended, or is left of a job that is not known any more.
+    /// Unknown: the process has ended, or is left over from a forgotten job.
     Unknown,
 }
 
-/// What a supervisor tells.
+/// A report of a supervisor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
-    /// The tool reports how far it is. At most about a hundred a second for each job; of a flood,
-    /// the last one is kept.
+    /// Progress of the tool. Limited to about a hundred per second and job; excess reports are
+    /// dropped except the last.
     Progress {
         /// The job.
         job: JobId,
-        /// How much is done; finite.
+        /// Current progress; finite.
         progress: f64,
-        /// How much there is, if the tool knows; finite.
+        /// Total, if known; finite.
         total: Option<f64>,
-        /// What it is doing.
+        /// Phase.
         message: Option<String>,
     },
     /// The command printed something. At most once a second for each job.
@@ -74,85 +74,83 @@ pub enum Report {
         /// The last line, without escape sequences, shortened.
         line: String,
     },
-    /// The command itself has exited, but processes it started live on; nobody ordered it to end.
-    /// Sent at most once for a job. They may be about to exit, too: give them a moment, then
-    /// order their end.
+    /// The command has exited without an order, but processes it started are alive. Sent at most
+    /// once per job. They may be about to exit: wait a moment, then order their end.
     Lingering {
         /// The job.
         job: JobId,
     },
-    /// The job was ordered to be killed a second time, and is not over: what keeps it may not be
-    /// killed by us, or not now. Sent at most once for a job, with what there is of it so far. It is
-    /// watched on, and reported as ended once it is.
+    /// The job was ordered to be killed a second time and is not over: its processes cannot be
+    /// killed now. Sent at most once per job, with its state so far. It is still watched, and
+    /// reported as ended.
     Outlasting {
         /// The job.
         job: JobId,
-        /// How its command ended, if it has, and how many of its processes are alive.
+        /// Exit of its command, if it has exited, and the number of live processes.
         exit: Box<Exit>,
     },
-    /// No process of the job is left (STOP-01). Sent exactly once for a launch, as the last report
-    /// about it.
+    /// No process of the job is left (STOP-01). Sent exactly once per launch, as its last report.
     Ended {
         /// The job.
         job: JobId,
-        /// How it ended.
+        /// Its ending.
         ending: Ending,
     },
-    /// What processes jobs have, of those that were asked about and run.
+    /// Processes of the running jobs among those asked about.
     Surveyed {
-        /// For which [`Order::Survey`].
+        /// Number of the [`Order::Survey`].
         ticket: u64,
-        /// The live processes of each job, in no order.
+        /// The live processes of each job, unordered.
         processes: Vec<(JobId, Vec<Process>)>,
     },
-    /// Which job a process is part of.
+    /// The job of a process.
     Located {
-        /// For which [`Order::Locate`].
+        /// Number of the [`Order::Locate`].
         ticket: u64,
-        /// Where it belongs.
+        /// The job, if any.
         located: Located,
     },
 }
 
-/// How a job ended.
+/// Ending of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
     /// The command ran.
     Exited(Box<Exit>),
-    /// It could not be started; the text says what was to be run and why it cannot be.
+    /// The command could not be started; the text names the command and the cause.
     NotStarted(String),
 }
 
-/// What a command left.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// The exit code, if it returned one. Neither this nor `signal` is there when a third party
-    /// took the status or the guard was killed.
+    /// The exit code, if it exited. Both this and `signal` are `None` if another process reaped the
+    /// command or the guard was killed.
     pub code: Option<i32>,
-    /// The signal that ended the command, if one did.
+    /// The signal that ended the command, if any.
     pub signal: Option<i32>,
-    /// Kept part of its standard output.
+    /// Captured standard output.
     pub stdout: Captured,
-    /// Kept part of its standard error.
+    /// Captured standard error.
     pub stderr: Captured,
-    /// From its launch until the command itself exited.
+    /// Time from the launch to the exit of the command.
     pub duration: Duration,
-    /// The highest step that was ordered against it.
+    /// The highest step ordered against it.
     pub stopped: Stopped,
-    /// How many of its processes were alive to be signalled by those steps, as far as known.
+    /// Number of its processes signalled by those steps, as far as known.
     pub signalled: u32,
     /// How many of its processes are alive. 0 once it has ended; `None` where nobody can know:
     /// [`Containment::Groups`](crate::Containment::Groups) does not see a descendant in a session of its own, and an orphan that
     /// left its control group may be of several jobs.
     pub survivors: Option<u32>,
-    /// When no process of it was left, or when that was looked at.
+    /// Time at which no process of it was left, or of the last check.
     pub gone: Instant,
 }
 
-/// The highest step of the ladder that a job saw.
+/// The highest stop step of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Stopped {
-    /// None: it ended by itself.
+    /// None: it ended without one.
     #[default]
     No,
     /// SIGTERM.

@@ -1,4 +1,4 @@
-//! What all jobs of a supervisor share.
+//! State shared by all jobs of a supervisor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::supervisor::Orphans;
 use crate::supervisor::report::Report;
 use crate::supervisor::spares::SparePool;
 
-/// What all jobs of a supervisor share.
+/// State shared by all jobs of a supervisor.
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) containment: Containment,
@@ -26,36 +26,36 @@ pub(crate) struct Shared {
     pub(crate) null: File,
     pub(crate) scratch: Vec<u8>,
     pub(crate) report: Box<dyn FnMut(Report) + Send>,
-    /// The next guard, or the next group.
+    /// Spare guards or control groups.
     pub(crate) spare: SparePool,
-    /// What jobs have beside what their control groups show.
+    /// Processes of jobs outside their control groups.
     pub(crate) families: Families,
-    /// Every child that the supervisor started itself and has not reaped.
+    /// Unreaped children started by the supervisor.
     pub(crate) own_children: BTreeSet<NonZeroI32>,
     /// Groups of jobs that ended in this turn.
     pub(crate) emptied: Vec<PathBuf>,
-    /// Groups of ended jobs that the kernel would not remove yet.
+    /// Groups of ended jobs that could not be removed yet.
     pub(crate) removals: Vec<PathBuf>,
-    /// Read at most once in a turn: where it is needed, many jobs tend to need it.
+    /// Process table, read at most once a turn because many jobs may need it at once.
     pub(crate) table: Option<Table>,
 }
 
 impl Shared {
-    /// Tidies up behind jobs that have ended, and has a spare made of what was taken. After what is
-    /// urgent: it takes a moment.
+    /// Removes the groups of ended jobs and refills the spares. Called after urgent work, since it
+    /// takes time.
     pub(crate) fn refill(&mut self) {
         let stays = |group: &PathBuf| cgroup::remove(group).is_err();
         self.removals.extend(mem::take(&mut self.emptied).into_iter().filter(stays));
         self.spare.refill(&self.containment, &mut self.own_children);
     }
 
-    /// Time has passed: what was seen of processes may not hold any more.
+    /// Invalidates observations of processes at the start of a turn.
     pub(crate) fn new_turn(&mut self) {
         self.table = None;
         self.families.new_turn();
     }
 
-    /// The process table as it is in this turn.
+    /// The process table of this turn.
     pub(crate) fn table(&mut self) -> &Table {
         self.table.get_or_insert_with(Table::read)
     }

@@ -1,7 +1,7 @@
 //! Pre-started guards and pre-created control groups.
 //!
-//! To become a guard takes a program longer than most commands take in all. So one does, and makes
-//! copies of itself, which takes a tenth of that.
+//! Initializing a guard takes longer than most commands. So one guard is initialized and copies
+//! itself, which takes a tenth of that.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,28 +14,28 @@ use crate::containment::Containment;
 use crate::guard::{Program, Started};
 use crate::isolation::Isolation;
 
-/// What guards are called in a process listing until they know their job.
+/// Label of a guard in process listings before it has a job.
 const LABEL: &str = "spare";
 
-/// After so many failures in a row each guard is started by itself.
+/// Consecutive failures after which each guard is started without copying.
 const FAILURES_MAX: u32 = 3;
 
-/// At most one guard that guards nothing yet, and one that never will and is copied; or one empty
-/// group. The numbers of the guards are among `own_children`, for they are nobody's orphans.
+/// At most one idle guard and its original, which is only copied; or one empty group. The guards
+/// are in `own_children`, since they are not orphans.
 #[derive(Debug, Default)]
 pub(crate) struct SparePool {
     original: Option<Started>,
-    /// How often in a row it was not copied.
+    /// Consecutive failures of copying.
     failures: u32,
     guard: Option<Started>,
     group: Option<Group>,
-    /// Groups that were ever made.
+    /// Number of groups created.
     groups: u64,
     wanted: bool,
 }
 
 impl SparePool {
-    /// A group for a job: the spare one, or one that is made now.
+    /// Takes the spare group, or creates one.
     pub(crate) fn take_group(&mut self, cgroup: &Cgroup) -> io::Result<Group> {
         self.wanted = true;
         // It may have been removed.
@@ -50,7 +50,7 @@ impl SparePool {
         cgroup.job(self.groups)
     }
 
-    /// A guard: the spare one, or one that is started now.
+    /// Takes the spare guard, or starts one.
     pub(crate) fn take_guard(
         &mut self,
         program: &Program,
@@ -89,7 +89,7 @@ impl SparePool {
         guard
     }
 
-    /// A copy of the original; where none can be had, a guard that is started like that.
+    /// Copies the original guard; starts a guard if that fails.
     fn make_guard(
         &mut self,
         program: &Program,
@@ -102,7 +102,7 @@ impl SparePool {
                     return Ok(guard);
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a guard is not copied");
+                    tracing::debug!(%error, "cannot copy a guard; starting one instead");
                     self.failures += 1;
                     end(&mut self.original, own_children);
                 }
@@ -124,7 +124,7 @@ impl SparePool {
         original.fork(Isolation::None)
     }
 
-    /// Makes another in the place of one that was taken.
+    /// Replaces a taken spare.
     pub(crate) fn refill(
         &mut self,
         containment: &Containment,
@@ -145,18 +145,18 @@ impl SparePool {
             }
             Containment::Guard(_) | Containment::Cgroup { .. } | Containment::Groups => Ok(()),
         };
-        // The next command tries again, and says why if it has to.
+        // The next command retries, and reports a failure.
         if let Err(error) = made {
-            tracing::debug!(%error, "nothing spare for the next command");
+            tracing::debug!(%error, "cannot prepare a spare for the next command");
         }
     }
 
-    /// Has one made at the next chance.
+    /// Requests a refill.
     pub(crate) const fn want(&mut self) {
         self.wanted = true;
     }
 
-    /// Ends the guards and waits until they are gone.
+    /// Ends the guards and waits for their exit.
     pub(crate) fn end(&mut self, own_children: &mut BTreeSet<NonZeroI32>) {
         end(&mut self.guard, own_children);
         end(&mut self.original, own_children);

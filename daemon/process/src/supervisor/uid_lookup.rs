@@ -1,6 +1,7 @@
-//! Accounts of users whose processes commands are to become, looked up on a thread of their own.
+//! Lookups of user accounts for commands that run as another user, on a thread of their own.
 //!
-//! A directory service of another machine may have to be asked, and need not answer. The thread that waits
+//! A lookup may query a remote directory service that does not respond, and must not block the
+//! supervisor's thread.
 //! for it must not be the one that ends processes.
 
 use std::collections::BTreeMap;
@@ -18,22 +19,22 @@ use crate::sys;
 /// Launches that wait for the accounts of their users.
 pub(crate) struct Lookups {
     mailbox: Mailbox,
-    /// Where the thread hears for whom to look; there is none until somebody is looked for.
+    /// Sender of requests to the thread, which is created at the first lookup.
     asked: Option<Sender<u32>>,
-    /// Each user that is being looked up, once, whoever still waits for it.
+    /// Launches by user being looked up.
     waiting: BTreeMap<u32, Vec<Launch>>,
 }
 
 impl Lookups {
-    /// Answers go to the mailbox, as [`Message::Account`].
+    /// Results are sent to the mailbox as [`Message::Account`].
     pub(crate) const fn new(mailbox: Mailbox) -> Self {
         Self { mailbox, asked: None, waiting: BTreeMap::new() }
     }
 
-    /// Has a launch wait for the account of its user.
+    /// Queues a launch until the account of its user is known.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// If the thread cannot be created.
     pub(crate) fn wait(&mut self, launch: Launch, uid: u32) -> io::Result<()> {
         if !self.waiting.contains_key(&uid) {
             self.ask(uid)?;
@@ -47,12 +48,12 @@ impl Lookups {
             Some(asked) => asked,
             None => start(self.mailbox.clone())?,
         };
-        asked.send(uid).map_err(|_| io::Error::other("the thread that looks them up has ended"))?;
+        asked.send(uid).map_err(|_| io::Error::other("the lookup thread has ended"))?;
         self.asked = Some(asked);
         Ok(())
     }
 
-    /// The launches that waited for an account that is there now.
+    /// Takes the launches that waited for this account.
     pub(crate) fn answered(&mut self, uid: u32) -> Vec<Launch> {
         self.waiting.remove(&uid).unwrap_or_default()
     }
@@ -62,7 +63,7 @@ impl Lookups {
         self.waiting.values().flatten().any(|launch| launch.job == job)
     }
 
-    /// Has a job wait no longer; false when it did not.
+    /// Removes a waiting job; false if it does not wait.
     pub(crate) fn forget(&mut self, job: JobId) -> bool {
         let is_found = self.has(job);
         if is_found {
@@ -71,13 +72,13 @@ impl Lookups {
         is_found
     }
 
-    /// Has nobody wait any longer.
+    /// Removes all waiting jobs.
     pub(crate) fn forget_all(&mut self) -> Vec<JobId> {
         self.waiting.values_mut().flat_map(std::mem::take).map(|launch| launch.job).collect()
     }
 }
 
-/// Starts the thread, which ends when nobody can ask any more.
+/// Starts the thread, which ends when the sender is dropped.
 fn start(mailbox: Mailbox) -> io::Result<Sender<u32>> {
     let (ask, asked): (_, Receiver<u32>) = unbounded();
     thread::Builder::new().name("ceased-accounts".into()).spawn(move || {

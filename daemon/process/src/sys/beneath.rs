@@ -1,6 +1,6 @@
-//! Entering a directory below another one, whatever symbolic links are on the way.
+//! Entering a directory below another one without leaving it through symbolic links.
 //!
-//! For the child before it is the program: nothing here allocates or panics.
+//! Runs in the child before exec: nothing here allocates or panics.
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -9,14 +9,14 @@ use libc::c_int;
 
 use super::raw;
 
-/// Directories that are only gone through.
+/// Flags for directories that are only traversed.
 const DIRECTORY: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-/// Longest name of one directory, with its NUL.
+/// Maximum length of a directory name with its NUL.
 const NAME_BYTES: usize = 256;
-/// How often a path is resolved that somebody changes meanwhile, before it is walked.
+/// Maximum number of attempts at a path that changes meanwhile, before it is walked.
 const TRIES: u32 = 8;
 
-/// What the kernel's call of this name takes.
+/// Argument structure of `openat2`.
 #[repr(C)]
 struct OpenHow {
     flags: u64,
@@ -27,14 +27,14 @@ struct OpenHow {
 /// Enters `below`, resolved beneath `base`.
 ///
 /// # Errors
-/// `EXDEV` when it leads out of `base`; `ELOOP` at a symbolic link where the kernel has no
-/// `openat2`; and whatever the kernel says.
+/// `EXDEV` if it leads out of `base`; `ELOOP` at a symbolic link if the kernel has no `openat2`;
+/// other errors of the kernel.
 ///
 /// # Safety
 ///
-/// Only in a child: the working directory is the whole process's.
+/// Only in a child: the working directory belongs to the whole process.
 pub(super) unsafe fn enter(base: &CStr, below: &CStr) -> Result<(), c_int> {
-    // SAFETY: the descriptor is open and nobody else's.
+    // SAFETY: the descriptor is open and has no other owner.
     unsafe {
         let found = open(base, below, open_beneath)?;
         let entered = raw::call(libc::SYS_fchdir, [of(found), 0, 0, 0, 0]);
@@ -45,8 +45,8 @@ pub(super) unsafe fn enter(base: &CStr, below: &CStr) -> Result<(), c_int> {
 
 type Resolve = fn(RawFd, &CStr) -> Result<RawFd, c_int>;
 
-/// Opens `below` beneath `base` by `resolve`, or by walking where the kernel or a sandbox does not
-/// have that.
+/// Opens `below` beneath `base` with `resolve`, or by walking if the kernel or a sandbox lacks
+/// that.
 fn open(base: &CStr, below: &CStr, resolve: Resolve) -> Result<RawFd, c_int> {
     let base = open_at(libc::AT_FDCWD, base, DIRECTORY)?;
     let found = match resolve(base, below) {
@@ -57,7 +57,7 @@ fn open(base: &CStr, below: &CStr, resolve: Resolve) -> Result<RawFd, c_int> {
     found
 }
 
-/// The kernel's own resolution, which has no moment in which a link could be exchanged.
+/// Resolution by the kernel, without a race on symbolic links.
 fn open_beneath(base: RawFd, below: &CStr) -> Result<RawFd, c_int> {
     let how = OpenHow {
         flags: u64::from(DIRECTORY.cast_unsigned()),
@@ -78,7 +78,7 @@ fn open_beneath(base: RawFd, below: &CStr) -> Result<RawFd, c_int> {
     result.and_then(descriptor)
 }
 
-/// One directory after the other, none of which may be a symbolic link.
+/// Opens one directory after the other; none may be a symbolic link.
 fn walk(base: RawFd, below: &CStr) -> Result<RawFd, c_int> {
     let mut at = open_at(base, c".", DIRECTORY)?;
     for part in below.to_bytes().split(|byte| *byte == b'/') {
@@ -93,7 +93,7 @@ fn walk(base: RawFd, below: &CStr) -> Result<RawFd, c_int> {
     Ok(at)
 }
 
-/// The directory of this name in another one.
+/// Opens the directory of this name in another one.
 fn named(at: RawFd, name: &[u8]) -> Result<RawFd, c_int> {
     let mut bytes = [0; NAME_BYTES];
     for (to, from) in bytes.iter_mut().zip(name) {
@@ -127,7 +127,7 @@ fn close(fd: RawFd) {
     let _ = unsafe { raw::call(libc::SYS_close, [of(fd), 0, 0, 0, 0]) };
 }
 
-/// A descriptor as an argument.
+/// A descriptor as a system call argument.
 const fn of(fd: RawFd) -> usize {
     fd.cast_unsigned() as usize
 }
@@ -153,16 +153,16 @@ mod tests {
 
     fn inode(base: &Path, below: &str, resolve: Resolve) -> Result<u64, c_int> {
         let fd = open(&c(base), &c(Path::new(below)), resolve)?;
-        // SAFETY: it was just opened and is nobody else's.
+        // SAFETY: it was just opened and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(rustix::fs::fstat(&fd).unwrap().st_ino)
     }
 
     const BY_WALKING: Resolve = |_, _| Err(libc::ENOSYS);
 
-    /// SEC-03: the kernel's way and the fallback both refuse everything that leads out.
+    /// SEC-03: the kernel's resolution and the fallback both reject every path that leads out.
     #[test]
-    fn nothing_leads_out_of_a_base() {
+    fn path_out_of_the_base_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let (outside, base) = (dir.path().join("outside"), dir.path().join("base"));
         for made in [outside.join("x"), base.join("a/b"), base.join(&*"n".repeat(255))] {
@@ -178,7 +178,7 @@ mod tests {
         let known = |path: &str| Ok(fs::metadata(base.join(path)).unwrap().ino());
         let has_openat2 = inode(&base, "a", open_beneath).is_ok();
         for resolve in [open_beneath as Resolve, BY_WALKING] {
-            // Links above the base were written by the one who wrote the base.
+            // Links above the base are trusted: the author of the base wrote them.
             for base in [&base, &base_link] {
                 for good in ["a", "a/b", "./a//b/", ".", &"n".repeat(255)] {
                     assert_eq!(inode(base, good, resolve), known(good), "{good}");

@@ -1,7 +1,7 @@
-//! The life of a child between its birth and the program it becomes.
+//! Child-side setup between clone and execve.
 //!
-//! It may share its parent's memory, and its parent may run meanwhile. So nothing here allocates,
-//! locks, unwinds, uses anything of a thread, or writes anything but its own stack and the fault.
+//! The child may share its parent's memory while the parent runs. So nothing here allocates, locks,
+//! unwinds, uses thread-local state, or writes anything but its own stack and the fault.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -13,16 +13,16 @@ use libc::{c_char, c_int};
 use super::beneath;
 use super::exec_error::{Fault, Step};
 use super::raw;
-use super::spawn::{Credentials, Exec, Image, Limit, Words};
+use super::spawn::{Announcement, Credentials, Exec, Image, Limit};
 
-/// Descriptors below this number are given away to the tool, so ours are moved above it first.
+/// Descriptors below this number are reserved for the tool, so other ones are moved above it first.
 const OURS_FROM: RawFd = 10;
-/// The kernel's highest signal number on every Linux architecture we build for.
+/// The kernel's highest signal number on all supported architectures.
 const SIGNAL_MAX: c_int = 64;
-/// The size of the kernel's set of signals.
+/// Size of the kernel's signal set.
 const MASK_BYTES: usize = size_of::<u64>();
 
-/// What a child needs to become a program, in the form the kernel takes it.
+/// Parameters of a child's setup, in the form of the kernel.
 #[derive(Debug)]
 pub(super) struct ChildSetup {
     image: Image,
@@ -31,11 +31,11 @@ pub(super) struct ChildSetup {
     descriptors: [RawFd; 4],
     cgroup: Option<RawFd>,
     dies_with_caller: bool,
-    announced: Option<(RawFd, Words)>,
+    announced: Option<(RawFd, Announcement)>,
     parent: c_int,
 }
 
-// SAFETY: the pointers are to strings that it owns and nobody changes.
+// SAFETY: the pointers are to strings that it owns and that are not modified.
 unsafe impl Send for ChildSetup {}
 
 impl ChildSetup {
@@ -61,11 +61,11 @@ impl ChildSetup {
         self.cgroup
     }
 
-    /// Becomes the program, or says why not and exits.
+    /// Executes the program, or records the fault and exits.
     ///
     /// # Safety
     ///
-    /// Only in a child, whose parent has not closed the descriptors before it was born.
+    /// Only in a child whose parent keeps the descriptors open until it was created.
     pub(super) unsafe fn exec(&self, fault: &AtomicU64, in_cgroup: bool) -> ! {
         // SAFETY: the caller's guarantees are passed on. The lists end with null pointers.
         unsafe {
@@ -78,15 +78,15 @@ impl ChildSetup {
         }
     }
 
-    /// Everything between the fork and the exec.
+    /// All steps between fork and exec.
     ///
     /// # Safety
     ///
     /// Only in a child.
     unsafe fn prepare(&self, in_cgroup: bool) -> Result<(), Fault> {
         let at = |step| move |errno| Fault { step, errno };
-        // SAFETY: plain system calls with integers, or pointers to what lives as long as the call.
-        // In this process nobody else owns the descriptors that are replaced and closed.
+        // SAFETY: plain system calls with integers, or pointers to data that lives as long as the
+        // call. The descriptors that are replaced and closed have no other owner in this process.
         unsafe {
             if let Some((to, words)) = self.announced {
                 let words = words(number(raw::call(libc::SYS_getpid, [0; 5])));
@@ -107,7 +107,7 @@ impl ChildSetup {
                 assume(credentials).map_err(at(Step::Credentials))?;
             }
             if self.dies_with_caller {
-                // Becoming another user would have taken it back.
+                // Set after the change of user, which resets it.
                 let (set, kill) = (libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize);
                 let _ = raw::call(libc::SYS_prctl, [set, kill, 0, 0, 0]);
                 if number(raw::call(libc::SYS_getppid, [0; 5])) != self.parent {
@@ -115,20 +115,20 @@ impl ChildSetup {
                 }
             }
             reset_signals();
-            // As the user it is by now: what that one cannot enter is none's to give.
+            // After the change of user: access is checked for that user.
             self.enter_directory().map_err(at(Step::Cwd))?;
         }
         Ok(())
     }
 
-    /// Leaves the child the four descriptors it is given, and no others.
+    /// Leaves the child with the four given descriptors and no others.
     ///
-    /// They are closed here and not by the exec: a file system that does not answer may keep the
-    /// child from it for as long as it likes, and nobody else's pipe or connection must stay open
-    /// so long.
+    /// They are closed here instead of by exec: a hanging file system may block exec, and pipes and
+    /// connections of other jobs must not stay open meanwhile.
     ///
     /// # Safety
     ///
+    /// Only in a child.
     /// Only in a child.
     unsafe fn place_descriptors(&self) -> Result<(), c_int> {
         let mut moved = [0; 4];
@@ -142,17 +142,18 @@ impl ChildSetup {
             for (place, from) in (0..).zip(moved) {
                 raw::call(libc::SYS_dup3, [from, place, 0, 0, 0])?;
             }
-            // Where that is unknown, they are all closed on exec but what an embedding program
-            // left inheritable.
+            // Without `close_range`, all descriptors are closed on exec except those that an
+            // embedding program left inheritable.
             let _ = raw::call(libc::SYS_close_range, [4, u32::MAX as usize, 0, 0, 0]);
         }
         Ok(())
     }
 
-    /// Enters the first of the directories that is there.
+    /// Enters the first existing directory.
     ///
     /// # Safety
     ///
+    /// Only in a child.
     /// Only in a child.
     unsafe fn enter_directory(&self) -> Result<(), c_int> {
         if let (Some(base), Some(below)) = (self.image.cwds.first(), &self.image.below) {
@@ -173,7 +174,7 @@ impl ChildSetup {
         result
     }
 
-    /// Tries the programs in turn; returns the most telling fault when none can be executed.
+    /// Tries the programs in turn; returns the most informative fault if none can be executed.
     ///
     /// # Safety
     ///
@@ -185,18 +186,18 @@ impl ChildSetup {
         let env = self.env.as_ptr().expose_provenance();
         for program in &self.image.programs {
             let path = program.as_ptr().expose_provenance();
-            // SAFETY: null-terminated arrays of strings that live.
+            // SAFETY: null-terminated arrays of live strings.
             match unsafe { raw::call(libc::SYS_execve, [path, argv, env, 0, 0]) } {
-                // No other process looks: the file system need not answer a second time.
+                // The file does not exist here; try the next candidate.
                 Ok(_) | Err(libc::ENOTDIR) => {}
                 Err(libc::ENOENT) => {
-                    // SAFETY: the string lives. Only this child looks: any other process would
-                    // wait where the file system does not answer.
+                    // SAFETY: the string lives. The check runs in the child because it may block on
+                    // a hanging file system.
                     if unsafe { is_there(path) } {
                         telling = Fault { step: Step::Interpreter, errno: libc::ENOENT };
                     }
                 }
-                // Another directory may hold one we may execute, as every shell searches.
+                // Another directory may have an accessible one, as in a shell's search.
                 Err(libc::EACCES) => telling = fault(libc::EACCES),
                 Err(errno) => return fault(errno),
             }
@@ -205,7 +206,7 @@ impl ChildSetup {
     }
 }
 
-/// Whether there is a file at a path.
+/// Whether a file exists.
 ///
 /// # Safety
 ///
@@ -221,7 +222,7 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// A descriptor as an argument.
+/// A descriptor as a system call argument.
 const fn of(fd: RawFd) -> usize {
     fd.cast_unsigned() as usize
 }
@@ -231,25 +232,25 @@ fn number(result: Result<usize, c_int>) -> c_int {
     result.ok().and_then(|pid| c_int::try_from(pid).ok()).unwrap_or(0)
 }
 
-/// Ends a child that did not become a program.
+/// Ends a child that could not execute a program.
 ///
 /// # Safety
 ///
 /// Only in a child.
 unsafe fn exit() -> ! {
     loop {
-        // SAFETY: this child has one thread, and nobody waits for it in another way.
+        // SAFETY: this child has one thread, and its parent waits for its exit.
         let _ = unsafe { raw::call(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
     }
 }
 
-/// Moves the calling process into a control group; for kernels and sandboxes where a process
-/// cannot be born there. The child of a fork may call it.
+/// Moves the calling process into a control group, on kernels and in sandboxes without
+/// `CLONE_INTO_CGROUP`. Callable in the child of a fork.
 pub(super) fn enter(cgroup: RawFd) -> Result<(), c_int> {
     let (name, zero) = (c"cgroup.procs".as_ptr(), c"0".as_ptr());
     let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
-    // SAFETY: plain system calls with pointers to static strings. The descriptor is closed with
-    // all the others.
+    // SAFETY: plain system calls with pointers to static strings. The descriptor is closed with all
+    // others.
     unsafe {
         let open = [of(cgroup), name.expose_provenance(), flags, 0, 0];
         let procs = raw::call(libc::SYS_openat, open)?;
@@ -266,19 +267,19 @@ pub(super) fn enter(cgroup: RawFd) -> Result<(), c_int> {
 unsafe fn set_limit(limit: &Limit) -> Result<(), c_int> {
     let values = [limit.soft, limit.hard];
     let start = values.as_ptr().expose_provenance();
-    // SAFETY: two live numbers are read, in the layout that the kernel has on every architecture,
-    // and nothing is written.
+    // SAFETY: two live numbers are read, in the layout of the kernel on every architecture, and
+    // nothing is written.
     unsafe { raw::call(libc::SYS_prlimit64, [0, limit.resource as usize, start, 0, 0]).map(drop) }
 }
 
-/// Gives up a priority above the ordinary one, which may be root's and is not for another user: of
-/// the niceness, of real-time scheduling, and where memory runs out. A lower one stays.
+/// Lowers a raised priority, which may be root's, to the ordinary one: niceness, real-time
+/// scheduling, and OOM score. A lower priority is kept.
 ///
 /// # Safety
 ///
 /// Only in the child of a fork.
 unsafe fn give_up_priority() {
-    /// What the kernel gives for the ordinary niceness; more is a higher priority.
+    /// The kernel's value of the ordinary niceness; larger is a higher priority.
     const ORDINARY: usize = 20;
     const PROCESS: usize = libc::PRIO_PROCESS as usize;
     let zero: c_int = 0;
@@ -310,8 +311,8 @@ unsafe fn give_up_priority() {
     }
 }
 
-/// Gives up what the process may do for what another user may do, for good: groups first, while
-/// that is still allowed, then the primary group, then the user.
+/// Switches to the credentials of another user permanently: supplementary groups first, while that
+/// is allowed, then the primary group, then the user.
 ///
 /// # Safety
 ///
@@ -319,14 +320,14 @@ unsafe fn give_up_priority() {
 unsafe fn assume(credentials: &Credentials) -> Result<(), c_int> {
     let Credentials { uid, gid, groups } = credentials;
     let (uid, gid, unchanged) = (*uid as usize, *gid as usize, usize::MAX);
-    // SAFETY: plain system calls on integers and a live slice. The C library's functions would
-    // signal all threads of a process that it believes to have the parent's.
+    // SAFETY: plain system calls on integers and a live slice. The functions of the C library would
+    // signal all threads that it believes the process to have, the parent's.
     unsafe {
         let list = groups.as_ptr().expose_provenance();
         raw::call(libc::SYS_setgroups, [groups.len(), list, 0, 0, 0])?;
         raw::call(libc::SYS_setresgid, [gid, gid, gid, 0, 0])?;
         raw::call(libc::SYS_setresuid, [uid, uid, uid, 0, 0])?;
-        // A right that was given up must not come back.
+        // Verify that the dropped privilege cannot be regained.
         let back = [unchanged, 0, unchanged, 0, 0];
         if uid != 0 && raw::call(libc::SYS_setresuid, back).is_ok() {
             return Err(libc::EPERM);
@@ -335,19 +336,19 @@ unsafe fn assume(credentials: &Credentials) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Default handling for every signal, none blocked.
+/// Resets all signals to their default action and unblocks them.
 ///
 /// # Safety
 ///
 /// Only in a child: handlers of the parent are lost.
 unsafe fn reset_signals() {
-    // A zeroed action is the default one in the kernel's layout, and a zeroed set the empty one,
-    // on every architecture.
+    // A zeroed action is the default one in the kernel's layout, and a zeroed set the empty one, on
+    // every architecture.
     let zeros = [0u64; 8];
     let start = zeros.as_ptr().expose_provenance();
-    // SAFETY: plain system calls that read live zeros and write nothing. The C library's function
-    // refuses the two signals it keeps for itself, which may well be inherited as ignored. Numbers
-    // that cannot be set are refused without effect.
+    // SAFETY: plain system calls that read live zeros and write nothing. The C library rejects its
+    // two reserved signals, which may be inherited as ignored. Invalid numbers are rejected without
+    // an effect.
     unsafe {
         for signal in 1..=SIGNAL_MAX {
             let action = [signal.cast_unsigned() as usize, start, 0, MASK_BYTES, 0];

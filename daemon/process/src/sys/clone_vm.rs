@@ -1,10 +1,9 @@
-//! A child that shares this process's memory until it has become a program.
+//! A child that shares this process's memory until exec.
 //!
-//! Making one costs half of what a copy of our memory does, before and after. The C library has no
-//! such call that also takes a control group, and none that comes back before the child is a
-//! program: `vfork` suspends its caller for as long as the file system of a program, or of a working
-//! directory, does not answer. So the child gets a stack of its own, and the system call is written
-//! out for the processors that we know.
+//! Creating one costs half of a copy of the memory. No function of the C library combines this with
+//! a control group and returns before exec: `vfork` suspends its caller for as long as the file
+//! system of the program or of the working directory hangs. So the child gets a stack of its own,
+//! and the system call is written in assembly for the supported processors.
 
 use std::ffi::c_void;
 use std::io;
@@ -23,35 +22,35 @@ use super::child_setup::ChildSetup;
 use super::exec_error::Fault;
 use super::spawn::CLONE_INTO_CGROUP;
 
-/// Bytes of the child's stack. It calls a dozen small functions, none of them far down.
+/// Bytes of the child's stack. The setup calls a dozen small functions, none nested deeply.
 const STACK_BYTES: usize = 64 * 1024;
-/// How long a child is waited for. Most are programs within a third of a millisecond, and then what
-/// they needed is free again. A slow one loses nothing by our going on.
+/// Time to wait for a child's exec. Most need less than a third of a millisecond, after which their
+/// resources are free. A slow child continues while the parent goes on.
 const WAITED_FOR: Duration = Duration::from_millis(20);
-/// What a cradle's `occupant` is as long as the child may use it.
+/// Value of `occupant` while the child may use the memory.
 const OCCUPIED: u32 = 1;
 
-/// What a child uses of our memory until it is a program; kept for as long as that takes.
+/// Memory that a child uses until exec; kept for as long as that takes.
 #[derive(Debug)]
 pub(crate) struct SharedVmChild(NonNull<Contents>);
 
-// SAFETY: it owns its contents, which a child of this process only reads, but for atomic numbers
-// and the stack, which nobody else looks at.
+// SAFETY: it owns its contents, which a child of this process only reads, except atomic numbers and
+// the stack, which only the child uses.
 unsafe impl Send for SharedVmChild {}
 
 #[derive(Debug)]
 struct Contents {
-    birth: Box<ChildSetup>,
+    setup: Box<ChildSetup>,
     fault: AtomicU64,
-    /// The kernel writes 0, and wakes who waits, when the child no longer shares our memory.
+    /// The kernel writes 0 and wakes waiters when the child no longer shares the memory.
     occupant: AtomicU32,
     stack: Vec<u128>,
 }
 
 impl SharedVmChild {
-    fn new(birth: Box<ChildSetup>) -> Self {
+    fn new(setup: Box<ChildSetup>) -> Self {
         let contents = Contents {
-            birth,
+            setup,
             fault: AtomicU64::new(0),
             occupant: AtomicU32::new(OCCUPIED),
             stack: Vec::with_capacity(STACK_BYTES / size_of::<u128>()),
@@ -60,28 +59,28 @@ impl SharedVmChild {
     }
 
     const fn contents(&self) -> &Contents {
-        // SAFETY: they live as long as this does, and are only changed while nobody else has this.
+        // SAFETY: they live as long as this value, and are changed only under exclusive ownership.
         unsafe { self.0.as_ref() }
     }
 
-    /// The child of an unused cradle.
-    fn into_birth(self) -> Box<ChildSetup> {
-        let cradle = ManuallyDrop::new(self);
+    /// The setup of an unused child.
+    fn into_setup(self) -> Box<ChildSetup> {
+        let shared_vm = ManuallyDrop::new(self);
         // SAFETY: it was leaked as a box of this type by `new`, and is not used any more.
-        unsafe { Box::from_raw(cradle.0.as_ptr()) }.birth
+        unsafe { Box::from_raw(shared_vm.0.as_ptr()) }.setup
     }
 
-    /// Why the child could not become a program, as far as it has said.
+    /// The reported fault of the child, if any so far.
     pub(crate) fn fault(&self) -> Option<Fault> {
         Fault::unpack(self.contents().fault.load(Ordering::Acquire))
     }
 
-    /// Whether the child may still use it.
+    /// Whether the child may still use the memory.
     fn is_occupied(&self) -> bool {
         self.contents().occupant.load(Ordering::Acquire) == OCCUPIED
     }
 
-    /// Waits until the child has become a program or exited; false when it takes too long.
+    /// Waits until the child has called exec or exited; false on timeout.
     pub(super) fn wait(&self) -> bool {
         let until = Instant::now() + WAITED_FOR;
         while self.is_occupied() {
@@ -90,7 +89,7 @@ impl SharedVmChild {
             if left == Timespec::default() {
                 return false;
             }
-            // The kernel wakes us as a process that shares memory with others.
+            // The kernel wakes the futex as one of a process that shares memory.
             let (occupant, flags) = (&self.contents().occupant, futex::Flags::empty());
             let _ = futex::wait(occupant, flags, OCCUPIED, Some(&left));
         }
@@ -99,56 +98,56 @@ impl SharedVmChild {
 }
 
 impl Drop for SharedVmChild {
-    /// Leaves alone what a child may still use.
+    /// Leaks the memory while a child may still use it.
     fn drop(&mut self) {
         if !self.is_occupied() {
-            // SAFETY: it was leaked as a box of this type by `new`, and nobody uses it any more.
+            // SAFETY: it was leaked as a box of this type by `new`, and has no other user.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }
 }
 
-/// What a child does.
-type Life = unsafe extern "C" fn(*mut c_void) -> !;
+/// Main function of a child.
+type ChildMain = unsafe extern "C" fn(*mut c_void) -> !;
 
-/// The life of a child that shares our memory and was born in its control group.
+/// Main function of a child that shares memory and was created in its control group.
 ///
 /// # Safety
 ///
 /// Only as such a child, with [`Contents`] that live.
-unsafe extern "C" fn be_born(contents: *mut c_void) -> ! {
+unsafe extern "C" fn child_main(contents: *mut c_void) -> ! {
     // SAFETY: the caller's guarantees are passed on.
     unsafe {
         let contents = &*contents.cast::<Contents>();
-        contents.birth.exec(&contents.fault, true)
+        contents.setup.exec(&contents.fault, true)
     }
 }
 
-/// What came of it to make a child that shares our memory.
+/// Result of creating a child that shares memory.
 pub(super) enum Shared {
-    /// There is one, and this is what it lies in.
-    Born(Pid, OwnedFd, SharedVmChild),
-    /// It cannot be had here: another processor, or a sandbox that refuses what it cannot look
-    /// into.
+    /// The child, and the memory it uses.
+    Created(Pid, OwnedFd, SharedVmChild),
+    /// Not available: another processor, or a sandbox that denies `clone3`.
     Refused(Box<ChildSetup>),
 }
 
-/// Makes a child that shares our memory until it has become the program, in the control group it is
-/// to have. All signals have to be blocked: none of our handlers must run in it.
+/// Creates a child that shares memory until exec, in its control group. All signals must be
+/// blocked: no handler of the parent may run in it.
 ///
 /// # Errors
 ///
-/// When no process can be made.
-pub(super) fn share(birth: Box<ChildSetup>) -> io::Result<Shared> {
-    let cgroup = birth.cgroup();
-    let cradle = SharedVmChild::new(birth);
-    // SAFETY: the contents live until the kernel says that the child shares our memory no longer.
-    match unsafe { clone(cgroup, &cradle) } {
-        Ok((pid, pidfd)) => Ok(Shared::Born(pid, pidfd, cradle)),
+/// If no process can be created.
+pub(super) fn share(setup: Box<ChildSetup>) -> io::Result<Shared> {
+    let cgroup = setup.cgroup();
+    let shared_vm = SharedVmChild::new(setup);
+    // SAFETY: the contents live until the kernel reports that the child no longer shares the
+    // memory.
+    match unsafe { clone(cgroup, &shared_vm) } {
+        Ok((pid, pidfd)) => Ok(Shared::Created(pid, pidfd, shared_vm)),
         Err(error) => {
-            let birth = cradle.into_birth();
+            let setup = shared_vm.into_setup();
             match error.raw_os_error() {
-                Some(libc::ENOSYS | libc::EPERM) => Ok(Shared::Refused(birth)),
+                Some(libc::ENOSYS | libc::EPERM) => Ok(Shared::Refused(setup)),
                 _ => Err(error),
             }
         }
@@ -157,9 +156,9 @@ pub(super) fn share(birth: Box<ChildSetup>) -> io::Result<Shared> {
 
 /// # Safety
 ///
-/// The cradle must be kept until the child has left it.
-unsafe fn clone(cgroup: Option<RawFd>, cradle: &SharedVmChild) -> io::Result<(Pid, OwnedFd)> {
-    let contents = cradle.contents();
+/// The memory must be kept until the child has left it.
+unsafe fn clone(cgroup: Option<RawFd>, shared_vm: &SharedVmChild) -> io::Result<(Pid, OwnedFd)> {
+    let contents = shared_vm.contents();
     let mut pidfd: c_int = -1;
     // SAFETY: zeros are a valid block of arguments.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -173,14 +172,14 @@ unsafe fn clone(cgroup: Option<RawFd>, cradle: &SharedVmChild) -> io::Result<(Pi
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = u64::from(dir.cast_unsigned());
     }
-    let contents = cradle.0.as_ptr().cast();
-    // SAFETY: the block has its exact size; what it points to is ours and alive. `be_born` gets
-    // what it wants, and makes plain system calls only.
-    let result = unsafe { clone3(&raw mut args, be_born, contents) };
+    let contents = shared_vm.0.as_ptr().cast();
+    // SAFETY: the block has its exact size and points to live memory. `child_main` gets its expected
+    // argument, and makes plain system calls only.
+    let result = unsafe { clone3(&raw mut args, child_main, contents) };
     match c_int::try_from(result) {
         Ok(pid) if pid > 0 => {
             let pid = Pid::from_raw(pid).expect("it is positive");
-            // SAFETY: the kernel has just made it, and nobody else owns it.
+            // SAFETY: the kernel has just created it, and it has no other owner.
             Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
         }
         Ok(error) => Err(io::Error::from_raw_os_error(-error)),
@@ -188,17 +187,18 @@ unsafe fn clone(cgroup: Option<RawFd>, cradle: &SharedVmChild) -> io::Result<(Pi
     }
 }
 
-/// The system call; in the child, `life(argument)` on the stack in `args`. What the kernel returns.
+/// The `clone3` call; the child runs `life(argument)` on the stack in `args`. Returns the kernel's
+/// result.
 ///
 /// # Safety
 ///
-/// `args` must be a whole block with a live stack. `life` must not return nor unwind, and use nothing
-/// of the calling thread, which goes on meanwhile.
+/// `args` must be a whole block with a live stack. `life` must not return nor unwind, nor use state
+/// of the calling thread, which continues meanwhile.
 #[cfg(target_arch = "x86_64")]
-unsafe fn clone3(args: *mut libc::clone_args, life: Life, argument: *mut c_void) -> i64 {
+unsafe fn clone3(args: *mut libc::clone_args, life: ChildMain, argument: *mut c_void) -> i64 {
     let result;
-    // SAFETY: the kernel changes rax, rcx and r11 in the parent, which comes out at `2`. The child
-    // has a stack that is aligned as a call wants it, and never comes back.
+    // SAFETY: the kernel changes rax, rcx and r11 in the parent, which continues at `2`. The child
+    // has a stack aligned for a call, and never returns.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -227,10 +227,10 @@ unsafe fn clone3(args: *mut libc::clone_args, life: Life, argument: *mut c_void)
 ///
 /// As above.
 #[cfg(target_arch = "aarch64")]
-unsafe fn clone3(args: *mut libc::clone_args, life: Life, argument: *mut c_void) -> i64 {
+unsafe fn clone3(args: *mut libc::clone_args, life: ChildMain, argument: *mut c_void) -> i64 {
     let result;
-    // SAFETY: the kernel changes x0 alone in the parent, which comes out at `2`. The child has a
-    // stack that is aligned as a call wants it, and never comes back.
+    // SAFETY: the kernel changes only x0 in the parent, which continues at `2`. The child has a
+    // stack aligned for a call, and never returns.
     unsafe {
         std::arch::asm!(
             "svc #0",
@@ -250,12 +250,12 @@ unsafe fn clone3(args: *mut libc::clone_args, life: Life, argument: *mut c_void)
     result
 }
 
-/// Elsewhere nobody has written it out.
+/// Not implemented for other processors.
 ///
 /// # Safety
 ///
 /// None is needed.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn clone3(_: *mut libc::clone_args, _: Life, _: *mut c_void) -> i64 {
+unsafe fn clone3(_: *mut libc::clone_args, _: ChildMain, _: *mut c_void) -> i64 {
     (-libc::ENOSYS).into()
 }

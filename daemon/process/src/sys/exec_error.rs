@@ -1,4 +1,4 @@
-//! Why a child could not become the program it was meant to become, and how its parent learns it.
+//! Faults of the child-side setup, and how the parent receives them.
 
 use std::io;
 use std::ptr;
@@ -6,39 +6,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clone_vm::SharedVmChild;
 
-/// Why a child could not become the program it was meant to become.
+/// Why a child could not execute its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// What it was doing.
+    /// Failed step.
     pub(crate) step: Step,
-    /// The error number the kernel gave.
+    /// Error number of the kernel.
     pub(crate) errno: i32,
 }
 
-/// The steps between being born and running the program.
+/// Steps of the setup before the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Entering the control group.
     Cgroup,
-    /// Putting descriptors 0 to 3 in place.
+    /// Placing descriptors 0 to 3.
     Descriptors,
-    /// Starting a session of its own.
+    /// Starting a session.
     Session,
     /// Setting resource limits.
     Limits,
-    /// Becoming another user.
+    /// Changing user and groups.
     Credentials,
     /// Entering the working directory.
     Cwd,
     /// Executing the program.
     Exec,
-    /// Executing the program, whose file is there: what it asks for to be run by is not.
+    /// Executing the program, whose file exists but whose interpreter does not.
     Interpreter,
-    /// Making the namespaces of a job.
+    /// Creating the namespaces of a job.
     Namespace,
     /// Mapping the user into its user namespace.
     Ids,
-    /// Mounting what the namespaces need.
+    /// Mounting the file systems of the namespaces.
     Mounts,
 }
 
@@ -59,28 +59,28 @@ impl Step {
 }
 
 impl Fault {
-    /// How many bytes a fault is on a socket.
+    /// Encoded size in bytes.
     pub(crate) const BYTES: usize = 5;
 
-    /// The fault as bytes.
+    /// Encodes the fault.
     pub(crate) const fn encode(self) -> [u8; Self::BYTES] {
         let [a, b, c, d] = self.errno.to_le_bytes();
         [self.step as u8, a, b, c, d]
     }
 
-    /// Reads what [`Fault::encode`] wrote; `None` for anything else.
+    /// Decodes the output of [`Fault::encode`]; `None` for anything else.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[step], errno) = bytes.split_first_chunk::<1>()?;
         let step = *Step::ALL.get(usize::from(step))?;
         Some(Self { step, errno: i32::from_le_bytes(errno.try_into().ok()?) })
     }
 
-    /// The fault as a number, which is not 0.
+    /// The fault as a nonzero number.
     pub(super) const fn pack(self) -> u64 {
         (self.step as u64 + 1) << 32 | self.errno.cast_unsigned() as u64
     }
 
-    /// Reads what [`Fault::pack`] made.
+    /// Decodes the output of [`Fault::pack`].
     pub(super) fn unpack(number: u64) -> Option<Self> {
         let step = usize::try_from(number >> 32).ok()?.checked_sub(1)?;
         let errno = u32::try_from(number & u64::from(u32::MAX)).ok()?.cast_signed();
@@ -88,33 +88,33 @@ impl Fault {
     }
 }
 
-/// Where a child says why it could not become the program.
+/// Storage of a child's fault.
 #[derive(Debug)]
 pub(crate) enum FaultCell {
-    /// It has said all it has to say.
+    /// Final.
     Known(Option<Fault>),
-    /// It may have, once it has exited; it took its time to become the program.
+    /// Valid once the child has exited; its exec took long.
     Late(SharedVmChild),
-    /// It may have, once it has exited.
+    /// Valid once the child has exited.
     Shared(SharedFault),
 }
 
 impl FaultCell {
-    /// Why the process could not become the program, if that is so; to be asked once it has exited.
+    /// Why the program could not be executed, if so; valid once the child has exited.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
             Self::Known(fault) => *fault,
-            Self::Late(cradle) => cradle.fault(),
+            Self::Late(shared_vm) => shared_vm.fault(),
             Self::Shared(shared) => Fault::unpack(shared.cell().load(Ordering::Acquire)),
         }
     }
 }
 
-/// A page that a forked child and its parent both see.
+/// A page shared by a forked child and its parent.
 #[derive(Debug)]
 pub(crate) struct SharedFault(ptr::NonNull<AtomicU64>);
 
-// SAFETY: it owns its page, and an atomic number is all that is in it.
+// SAFETY: it owns its page, which holds only an atomic number.
 unsafe impl Send for SharedFault {}
 
 impl SharedFault {
@@ -132,14 +132,15 @@ impl SharedFault {
     const BYTES: usize = size_of::<AtomicU64>();
 
     pub(super) const fn cell(&self) -> &AtomicU64 {
-        // SAFETY: the page is mapped as long as this lives, and is only used as an atomic number.
+        // SAFETY: the page is mapped as long as this value lives, and is only used as an atomic
+        // number.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for SharedFault {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody has a reference to it any more.
+        // SAFETY: the page is owned, and has no remaining references.
         unsafe {
             libc::munmap(self.0.as_ptr().cast(), Self::BYTES);
         }
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_survive_the_way() {
+    fn faults_are_decoded_as_encoded() {
         for step in Step::ALL {
             let fault = Fault { step, errno: -7 };
             assert_eq!(Fault::decode(&fault.encode()), Some(fault));

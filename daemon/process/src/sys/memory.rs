@@ -1,12 +1,12 @@
-//! Memory that is not needed at rest.
+//! Heap trimming.
 
 /// Returns freed heap memory of this process to the system.
 ///
-/// The allocator does so by itself only where nothing is in use above it: after the start, and after
-/// very many peers have gone, much would stay.
-pub fn give_back_memory() {
+/// The allocator does so by itself only at the top of the heap: after the start, or after many
+/// peers have disconnected, much would stay.
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it touches nothing but what was freed, under the allocator's own locks.
+    // SAFETY: it touches only freed memory, under the allocator's own locks.
     unsafe {
         libc::malloc_trim(0);
     }

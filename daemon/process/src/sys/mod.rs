@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 
 pub(crate) use exec_error::{Fault, FaultCell, Step};
-pub use memory::give_back_memory;
+pub use memory::trim_heap;
 pub(crate) use spawn::{
     Credentials, Exec, Image, Limit, Spawned, Twin, fork_sibling, spawn, spawn_idle,
 };
 
-/// Blocks every signal that can be blocked for the calling thread, for good.
+/// Blocks every signal for the calling thread permanently.
 pub fn block_signals() {
     // SAFETY: both functions only write to the set they are given, which outlives the calls.
     unsafe {
@@ -36,8 +36,8 @@ pub fn block_signals() {
     }
 }
 
-/// Signals whose handling is left as it was inherited: Rust ignores `SIGPIPE` before `main`, and the
-/// others are ignored by `nohup` and by shells for a reason that concerns clients.
+/// Signals left as inherited: Rust ignores `SIGPIPE` before `main`; `nohup` and shells ignore the
+/// others on purpose.
 const KEPT_AS_INHERITED: [c_int; 7] = [
     libc::SIGPIPE,
     libc::SIGHUP,
@@ -48,11 +48,11 @@ const KEPT_AS_INHERITED: [c_int; 7] = [
     libc::SIGTTOU,
 ];
 
-/// Unblocks every signal of the calling thread, and restores the default handling of those that are
-/// ignored, but for [`KEPT_AS_INHERITED`].
+/// Unblocks every signal of the calling thread, and restores the default action of ignored ones,
+/// except [`KEPT_AS_INHERITED`].
 pub(crate) fn reset_inherited_signals() {
-    // SAFETY: the set and the action are written before they are read. Only signals that are
-    // ignored get another handling, so no handler of anybody is lost.
+    // SAFETY: the set and the action are written before they are read. Only ignored signals are
+    // changed, so no handler is lost.
     unsafe {
         for signal in (1..=libc::SIGRTMAX()).filter(|signal| !KEPT_AS_INHERITED.contains(signal)) {
             let mut action: libc::sigaction = mem::zeroed();
@@ -67,13 +67,13 @@ pub(crate) fn reset_inherited_signals() {
     }
 }
 
-/// Keeps processes of the same user from tracing this one and from reading its memory, and the kernel
-/// from dumping it.
+/// Prevents processes of the same user from tracing this one and reading its memory, and the kernel
+/// from writing a core dump.
 pub fn forbid_tracing() {
     set_dumpable(false);
 }
 
-/// Undoes [`forbid_tracing`].
+/// Reverts [`forbid_tracing`].
 pub(crate) fn allow_tracing() {
     set_dumpable(true);
 }
@@ -86,7 +86,7 @@ fn set_dumpable(dumpable: bool) {
     }
 }
 
-/// Whether the kernel throws the exit statuses of our children away, since `SIGCHLD` is ignored.
+/// Whether the kernel discards the exit statuses of children because `SIGCHLD` is ignored.
 pub(crate) fn ignores_child_exits() -> bool {
     // SAFETY: the action is written before it is read, and nothing is changed.
     unsafe {
@@ -96,15 +96,15 @@ pub(crate) fn ignores_child_exits() -> bool {
     }
 }
 
-/// A non-blocking descriptor that is readable when a child has exited. `SIGCHLD` has to be blocked.
+/// A non-blocking descriptor that is readable when a child has exited. `SIGCHLD` must be blocked.
 ///
 /// # Errors
 ///
-/// When the descriptor cannot be made.
+/// If the descriptor cannot be created.
 pub(crate) fn child_exits() -> io::Result<OwnedFd> {
-    // SAFETY: the set is initialised by sigemptyset before it is read; the result is checked
-    // before it is taken as a descriptor nobody else owns. Setting SIGCHLD to its default undoes
-    // an inherited "ignore", under which the kernel would throw exit statuses away.
+    // SAFETY: the set is initialised by sigemptyset before it is read; the result is checked before
+    // it is taken as an otherwise unowned descriptor. Setting SIGCHLD to its default reverts an
+    // inherited "ignore", under which the kernel discards exit statuses.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -118,9 +118,9 @@ pub(crate) fn child_exits() -> io::Result<OwnedFd> {
     }
 }
 
-/// Closes every descriptor from `first` on: the ones a guard inherited by somebody's accident.
+/// Closes every descriptor from `first` on: those leaked into a guard.
 ///
-/// Call it only where nothing of this process has opened a descriptor yet.
+/// Call it only before this process has opened a descriptor.
 pub fn close_inherited(first: u32) {
     // SAFETY: the caller guarantees that no object of this process owns one of these descriptors.
     unsafe {
@@ -128,22 +128,22 @@ pub fn close_inherited(first: u32) {
     }
 }
 
-/// More descriptors than any service manager hands over; what is announced beyond is not believed.
+/// Upper bound of inherited descriptors; a larger announced number is ignored.
 const INHERITED_MAX: usize = 1024;
 
-/// The `count` descriptors from 3 on, which whoever started this process left open for us. Once
-/// only: a second call gives none, and neither do numbers that are not open.
+/// The `count` descriptors from 3 on, passed by the service manager. A second call returns none,
+/// and so do numbers that are not open.
 ///
-/// Call it only when `$LISTEN_PID` says that they are ours.
+/// Call it only if `$LISTEN_PID` names this process.
 pub fn inherited_descriptors(count: usize) -> Vec<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Vec::new();
     }
     let numbers = (3..).take(count.min(INHERITED_MAX));
-    // SAFETY: asking for the flags of a number that is no descriptor fails and does nothing else.
+    // SAFETY: F_GETFD of a number that is not a descriptor fails without an effect.
     let is_open = |fd: &RawFd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0;
-    // SAFETY: the descriptors are open, were given to this process as a whole before it opened
-    // any, and are taken once, so nobody else owns them.
+    // SAFETY: the descriptors are open, were passed to this process before it opened any, and are
+    // taken once, so they have no other owner.
     numbers.filter(is_open).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect()
 }

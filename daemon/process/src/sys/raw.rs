@@ -1,7 +1,7 @@
-//! System calls without the C library, whose `errno` belongs to a thread.
+//! System calls without the C library, whose `errno` is thread-local.
 //!
-//! A child that shares our memory has no thread of its own in it: where it would write an error
-//! number, the thread that made it reads its own.
+//! A child that shares memory has no thread-local storage of its own: writing `errno` there would
+//! overwrite that of its parent's thread.
 
 use libc::{c_int, c_long};
 
@@ -12,7 +12,7 @@ const ERRNO_MAX: isize = 4095;
 ///
 /// # Safety
 ///
-/// As for the call in question.
+/// As for the system call.
 pub(super) unsafe fn call(number: c_long, arguments: [usize; 5]) -> Result<usize, c_int> {
     // SAFETY: the caller's guarantees are passed on.
     let result = unsafe { enter_kernel(number, arguments) };
@@ -22,7 +22,7 @@ pub(super) unsafe fn call(number: c_long, arguments: [usize; 5]) -> Result<usize
     }
 }
 
-/// The instruction itself; what the kernel returns.
+/// The system call instruction; returns the kernel's result.
 ///
 /// # Safety
 ///
@@ -30,7 +30,7 @@ pub(super) unsafe fn call(number: c_long, arguments: [usize; 5]) -> Result<usize
 #[cfg(target_arch = "x86_64")]
 unsafe fn enter_kernel(number: c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     let result;
-    // SAFETY: the kernel changes rax, rcx and r11, and what the call is about.
+    // SAFETY: the kernel changes rax, rcx and r11, and the operands of the call.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -56,7 +56,7 @@ unsafe fn enter_kernel(number: c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
 #[cfg(target_arch = "aarch64")]
 unsafe fn enter_kernel(number: c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     let result;
-    // SAFETY: the kernel changes x0, and what the call is about.
+    // SAFETY: the kernel changes x0, and the operands of the call.
     unsafe {
         std::arch::asm!(
             "svc #0",
@@ -72,7 +72,7 @@ unsafe fn enter_kernel(number: c_long, [a, b, c, d, e]: [usize; 5]) -> isize {
     result
 }
 
-/// Elsewhere no child shares our memory, and a forked one has an `errno` of its own.
+/// On other processors children do not share memory, and a forked one has its own `errno`.
 ///
 /// # Safety
 ///
@@ -93,8 +93,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_and_errors_come_as_they_are() {
-        // SAFETY: asking for a number, and closing what is no descriptor.
+    fn results_and_errors_are_returned() {
+        // SAFETY: asking for a number, and closing a number that is not a descriptor.
         unsafe {
             let pid = call(libc::SYS_getpid, [0; 5]);
             assert_eq!(pid, Ok(std::process::id() as usize));

@@ -1,7 +1,7 @@
-//! Starting a process exactly as we want it.
+//! Process creation with full control over its attributes.
 //!
 //! The standard `Command` is not used for tools because it cannot start a process inside a control
-//! group, hands no pidfd out, and inherits signal masks and ignored signals.
+//! group, does not return a pidfd, and inherits signal masks and ignored signals.
 
 use std::ffi::CString;
 use std::io;
@@ -19,120 +19,119 @@ use super::exec_error::{FaultCell, SharedFault};
 /// The kernel's flag; the one in `libc` is an `int` and too short for it.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// What a process with this number says of itself.
-pub(crate) type Words = fn(c_int) -> [u8; 8];
+/// Encodes the announcement of a process id.
+pub(crate) type Announcement = fn(c_int) -> [u8; 8];
 
-/// What a child process is to become, and how.
+/// Parameters of a child process.
 #[derive(Debug)]
 pub(crate) struct Exec<'a> {
-    /// What it becomes.
+    /// The program to execute.
     pub(crate) image: Image,
-    /// What the child has as descriptors 0, 1, 2 and 3. It gets no others.
+    /// Descriptors 0, 1, 2 and 3 of the child. It gets no others.
     pub(crate) descriptors: [BorrowedFd<'a>; 4],
-    /// The control group it is born in, as an open directory.
+    /// Control group to create it in, as an open directory.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     /// Whether the kernel kills it when the calling thread ends.
     pub(crate) dies_with_caller: bool,
-    /// Where the child itself says its number, and in what words, before it is the program: its
-    /// caller may be killed before it could. The words are made in the child, which may share our
-    /// memory.
-    pub(crate) announced: Option<(BorrowedFd<'a>, Words)>,
+    /// Descriptor and encoder with which the child announces its process id before exec: its caller
+    /// may be killed before it could. The encoder runs in the child, which may share memory.
+    pub(crate) announced: Option<(BorrowedFd<'a>, Announcement)>,
 }
 
-/// A program as a process has it: its file, its arguments and what it runs as.
+/// A program with its arguments and attributes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Paths of the program, tried in this order until one can be executed.
+    /// Candidate paths of the program, tried in order until one can be executed.
     pub(crate) programs: Vec<CString>,
     /// The arguments, the program's name first.
     pub(crate) argv: Vec<CString>,
     /// The whole environment, as `NAME=value`.
     pub(crate) env: Vec<CString>,
-    /// Working directories, the first that is there is entered; the caller's when there are none.
+    /// Candidate working directories, of which the first existing one is entered; the caller's if
+    /// empty.
     pub(crate) cwds: Vec<CString>,
     /// A path below the first of them that is entered instead, and must not lead out of it.
     pub(crate) below: Option<CString>,
-    /// Whose process it becomes; the caller's when `None`.
+    /// User and groups; the caller's if `None`.
     pub(crate) credentials: Option<Credentials>,
-    /// Resource limits in the place of the caller's.
+    /// Resource limits that replace the caller's.
     pub(crate) limits: Vec<Limit>,
 }
 
-/// A resource limit; `u64::MAX` is none.
+/// A resource limit; `u64::MAX` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// The kernel's number of the resource.
     pub(crate) resource: u32,
-    /// What counts.
+    /// Soft limit.
     pub(crate) soft: u64,
-    /// What the process may raise that to.
+    /// Hard limit.
     pub(crate) hard: u64,
 }
 
-/// The user and the groups a process has.
+/// User and groups of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
-    /// The user, real, effective and saved.
+    /// User id: real, effective and saved.
     pub(crate) uid: u32,
-    /// The primary group, real, effective and saved.
+    /// Primary group id: real, effective and saved.
     pub(crate) gid: u32,
     /// All supplementary groups.
     pub(crate) groups: Vec<u32>,
 }
 
-/// A child process just started.
+/// A started child process.
 #[derive(Debug)]
 pub(crate) struct Spawned {
-    /// Its process id; also its process group and its session.
+    /// Process id; also its process group and session.
     pub(crate) pid: Pid,
     /// Readable once it has exited.
     pub(crate) pidfd: OwnedFd,
-    /// Why it could not become the program.
+    /// Fault of its setup, if any.
     pub(crate) fault: FaultCell,
 }
 
 /// Starts a process as leader of its own session, with default signal handling, an empty signal
-/// mask and no descriptor but the four it is given.
+/// mask and no descriptors but the four given ones.
 ///
-/// It shares our memory until it has become the program. That is waited for, but not for long: a
-/// file system that does not answer can keep it from that for ever. One that becomes another user is
-/// forked instead: that user could stop it on its way, and write to our memory.
+/// It shares memory with this process until exec. The wait for exec is bounded: a hanging file
+/// system can block it forever. A process of another user is forked instead: that user could stop
+/// it before exec, and write to the shared memory.
 ///
 /// # Errors
 ///
-/// When no process can be made: `EAGAIN` at a process limit, `EMFILE`, `ENOMEM`; `EACCES`,
-/// `EBUSY` or `EOPNOTSUPP` when the control group takes no process.
+/// If no process can be created: `EAGAIN` at a process limit, `EMFILE`, `ENOMEM`; `EACCES`, `EBUSY`
+/// or `EOPNOTSUPP` if the control group rejects processes.
 pub(crate) fn spawn(exec: Exec<'_>) -> io::Result<Spawned> {
-    let mut birth = Box::new(ChildSetup::new(exec));
-    if birth.credentials().is_none() {
+    let mut setup = Box::new(ChildSetup::new(exec));
+    if setup.credentials().is_none() {
         let unblocked = Unblocked::block();
-        let shared = clone_vm::share(birth);
+        let shared = clone_vm::share(setup);
         unblocked.restore();
-        birth = match shared? {
-            Shared::Born(pid, pidfd, cradle) => {
-                let is_left = cradle.wait();
+        setup = match shared? {
+            Shared::Created(pid, pidfd, shared_vm) => {
+                let is_left = shared_vm.wait();
                 let fault = if is_left {
-                    FaultCell::Known(cradle.fault())
+                    FaultCell::Known(shared_vm.fault())
                 } else {
-                    FaultCell::Late(cradle)
+                    FaultCell::Late(shared_vm)
                 };
                 return Ok(Spawned { pid, pidfd, fault });
             }
-            Shared::Refused(birth) => birth,
+            Shared::Refused(setup) => setup,
         };
     }
     let shared = SharedFault::new()?;
-    match fork_into(birth.cgroup())? {
+    match fork_into(setup.cgroup())? {
         Forked::Parent { pid, pidfd } => {
             Ok(Spawned { pid, pidfd, fault: FaultCell::Shared(shared) })
         }
-        // SAFETY: we are the child of a fork, with a copy of everything that the birth needs.
-        Forked::Child { in_cgroup } => unsafe { birth.exec(shared.cell(), in_cgroup) },
+        // SAFETY: this is the child of a fork, with a copy of everything that the setup needs.
+        Forked::Child { in_cgroup } => unsafe { setup.exec(shared.cell(), in_cgroup) },
     }
 }
 
-/// Starts a process that does nothing but wait to be killed, inside a control group. It is there
-/// to try the group out.
+/// Starts an idle process inside a control group, to test the group.
 ///
 /// # Errors
 ///
@@ -143,9 +142,9 @@ pub(crate) fn spawn_idle(cgroup: BorrowedFd<'_>) -> io::Result<(Pid, OwnedFd)> {
         Forked::Parent { pid, pidfd } => Ok((pid, pidfd)),
         Forked::Child { in_cgroup } => {
             let entered = in_cgroup || child_setup::enter(cgroup.as_raw_fd()).is_ok();
-            // SAFETY: prctl, getppid, pause and _exit are async-signal-safe. The death signal
-            // keeps the idle process from outliving a caller that is killed while it looks; one
-            // that was killed before is not its parent any more.
+            // SAFETY: prctl, getppid, pause and _exit are async-signal-safe. The death signal keeps
+            // the idle process from outliving a caller that is killed meanwhile; if the caller is
+            // already dead, the parent differs.
             unsafe {
                 if !entered {
                     libc::_exit(127);
@@ -167,14 +166,14 @@ enum Forked {
     Parent { pid: Pid, pidfd: OwnedFd },
 }
 
-/// Forks, into the control group where the kernel can do that in one step.
+/// Forks, into the control group if the kernel supports that in one step.
 ///
-/// The child has every signal blocked, so that none of the parent's handlers runs in it.
+/// The child has every signal blocked, so that no handler of the parent runs in it.
 fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
     let unblocked = Unblocked::block();
     // SAFETY: clone3 gets a zeroed argument block of its exact size whose pointer is to a live
     // `c_int`; without CLONE_VM it is a fork, so the child has its own copy of the stack. The pidfd
-    // is a new descriptor that nobody else owns.
+    // is a new descriptor without another owner.
     let result = unsafe {
         let mut pidfd: c_int = -1;
         let mut args: libc::clone_args = mem::zeroed();
@@ -195,7 +194,7 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
             parent_of(pid as c_int, Ok(OwnedFd::from_raw_fd(pidfd)))
         } else {
             match io::Error::last_os_error() {
-                // Sandboxes that cannot look into clone3's arguments refuse it altogether.
+                // Sandboxes that cannot inspect clone3's arguments deny it.
                 error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                     match clone_with_pidfd() {
                         Ok(None) => return Ok(Forked::Child { in_cgroup: cgroup.is_none() }),
@@ -211,8 +210,8 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
     result
 }
 
-/// Forks by the older system call, which hands out a pidfd as well: no kernel or sandbox without
-/// `clone3` is asked for `pidfd_open`, which it may not have either. `None` in the child.
+/// Forks with the older `clone` call, which also returns a pidfd: a kernel or sandbox without
+/// `clone3` may lack `pidfd_open` too. `None` in the child.
 ///
 /// # Safety
 ///
@@ -221,42 +220,42 @@ unsafe fn clone_with_pidfd() -> io::Result<Option<(c_int, OwnedFd)>> {
     let mut pidfd: c_int = -1;
     let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
     let zero: libc::c_long = 0;
-    // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. The third argument is where the
-    // pidfd goes, on every architecture; the other two are not looked at with these flags.
+    // SAFETY: without CLONE_VM it is a fork, on a copy of the stack. The third argument is the
+    // address of the pidfd on every architecture; the other two are ignored with these flags.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, zero, &raw mut pidfd, zero, zero) };
     match c_int::try_from(pid) {
         Ok(0) => Ok(None),
-        // SAFETY: the kernel has just made it, and nobody else owns it.
+        // SAFETY: the kernel has just created it, and it has no other owner.
         Ok(pid) if pid > 0 => Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
         Ok(_) | Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
-/// Which of two processes this is that were one.
+/// The two processes after a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Twin {
-    /// The one that was copied.
+    /// The original.
     Original,
     /// The copy.
     Copy,
 }
 
-/// Copies this process; the copy is a child of our parent, like us. `namespaces` are `CLONE_NEW…`
-/// flags of those that it is born in.
+/// Copies this process; the copy is a sibling, a child of the same parent. `namespaces` are the
+/// `CLONE_NEW…` flags of new namespaces for it.
 ///
 /// # Errors
 ///
-/// When this process has more than one thread, or that cannot be seen; `EAGAIN` at a process limit,
-/// `ENOMEM`; `EPERM` or `ENOSPC` when there can be no such namespaces.
+/// If this process has more than one thread, or that cannot be determined; `EAGAIN` at a process
+/// limit, `ENOMEM`; `EPERM` or `ENOSPC` if the namespaces cannot be created.
 pub(crate) fn fork_sibling(namespaces: c_int) -> io::Result<Twin> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("only a process with one thread can be copied whole"));
+        return Err(io::Error::other("only a single-threaded process can be copied"));
     }
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD | namespaces);
     let zero: libc::c_long = 0;
-    // SAFETY: without CLONE_VM it is a fork, on a copy of our stack. There is no other thread whose
-    // locks the copy would find taken forever. The zeros are no stack, no places for thread ids and
-    // no thread storage, in whatever order the architecture has them.
+    // SAFETY: without CLONE_VM it is a fork, on a copy of the stack. There is no other thread whose
+    // locks would stay taken in the copy. The zeros are no stack, no places for thread ids and no
+    // thread storage, in any order of the architecture.
     match unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) } {
         0 => Ok(Twin::Copy),
         1.. => Ok(Twin::Original),
@@ -264,7 +263,7 @@ pub(crate) fn fork_sibling(namespaces: c_int) -> io::Result<Twin> {
     }
 }
 
-/// The signals a thread had blocked before it blocked them all.
+/// Signal mask of a thread before all signals were blocked.
 struct Unblocked(libc::sigset_t);
 
 impl Unblocked {
@@ -280,7 +279,7 @@ impl Unblocked {
         }
     }
 
-    /// Blocks what was blocked before.
+    /// Restores the signal mask.
     fn restore(self) {
         // SAFETY: the set is a live one.
         unsafe {
@@ -289,7 +288,7 @@ impl Unblocked {
     }
 }
 
-/// The parent's side of a fork; a child that cannot be watched is ended, not leaked.
+/// The parent's side of a fork; a child without a pidfd is ended.
 fn parent_of(pid: c_int, pidfd: io::Result<OwnedFd>) -> io::Result<Forked> {
     let pid = Pid::from_raw(pid).expect("fork gave a positive pid");
     match pidfd {
@@ -313,13 +312,13 @@ mod tests {
     use super::*;
     use crate::sys::{Fault, Step, raw};
 
-    /// What a child reads before it goes on.
+    /// Descriptor that a child reads before it continues.
     static GATE: AtomicI32 = AtomicI32::new(-1);
 
     fn wait_at_the_gate(_: c_int) -> [u8; 8] {
         let mut word = [0; 8];
         let gate = GATE.load(Ordering::Relaxed).cast_unsigned() as usize;
-        // SAFETY: as much is read as there is room for.
+        // SAFETY: the read is limited to the size of the buffer.
         let _ = unsafe {
             raw::call(libc::SYS_read, [gate, word.as_mut_ptr().expose_provenance(), 1, 0, 0])
         };
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_takes_long_is_not_waited_for() {
+    fn wait_for_a_slow_child_is_bounded() {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let (gate, open) = rustix::pipe::pipe().unwrap();
         GATE.store(gate.as_raw_fd(), Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! `ceased call`: arguments, results, and every way it can be ended early.
+//! `ceased call`: arguments, results, and early ends.
 
 use super::*;
 
-/// A server whose tools do what `script` says about anything but their list.
+/// A server with tools whose calls are handled by `script`.
 fn with_tools(mut script: impl FnMut(&mut Talk, &Value) + Send + 'static) -> Stage {
     stage(move |talk, message| match method(message) {
         "tools/list" => talk.answer(message, tools()),
@@ -56,9 +56,9 @@ fn arguments_are_typed_and_the_result_is_printed() {
     assert_eq!(sent["task"], Value::Null);
 }
 
-/// What a server says is one line: none of it looks like a hint of ours.
+/// Text of a server stays on one line and cannot look like a hint of this program.
 #[test]
-fn a_server_gives_no_hints() {
+fn text_of_a_server_is_one_line() {
     let said = json!({"code": -1, "message": "first\n\nrun this"});
     let ran =
         with_tools(move |talk, message| talk.refuse(message, said.clone())).run(&["call", "echo"]);
@@ -67,7 +67,7 @@ fn a_server_gives_no_hints() {
 }
 
 #[test]
-fn slips_are_named_and_nothing_is_called() {
+fn invalid_arguments_are_reported_without_a_call() {
     for (args, words) in [
         (&["bild"][..], &["\"bild\"", "\"build\""][..]),
         (&["build", "packge=x"], &["\"packge\"", "\"package\""]),
@@ -80,7 +80,7 @@ fn slips_are_named_and_nothing_is_called() {
         (&["build", "package=x", "package=y"], &["twice"]),
         (&["build", "package"], &["no KEY=VALUE"]),
         (&["build", "--json", "[1]"], &["--json takes an object"]),
-        (&["build", "--json", "{"], &["--json is no JSON"]),
+        (&["build", "--json", "{"], &["--json is not valid JSON"]),
         (&["backup", "x=1"], &["\"x\"", "takes none"]),
         (&["echo", "--task"], &["cannot run as a task"]),
         (&["echo", "--timeout", "soon"], &["90s"]),
@@ -97,7 +97,7 @@ fn slips_are_named_and_nothing_is_called() {
 }
 
 #[test]
-fn how_a_tool_ends_is_the_exit_code() {
+fn result_of_a_tool_sets_the_exit_code() {
     let content = json!([{"type": "text", "text": "said"}]);
     for (result, exit) in [
         (json!({"content": content}), Exit::Done),
@@ -110,7 +110,7 @@ fn how_a_tool_ends_is_the_exit_code() {
         let ran = returning(result).run(&["call", "echo", "anything=goes"]);
         assert_eq!((ran.exit, ran.out.as_str()), (exit, "said\n"), "{}", ran.err);
     }
-    // One that has no content, as it should have, is shown as it came.
+    // A result without the required content is printed unchanged.
     for (result, exit) in [
         (json!({"isError": true}), Exit::Failed),
         (json!({"content": null, "isError": true, "structuredContent": {}}), Exit::Failed),
@@ -140,7 +140,7 @@ fn only_structured_content_is_printed_as_json() {
 }
 
 #[test]
-fn a_result_is_escaped_for_a_terminal_only() {
+fn result_is_escaped_only_for_a_terminal() {
     let result = json!({"content": [{"type": "text", "text": "a\u{1b}[31m\tb\n"}]});
     assert_eq!(returning(result.clone()).run(&["call", "echo"]).out, "a\u{1b}[31m\tb\n");
     let mut stage = returning(result);
@@ -148,8 +148,8 @@ fn a_result_is_escaped_for_a_terminal_only() {
     assert_eq!(stage.run(&["call", "echo"]).out, "a\\u{1b}[31m\tb\n");
 }
 
-/// A server that runs a call until it is cancelled and then needs `looks` looks to be rid of it.
-/// Its other connection, 8, runs the same request id all the time.
+/// A server that runs a call until it is cancelled and then needs `looks` polls to end it. Its
+/// other connection, 8, always runs the same request id.
 fn stubborn(mut looks: u32, then: impl Fn(&mut Talk) + Send + 'static) -> Stage {
     let mut call = Value::Null;
     with_tools(move |talk, message| match method(message) {
@@ -180,15 +180,15 @@ fn stubborn(mut looks: u32, then: impl Fn(&mut Talk) + Send + 'static) -> Stage 
     })
 }
 
-/// CAN-01, CAN-13: Ctrl-C cancels, says so, and waits until the work is gone.
+/// CAN-01, CAN-13: Ctrl-C cancels, reports that, and waits for the end of the work.
 #[test]
-fn ctrl_c_cancels_and_waits_until_it_is_gone() {
+fn ctrl_c_cancels_and_waits_for_the_end() {
     let mut stage = stubborn(3, |talk| talk.ctrl_c.fire());
     let ran = stage.run(&["call", "echo"]);
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Cancelled, ""), "{}", ran.err);
     assert_eq!(
         ran.err,
-        "ceased: cancelling echo: cancelled by the user (Ctrl-C again to leave at once)\n\
+        "ceased: cancelling echo: cancelled by the user (Ctrl-C again to exit at once)\n\
          ceased: cancelled; the tool's processes are gone\n"
     );
     let call = stage.received.all().into_iter().find(|m| m["method"] == "tools/call").unwrap();
@@ -198,19 +198,19 @@ fn ctrl_c_cancels_and_waits_until_it_is_gone() {
 }
 
 #[test]
-fn a_second_ctrl_c_leaves_at_once() {
+fn second_ctrl_c_exits_at_once() {
     let mut stage = stubborn(u32::MAX, |talk| {
         talk.ctrl_c.fire();
         talk.ctrl_c.fire();
     });
     let ran = stage.run(&["call", "echo"]);
     assert_eq!(ran.exit, Exit::Cancelled);
-    assert!(ran.err.contains("left without waiting"), "{}", ran.err);
+    assert!(ran.err.contains("exiting without waiting"), "{}", ran.err);
     wait_for(|| stage.received.params("notifications/cancelled").len() == 1);
 }
 
 #[test]
-fn a_timeout_cancels_too() {
+fn timeout_cancels_the_call() {
     let mut stage = stubborn(1, |_| {});
     let ran = stage.run(&["call", "echo", "--timeout", "50ms"]);
     assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
@@ -226,7 +226,7 @@ fn a_timeout_cancels_too() {
 }
 
 #[test]
-fn a_foreign_server_is_cancelled_and_left() {
+fn foreign_server_is_cancelled_without_waiting() {
     let mut stage = with_tools(|talk, message| match method(message) {
         "tools/call" => talk.ctrl_c.fire(),
         "notifications/cancelled" => {}
@@ -234,12 +234,12 @@ fn a_foreign_server_is_cancelled_and_left() {
     });
     let ran = stage.run(&["call", "echo"]);
     assert_eq!(ran.exit, Exit::Cancelled);
-    assert!(ran.err.contains("does not tell"), "{}", ran.err);
+    assert!(ran.err.contains("does not report"), "{}", ran.err);
     assert_eq!(stage.received.params("notifications/cancelled").len(), 1);
 }
 
 #[test]
-fn a_daemon_that_goes_away_is_not_reachable_any_more() {
+fn lost_daemon_is_reported_as_unreachable() {
     let mut stage = with_tools(|talk, _| talk.hang_up());
     let ran = stage.run(&["call", "echo"]);
     assert_eq!(ran.exit, Exit::Unreachable);
@@ -248,7 +248,7 @@ fn a_daemon_that_goes_away_is_not_reachable_any_more() {
 
 const ID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-/// A server that makes a task of every call; `on_result` says what comes of waiting for it.
+/// A server that makes a task of every call; `on_result` handles the request for its result.
 fn with_task(mut on_result: impl FnMut(&mut Talk, &Value, &Value) + Send + 'static) -> Stage {
     let (mut call, mut waiting, mut looks) = (Value::Null, Value::Null, 2);
     with_tools(move |talk, message| match method(message) {
@@ -276,7 +276,7 @@ fn with_task(mut on_result: impl FnMut(&mut Talk, &Value, &Value) + Send + 'stat
 }
 
 #[test]
-fn a_task_is_followed_to_its_result() {
+fn task_is_followed_to_its_result() {
     let mut stage = with_task(|talk, message, call| {
         let token = &call["params"]["_meta"]["progressToken"];
         talk.notify("notifications/progress", json!({"progressToken": token, "progress": 1}));
@@ -293,7 +293,7 @@ fn a_task_is_followed_to_its_result() {
 }
 
 #[test]
-fn a_tool_that_must_be_a_task_becomes_one() {
+fn tool_that_requires_a_task_becomes_one() {
     let mut stage = with_task(|talk, message, _| {
         talk.answer(message, json!({"content": [], "isError": true}));
     });
@@ -304,16 +304,16 @@ fn a_tool_that_must_be_a_task_becomes_one() {
 }
 
 #[test]
-fn detached_means_only_the_id() {
+fn detach_prints_only_the_id() {
     let mut stage = with_task(|_, _, _| {});
     let ran = stage.run(&["call", "build", "package=x", "--detach"]);
     assert_eq!((ran.exit, ran.out, ran.err.as_str()), (Exit::Done, format!("{ID}\n"), ""));
     assert!(stage.received.params("tasks/result").is_empty());
 }
 
-/// CAN-05: a task is cancelled with `tasks/cancel` and nothing else.
+/// CAN-05: a task is cancelled only with `tasks/cancel`.
 #[test]
-fn ctrl_c_cancels_a_task_and_waits_until_it_is_gone() {
+fn ctrl_c_cancels_a_task_and_waits_for_its_end() {
     let mut stage = with_task(|talk, _, _| talk.ctrl_c.fire());
     let ran = stage.run(&["call", "build", "package=x", "--task"]);
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Cancelled, ""), "{}", ran.err);
@@ -324,17 +324,16 @@ fn ctrl_c_cancels_a_task_and_waits_until_it_is_gone() {
     assert_eq!(stage.received.params("ceased/status").len(), 3);
 }
 
-/// CAN-05: also while its id is not known yet. Whether the wish to stop comes before the id or
-/// after it, the same happens.
+/// CAN-05: also while its id is unknown, whether the interrupt arrives before or after the id.
 #[test]
-fn a_task_that_is_being_created_is_cancelled_when_it_exists() {
+fn task_being_created_is_cancelled_once_it_exists() {
     for (args, exit) in [(&[][..], Exit::Cancelled), (&["--timeout", "20ms"], Exit::TimedOut)] {
         let mut stage = with_tools(move |talk, message| match method(message) {
             "tools/call" => {
                 if exit == Exit::Cancelled {
                     talk.ctrl_c.fire();
                 }
-                // Well after the wish on most machines.
+                // After the interrupt on most machines.
                 thread::sleep(Duration::from_millis(150));
                 talk.answer(message, json!({"task": task(ID, "working")}));
             }
@@ -351,7 +350,7 @@ fn a_task_that_is_being_created_is_cancelled_when_it_exists() {
 }
 
 #[test]
-fn a_task_that_times_out_is_cancelled() {
+fn task_that_times_out_is_cancelled() {
     let mut stage = with_task(|_, _, _| {});
     let ran = stage.run(&["call", "build", "package=x", "--task", "--timeout", "50ms"]);
     assert_eq!(ran.exit, Exit::TimedOut, "{}", ran.err);
@@ -360,7 +359,7 @@ fn a_task_that_times_out_is_cancelled() {
 }
 
 #[test]
-fn a_task_that_ended_before_the_cancel_has_its_result_printed() {
+fn result_of_a_task_that_ended_before_the_cancel_is_printed() {
     let mut waiting = Value::Null;
     let mut stage = with_tools(move |talk, message| match method(message) {
         "tools/call" => talk.answer(message, json!({"task": task(ID, "working")})),

@@ -1,4 +1,4 @@
-//! Finding the daemon, doing without, listing, and the door to the daemon's own commands.
+//! Locating the daemon, running without one, listing, and the commands of the backend.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use ceased_client::fake::Script;
 
-/// A backend with a config that names `socket`, and a server to embed.
+/// A backend with a config that names `socket`, and an embeddable server.
 #[derive(Default)]
 struct Fake {
     socket: Option<PathBuf>,
@@ -67,7 +67,7 @@ fn lists_tools(talk: &mut Talk, message: &Value) {
 }
 
 #[test]
-fn tools_in_columns_and_as_one_document() {
+fn tools_are_printed_as_columns_or_json() {
     let ran = stage(lists_tools).run(&["tools"]);
     assert_eq!(ran.exit, Exit::Done);
     assert_eq!(
@@ -82,7 +82,7 @@ fn tools_in_columns_and_as_one_document() {
 }
 
 #[test]
-fn status_shows_whatever_there_is() {
+fn status_prints_all_members() {
     let script = |talk: &mut Talk, message: &Value| {
         talk.answer(
             message,
@@ -112,8 +112,8 @@ fn status_shows_whatever_there_is() {
 }
 
 #[test]
-fn the_daemon_is_looked_for_in_the_order_that_was_promised() {
-    // Explicit, by environment, by config: the first that is said counts, and only it.
+fn daemon_is_searched_in_the_documented_order() {
+    // In order: option, environment, config; only the first one given counts.
     let mut one = stage(lists_tools);
     one.env.socket = Some(one.socket().into());
     let elsewhere = Fake { socket: Some("/nonexistent/config.sock".into()), ..Fake::default() };
@@ -141,7 +141,7 @@ fn the_daemon_is_looked_for_in_the_order_that_was_promised() {
 }
 
 #[test]
-fn the_usual_places_are_tried_in_turn_and_all_named() {
+fn default_endpoints_are_tried_and_named_in_order() {
     let mut one = stage(lists_tools);
     one.env.sockets.own.push(one.dir.path().join("state/ceased.sock"));
     one.env.sockets.system = Some(one.dir.path().join("system/ceased.sock"));
@@ -170,18 +170,18 @@ fn the_usual_places_are_tried_in_turn_and_all_named() {
 }
 
 #[test]
-fn a_wrong_config_matters_to_whoever_named_it() {
+fn invalid_config_is_an_error_only_if_named() {
     let mut one = stage(lists_tools);
     let wrong = Fake { config_is_wrong: true, ..Fake::default() };
     let ran = one.run_with(&["tools", "--config", "c.toml"], &wrong);
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Usage, "ceased: c.toml:3: unknown key\n"));
     let ran = one.run_with(&["tools"], &wrong);
     assert_eq!(ran.exit, Exit::Unreachable);
-    assert!(ran.err.contains("passing over the config: c.toml:3"), "{}", ran.err);
+    assert!(ran.err.contains("ignoring the config: c.toml:3"), "{}", ran.err);
 }
 
 #[test]
-fn what_is_there_and_no_daemon_is_told_apart_from_nothing() {
+fn foreign_server_is_distinguished_from_a_missing_daemon() {
     let mut one = stage(lists_tools);
     let path = one.dir.path().join("alien.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -196,7 +196,7 @@ fn what_is_there_and_no_daemon_is_told_apart_from_nothing() {
     assert!(ran.err.contains("SSH-2.0-x"), "{}", ran.err);
 }
 
-/// Tells that the server was shut down, and whether its peer had left by then.
+/// Records that the server was shut down, and whether its peer had disconnected before.
 struct Guard(Arc<AtomicBool>, Option<thread::JoinHandle<()>>);
 
 impl Drop for Guard {
@@ -218,7 +218,7 @@ fn embeddable(is_down: &Arc<AtomicBool>) -> Fake {
 }
 
 #[test]
-fn a_call_without_a_daemon_runs_here_and_says_so() {
+fn call_without_a_daemon_runs_in_process_and_reports_that() {
     let is_down = Arc::new(AtomicBool::new(false));
     let mut one = stage(lists_tools);
     let ran =
@@ -228,11 +228,11 @@ fn a_call_without_a_daemon_runs_here_and_says_so() {
         ran.err,
         "ceased: no daemon at unix:/nonexistent/s.sock; running the tool in this process\n"
     );
-    assert!(is_down.load(Ordering::SeqCst), "the server outlived the command");
+    assert!(is_down.load(Ordering::SeqCst), "the server outlives the command");
 }
 
 #[test]
-fn nothing_else_runs_here() {
+fn other_commands_need_a_daemon() {
     let is_down = Arc::new(AtomicBool::new(false));
     for args in [
         &["call", "echo", "--tcp", "127.0.0.1:1"][..],
@@ -253,7 +253,7 @@ fn nothing_else_runs_here() {
 }
 
 #[test]
-fn the_daemons_own_commands_go_to_the_backend() {
+fn daemon_commands_are_passed_to_the_backend() {
     let backend = Fake::default();
     let mut one = stage(lists_tools);
     assert_eq!(one.run_with(&["serve"], &backend).exit, Exit::Done);
@@ -265,7 +265,7 @@ fn the_daemons_own_commands_go_to_the_backend() {
 }
 
 #[test]
-fn wrong_use_is_told_on_stderr_and_help_on_stdout() {
+fn usage_errors_go_to_stderr_and_help_to_stdout() {
     let mut one = stage(lists_tools);
     for args in [&[][..], &["launch"], &["get"], &["tools", "--socket", "a", "--tcp", "b:1"]] {
         let ran = one.run_with(args, &ClientOnly);
@@ -280,7 +280,7 @@ fn wrong_use_is_told_on_stderr_and_help_on_stdout() {
 }
 
 #[test]
-fn the_token_goes_to_tcp_and_nowhere_else() {
+fn token_is_sent_only_over_tcp() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = thread::spawn(move || {

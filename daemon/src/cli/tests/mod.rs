@@ -17,10 +17,10 @@ use super::*;
 use ceased_client::Trigger;
 use ceased_client::fake::{Received, Talk, listen};
 
-/// A command that has not ended by then never will.
+/// Timeout of a command.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// A server, and what a command sees of the world.
+/// A server, and the environment of a command.
 struct Stage {
     dir: tempfile::TempDir,
     received: Received,
@@ -29,7 +29,7 @@ struct Stage {
     env: Env,
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 struct Ran {
     exit: Exit,
@@ -37,7 +37,7 @@ struct Ran {
     err: String,
 }
 
-/// A server that does what `script` says about everything but the handshake.
+/// A server whose requests after the handshake are handled by `script`.
 fn stage(script: impl FnMut(&mut Talk, &Value) + Send + 'static) -> Stage {
     let dir = tempfile::tempdir().unwrap();
     let (interrupts, trigger) = Interrupts::manual().unwrap();
@@ -91,7 +91,7 @@ impl Stage {
     }
 }
 
-/// A list of tools, as a server sends it.
+/// A list of tools as sent by a server.
 fn tools() -> Value {
     json!({"tools": [
         {
@@ -120,7 +120,7 @@ fn tools() -> Value {
     ]})
 }
 
-/// A task, as a server sends it.
+/// A task as sent by a server.
 fn task(id: &str, status: &str) -> Value {
     json!({
         "taskId": id, "status": status, "createdAt": "2026-01-01T00:00:00Z",
@@ -136,7 +136,7 @@ fn method(message: &Value) -> &str {
     message["method"].as_str().unwrap_or_default()
 }
 
-/// The server reads in its own time; waits until it has.
+/// Waits for the server's thread.
 fn wait_for(has_happened: impl Fn() -> bool) {
     let start = Instant::now();
     while !has_happened() {

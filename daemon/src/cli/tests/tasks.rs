@@ -28,7 +28,7 @@ fn tasks_are_listed_over_all_pages() {
 }
 
 #[test]
-fn one_task() {
+fn get_prints_one_task() {
     let known = |talk: &mut Talk, message: &Value| {
         assert_eq!(message["params"], json!({"taskId": "a"}));
         talk.answer(message, task("a", "working"));
@@ -40,9 +40,9 @@ fn one_task() {
     assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), task("a", "working"));
 }
 
-/// TSK-27, as a user sees it.
+/// TSK-27: an unknown task has its own exit code.
 #[test]
-fn an_unknown_task_has_its_own_exit_code() {
+fn unknown_task_has_its_own_exit_code() {
     for command in ["get", "result", "cancel", "watch"] {
         let ran = stage(unknown_task).run(&[command, "nope"]);
         assert_eq!((ran.exit, ran.out.as_str()), (Exit::UnknownTask, ""), "{command}");
@@ -51,7 +51,7 @@ fn an_unknown_task_has_its_own_exit_code() {
 }
 
 #[test]
-fn the_result_of_a_task() {
+fn result_of_a_task_is_printed() {
     let ran = stage(|talk, message| {
         talk.answer(message, json!({"content": [{"type": "text", "text": "built"}]}));
     })
@@ -61,7 +61,7 @@ fn the_result_of_a_task() {
 
 /// TSK-14: the task's own error may look like that of an unknown task.
 #[test]
-fn a_task_that_failed_with_invalid_params_is_not_unknown() {
+fn task_that_failed_with_invalid_params_is_not_unknown() {
     let ran = stage(|talk, message| match method(message) {
         "tasks/get" => talk.answer(message, task("a", "failed")),
         _ => talk.refuse(message, json!({"code": -32602, "message": "jobs is no integer"})),
@@ -71,9 +71,9 @@ fn a_task_that_failed_with_invalid_params_is_not_unknown() {
     assert!(ran.err.contains("jobs is no integer"), "{}", ran.err);
 }
 
-/// CAN-15: the wait is cancelled, the task is not.
+/// CAN-15: only the wait is cancelled.
 #[test]
-fn ctrl_c_ends_the_wait_for_a_result_alone() {
+fn ctrl_c_ends_only_the_wait_for_a_result() {
     for (args, exit) in [
         (&["result", "a"][..], Exit::Cancelled),
         (&["result", "a", "--timeout", "30ms"], Exit::TimedOut),
@@ -85,7 +85,7 @@ fn ctrl_c_ends_the_wait_for_a_result_alone() {
         });
         let ran = stage.run(args);
         assert_eq!((ran.exit, ran.out.as_str()), (exit, ""));
-        assert!(ran.err.contains("task a goes on"), "{}", ran.err);
+        assert!(ran.err.contains("task a continues"), "{}", ran.err);
         wait_for(|| stage.received.params("notifications/cancelled").len() == 1);
         let all = stage.received.all();
         let waiting = all.iter().find(|m| m["method"] == "tasks/result").unwrap();
@@ -96,7 +96,7 @@ fn ctrl_c_ends_the_wait_for_a_result_alone() {
 }
 
 #[test]
-fn cancelling_a_task_waits_until_it_is_gone() {
+fn cancelling_a_task_waits_for_its_end() {
     let mut looks = 2;
     let mut stage = stage(move |talk, message| match method(message) {
         "tasks/cancel" => talk.answer(message, task("a", "cancelled")),
@@ -117,20 +117,20 @@ fn cancelling_a_task_waits_until_it_is_gone() {
     assert_eq!(stage.received.params("ceased/status").len(), 3);
 }
 
-/// TSK-23, as a user sees it.
+/// TSK-23: an ended task cannot be cancelled.
 #[test]
-fn a_task_that_has_ended_cannot_be_cancelled() {
+fn ended_task_cannot_be_cancelled() {
     let ran = stage(|talk, message| match method(message) {
         "tasks/get" => talk.answer(message, task("a", "completed")),
         _ => talk.refuse(message, json!({"code": -32602, "message": "it has ended"})),
     })
     .run(&["cancel", "a"]);
     assert_eq!(ran.exit, Exit::Failed);
-    assert!(ran.err.contains("completed already"), "{}", ran.err);
+    assert!(ran.err.contains("already completed"), "{}", ran.err);
 }
 
 #[test]
-fn a_task_is_watched_until_it_ends() {
+fn task_is_watched_until_it_ends() {
     let mut looks = 0;
     let ran = stage(move |talk, message| {
         looks += 1;
@@ -149,8 +149,8 @@ fn a_task_is_watched_until_it_ends() {
 }
 
 #[test]
-fn a_notification_is_as_good_as_a_look() {
-    // An observer sees it working forever.
+fn notification_replaces_a_poll() {
+    // Polls always see it working.
     let mut stage = stage(|talk, message| {
         talk.answer(message, task("a", "working"));
         talk.notify("notifications/tasks/status", task("other", "failed"));

@@ -1,7 +1,7 @@
-//! `ceased top`: a live view of what runs, for whom, since when, and whether cancels are done.
+//! `ceased top`: live view of running jobs with owner, age and cancel state.
 //!
-//! It asks the daemon once a second and otherwise sleeps until a key is pressed. The terminal is
-//! given back as it was, also after a panic or a signal.
+//! It polls the daemon once a second and otherwise waits for keys. The terminal is restored on
+//! exit, also after a panic or a signal.
 
 mod screen;
 mod state;
@@ -16,19 +16,19 @@ use super::args::{DaemonArgs, TopArgs};
 use super::{Backend, Exit, Failure, Io, discover, ps};
 use ceased_client::{Client, Error, Interrupts};
 use screen::Theme;
-use state::{State, Wish};
+use state::{KeyAction, State};
 
-/// Between two looks, if nothing else is said.
+/// Default refresh interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A signal is noticed within this.
+/// Maximum delay of handling a signal.
 const SIGNAL_WITHIN: Duration = Duration::from_millis(250);
-/// Message to the maker of the call.
+/// Reason sent with cancels.
 const REASON: &str = "ceased top";
 
 /// Runs the command.
 pub(super) fn top(args: &TopArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
     if !io.out_is_terminal {
-        let message = "ceased top needs a terminal\nceased ps prints the same once";
+        let message = "ceased top needs a terminal\nuse ceased ps to print the list once";
         return Err(Failure::new(Exit::Usage, message));
     }
     let mut session = discover::daemon(&args.daemon, io, backend)?;
@@ -40,7 +40,7 @@ pub(super) fn top(args: &TopArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     top.run(&mut terminal.0)
 }
 
-/// The terminal while it is ours.
+/// The terminal in raw mode, restored on drop.
 struct Terminal(DefaultTerminal);
 
 impl Terminal {
@@ -82,7 +82,7 @@ impl Top<'_> {
             terminal
                 .draw(|frame| screen::draw(frame, &mut self.state, self.theme))
                 .map_err(failed)?;
-            // Nothing is drawn before something has changed.
+            // Redraw only after a change.
             loop {
                 if self.client.interrupts().is_some_and(Interrupts::take) {
                     return Ok(Exit::Done);
@@ -90,9 +90,9 @@ impl Top<'_> {
                 let left = look_at.saturating_duration_since(Instant::now());
                 if event::poll(left.min(SIGNAL_WITHIN)).map_err(failed)? {
                     match self.take(&event::read().map_err(failed)?)? {
-                        Wish::Nothing => break,
-                        Wish::Leave => return Ok(Exit::Done),
-                        Wish::Cancel(job) => {
+                        KeyAction::Nothing => break,
+                        KeyAction::Leave => return Ok(Exit::Done),
+                        KeyAction::Cancel(job) => {
                             self.cancel(job)?;
                             look_at = Instant::now();
                             break;
@@ -106,7 +106,7 @@ impl Top<'_> {
         }
     }
 
-    fn take(&mut self, event: &Event) -> Result<Wish, Failure> {
+    fn take(&mut self, event: &Event) -> Result<KeyAction, Failure> {
         Ok(match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.state.press(*key),
             Event::Key(_)
@@ -114,14 +114,14 @@ impl Top<'_> {
             | Event::FocusGained
             | Event::FocusLost
             | Event::Mouse(_)
-            | Event::Paste(_) => Wish::Nothing,
+            | Event::Paste(_) => KeyAction::Nothing,
         })
     }
 
     fn cancel(&mut self, job: u64) -> Result<(), Failure> {
         let said = match self.client.call("ceased/cancel", json!({"job": job, "reason": REASON})) {
-            Ok(_) => format!("job {job} was told to stop; it is done when it stands under CEASED"),
-            // It has ended meanwhile, or the daemon is an older one.
+            Ok(_) => format!("stopping job {job}; it has ended when it is listed under CEASED"),
+            // The job has ended meanwhile, or the daemon is an older version.
             Err(Error::Rpc(error)) => error.message,
             Err(error) => return Err(error.into()),
         };

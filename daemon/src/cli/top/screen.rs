@@ -1,4 +1,4 @@
-//! How `ceased top` looks.
+//! Rendering of `ceased top`.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,10 +10,10 @@ use super::super::format::clean;
 use super::super::view::{Row, Tone};
 use super::state::{Mode, State};
 
-/// Lines of the pane with details, its border included.
+/// Lines of the details pane, including its border.
 const DETAILS: u16 = 9;
 
-/// With colours or without; nothing is said by a colour alone.
+/// Styles, with or without colours; colours carry no information of their own.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Theme {
     coloured: bool,
@@ -41,7 +41,7 @@ impl Theme {
     }
 }
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State, theme: Theme) {
     let details = if state.inspects { DETAILS.min(frame.area().height / 2) } else { 0 };
     let areas = Layout::vertical([
@@ -65,7 +65,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &mut State, theme: Theme)
     let height = usize::from(area.height);
     let at = state.position();
     if let Some(at) = at {
-        // The heading above the first stays in sight, and so does the tree below the last.
+        // Keep the heading above the first row and the tree below the last one visible.
         let first = if at <= 1 { 0 } else { at };
         state.scroll = state.scroll.min(first).max((at + 1).saturating_sub(height));
     }
@@ -78,7 +78,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &mut State, theme: Theme)
 fn line(row: &Row, is_selected: bool, theme: Theme) -> Line<'_> {
     let style = theme.style(row.tone);
     if is_selected {
-        // The mark is for those who do not see the reversal.
+        // The mark shows the selection on terminals without reverse video.
         let text = row.text.strip_prefix(' ').unwrap_or(&row.text);
         let mark = if text.len() < row.text.len() { ">" } else { "" };
         let style = style.add_modifier(Modifier::REVERSED);
@@ -91,7 +91,7 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let block = Block::new().borders(Borders::TOP).title(" details ");
     let details = match &state.selected {
         Some(key) => state.status.details(key),
-        None => vec!["nothing is selected".into()],
+        None => vec!["no row is selected".into()],
     };
     let lines: Vec<Line<'_>> =
         details.iter().map(|line| Line::raw(clean(line).into_owned())).collect();
@@ -107,15 +107,14 @@ fn bottom_line(state: &State, theme: Theme) -> Line<'static> {
             let (tool, whose) = (clean(tool), clean(whose));
             Line::styled(format!("cancel job {job} ({tool}, for {whose})? y: yes, else no"), urgent)
         }
-        (Mode::Filter, _) => Line::raw(format!(
-            "show what has: {}_  (Enter: done, Esc: show all)",
-            clean(&state.filter)
-        )),
+        (Mode::Filter, _) => {
+            Line::raw(format!("filter: {}_  (Enter: apply, Esc: clear)", clean(&state.filter)))
+        }
         (Mode::Browse, Some(message)) => Line::styled(message.clone(), urgent),
         (Mode::Browse, None) => {
             let filter = match state.filter.as_str() {
                 "" => String::new(),
-                filter => format!("  showing only: {}", clean(filter)),
+                filter => format!("  filter: {}", clean(filter)),
             };
             let keys = "q quit  c cancel  i inspect  / filter  s sort";
             Line::raw(format!("{keys} ({}){filter}", state.sort.name()))
@@ -150,9 +149,9 @@ mod tests {
         state
     }
 
-    /// CAN-13: with colours and without, every size is drawn, and what is selected is in sight.
+    /// CAN-13: every size is drawn, with and without colours, and the selection is visible.
     #[test]
-    fn every_size() {
+    fn every_size_is_drawn() {
         let mut state = many();
         for (width, height) in [(80, 24), (200, 60), (40, 10), (10, 5), (3, 2), (1, 1)] {
             for selected in [1, 50, 99, 2] {

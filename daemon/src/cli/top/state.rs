@@ -1,39 +1,39 @@
-//! What `ceased top` shows and what its keys do to that.
+//! State of `ceased top`, and the effect of keys.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::format::clean;
 use super::super::view::{Key, Row, Sort, Status, Trees};
 
-/// Characters of a filter.
+/// Maximum length of a filter.
 const FILTER_MAX: usize = 40;
-/// Lines that a page key moves.
+/// Rows moved by a page key.
 const PAGE: isize = 10;
 
-/// What a key asks of whoever runs the view.
+/// Action requested by a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// To be drawn again.
+pub(super) enum KeyAction {
+    /// Redraw.
     Nothing,
-    /// To end.
+    /// Exit.
     Leave,
-    /// To cancel this job.
+    /// Cancel this job.
     Cancel(u64),
 }
 
-/// What keys mean now.
+/// Meaning of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Mode {
-    /// They move and command.
+    /// Navigation and commands.
     #[default]
     Browse,
-    /// They make up the filter.
+    /// Editing of the filter.
     Filter,
-    /// They confirm that a job is to be cancelled.
+    /// Confirmation of cancelling a job.
     Confirm(u64),
 }
 
-/// Everything that is shown.
+/// State of the view.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) status: Status,
@@ -44,13 +44,12 @@ pub(super) struct State {
     pub(super) selected: Option<Key>,
     pub(super) inspects: bool,
     pub(super) message: Option<String>,
-    /// The first row that is shown.
+    /// The first visible row.
     pub(super) scroll: usize,
 }
 
 impl State {
-    /// Takes in a new status. The selection stays; a selected entry that is gone is followed by its
-    /// neighbour.
+    /// Replaces the status. The selection stays; if its entry is gone, its neighbour is selected.
     pub(super) fn show(&mut self, status: Status) {
         self.status = status;
         self.list();
@@ -73,22 +72,26 @@ impl State {
         self.rows = self.status.rows(&self.filter, self.sort, trees);
     }
 
-    /// Which row is selected.
+    /// Index of the selected row.
     pub(super) fn position(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.rows.iter().position(|row| row.key.as_ref() == Some(selected))
     }
 
-    /// Something to be read until the next key.
+    /// Shows a message until the next key.
     pub(super) fn say(&mut self, message: &str) {
         self.message = Some(clean(message).into_owned());
     }
 
-    /// A key was pressed.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+    /// Handles a key.
+    pub(super) fn press(&mut self, key: KeyEvent) -> KeyAction {
         self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Wish::Leave } else { Wish::Nothing };
+            return if key.code == KeyCode::Char('c') {
+                KeyAction::Leave
+            } else {
+                KeyAction::Nothing
+            };
         }
         match self.mode {
             Mode::Browse => return self.command(key.code),
@@ -96,18 +99,18 @@ impl State {
             Mode::Confirm(job) => {
                 self.mode = Mode::Browse;
                 if matches!(key.code, KeyCode::Char('y' | 'Y')) {
-                    return Wish::Cancel(job);
+                    return KeyAction::Cancel(job);
                 }
                 self.say("not cancelled");
             }
         }
-        Wish::Nothing
+        KeyAction::Nothing
     }
 
-    #[allow(clippy::wildcard_enum_match_arm, reason = "there are keys that mean nothing")]
-    fn command(&mut self, key: KeyCode) -> Wish {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "other keys have no effect")]
+    fn command(&mut self, key: KeyCode) -> KeyAction {
         match key {
-            KeyCode::Char('q') => return Wish::Leave,
+            KeyCode::Char('q') => return KeyAction::Leave,
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
             KeyCode::PageUp => self.step(-PAGE),
@@ -128,10 +131,10 @@ impl State {
             }
             _ => {}
         }
-        Wish::Nothing
+        KeyAction::Nothing
     }
 
-    #[allow(clippy::wildcard_enum_match_arm, reason = "there are keys that mean nothing")]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "other keys have no effect")]
     fn edit(&mut self, key: KeyCode) {
         match key {
             KeyCode::Enter => self.mode = Mode::Browse,
@@ -148,7 +151,7 @@ impl State {
         self.list();
     }
 
-    /// Selects the row that is so many selectable ones away, or the last on the way.
+    /// Moves the selection by this many selectable rows, or to the last one in that direction.
     fn step(&mut self, by: isize) {
         let keys: Vec<&Key> = self.rows.iter().filter_map(|row| row.key.as_ref()).collect();
         let at = keys.iter().position(|key| Some(*key) == self.selected.as_ref()).unwrap_or(0);
@@ -162,14 +165,14 @@ impl State {
             Some(Key::Job(job)) => Ok(*job),
             Some(Key::Task(id)) => {
                 let task = self.status.task_list.iter().find(|task| task.task == *id);
-                task.and_then(|task| task.job).ok_or("nothing of this task runs")
+                task.and_then(|task| task.job).ok_or("this task has no running job")
             }
             Some(Key::Connection(_)) => Err("a connection cannot be cancelled; choose a job"),
-            Some(Key::Receipt(_)) => Err("this job has ceased already"),
-            None => Err("nothing is selected"),
+            Some(Key::Receipt(_)) => Err("this job has already ended"),
+            None => Err("no row is selected"),
         };
         match job {
-            Ok(job) if self.is_cancelling(job) => self.say("it is being cancelled already"),
+            Ok(job) if self.is_cancelling(job) => self.say("the job is already being cancelled"),
             Ok(job) => self.mode = Mode::Confirm(job),
             Err(why) => self.say(why),
         }
@@ -199,8 +202,8 @@ mod tests {
         state
     }
 
-    fn press(state: &mut State, keys: &str) -> Wish {
-        let mut wish = Wish::Nothing;
+    fn press(state: &mut State, keys: &str) -> KeyAction {
+        let mut wish = KeyAction::Nothing;
         for key in keys.chars() {
             let code = match key {
                 '\n' => KeyCode::Enter,
@@ -213,23 +216,23 @@ mod tests {
         wish
     }
 
-    /// Cancelling jobs come first; a cancel is confirmed, and an entry that needs none says so.
+    /// Cancelling jobs are first; a cancel needs confirmation, and is rejected for other entries.
     #[test]
-    fn cancelling() {
+    fn cancel_needs_confirmation() {
         let mut state = state();
         assert_eq!(state.selected, Some(Key::Job(2)));
-        assert_eq!(press(&mut state, "c"), Wish::Nothing);
+        assert_eq!(press(&mut state, "c"), KeyAction::Nothing);
         assert!(state.message.as_deref().is_some_and(|said| said.contains("already")));
-        assert_eq!(press(&mut state, "jc"), Wish::Nothing);
+        assert_eq!(press(&mut state, "jc"), KeyAction::Nothing);
         assert_eq!(state.mode, Mode::Confirm(1));
-        assert_eq!(press(&mut state, "n"), Wish::Nothing);
-        assert_eq!(press(&mut state, "cy"), Wish::Cancel(1));
-        assert_eq!(press(&mut state, "Gc"), Wish::Nothing);
-        assert!(state.message.as_deref().is_some_and(|said| said.contains("nothing of this task")));
+        assert_eq!(press(&mut state, "n"), KeyAction::Nothing);
+        assert_eq!(press(&mut state, "cy"), KeyAction::Cancel(1));
+        assert_eq!(press(&mut state, "Gc"), KeyAction::Nothing);
+        assert!(state.message.as_deref().is_some_and(|said| said.contains("no running job")));
     }
 
     #[test]
-    fn filtering_and_leaving() {
+    fn filter_selects_rows_and_escape_clears_it() {
         let mut state = state();
         press(&mut state, "/echq\u{8}o");
         assert_eq!((state.filter.as_str(), &state.mode), ("echo", &Mode::Filter));
@@ -238,14 +241,14 @@ mod tests {
         assert_eq!(state.mode, Mode::Browse);
         press(&mut state, "\u{1b}");
         assert_eq!(state.filter, "");
-        assert_eq!(press(&mut state, "q"), Wish::Leave);
+        assert_eq!(press(&mut state, "q"), KeyAction::Leave);
         let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(state.press(control_c), Wish::Leave);
+        assert_eq!(state.press(control_c), KeyAction::Leave);
     }
 
-    /// The selection stays while other entries come and go; a gone entry is followed by another.
+    /// The selection stays while entries change; if its entry is gone, another one is selected.
     #[test]
-    fn the_selection_stays() {
+    fn selection_stays_while_entries_change() {
         let mut state = state();
         press(&mut state, "jj");
         assert_eq!(state.selected, Some(Key::Job(3)));

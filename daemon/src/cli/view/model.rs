@@ -1,10 +1,10 @@
-//! The detailed status as the daemon writes it.
+//! The detailed status in the daemon's JSON format.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The detailed status. Whatever a daemon leaves out is empty.
+/// The detailed status. Missing members have defaults.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::cli) struct Status {
@@ -25,8 +25,8 @@ pub(in crate::cli) struct Status {
 }
 
 impl Status {
-    /// Calls users what `name_of` says they are called. For a daemon of this machine only: on
-    /// another the same numbers are other people.
+    /// Replaces user ids by names from `name_of`. Only for a local daemon: another machine has
+    /// different users.
     pub(in crate::cli) fn name_users(&mut self, name_of: impl Fn(u32) -> Option<String>) {
         let mut known: BTreeMap<u32, Option<String>> = BTreeMap::new();
         let mut name = |identity: &str| {
@@ -104,7 +104,7 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) pid: u32,
     pub(in crate::cli) uptime_ms: u64,
     pub(in crate::cli) containment: String,
-    /// `None` where nobody can know.
+    /// `None` if unknown.
     pub(in crate::cli) survivors: Option<u64>,
     pub(in crate::cli) abandoned_threads: u64,
     pub(in crate::cli) audit_dropped: u64,
@@ -132,10 +132,10 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) reason: Option<String>,
     pub(in crate::cli) stage: String,
     pub(in crate::cli) processes_ended: u64,
-    /// `None` where processes outlast SIGKILL.
+    /// `None` if processes outlast SIGKILL.
     pub(in crate::cli) died_after_ms: Option<f64>,
     pub(in crate::cli) ended_ago_ms: u64,
-    /// `None` where nobody can know.
+    /// `None` if unknown.
     pub(in crate::cli) survivors: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The list as it looks.
+//! Rendered lists.
 
 use serde_json::json;
 
@@ -36,10 +36,10 @@ fn status() -> Status {
     .expect("a status")
 }
 
-/// CAN-13: what is being cancelled comes first, with how far it is, since when, and why; what was
-/// cancelled says what is left of it.
+/// CAN-13: cancelling jobs are first, with step, elapsed time and reason; ended cancels show the
+/// remaining processes.
 #[test]
-fn the_whole_list() {
+fn list_shows_all_sections() {
     let mut status = status();
     status.name_users(|uid| (uid == 7).then(|| "ann".to_owned()));
     let rows = status.rows("", Sort::State, Trees::Whole);
@@ -54,7 +54,7 @@ fn the_whole_list() {
             "           │ └ 12 sleep",
             "           └ 13 sleep",
             "       1 count        ann        1m01s ago  [###-------] 30% 3/10 counting",
-            "       2 echo         uid:8       0.9s ago  queued: waits for a worker",
+            "       2 echo         uid:8       0.9s ago  queued: waiting for a worker",
             "  CEASED RAN          FOR            ENDED  CANCEL DONE: PROCESSES ENDED, LEFT",
             "       0 tree         ann          12s ago  6 ended, 0 left in 1.0s: requested",
             "    TASK RUNS         FOR          CREATED  STATE, HOW LONG IT IS KEPT (TTL)",
@@ -64,7 +64,7 @@ fn the_whole_list() {
         ]
     );
     assert_eq!(rows[1].tone, Tone::Pending);
-    // Within a line of a terminal, but for reasons, which may be as long as they like.
+    // Within a terminal's width, except reasons, which are not limited.
     let mut short = rows.iter().filter(|row| row.tone != Tone::Pending);
     assert!(short.all(|row| row.text.chars().count() <= 80), "{rows:?}");
     let [_, busy, verdict] = status.summary();
@@ -73,7 +73,7 @@ fn the_whole_list() {
 }
 
 #[test]
-fn filtered_and_sorted() {
+fn list_is_filtered_and_sorted() {
     let ids = |filter, sort| -> Vec<Key> {
         status().rows(filter, sort, Trees::Of(None)).into_iter().filter_map(|row| row.key).collect()
     };
@@ -85,9 +85,9 @@ fn filtered_and_sorted() {
     assert_eq!(nothing.len(), 2, "{nothing:?}");
 }
 
-/// A list of processes whose parents go in a circle ends.
+/// A cyclic list of processes terminates.
 #[test]
-fn a_circle_of_processes() {
+fn cyclic_processes_terminate() {
     let mut status = status();
     let circle = [(1, 2), (2, 1), (3, 3)];
     let processes = circle.map(|(pid, parent)| Process { pid, parent, name: "x".into() });
@@ -96,7 +96,7 @@ fn a_circle_of_processes() {
 }
 
 #[test]
-fn times() {
+fn times_are_formatted() {
     for (millis, text) in [
         (0, "0.0s"),
         (9_999, "9.9s"),
@@ -109,10 +109,10 @@ fn times() {
     }
 }
 
-/// A job that is not looked at shows its first process and how many more there are; one that is
-/// being cancelled shows what is left of it.
+/// An unselected job shows its first process and the number of others; one being cancelled shows
+/// its remaining processes.
 #[test]
-fn trees_fold() {
+fn trees_are_folded_unless_selected() {
     let mut status = status();
     let mut trees = |state: &str, selected: Option<&Key>| -> Vec<String> {
         status.jobs[2].state = state.into();
