@@ -14,6 +14,7 @@ const PIPE_BYTES: usize = 4096;
 
 /// Waits until one of `fds` is ready or `deadline` has passed. A signal may end the wait early,
 /// without a ready descriptor.
+///
 /// # Errors
 /// When the system refuses to poll.
 pub fn poll(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
@@ -38,6 +39,7 @@ pub fn is_gone(why: &io::Error) -> bool {
 }
 
 /// Reads available bytes; `None` if there are none yet, zero at end of file.
+///
 /// # Errors
 /// When the descriptor cannot be read.
 pub fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Option<usize>> {
@@ -61,6 +63,7 @@ pub enum NonblockingWriter {
 
 impl NonblockingWriter {
     /// Selects the method for `fd`.
+    ///
     /// # Errors
     /// When the kind of the descriptor cannot be told.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
@@ -78,6 +81,7 @@ impl NonblockingWriter {
     }
 
     /// Writes a part of `bytes`; `None` if there is no room now.
+    ///
     /// # Errors
     /// When the descriptor cannot be written.
     pub fn write(self, fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {

@@ -1,7 +1,9 @@
 //! A blocking MCP client: one connection, one thread, no runtime.
+//!
 //! It speaks revision 2025-11-25 (and older ones with a handshake) over a Unix socket, TCP, or any
 //! pair of descriptors, such as the pipes of a child process. Waiting uses `poll(2)`, so that
 //! answers, deadlines and Ctrl-C all end it.
+//!
 //! ```no_run
 //! use ceased_client::{Client, Endpoint, Options};
 //! use serde_json::json;
@@ -21,6 +23,7 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
 //! While waiting, the client answers pings of the server and rejects its other requests; between
 //! waits it does nothing, so a program that keeps an idle connection calls [`Client::idle`].
 

@@ -7,6 +7,7 @@
 //!
 //! The means is the [`Containment`]: control groups if available, else a [`guard`] process per job.
 //! It needs Linux 5.14 or newer, and `/proc`.
+//!
 //! ```text
 //!                Order::Launch          Order::Terminate        Order::Kill
 //!   engine ───────────┬──────────────────────┬──────────────────────┬────────▶ supervisor

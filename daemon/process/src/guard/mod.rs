@@ -63,6 +63,7 @@ static HOOKED: AtomicBool = AtomicBool::new(false);
 /// In an ordinary process it returns at once. In a process started as a guard it never returns: it
 /// guards, and exits. A program that does not call it can still use control groups, or name another
 /// guard program ([`Program::named`]).
+///
 /// ```no_run
 /// // The first statement of `main`:
 /// ceased_process::guard::init();

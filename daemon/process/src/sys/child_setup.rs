@@ -129,6 +129,7 @@ impl ChildSetup {
     /// # Safety
     ///
     /// Only in a child.
+    ///
     /// Only in a child.
     unsafe fn place_descriptors(&self) -> Result<(), c_int> {
         let mut moved = [0; 4];
@@ -154,6 +155,7 @@ impl ChildSetup {
     /// # Safety
     ///
     /// Only in a child.
+    ///
     /// Only in a child.
     unsafe fn enter_directory(&self) -> Result<(), c_int> {
         if let (Some(base), Some(below)) = (self.image.cwds.first(), &self.image.below) {
