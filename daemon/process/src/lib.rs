@@ -37,6 +37,7 @@ mod proc;
 mod ready;
 mod supervisor;
 mod sys;
+mod tree;
 
 pub use cgroup::Cgroup;
 pub use containment::Containment;
@@ -51,6 +52,7 @@ pub use output::{Captured, OutputOptions, SharedOutput, Stream};
 pub use proc::processes::Process;
 pub use supervisor::report::{Ending, Exit, Located, Order, Report, Stopped};
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
+pub use tree::{EndError, ProcessTree, Runner, TreeState};
 
 /// Undoes what the parent of this process left behind for its signals: unblocks all of them and
 /// restores the default handling of those that are ignored, `SIGCHLD` first of all, without which

@@ -24,6 +24,9 @@ use crate::sys::{Credentials, Exec, Fault, Image, Limit, Step};
 /// Longest program name, argument or path that an error message repeats, in characters.
 const NAMED_CHARS_MAX: usize = 200;
 
+/// Bytes that are kept of each output stream of a command if its launch does not say.
+const OUTPUT_BYTES_DEFAULT: usize = 64 * 1024;
+
 /// A command to run as the work of one job.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -46,6 +49,28 @@ pub struct Launch {
     pub isolation: Isolation,
     /// Treatment of its output.
     pub output: OutputOptions,
+}
+
+impl Launch {
+    /// A command with nothing but a program and its arguments: in this process's directory, as its
+    /// user, in a clean environment, without input. Set the other fields as needed.
+    ///
+    /// [`Runner::spawn`](crate::Runner::spawn) chooses its number; for a
+    /// [`Supervisor`](crate::Supervisor) set [`Launch::job`].
+    #[must_use]
+    pub fn new<A: Into<OsString>>(argv: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            job: JobId::new(0),
+            argv: argv.into_iter().map(Into::into).collect(),
+            cwd: None,
+            env: Vec::new(),
+            inherit: Inherit::default(),
+            stdin: None,
+            user: None,
+            isolation: Isolation::None,
+            output: OutputOptions::kept(OUTPUT_BYTES_DEFAULT),
+        }
+    }
 }
 
 /// A working directory.
