@@ -60,7 +60,8 @@ impl Launch {
 /// A working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkingDir {
-    /// A directory that the one who wrote the command chose; symbolic links are followed.
+    /// A directory that the one who wrote the command chose; symbolic links are followed. Empty: the
+    /// home directory of the user that the command runs as, and `below` is an absolute path in it.
     pub base: PathBuf,
     /// A directory below it that somebody else chose: nothing on the way there, no `..` and no
     /// symbolic link, leads out of `base`, or the command does not start.
