@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::CallId;
+use crate::call_id::CallId;
 
 /// Failure of a call or of its connection.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::Trigger;
+use crate::wait::Trigger;
 
 /// Reaction to a message.
 pub type Script = Box<dyn FnMut(&mut Talk, &Value) + Send>;

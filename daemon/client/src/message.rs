@@ -1,16 +1,15 @@
 //! Messages of a server: answers, requests, and notifications.
 
-use std::collections::BTreeMap;
-
 use ceased_core::ids::RequestId;
 use ceased_core::rpc::frame::Frame;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::CallId;
+use crate::call_id::CallId;
+use crate::decode::{broken, members};
 use crate::error::{Error, RpcError};
-use crate::tasks::Task;
+use crate::task::Task;
 use crate::wire::LINE_BYTES_MAX;
 
 /// A notification of the server. All text in it is untrusted.
@@ -73,12 +72,6 @@ pub(crate) enum Message {
     Note(Notification),
 }
 
-/// The unparsed members of a JSON object. Distinguishes `null` from absent, and rejects arrays,
-/// unlike a derived struct with options.
-pub(crate) fn members(json: &str) -> Result<BTreeMap<String, &RawValue>, serde_json::Error> {
-    serde_json::from_str(json)
-}
-
 impl Message {
     /// Parses a frame. `None` for a message without meaning for this client, such as progress with
     /// an unknown token.
@@ -135,14 +128,6 @@ fn call_named(token: &RawValue) -> Option<CallId> {
         RequestId::Number(number) => u64::try_from(number).ok().map(CallId),
         RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null => None,
     }
-}
-
-/// Error for an invalid line; quotes the beginning of the line.
-pub(crate) fn broken(what: &str, line: &[u8]) -> Error {
-    const SHOWN_BYTES: usize = 80;
-    let start = line.get(..SHOWN_BYTES).unwrap_or(line);
-    let dots = if start.len() < line.len() { "…" } else { "" };
-    Error::Protocol(format!("{what}: {}{dots}", start.escape_ascii()))
 }
 
 fn note(method: String, params: Option<&RawValue>) -> Option<Notification> {

@@ -5,12 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::account::Account;
-use crate::guard;
-use crate::launch::Launch;
+use crate::launch::command::Launch;
 
 /// Default search path when the environment has no `PATH`.
 pub(crate) const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Variable with the number of the job that a process belongs to.
+/// The variable that, together with its name, marks a process as a guard.
+pub(crate) const GUARD_MARK: &str = "CEASED_GUARD";
+/// The variable that says which job a process belongs to.
 pub(crate) const JOB: &str = "CEASED_JOB";
 /// Variables of this process that every command inherits.
 const CLEAN: [&str; 7] = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER"];
@@ -22,29 +23,8 @@ const OF_THE_USER: [&str; 5] =
 /// Prefix of further variables of the user session.
 const OF_THE_USER_PREFIX: &str = "XDG_";
 
-/// Selection of inherited variables. By default these are `PATH`, `HOME`, `LANG`, `LC_*`, `TMPDIR`,
-/// `XDG_*`, `USER`, `LOGNAME` and `SHELL`.
-///
-/// A command of another user gets `HOME`, `USER`, `LOGNAME`, `SHELL` and `XDG_RUNTIME_DIR` of that
-/// user, and no other `XDG_*` and no `TMPDIR` unless they are named here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inherit {
-    /// Whether all variables are inherited, except those private to this process.
-    pub everything: bool,
-    /// Names of further variables; a trailing `*` matches any suffix.
-    pub also: Vec<String>,
-}
-
-impl Inherit {
-    fn names(&self, name: &OsStr) -> bool {
-        self.also.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.as_bytes().starts_with(prefix.as_bytes()),
-            None => name == OsStr::new(pattern),
-        })
-    }
-}
-
-/// Variables of this process that commands may inherit: all but the private ones.
+/// What commands may inherit of this process's environment: all but what speaks to this process
+/// alone.
 pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
     std::env::vars_os().filter(|(name, _)| !is_private(name)).collect()
 }
@@ -52,7 +32,7 @@ pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
 /// Whether a variable is private to this process, so that no command may inherit it.
 #[must_use]
 pub fn is_private(name: &OsStr) -> bool {
-    let own = [guard::MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
+    let own = [GUARD_MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
     own.iter().any(|private| name == *private) || is_of_the_service_manager(name)
 }
 
@@ -117,6 +97,7 @@ mod tests {
     use crate::ids::JobId;
 
     use super::*;
+    use crate::launch::inherit::Inherit;
 
     fn launch(inherit: Inherit) -> Launch {
         Launch {
@@ -210,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_the_service_manager_are_private() {
-        for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", guard::MARK] {
+    fn variables_that_speak_to_the_daemon_are_private() {
+        for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", GUARD_MARK] {
             assert!(is_private(private.as_ref()), "{private}");
         }
         for name in ["PATH", "NOTIFY", "LISTEN", "LISTENER", "XLISTEN_FDS", "STATE_DIRECTORY"] {

@@ -12,8 +12,8 @@ use libc::{c_char, c_int};
 
 use super::beneath;
 use super::exec_error::{Fault, Step};
+use super::image::{Credentials, Exec, Image, Limit, Words};
 use super::raw;
-use super::spawn::{Announcement, Credentials, Exec, Image, Limit};
 
 /// Descriptors below this number are reserved for the tool, so other ones are moved above it first.
 const OURS_FROM: RawFd = 10;

@@ -20,7 +20,7 @@ use rustix::thread::futex;
 
 use super::child_setup::ChildSetup;
 use super::exec_error::Fault;
-use super::spawn::CLONE_INTO_CGROUP;
+use super::image::CLONE_INTO_CGROUP;
 
 /// Bytes of the child's stack. The setup calls a dozen small functions, none nested deeply.
 const STACK_BYTES: usize = 64 * 1024;

@@ -1,12 +1,6 @@
 //! Faults of the child-side setup, and how the parent receives them.
 
-use std::io;
-use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use super::clone_vm::SharedVmChild;
-
-/// Why a child could not execute its program.
+/// Why a child could not become the program it was meant to become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// Failed step.
@@ -85,65 +79,6 @@ impl Fault {
         let step = usize::try_from(number >> 32).ok()?.checked_sub(1)?;
         let errno = u32::try_from(number & u64::from(u32::MAX)).ok()?.cast_signed();
         Some(Self { step: *Step::ALL.get(step)?, errno })
-    }
-}
-
-/// Storage of a child's fault.
-#[derive(Debug)]
-pub(crate) enum FaultCell {
-    /// Final.
-    Known(Option<Fault>),
-    /// Valid once the child has exited; its exec took long.
-    Late(SharedVmChild),
-    /// Valid once the child has exited.
-    Shared(SharedFault),
-}
-
-impl FaultCell {
-    /// Why the program could not be executed, if so; valid once the child has exited.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        match self {
-            Self::Known(fault) => *fault,
-            Self::Late(shared_vm) => shared_vm.fault(),
-            Self::Shared(shared) => Fault::unpack(shared.cell().load(Ordering::Acquire)),
-        }
-    }
-}
-
-/// A page shared by a forked child and its parent.
-#[derive(Debug)]
-pub(crate) struct SharedFault(ptr::NonNull<AtomicU64>);
-
-// SAFETY: it owns its page, which holds only an atomic number.
-unsafe impl Send for SharedFault {}
-
-impl SharedFault {
-    pub(super) fn new() -> io::Result<Self> {
-        let (protection, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, checked before it is used; its zeros are a valid atomic number.
-        let page = unsafe { libc::mmap(ptr::null_mut(), Self::BYTES, protection, flags, -1, 0) };
-        match ptr::NonNull::new(page.cast()).filter(|_| page != libc::MAP_FAILED) {
-            Some(page) => Ok(Self(page)),
-            None => Err(io::Error::last_os_error()),
-        }
-    }
-
-    const BYTES: usize = size_of::<AtomicU64>();
-
-    pub(super) const fn cell(&self) -> &AtomicU64 {
-        // SAFETY: the page is mapped as long as this value lives, and is only used as an atomic
-        // number.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for SharedFault {
-    fn drop(&mut self) {
-        // SAFETY: the page is owned, and has no remaining references.
-        unsafe {
-            libc::munmap(self.0.as_ptr().cast(), Self::BYTES);
-        }
     }
 }
 

@@ -19,8 +19,8 @@ const STICKY: u32 = 0o1000;
 /// users are distinguishable there (`/tmp`).
 ///
 /// # Errors
-/// An error whose text gives the problem and the remedy.
-pub(super) fn check_directory(path: &Path) -> io::Result<()> {
+/// What is wrong and what to do, as the text of an error.
+pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let (owner, mode, us) = (found.uid(), found.mode() & 0o7777, geteuid().as_raw());
     if owner != us && owner != ROOT {
@@ -82,8 +82,8 @@ pub(crate) fn check_type(path: &Path) -> io::Result<()> {
 /// Checks that a daemon runs as this user or as root.
 ///
 /// # Errors
-/// An error with its user and the remedy.
-pub(super) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
+/// As whom it runs, and what to do.
+pub(crate) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
     let who = getsockopt(&socket.as_fd(), PeerCredentials)?;
     let us = geteuid().as_raw();
     if who.uid() == us || who.uid() == ROOT {
