@@ -8,7 +8,7 @@ use ceased_transports::Address;
 
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
-use crate::daemon::preflight::{Forecast, forecast};
+use crate::daemon::preflight::{Preflight, preflight};
 use crate::daemon::reload::reload;
 use crate::daemon::{Daemon, DaemonHandle, StartError, say};
 use crate::event_loop::RunError;
@@ -31,14 +31,14 @@ pub struct LocalBackend;
 struct Found {
     config: Config,
     source: Source,
-    /// Why the file of the project is not used, if there is one.
+    /// Why the project's file is not used, if it exists.
     note: Option<String>,
 }
 
-/// Where a configuration is from, which decides what a reload reads.
+/// Source of a configuration, which a reload reads again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
-    /// A file that was named, or at a usual place.
+    /// A file named explicitly or found at a default path.
     File(PathBuf),
     /// A trusted file of the project in the working directory.
     Project(PathBuf),
@@ -67,7 +67,7 @@ impl Source {
                 let environment = Environment::of_process();
                 let nowhere = || {
                     let place = place_of_configuration(&environment);
-                    format!("there is no configuration file; one belongs at {place}")
+                    format!("there is no configuration file; create one at {place}")
                 };
                 load(&environment.usual().ok_or_else(nowhere)?)
             }
@@ -84,7 +84,7 @@ fn place_of_configuration(environment: &Environment) -> String {
 /// The content of a project's file, if its user trusts it.
 ///
 /// # Errors
-/// Why it is not used, and on a second line what to do.
+/// The reason, and on a second line the remedy.
 fn trusted(path: &Path, environment: &Environment) -> Result<Vec<u8>, String> {
     let bytes = Config::read(path).map_err(|error| error.to_string())?;
     let store = TrustStore::of(environment).map_err(|why| why.to_string())?;
@@ -179,19 +179,19 @@ fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
     Ok(Found { note, ..found_at(environment.usual())? })
 }
 
-/// Tells the user that there is nothing to call, and what to do about it.
+/// Reports a configuration without tools, and the remedy.
 fn say_if_empty(found: &Found) {
     let lines = match (found.source.path(), found.config.tools.is_empty()) {
         (Some(_), false) => return,
         (None, _) => [
             format!(
-                "no configuration file, so there are no tools; one belongs at {}",
+                "no configuration file, so there are no tools; create one at {}",
                 place_of_configuration(&Environment::of_process())
             ),
             "`ceased init` in a project writes one with its build, its tests and its checks".into(),
         ],
         (Some(path), true) => [
-            format!("{} has no [[tool]], so there is nothing to call", path.display()),
+            format!("{} has no [[tool]], so no tool can be called", path.display()),
             "`ceased init --print` in a project shows tools for it".into(),
         ],
     };
@@ -200,7 +200,7 @@ fn say_if_empty(found: &Found) {
     say(format_args!("  hint: {hint}"));
 }
 
-/// Tells the user why the file of the project is not used.
+/// Reports why the project's file is not used.
 fn say_note(found: &Found) {
     for (number, line) in found.note.iter().flat_map(|note| note.lines()).enumerate() {
         let prefix = if number == 0 { "" } else { "  hint: " };
@@ -384,7 +384,7 @@ impl Backend for LocalBackend {
                 let name = source.path().map_or_else(
                     || {
                         let place = place_of_configuration(&Environment::of_process());
-                        format!("no configuration file: the defaults (one belongs at {place})")
+                        format!("no configuration file: the defaults (create one at {place})")
                     },
                     |path| path.display().to_string(),
                 );

@@ -294,7 +294,7 @@ struct Facts {
 /// Why a path component is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
-    /// The directory belongs to another user.
+    /// It belongs to another user.
     Owner,
     /// Other users may write to it.
     Writable,

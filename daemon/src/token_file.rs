@@ -208,7 +208,7 @@ mod tests {
     /// TSK-39: a token authenticates its name, and similar texts do not.
     #[test]
     fn token_is_found_by_its_exact_text() {
-        let tokens = parse(&format!("# who\n\nci {A}\n  ed\t{B}  \n")).unwrap();
+        let tokens = parse(&format!("# names\n\nci {A}\n  ed\t{B}  \n")).unwrap();
         let name = |presented: &str| tokens.find(presented).map(|token| token.name().to_string());
         assert_eq!(name(A).as_deref(), Some("ci"));
         assert_eq!(name(B).as_deref(), Some("ed"));

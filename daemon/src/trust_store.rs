@@ -1,8 +1,8 @@
 //! Project configurations that their user trusts, by path and content.
 //!
-//! A `ceased.toml` comes with a checkout, and what is in it runs. So it is offered only after its user
-//! has read it and said `ceased trust`. The store keeps the SHA-256 of that content: a changed file has
-//! to be trusted again.
+//! A `ceased.toml` is part of a checkout and contains commands. So it is used only after its user
+//! has reviewed it and run `ceased trust`. The store keeps the SHA-256 of the content: a changed
+//! file must be trusted again.
 
 use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -19,11 +19,11 @@ use crate::owned_file::{self, Secrecy, Unfit};
 
 /// Name of the configuration of a project, in its top directory.
 pub(crate) const PROJECT_FILE: &str = "ceased.toml";
-/// Bytes of the store: thousands of projects.
+/// Size limit of the store: thousands of projects.
 const STORE_BYTES_MAX: u64 = 1024 * 1024;
-/// Files that are trusted at once.
+/// Maximum number of trusted files.
 const TRUSTED_MAX: usize = 4096;
-/// Digits of a digest that a message shows.
+/// Number of digits of a digest shown in messages.
 const DIGITS_SHOWN: usize = 12;
 
 /// SHA-256 of a file, in hexadecimal digits.
@@ -32,7 +32,7 @@ const DIGITS_SHOWN: usize = 12;
 pub(crate) struct Digest(String);
 
 impl Digest {
-    /// The digest of a content.
+    /// The digest of this content.
     pub(crate) fn of(content: &[u8]) -> Self {
         let mut digits = String::with_capacity(64);
         for byte in Sha256::digest(content) {
@@ -44,7 +44,7 @@ impl Digest {
 }
 
 impl fmt::Display for Digest {
-    /// The first digits, which tell versions of a file apart.
+    /// The first digits, which distinguish versions of a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.get(..DIGITS_SHOWN).unwrap_or(&self.0))
     }
@@ -55,22 +55,22 @@ impl fmt::Display for Digest {
 pub(crate) struct Trusted {
     /// Its absolute path without symbolic links.
     pub(crate) path: PathBuf,
-    /// The content that is trusted.
+    /// The trusted content.
     pub(crate) sha256: Digest,
 }
 
-/// What the store says about a file.
+/// Trust state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// This content of it is trusted.
+    /// This content is trusted.
     Trusted,
-    /// Another content of it is trusted.
+    /// Another content is trusted.
     Changed,
-    /// It was never trusted, or is no longer.
+    /// It is not trusted.
     Unknown,
 }
 
-/// Why the store, or a file that is to be trusted, cannot be used.
+/// Why the store, or a file to trust, cannot be used.
 #[derive(Debug)]
 pub(crate) struct TrustError(String);
 
@@ -96,7 +96,7 @@ impl TrustStore {
     /// The store of the user with this environment.
     ///
     /// # Errors
-    /// Where there is no home directory to keep it in.
+    /// If there is no home directory.
     pub(crate) fn of(environment: &Environment) -> Result<Self, TrustError> {
         let dir = environment.user_state_dir().ok_or_else(|| {
             TrustError("trust is kept in ~/.local/state/ceased, and $HOME is not set".into())
@@ -107,7 +107,7 @@ impl TrustStore {
     /// Every trusted file, in the order of their paths.
     ///
     /// # Errors
-    /// When another user can have written the store, or it is damaged.
+    /// If another user can have written the store, or it is damaged.
     pub(crate) fn read(&self) -> Result<Vec<Trusted>, TrustError> {
         let fail = |why: String| TrustError::new("read the list of trusted files", &self.path, why);
         let bytes = match owned_file::read(&self.path, Secrecy::Secret, STORE_BYTES_MAX) {
@@ -133,10 +133,10 @@ impl TrustStore {
         })
     }
 
-    /// Trusts this content of a file, and no other.
+    /// Trusts this content of a file instead of any other.
     ///
     /// # Errors
-    /// When the store cannot be written, or is full.
+    /// If the store cannot be written, or is full.
     pub(crate) fn trust(&self, path: &Path, content: &[u8]) -> Result<Digest, TrustError> {
         let sha256 = Digest::of(content);
         let _lock = self.lock()?;
@@ -154,10 +154,10 @@ impl TrustStore {
         Ok(sha256)
     }
 
-    /// Trusts a file no longer; false if it was not trusted.
+    /// Removes a file from the store; false if it was not trusted.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// If the store cannot be written.
     pub(crate) fn revoke(&self, path: &Path) -> Result<bool, TrustError> {
         let _lock = self.lock()?;
         let mut all = self.read()?;
@@ -170,7 +170,7 @@ impl TrustStore {
         Ok(was_there)
     }
 
-    /// One writer at a time, so that two projects that are trusted at once are both in it.
+    /// Locks the store, so that concurrent writers do not lose entries.
     fn lock(&self) -> Result<File, TrustError> {
         let path = self.path.with_extension("lock");
         let fail = |why: io::Error| TrustError::new("lock the list of trusted files", &path, why);
@@ -182,7 +182,7 @@ impl TrustStore {
         Ok(file)
     }
 
-    /// Replaces the whole file at once: a reader sees the list before or after.
+    /// Replaces the file atomically: readers see the old or the new list.
     fn write(&self, mut all: Vec<Trusted>) -> Result<(), TrustError> {
         let fail =
             |why: io::Error| TrustError::new("write the list of trusted files", &self.path, why);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_is_trusted_until_it_changes_or_is_revoked() {
+    fn content_is_trusted_until_it_changes_or_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         let (one, two) = (Path::new("/p/one/ceased.toml"), Path::new("/p/two/ceased.toml"));
@@ -231,7 +231,7 @@ mod tests {
         store.trust(one, b"a").unwrap();
         assert_eq!(store.verdict(one, b"a").unwrap(), Verdict::Trusted);
         assert_eq!(store.verdict(one, b"b").unwrap(), Verdict::Changed);
-        // The same content elsewhere is another project's.
+        // The same content at another path is not trusted.
         assert_eq!(store.verdict(two, b"a").unwrap(), Verdict::Unknown);
         store.trust(one, b"b").unwrap();
         assert_eq!(store.verdict(one, b"a").unwrap(), Verdict::Changed);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_others_can_write_or_read_is_refused() {
+    fn store_accessible_to_others_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         store.trust(Path::new("/p"), b"a").unwrap();

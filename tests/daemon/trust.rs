@@ -70,7 +70,7 @@ fn a_shared_daemon_never_takes_the_configuration_of_a_project() {
     let log = ann.home().join(".local/state/ceased/run/ceased.sock.log");
     let log = fs::read_to_string(log).unwrap();
     let place = ann.home().join(".config/ceased/config.toml");
-    assert!(log.contains(&format!("one belongs at {}", place.display())), "{log}");
+    assert!(log.contains(&format!("create one at {}", place.display())), "{log}");
     assert!(ran.err.contains("ceased init"), "{ran:?}");
     let ran = ann.run_in(&clone, &["tools"]);
     assert!(ran.err.contains("ceased init"), "{ran:?}");
@@ -100,7 +100,7 @@ fn a_configuration_that_appears_is_read_at_sighup() {
     command.env("XDG_CONFIG_HOME", &config).env("XDG_RUNTIME_DIR", home.path());
     let file = config.join("ceased/config.toml");
     let daemon = ceased_tests::daemon::Program::start(&home, command);
-    wait_until("it says that it has no tools", || daemon.err().contains("one belongs at"));
+    wait_until("it says that it has no tools", || daemon.err().contains("create one at"));
     assert!(daemon.err().contains(&file.display().to_string()), "{}", daemon.err());
     daemon.signal(Signal::HUP);
     wait_until("it says why nothing is reloaded", || {

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// A request this client made. Counted from 1, never used twice; also the id on the wire and the
+/// A request of this client. Counted from 1 and never reused; also the id on the wire and the
 /// progress token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
 impl CallId {
-    /// The number, as it is on the wire.
+    /// The number on the wire.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

@@ -18,24 +18,24 @@ use crate::wait::Interrupts;
 use crate::wire::Wire;
 use ceased_core::protocol::AUTHENTICATE;
 
-/// The revision asked for.
+/// The requested revision.
 pub const PROTOCOL_VERSION: &str = "2025-11-25";
-/// The revisions a server may settle on instead.
+/// Older revisions that a server may select.
 const OLDER_VERSIONS: [&str; 3] = ["2025-06-18", "2025-03-26", "2024-11-05"];
-/// Most calls that may be unanswered at once; a daemon takes as many by default.
+/// Maximum number of unanswered calls; a daemon's default limit.
 pub(crate) const CALLS_MAX: usize = 1024;
-/// How long a cancellation may take to leave this process when the server does not read.
+/// Time limit for sending a cancellation to a server that does not read.
 const CANCEL_FLUSH: Duration = Duration::from_secs(5);
 
-/// How a client behaves.
+/// Settings of a client.
 #[derive(Debug)]
 pub struct Options {
-    /// How long [`Client::call`] and the handshake wait. Default 30 seconds.
+    /// Timeout of [`Client::call`] and the handshake. Defaults to 30 seconds.
     pub timeout: Duration,
-    /// What ends every wait early. Default nothing.
+    /// Source of interrupts that end every wait early. Defaults to none.
     pub interrupts: Option<Interrupts>,
-    /// Token for a listener that asks: presented by `ceased/authenticate` before anything
-    /// else is said.
+    /// Token for a listener that requires one, sent with `ceased/authenticate` before any other
+    /// message.
     pub token: Option<String>,
 }
 
@@ -45,10 +45,10 @@ impl Default for Options {
     }
 }
 
-/// What the server said about itself.
+/// The server's self-description.
 #[derive(Debug, Clone, Default)]
 pub struct Server {
-    /// The revision both sides speak.
+    /// The negotiated revision.
     pub protocol_version: String,
     /// Its `serverInfo`. Untrusted text.
     pub info: Value,
@@ -60,8 +60,8 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
-    /// What came with an answer, after it, and waits for the next wait.
-    unheard: VecDeque<Result<Message, Error>>,
+    /// Messages received after an answer, kept for the next wait.
+    unhandled: VecDeque<Result<Message, Error>>,
     pub(crate) options: Options,
     last_call: u64,
     calls: BTreeMap<CallId, Call>,
@@ -69,7 +69,7 @@ pub struct Client {
     late_answers: u64,
 }
 
-/// A call that was sent and neither cancelled nor waited for to its end.
+/// A pending call: sent, not cancelled, and not answered.
 #[derive(Debug)]
 struct Call {
     kind: Kind,
@@ -84,15 +84,15 @@ pub(crate) enum Kind {
 }
 
 impl Client {
-    /// Connects and shakes hands.
+    /// Connects and performs the handshake.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when nothing accepts there; otherwise as [`Client::over`].
+    /// [`Error::Unreachable`] if the connection fails; otherwise as [`Client::over`].
     pub fn connect(endpoint: &Endpoint, options: Options) -> Result<Self, Error> {
         Self::on(endpoint.open(options.timeout)?, options)
     }
 
-    /// Shakes hands over a connected socket.
+    /// Performs the handshake over a connected socket.
     ///
     /// # Errors
     /// As [`Client::over`].
@@ -102,12 +102,12 @@ impl Client {
         Self::over(input, socket, options)
     }
 
-    /// Shakes hands over a descriptor to read from and one to write to, such as the standard
-    /// output and input of a child. They stay in the mode they are in.
+    /// Performs the handshake over a descriptor to read from and one to write to, such as the
+    /// standard output and input of a child. Their blocking modes are unchanged.
     ///
     /// # Errors
-    /// [`Error::Protocol`] when what answers is no MCP server or speaks no known revision,
-    /// [`Error::Rpc`] when it refuses, [`Error::TimedOut`], [`Error::Interrupted`], or
+    /// [`Error::Protocol`] if the peer is not an MCP server or speaks no known revision,
+    /// [`Error::Rpc`] if it rejects the handshake, [`Error::TimedOut`], [`Error::Interrupted`], or
     /// [`Error::Closed`].
     pub fn over(
         input: impl Into<OwnedFd>,
@@ -120,7 +120,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Presents the token of `options` on a socket that somebody else will use.
+    /// Presents the token of `options` on a socket that is used otherwise afterwards.
     ///
     /// # Errors
     /// As [`Client::over`].
@@ -129,14 +129,14 @@ impl Client {
         Self::silent(dup()?, dup()?, options)?.authenticate()
     }
 
-    /// A client that has said nothing yet.
+    /// A client that has sent nothing yet.
     fn silent(input: OwnedFd, output: OwnedFd, options: Options) -> Result<Self, Error> {
         let wire = Wire::new(input, output).map_err(Error::Io)?;
-        let (server, calls, unheard) = (Server::default(), BTreeMap::new(), VecDeque::new());
-        Ok(Self { wire, unheard, options, last_call: 0, calls, server, late_answers: 0 })
+        let (server, calls, unhandled) = (Server::default(), BTreeMap::new(), VecDeque::new());
+        Ok(Self { wire, unhandled, options, last_call: 0, calls, server, late_answers: 0 })
     }
 
-    /// Says who we are, if we are to.
+    /// Presents the token, if configured.
     fn authenticate(&mut self) -> Result<(), Error> {
         let Some(token) = &self.options.token else { return Ok(()) };
         let params = json!({"token": token});
@@ -158,7 +158,7 @@ impl Client {
         let version = answer["protocolVersion"].as_str().unwrap_or_default().to_owned();
         if version != PROTOCOL_VERSION && !OLDER_VERSIONS.contains(&version.as_str()) {
             return Err(Error::Protocol(format!(
-                "it speaks revision {version:?}; this client speaks {PROTOCOL_VERSION} and older"
+                "the server speaks revision {version:?}; this client speaks {PROTOCOL_VERSION} and older"
             )));
         }
         self.server = Server {
@@ -169,35 +169,36 @@ impl Client {
         self.notify("notifications/initialized", None)
     }
 
-    /// What the server said about itself.
+    /// The server's self-description.
     #[must_use]
     pub const fn server(&self) -> &Server {
         &self.server
     }
 
-    /// What ends waits early, as given in the [`Options`].
+    /// The source of interrupts given in the [`Options`].
     #[must_use]
     pub const fn interrupts(&self) -> Option<&Interrupts> {
         self.options.interrupts.as_ref()
     }
 
-    /// Answers that came for calls already cancelled, and were dropped (CAN-10).
+    /// Number of answers to cancelled calls, which were dropped (CAN-10).
     #[must_use]
     pub const fn late_answers(&self) -> u64 {
         self.late_answers
     }
 
-    /// Makes a request and waits for its answer, for as long as the [`Options`] say. Notifications
-    /// that come before it are dropped; with [`Client::send`] and [`Client::wait`] they are not.
+    /// Sends a request and waits for its answer, up to the timeout of the [`Options`].
+    /// Notifications received meanwhile are dropped, unlike with [`Client::send`] and
+    /// [`Client::wait`].
     ///
     /// # Errors
-    /// [`Error::Rpc`] when the server answers with an error. On [`Error::TimedOut`] and
+    /// [`Error::Rpc`] if the server answers with an error. On [`Error::TimedOut`] and
     /// [`Error::Interrupted`] the request has been cancelled.
     pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Error> {
         value(&self.call_raw(method, params)?)
     }
 
-    /// As [`Client::call`]; the result is the text the server wrote, not a value made of it.
+    /// As [`Client::call`], returning the result as the server's JSON text.
     ///
     /// # Errors
     /// As [`Client::call`].
@@ -211,11 +212,11 @@ impl Client {
         answer
     }
 
-    /// Makes a request; [`Client::wait`] gets its answer. Nothing is waited for here, so a long
-    /// message may leave this process only in the next wait.
+    /// Sends a request; [`Client::wait`] returns its answer. Does not block, so a long message may
+    /// be sent only by the next wait.
     ///
     /// # Errors
-    /// [`Error::Refused`] for `initialize`, for a message longer than [`LINE_BYTES_MAX`] and when
+    /// [`Error::Refused`] for `initialize`, for a message longer than [`LINE_BYTES_MAX`], and if
     /// 1024 calls are unanswered.
     pub fn send(&mut self, method: &str, params: Value) -> Result<CallId, Error> {
         if method == "initialize" {
@@ -224,12 +225,12 @@ impl Client {
         self.request(method, Kind::Plain, |_| params)
     }
 
-    /// Waits for the answer of `id`, at most `timeout`. Whatever the server says meanwhile goes to
+    /// Waits for the answer of `id`, at most `timeout`. Passes notifications received meanwhile to
     /// `sink`.
     ///
     /// # Errors
-    /// [`Error::Rpc`] when the server answers with an error. After [`Error::TimedOut`] and
-    /// [`Error::Interrupted`] the call goes on: wait again, or [`cancel`](Client::cancel) it.
+    /// [`Error::Rpc`] if the server answers with an error. After [`Error::TimedOut`] and
+    /// [`Error::Interrupted`] the call continues: wait again, or [`cancel`](Client::cancel) it.
     pub fn wait(
         &mut self,
         id: CallId,
@@ -241,17 +242,17 @@ impl Client {
             let call = self.calls.get(&id).ok_or(Refusal::NotInProgress(id))?;
             if call.answer.is_some() {
                 let answer = self.calls.remove(&id).and_then(|call| call.answer);
-                return answer.expect("was there a line ago").map_err(Error::Rpc);
+                return answer.expect("checked above").map_err(Error::Rpc);
             }
             self.check(&deadline)?;
             self.turn(deadline.at, Some(id), sink)?;
         }
     }
 
-    /// Serves the connection for `time`: takes notifications, answers pings.
+    /// Serves the connection for `time`: receives notifications and answers pings.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] when that came first, and what breaks the connection.
+    /// [`Error::Interrupted`], and errors of the connection.
     pub fn idle(
         &mut self,
         time: Duration,
@@ -267,14 +268,13 @@ impl Client {
         }
     }
 
-    /// Cancels a call with `notifications/cancelled` and forgets it; an answer that comes anyway is
-    /// dropped (CAN-10). MCP sends no answer to a cancelled request (CAN-08), so this tells nothing
-    /// about when the work has stopped.
+    /// Cancels a call with `notifications/cancelled` and forgets it; a late answer is dropped
+    /// (CAN-10). MCP sends no answer to a cancelled request (CAN-08), so the end of its work is not
+    /// reported.
     ///
     /// # Errors
-    /// [`Error::Refused`], and nothing is sent, when the call is not in progress (CAN-02, CAN-03)
-    /// or creates a task (CAN-05). [`Error::TimedOut`] when the server did not read it for five
-    /// seconds.
+    /// [`Error::Refused`], without sending, if the call is not in progress (CAN-02, CAN-03) or
+    /// creates a task (CAN-05). [`Error::TimedOut`] if the server did not read it for five seconds.
     pub fn cancel(&mut self, id: CallId, reason: Option<&str>) -> Result<(), Error> {
         match self.calls.get(&id) {
             Some(Call { answer: None, kind: Kind::Plain }) => {}
@@ -306,10 +306,10 @@ impl Client {
         self.push(&message)
     }
 
-    /// Waits until everything sent has left this process.
+    /// Waits until all pending messages are sent.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], [`Error::Interrupted`], and what breaks the connection.
+    /// [`Error::TimedOut`], [`Error::Interrupted`], and errors of the connection.
     pub fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(Some(timeout));
         while self.wire.has_unsent() {
@@ -340,8 +340,8 @@ impl Client {
         self.wire.send()
     }
 
-    /// Whether waiting may go on. A wish to stop is taken here and nowhere else: one that came
-    /// together with an answer is left for the next wait.
+    /// Checks deadline and interrupts. Only here is an interrupt taken: one that arrives together
+    /// with an answer is left for the next wait.
     fn check(&self, deadline: &Deadline) -> Result<(), Error> {
         if self.options.interrupts.as_ref().is_some_and(Interrupts::take) {
             return Err(Error::Interrupted);
@@ -352,24 +352,24 @@ impl Client {
         }
     }
 
-    /// One wait on the connection, and what came of it, up to the answer to `awaited`. A message
-    /// after that is for the next wait.
+    /// Waits once and handles the received messages up to the answer to `awaited`. Later messages
+    /// are kept for the next wait.
     fn turn(
         &mut self,
         deadline: Option<Instant>,
         awaited: Option<CallId>,
         sink: &mut dyn FnMut(&Notification),
     ) -> Result<(), Error> {
-        if self.unheard.is_empty() {
-            let unheard = &mut self.unheard;
+        if self.unhandled.is_empty() {
+            let unhandled = &mut self.unhandled;
             self.wire.turn(deadline, self.options.interrupts.as_ref(), &mut |frame| {
-                unheard.extend(Message::read(&frame).transpose());
+                unhandled.extend(Message::read(&frame).transpose());
             })?;
         }
-        // All of them are taken before any is complained about: a good answer beside a bad line
-        // still counts.
+        // Handle all messages before reporting an error: a valid answer beside an invalid line
+        // counts.
         let mut complaint = None;
-        while let Some(message) = self.unheard.pop_front() {
+        while let Some(message) = self.unhandled.pop_front() {
             let taken = message.and_then(|message| self.take(message, sink));
             complaint = complaint.or(taken.err());
             let awaited = awaited.and_then(|id| self.calls.get(&id));
@@ -384,24 +384,25 @@ impl Client {
         match message {
             Message::Note(note) => sink(&note),
             Message::Request { id, method } => return self.answer(&id, &method),
-            // No other caller will be told, and this one would wait forever. Before the hands are
-            // shaken it is how a server turns a peer away, which it need not have read for that.
-            Message::Complaint(error) if self.server.protocol_version.is_empty() => {
+            // The error cannot be assigned to a call, and the pending one would wait forever.
+            // Before the handshake it is a rejection of the connection, which a server may send
+            // without reading a request.
+            Message::Unassigned(error) if self.server.protocol_version.is_empty() => {
                 return Err(Error::Rpc(error));
             }
-            Message::Complaint(error) => {
-                let how = format!("it could not read what it was sent: {error}");
+            Message::Unassigned(error) => {
+                let how = format!("the server could not read a message: {error}");
                 return Err(Error::Protocol(how));
             }
             Message::Answer { id, outcome } => match self.calls.get_mut(&id) {
                 Some(Call { answer: Some(_), .. }) => {
-                    return Err(Error::Protocol(format!("it answered request {id} twice")));
+                    return Err(Error::Protocol(format!("two answers to request {id}")));
                 }
                 Some(call) => call.answer = Some(outcome),
                 None if (1..=self.last_call).contains(&id.0) => self.late_answers += 1,
                 None => {
                     return Err(Error::Protocol(format!(
-                        "it answered request {id}, which was never sent"
+                        "an answer to request {id}, which was never sent"
                     )));
                 }
             },
@@ -409,12 +410,12 @@ impl Client {
         Ok(())
     }
 
-    /// Answers a request of the server: a ping, or nothing this client declared it can do.
+    /// Answers a request of the server: a ping; others are rejected.
     fn answer(&mut self, id: &RawValue, method: &str) -> Result<(), Error> {
         let outcome = if method == "ping" {
             r#""result":{}"#.to_owned()
         } else {
-            let message = format!("this client has no method {method:.80}");
+            let message = format!("this client does not implement {method:.80}");
             format!(r#""error":{}"#, json!({"code": METHOD_NOT_FOUND, "message": message}))
         };
         self.wire.push(format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id.get()).as_bytes())?;
@@ -422,7 +423,7 @@ impl Client {
     }
 }
 
-/// A value out of an answer's text.
+/// Parses the text of an answer.
 pub(crate) fn value(raw: &RawValue) -> Result<Value, Error> {
     serde_json::from_str(raw.get())
         .map_err(|why| broken(&format!("a result cannot be read ({why})"), raw.get().as_bytes()))

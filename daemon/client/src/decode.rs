@@ -4,13 +4,13 @@ use crate::error::Error;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The members of a JSON object, unread. Keeps `null` apart from absent, which a derived struct
-/// with options does not, and takes no array for an object.
+/// The unparsed members of a JSON object. Distinguishes `null` from absent, and rejects arrays,
+/// unlike a derived struct with options.
 pub(crate) fn members(json: &str) -> Result<BTreeMap<String, &RawValue>, serde_json::Error> {
     serde_json::from_str(json)
 }
 
-/// The error for a line that cannot be what it should be; shows how the line begins.
+/// Error for an invalid line; quotes the beginning of the line.
 pub(crate) fn broken(what: &str, line: &[u8]) -> Error {
     const SHOWN_BYTES: usize = 80;
     let start = line.get(..SHOWN_BYTES).unwrap_or(line);

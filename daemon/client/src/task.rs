@@ -14,36 +14,36 @@ use std::time::Duration;
 /// A tool of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
 pub struct Tool {
-    /// What to call it by.
+    /// Name.
     pub name: String,
-    /// What it does.
+    /// Implementation.
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub input_schema: Value,
-    /// Whether calls of it may be tasks; `Forbidden` when the server runs none (TSK-04).
+    /// Whether calls may run as tasks; `Forbidden` if the server has no tasks (TSK-04).
     pub task_support: TaskSupport,
-    /// All of it, as the server wrote it.
+    /// The server's JSON text.
     pub raw: Box<RawValue>,
 }
 
 /// A task of the server. All text in it is untrusted.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Its id.
+    /// Task id.
     pub id: String,
-    /// How it stands.
+    /// Status.
     pub status: TaskStatus,
-    /// How it stands, in words.
+    /// Description of the status.
     pub message: Option<String>,
-    /// When it was made, ISO 8601.
+    /// Time of its creation, ISO 8601.
     pub created_at: String,
-    /// When its status last changed, ISO 8601.
+    /// Time of the last change of its status, ISO 8601.
     pub last_updated_at: String,
-    /// How long it is kept, from its making; `None` is for ever.
+    /// Lifetime from its creation; `None` if unlimited.
     pub ttl: Option<Duration>,
-    /// How often to ask for it (TSK-13).
+    /// Recommended poll interval (TSK-13).
     pub poll_interval: Option<Duration>,
-    /// All of it, as the server wrote it.
+    /// The server's JSON text.
     pub raw: Box<RawValue>,
 }
 
@@ -66,9 +66,8 @@ impl Tool {
             #[serde(default)]
             task_support: TaskSupport,
         }
-        let wire: Wire = serde_json::from_str(raw.get()).map_err(|why| {
-            broken(&format!("a tool cannot be read ({why})"), raw.get().as_bytes())
-        })?;
+        let wire: Wire = serde_json::from_str(raw.get())
+            .map_err(|why| broken(&format!("cannot parse a tool ({why})"), raw.get().as_bytes()))?;
         let declared = wire.execution.map(|execution| execution.task_support);
         Ok(Self {
             name: wire.name,
@@ -84,7 +83,7 @@ impl Task {
     /// The task in the answer to a call started with [`Client::start_task`].
     ///
     /// # Errors
-    /// [`Error::Protocol`] when the answer holds none.
+    /// [`Error::Protocol`] if the answer contains none.
     pub fn created(answer: &RawValue) -> Result<Self, Error> {
         let bad =
             || broken("a call as a task was answered without a task", answer.get().as_bytes());
@@ -94,7 +93,7 @@ impl Task {
 
     pub(crate) fn read(raw: &RawValue) -> Result<Self, Error> {
         Self::parse(raw.get())
-            .map_err(|why| broken(&format!("a task cannot be read ({why})"), raw.get().as_bytes()))
+            .map_err(|why| broken(&format!("cannot parse a task ({why})"), raw.get().as_bytes()))
     }
 
     pub(crate) fn parse(json: &str) -> Result<Self, serde_json::Error> {
@@ -126,8 +125,8 @@ impl Task {
     }
 }
 
-/// Whole milliseconds, however JSON writes them: `60000`, `60000.0`, `6e4`. A time longer than any
-/// clock runs is as long as a clock runs.
+/// Integer milliseconds in any JSON spelling: `60000`, `60000.0`, `6e4`. Saturates at the range of
+/// the clock.
 struct Millis(Duration);
 
 impl<'de> Deserialize<'de> for Millis {

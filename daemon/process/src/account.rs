@@ -1,4 +1,4 @@
-//! Accounts of users as whom commands run.
+//! Accounts of the users of commands.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_account_has_groups_and_a_home() {
+    fn account_has_groups_and_a_home() {
         let root = Account::of(0).unwrap();
         assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
         assert!(root.groups.contains(&0) && root.home.is_absolute());

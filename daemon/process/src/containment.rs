@@ -132,11 +132,12 @@ impl Containment {
         }
     }
 
-    /// Tries whether commands can have a pid namespace ([`Isolation::Pid`](crate::isolation::Isolation::Pid)).
+    /// Tests whether commands can have a pid namespace
+    /// ([`Isolation::Pid`](crate::isolation::Isolation::Pid)).
     ///
     /// # Errors
     ///
-    /// When they cannot; the text says why, and what to do about it.
+    /// If they cannot; the text gives the cause and the remedy.
     pub fn check_isolation(&self) -> io::Result<()> {
         match self.guard() {
             Some(program) => program.check_isolation(),

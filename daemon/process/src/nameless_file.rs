@@ -6,10 +6,10 @@ use std::io;
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::io::Errno;
 
-/// Where a file without a name is made, if it cannot be had in memory.
+/// Directories for an unnamed file if memory files are unavailable.
 const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
 
-/// A file that is gone with its last descriptor: in memory, or in a temporary directory where the
+/// A file that vanishes with its last descriptor: in memory, or in a temporary directory if the
 /// kernel or a sandbox has no `memfd_create`.
 pub(crate) fn nameless_file() -> io::Result<File> {
     let error = match memfd_create("ceased", MemfdFlags::CLOEXEC) {
@@ -24,7 +24,7 @@ pub(crate) fn nameless_file() -> io::Result<File> {
         }
     }
     Err(io::Error::other(format!(
-        "memfd_create: {error}; no file without a name can be had in {} either",
+        "memfd_create: {error}; cannot create an unnamed file in {} either",
         TEMPORARY.join(", ")
     )))
 }

@@ -1,4 +1,4 @@
-//! `ceased trust`: which `ceased.toml` files of projects may decide what runs.
+//! `ceased trust`: trust in the `ceased.toml` files of projects.
 
 use std::path::{Path, PathBuf};
 
@@ -44,8 +44,8 @@ pub(super) fn trust(args: &TrustArgs, io: &mut Io<'_>) -> Result<Exit, Failure> 
     Ok(Exit::Done)
 }
 
-/// The path by which a file is trusted: absolute, without symbolic links. A file that is gone has
-/// that of its directory.
+/// The canonical path of a file to trust: absolute, without symbolic links. For a missing file,
+/// derived from its directory.
 fn resolved(named: &Path) -> PathBuf {
     let file = if named.is_dir() { named.join(PROJECT_FILE) } else { named.to_owned() };
     if let Ok(path) = file.canonicalize() {

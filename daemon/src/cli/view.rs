@@ -63,7 +63,7 @@ pub(super) enum Sort {
     /// By tool.
     Tool,
     /// By identity.
-    Who,
+    User,
 }
 
 impl Sort {
@@ -71,8 +71,8 @@ impl Sort {
         match self {
             Self::State => Self::Age,
             Self::Age => Self::Tool,
-            Self::Tool => Self::Who,
-            Self::Who => Self::State,
+            Self::Tool => Self::User,
+            Self::User => Self::State,
         }
     }
 
@@ -81,7 +81,7 @@ impl Sort {
             Self::State => "state",
             Self::Age => "age",
             Self::Tool => "tool",
-            Self::Who => "user",
+            Self::User => "user",
         }
     }
 }
@@ -148,7 +148,7 @@ impl Status {
             Sort::State => jobs.sort_by_key(|job| (rank(job), job.job)),
             Sort::Age => jobs.sort_by_key(|job| job.job),
             Sort::Tool => jobs.sort_by(|a, b| (&a.tool, a.job).cmp(&(&b.tool, b.job))),
-            Sort::Who => jobs.sort_by(|a, b| (&a.identity, a.job).cmp(&(&b.identity, b.job))),
+            Sort::User => jobs.sort_by(|a, b| (&a.identity, a.job).cmp(&(&b.identity, b.job))),
         }
         rows.push(heading("JOB", "TOOL", "USER", "STARTED", "STATE"));
         let before = rows.len();
@@ -219,7 +219,7 @@ impl Status {
             Sort::State => tasks.sort_by_key(|task| (is_over(task), task.age_ms)),
             Sort::Age => tasks.sort_by_key(|task| std::cmp::Reverse(task.age_ms)),
             Sort::Tool => tasks.sort_by(|a, b| a.tool.cmp(&b.tool)),
-            Sort::Who => tasks.sort_by(|a, b| a.identity.cmp(&b.identity)),
+            Sort::User => tasks.sort_by(|a, b| a.identity.cmp(&b.identity)),
         }
         let job_of = |task: &Task| self.jobs.iter().find(|job| Some(job.job) == task.job);
         let shown = tasks.into_iter().map(|task| task.row(job_of(task)));

@@ -95,7 +95,8 @@ pub struct Daemon {
     pub isolation: Isolation,
     /// Directories below which clients choose where a tool runs; empty: the home of the caller.
     pub roots: Vec<PathBuf>,
-    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
+    /// heartbeat.
     pub heartbeat: Option<Duration>,
     /// Time that running calls of a stdio peer may continue after it closed its input.
     pub eof_grace: Duration,
@@ -290,7 +291,8 @@ pub struct Tool {
     pub arguments: Arguments,
     /// Question to confirm before it runs.
     pub confirm: Option<Template>,
-    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
+    /// heartbeat.
     pub heartbeat: Option<Duration>,
     /// Effect of a disconnect on a plain call.
     pub on_disconnect: OnDisconnect,
@@ -324,7 +326,7 @@ pub struct CommandTool {
     pub inherit: Inherit,
     /// File of additional variables.
     pub env_file: Option<EnvFile>,
-    /// How its output shows its progress.
+    /// Pattern that reads progress from its output.
     pub progress: Option<ProgressPattern>,
     /// Where the directory of the client may be in which it runs; `None`: it does not run there.
     pub client_roots: Option<ClientRoots>,
@@ -351,7 +353,7 @@ impl ClientRoots {
 }
 
 impl CommandTool {
-    /// What becomes of its output.
+    /// Treatment of its output.
     pub(crate) fn output_options(&self) -> OutputOptions {
         let progress = self.progress.clone().map(|it| Arc::new(it) as Arc<dyn ReadProgress>);
         OutputOptions { lines: true, progress, ..OutputOptions::kept(self.max_output) }
@@ -446,7 +448,7 @@ impl Config {
         Self::from_bytes(Self::read(path)?, path)
     }
 
-    /// Reads the bytes of a file, and nothing of what is in it.
+    /// Reads the bytes of a file without parsing them.
     ///
     /// # Errors
     /// When it cannot be read, others than root and the user of this process can have written it,

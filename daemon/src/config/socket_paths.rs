@@ -1,17 +1,17 @@
-//! The sockets of this user's daemon and of the system's: one rule for the daemon, for every command
-//! that looks for it, and for the lock of `connect --spawn`.
+//! Socket paths of this user's daemon and of the system daemon: one rule for the daemon, for every
+//! client command, and for the lock of `connect --spawn`.
 //!
-//! Programs that start MCP servers often pass no `XDG_RUNTIME_DIR`, so the rule finds the same place
-//! without it. A directory of another user is no place: root with the environment of a user does not
-//! meet that user's daemon, nor the other way round.
+//! MCP hosts often start servers without `XDG_RUNTIME_DIR`, so the rule finds the same path without
+//! it. Directories of other users are rejected: root with the environment of a user does not reach
+//! that user's daemon, nor the other way round.
 
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-/// Below a directory that is the user's.
+/// Relative to a directory of the user.
 const NAME: &str = "ceased/ceased.sock";
-/// Directory of the sockets of the system.
+/// Directory of system sockets.
 const SYSTEM_DIR: &str = "/run/ceased";
 /// The socket of a system daemon.
 const SYSTEM: &str = "/run/ceased/ceased.sock";
@@ -21,7 +21,7 @@ const RUN_USER: &str = "/run/user";
 const OTHERS_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
 
-/// The facts about a path that the rule needs.
+/// Properties of a path used by the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathFacts {
     /// Its owner.
@@ -30,12 +30,12 @@ pub struct PathFacts {
     pub mode: u32,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// Whether this process may write to it, which is what connecting to a socket needs.
+    /// Whether this process may write to it, as connecting to a socket requires.
     pub may_write: bool,
 }
 
 impl PathFacts {
-    /// The facts of this machine, symbolic links followed; `None` when nothing is there.
+    /// The properties on this machine, following symbolic links; `None` if the path does not exist.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         use std::os::unix::fs::MetadataExt as _;
@@ -49,7 +49,7 @@ impl PathFacts {
     }
 }
 
-/// The variables that the rule looks at; absolute paths.
+/// The variables used by the rule; absolute paths.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SocketVariables<'a> {
     /// `$XDG_RUNTIME_DIR`
@@ -60,24 +60,24 @@ pub struct SocketVariables<'a> {
     pub home: Option<&'a Path>,
 }
 
-/// Where the sockets of a user are, by [`SocketPaths::of`].
+/// Socket paths of a user, by [`SocketPaths::of`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SocketPaths {
-    /// Sockets in directories of this user, the best first. A daemon listens at the first one;
-    /// clients try all of them, because a daemon may have been started in another environment.
+    /// Sockets in directories of this user, in order of preference. A daemon listens at the first
+    /// one; clients try all of them, because a daemon may have been started in another environment.
     pub own: Vec<PathBuf>,
     /// The socket of a system daemon, if this user may connect to it.
     pub system: Option<PathBuf>,
 }
 
 impl SocketPaths {
-    /// The rule, for a user with these variables on a machine with these facts.
+    /// Applies the rule to a user with these variables on a machine with these properties.
     ///
-    /// The first is `$XDG_RUNTIME_DIR`, else `/run/user/UID`, each if it is there, the user's, and
-    /// writable by no other; else for root `/run/ceased`, unless it is another user's; else
-    /// `$XDG_STATE_HOME/ceased/run` (`~/.local/state` when unset), if the part of that path that is
-    /// there is the user's. Where there is none of these, it is the system's, which only root can
-    /// make.
+    /// The first is `$XDG_RUNTIME_DIR`, else `/run/user/UID`, each if it exists, belongs to the
+    /// user, and is not writable by others; else for root `/run/ceased`, unless it belongs to
+    /// another user; else `$XDG_STATE_HOME/ceased/run` (`~/.local/state` when unset), if the
+    /// existing part of that path belongs to the user. Otherwise it is the system's, which only
+    /// root can create.
     #[must_use]
     pub fn of(
         uid: u32,
@@ -114,20 +114,20 @@ impl SocketPaths {
         Self { own, system }
     }
 
-    /// The socket of a daemon that is not told another one.
+    /// The default socket of a daemon.
     #[must_use]
     pub fn default_socket(&self) -> PathBuf {
         self.own.first().cloned().unwrap_or_else(|| SYSTEM.into())
     }
 
-    /// Every socket that a client tries, the best first.
+    /// The sockets that a client tries, in order of preference.
     pub fn candidates(&self) -> impl Iterator<Item = &Path> {
         self.own.iter().chain(&self.system).map(PathBuf::as_path)
     }
 }
 
-/// Whether a directory is the user's, or would be if it were made: the nearest directory above that
-/// is there decides.
+/// Whether a directory belongs to the user, or would after its creation: its nearest existing
+/// ancestor decides.
 fn is_own(uid: u32, dir: &Path, look: &dyn Fn(&Path) -> Option<PathFacts>) -> bool {
     let nearest = dir.ancestors().find_map(look);
     nearest.is_some_and(|found| found.is_directory && found.owner == uid)
@@ -201,11 +201,12 @@ mod tests {
         (own.into_iter().map(text).collect(), system.map(text))
     }
 
-    /// The whole table. No line leads one user to the directory of another, and root's own socket is
-    /// no candidate of a user that may not connect to it.
+    /// The whole table. No row leads a user to the directory of another, nor to a socket of root
+    /// without permission to connect.
     #[test]
     fn sockets_of_every_user_on_every_machine() {
-        // Machine, user, XDG_RUNTIME_DIR, HOME; own sockets, and whether the system's is one.
+        // Machine, user, XDG_RUNTIME_DIR, HOME; expected sockets of the user, and whether the
+        // system's is included.
         type Line =
             (&'static Machine, u32, &'static str, &'static str, &'static [&'static str], bool);
         let table: &[Line] = &[
@@ -213,7 +214,7 @@ mod tests {
             (&DESKTOP, ANN, "/run/user/1001", "/home/ann", &[RUN_ANN, STATE_ANN], false),
             (&DESKTOP, ANN, "", "/home/ann", &[RUN_ANN, STATE_ANN], false),
             (&DESKTOP, ANN, "", "", &[RUN_ANN], false),
-            // A runtime directory of another user, of root and for all, and one that is gone.
+            // A runtime directory of another user, of root and writable by all, and a missing one.
             (&DESKTOP, BOB, "/run/user/1001", "", &["/run/user/1002/ceased/ceased.sock"], false),
             (&DESKTOP, 0, "/run/user/1001", "", &["/run/user/0/ceased/ceased.sock", SYSTEM], false),
             (&DESKTOP, 0, "/tmp", "", &["/run/user/0/ceased/ceased.sock", SYSTEM], false),
@@ -234,14 +235,14 @@ mod tests {
             (&BARE, 0, "", "/home/ann", &[SYSTEM], false),
             (&BARE, BOB, "", "/home/ann", &[SYSTEM], false),
             (&BARE, BOB, "", "/nonexistent", &[SYSTEM], false),
-            // A system daemon comes last, for those who may use it.
+            // A system daemon is last, for users that may connect.
             (&SERVER, ANN, "", "/home/ann", &[RUN_ANN, STATE_ANN], true),
             (&SERVER, BOB, "", "", &["/run/user/1002/ceased/ceased.sock"], false),
             (&SERVER, 0, "", "", &["/run/user/0/ceased/ceased.sock"], true),
             (&BARE_SERVER, ANN, "", "/home/ann", &[STATE_ANN], true),
-            // Its directory is not root's, so root's own daemon is elsewhere.
+            // The directory does not belong to root, so root's own daemon is elsewhere.
             (&BARE_SERVER, 0, "", "/admin", &["/admin/.local/state/ceased/run/ceased.sock"], true),
-            // A daemon that root started for itself is root's alone.
+            // A daemon that root started for itself is not offered to users.
             (&ROOTS, ANN, "", "/home/ann", &[STATE_ANN], false),
             (
                 &ROOTS,

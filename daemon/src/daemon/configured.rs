@@ -16,7 +16,7 @@ use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
 use ceased_process::Isolation;
 
-/// Operators: the administrator, and the user this runs as.
+/// Operators: root, and the user of this process.
 pub(super) fn operators() -> Vec<Identity> {
     vec![Identity::User(0), Identity::User(getuid().as_raw())]
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ceased_core::settings::{ServerInfo, Settings};
 
-use super::configured::{entrance, guards, limits, operators, task_policy, thresholds};
+use super::configured::{guards, limits, listen_spec, operators, task_policy, thresholds};
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
@@ -26,7 +26,7 @@ pub(crate) fn reload(
 ) -> Reload {
     Arc::new(move || {
         let config = load()?;
-        let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
+        let doors = || config.listen.iter().map(listen_spec).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
         let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));
@@ -51,9 +51,10 @@ pub(crate) fn reload(
     })
 }
 
-/// The keys that are read at the start only and have another value now.
+/// Names the keys that are read only at the start and have changed.
 ///
-/// The tables with such keys are taken apart whole, so that a new key has to be put on either side.
+/// The tables with such keys are destructured completely, so that a new key must be put on either
+/// side.
 pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
     let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
     let config::Daemon {

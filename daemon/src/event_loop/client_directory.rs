@@ -1,9 +1,9 @@
 //! The directory of a client, in which a tool with `cwd = "client"` runs.
 //!
-//! It is the first root of a client that has the roots capability, else the working directory of the
-//! process at the other end of the socket: `ceased connect`, `ceased call`, or this process for
-//! `ceased stdio`. A peer chooses it, so it counts only below the roots of the configuration, and the
-//! command enters it beneath them with the rights of its own user.
+//! The first root of a client with the roots capability, else the working directory of the process
+//! at the other end of the socket: `ceased connect`, `ceased call`, or this process for `ceased
+//! stdio`. The peer chooses it, so it must be below the roots of the configuration, and the command
+//! enters it beneath them with the rights of its own user.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use serde::Deserialize;
 
 use crate::config::{ClientRoots, RunAs};
 
-/// The working directory of the process at the other end of a connection. The process must be the
-/// user's that the connection is of: its number may be another's by now.
+/// The working directory of the process at the other end of a connection. The process must belong
+/// to the connection's user: its process id may have been reused.
 pub(super) fn of_process(origin: &Origin) -> Option<PathBuf> {
     match origin {
         Origin::Stdio { .. } => std::env::current_dir().ok(),
@@ -34,7 +34,7 @@ pub(super) fn of_process(origin: &Origin) -> Option<PathBuf> {
     }
 }
 
-/// The first root that a client names as a directory of this machine.
+/// The first root of a client that is a local directory.
 pub(super) fn of_roots(answer: &Answer) -> Option<PathBuf> {
     #[derive(Deserialize)]
     struct Listed<'a> {
@@ -51,7 +51,7 @@ pub(super) fn of_roots(answer: &Answer) -> Option<PathBuf> {
     listed.roots.iter().find_map(|root| path_of(&root.uri))
 }
 
-/// The path of a `file` URI of this machine.
+/// The path of a local `file` URI.
 fn path_of(uri: &str) -> Option<PathBuf> {
     let rest = uri.strip_prefix("file://")?;
     let path = rest.strip_prefix("localhost").unwrap_or(rest);
@@ -72,13 +72,14 @@ fn path_of(uri: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Directories of connections, noted when they begin: a client may be gone when its task starts.
+/// Directories of connections, recorded when they open: a client may have disconnected when its
+/// task starts.
 #[derive(Debug, Default)]
 pub(super) struct ClientDirectories(BTreeMap<ConnId, PathBuf>);
 
 impl ClientDirectories {
-    /// Notes the directory of a connection. At most `max` are kept; the oldest that is not open goes
-    /// first.
+    /// Records the directory of a connection. At most `max` are kept; the oldest one of a closed
+    /// connection is evicted first.
     pub(super) fn note(
         &mut self,
         conn: ConnId,
@@ -102,18 +103,18 @@ impl ClientDirectories {
 /// Users in a call of a tool that runs in the directory of its client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Users {
-    /// The one that calls, if it is a user of this machine.
+    /// The caller, if it is a local user.
     pub(super) caller: Option<u32>,
-    /// The one that the daemon runs as.
+    /// The daemon's user.
     pub(super) us: u32,
-    /// The one that the command runs as.
+    /// The command's user.
     pub(super) runs_as: u32,
 }
 
-/// Where a command runs whose client is in `dir`.
+/// The working directory of a command whose client is in `dir`.
 ///
 /// # Errors
-/// Why it does not run, and what to change.
+/// The reason, and the remedy.
 pub(super) fn place(
     dir: Option<PathBuf>,
     roots: &ClientRoots,
@@ -150,7 +151,7 @@ pub(super) fn place(
                         directory, and $HOME is not set; name `roots` in [daemon]"
                 .into());
         }
-        // The home of that user is not known here.
+        // The home directory of that user is unknown here.
         ([], _) => return Ok(WorkingDir { base: PathBuf::new(), below: Some(dir) }),
         (listed, _) => listed,
     };
@@ -186,9 +187,8 @@ mod tests {
         WorkingDir { base: base.into(), below: Some(below.into()) }
     }
 
-    /// SEC-03: the whole table: a directory of a client is below a root, or nothing runs; and no
-    /// command runs in the directory of one user as another, unless the tool says so and the daemon
-    /// has roots.
+    /// SEC-03: the whole table: a client's directory must be below a root, and no command runs in
+    /// the directory of one user as another, unless the tool says so and the daemon has roots.
     #[test]
     fn places_of_every_client() {
         let home = roots(&[], Some("/home/ann"));

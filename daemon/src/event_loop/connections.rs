@@ -25,7 +25,7 @@ use crate::tools::catalog::{Payload, PayloadRun};
 /// Bytes read from one peer at once: a cancel written together with its call is read with it, and
 /// prevents its start (CAN-08).
 const READ_BUDGET: usize = 256 * 1024;
-/// Bytes read ahead from one peer.
+/// Approximate limit of bytes read ahead from all peers.
 const SENDS: usize = 8;
 /// Approximate limit of bytes read ahead from all peers.
 const AHEAD_BYTES: usize = 4 * 1024;
@@ -83,8 +83,8 @@ impl Server {
                     Accept::Drained => door.again = None,
                     Accept::Exhausted { error, refused } => {
                         door.again = Some(now.at + ACCEPT_REST);
-                        let nobody = Party::Identity(Identity::Anonymous);
-                        if self.is_news(now, nobody, Kind::NoRoom) {
+                        let anonymous = Party::Identity(Identity::Anonymous);
+                        if self.is_news(now, anonymous, Kind::NoRoom) {
                             tracing::warn!(%error, refused, "out of resources for another peer; pausing accept");
                         }
                     }
@@ -203,7 +203,7 @@ impl Server {
         }
     }
 
-    /// In the middle of a turn: who has come meanwhile, and cancels what they want cancelled.
+    /// Polls for new input in the middle of a turn and handles cancels.
     fn poll_midturn(&mut self, now: Now, events: &mut Events) {
         // An error recurs at the poll of the turn.
         if self.poll.poll(events, Some(Duration::ZERO)).is_ok() {

@@ -144,8 +144,8 @@ impl Server {
         let message = "closed: too many connections have not presented a token, and this one \
                        waited longest";
         let error = ErrorObject::new(code::LIMIT_REACHED, message);
-        let (nobody, kind) = (Identity::Anonymous, Kind::Refuse(WAITED_LONGEST));
-        self.record_refusal(now, Some(oldest), nobody, &origin, kind, message);
+        let (anonymous, kind) = (Identity::Anonymous, Kind::Refuse(WAITED_LONGEST));
+        self.record_refusal(now, Some(oldest), anonymous, &origin, kind, message);
         self.dismiss(now, oldest, &auth::error_answer("null", &error));
     }
 
@@ -332,8 +332,8 @@ impl Server {
                 self.serve(now, conn, identity, rest);
             }
             (Verdict::Refused { answer, why }, _) => {
-                let (nobody, kind) = (Identity::Anonymous, Kind::Refuse(why));
-                if self.record_refusal(now, Some(conn), nobody, &origin, kind, why) {
+                let (anonymous, kind) = (Identity::Anonymous, Kind::Refuse(why));
+                if self.record_refusal(now, Some(conn), anonymous, &origin, kind, why) {
                     tracing::warn!(%conn, peer = %origin, why, "not authenticated");
                 }
                 match why {

@@ -92,7 +92,8 @@ const TASK: &str = "CEASED_TASK";
 const CONFIRM: AskId = AskId::new(0);
 /// The question where the client is. Commands ask nothing else.
 const ROOTS: AskId = AskId::new(1);
-/// How long a client may take to tell its roots; its process has a directory, too.
+/// Time limit for a client to report its roots; on timeout the working directory of its process is
+/// used.
 const ROOTS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {

@@ -53,10 +53,10 @@ mod tests {
     #[test]
     fn user_of_a_command_is_chosen_by_the_table() {
         let (root, ann) = (Identity::User(0), Identity::User(7));
-        let (token, nobody) = (Identity::Token("ci".into()), Identity::Anonymous);
+        let (token, anonymous) = (Identity::Token("ci".into()), Identity::Anonymous);
         let (daemon, peer, bob) = (RunAs::Daemon, RunAs::Peer, RunAs::User(8));
         let run = |wanted, owner, us| user(wanted, Some(owner), us).map_err(|_| ());
-        for other in [&ann, &token, &nobody] {
+        for other in [&ann, &token, &anonymous] {
             assert_eq!(run(None, other, 0), Err(()));
             assert_eq!(run(Some(daemon), other, 0), Ok(None));
             assert_eq!(run(Some(bob), other, 0), Ok(Some(8)));
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(run(Some(peer), &ann, 9), Err(()));
         for us in [0, 7] {
             assert_eq!(run(Some(peer), &token, us), Err(()));
-            assert_eq!(run(Some(peer), &nobody, us), Err(()));
+            assert_eq!(run(Some(peer), &anonymous, us), Err(()));
         }
         assert_eq!(user(None, None, 0).map_err(|_| ()), Err(()));
     }

@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{fmt, reload};
 
 use crate::config::Level;
-use crate::stderr::Patient;
+use crate::stderr::BlockingStderr;
 use crate::trust;
 
 /// Records that may be queued; the writer drops and counts the excess.

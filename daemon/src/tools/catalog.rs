@@ -157,8 +157,9 @@ impl HandlerTool {
         self
     }
 
-    /// How long a client that asked for progress hears nothing at most; 10 s if not said.
-    /// `None`: it hears only what the handler [reports](crate::Job::progress).
+    /// Sets the maximum interval of progress notifications to a client that requested progress;
+    /// defaults to 10 s. `None`: only progress [reported](crate::Job::progress) by the handler is
+    /// sent.
     #[must_use]
     pub const fn heartbeat(mut self, heartbeat: Option<Duration>) -> Self {
         self.heartbeat = heartbeat;

@@ -1,13 +1,13 @@
-//! Control groups: the kernel's own list of a job's processes, which none of them can leave.
+//! Containment by control groups: the kernel's list of a job's processes, which unprivileged
+//! processes cannot leave.
 //!
-//! Every job gets a group of its own below one base group of the daemon's. Only version 2 is used,
-//! wherever it is mounted, below the daemon's own group: at the top in a container or on a small
-//! machine, in the unit's group under systemd with `Delegate=yes`. No controller is enabled, so the
-//! rule against processes in inner groups does not apply, and the daemon can stay where it is: it
-//! need not move itself to a group of its own, out of the sight of who looks for it in the unit's.
+//! Every job gets a group below one base group of the daemon. Only version 2 is used, wherever it
+//! is mounted, below the daemon's own group: at the root in a container or on a small machine, in
+//! the unit's group under systemd with `Delegate=yes`. No controller is enabled, so the rule
+//! against processes in inner groups does not apply, and the daemon stays in its own group.
 //!
-//! A tool with the privilege to write to other groups can move itself out, and `su`, `sudo`, podman
-//! and systemd-run have their children moved. Those are followed by descent: see
+//! A tool with permission to write to other groups can move itself out, and `su`, `sudo`, podman
+//! and systemd-run have their children moved. Those are tracked by descent: see
 //! [`families`](crate::cgroup::families).
 
 pub(crate) mod families;
@@ -454,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_owner() {
+    fn group_name_contains_the_process_id() {
         assert_eq!(owner("12-abc").map(|pid| pid.as_raw_nonzero().get()), Some(12));
         for bad in ["12", "-1-a", "0-a", "x-a", "-a"] {
             assert_eq!(owner(bad), None, "{bad}");

@@ -9,13 +9,12 @@ use crate::cgroup;
 use crate::cgroup::roll;
 use crate::guard::protocol::ToSupervisorSocket;
 
-/// How long a keeper tries to end what cannot be killed at once, such as a process in a hung
-/// system call.
+/// Time limit for ending processes that cannot be killed at once, such as one in a hung system
+/// call.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Waits for the daemon's death, then ends every process in the tree of control groups at `path`
-/// and those on the roll, and removes the tree. A daemon that shuts down in good order has removed
-/// it before.
+/// and those on the roll, and removes the tree. An orderly shutdown removes it before.
 pub(crate) fn keep(
     control: &ToSupervisorSocket,
     path: &Path,

@@ -24,25 +24,25 @@ use crate::launch::environment::{GUARD_MARK, variables_of_the_service_manager};
 use crate::launch::{Prepared, unavailable};
 use crate::ready::ready;
 
-/// What a guard is called in a process listing.
+/// Name of a guard in a process listing.
 pub(crate) const NAME: &str = "ceased-guard";
-/// How long a program may take to prove that it can be a guard.
+/// Time limit for a program to prove that it can be a guard.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// How long a guard may take to make a copy of itself, which takes a fifth of a millisecond.
+/// Time limit for a guard to copy itself, which takes 0.2 ms.
 const FORKED_WITHIN: Duration = Duration::from_millis(500);
-/// How long it may take if the copy gets namespaces of its own.
+/// Time limit for a copy with namespaces of its own.
 const ISOLATED_WITHIN: Duration = Duration::from_secs(2);
-/// How long a guard that was killed may take to be gone.
+/// Time limit for the end of a killed guard.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
-/// How often it is looked whether it is.
+/// Polling interval of that.
 const GONE_PAUSE: Duration = Duration::from_micros(200);
-/// The argument of a guard that is a command to be tried out.
+/// Argument of a guard that acts as the command of a trial.
 pub(crate) const TRIAL: &str = "trial";
 
 /// Whether [`init`](crate::guard::init) was called, so that executing ourselves again makes a guard.
 pub(crate) static HOOKED: AtomicBool = AtomicBool::new(false);
 
-/// A program that can be a guard.
+/// A program that can act as a guard.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: PathBuf,
@@ -50,7 +50,7 @@ pub struct Program {
     roster: Option<Arc<Roster>>,
 }
 
-/// What its guards hold does not make it another program.
+/// Programs are equal by path, whatever their guards hold.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
         self.path == other.path
@@ -79,31 +79,31 @@ impl Program {
         Self { path, lease: None, roster: None }
     }
 
-    /// Has every guard hold this descriptor as long as it lives, so that whoever looks at what is
-    /// behind it can tell when the last one is gone.
+    /// Passes this descriptor to every guard, which holds it for life: the other end can detect the
+    /// exit of the last one.
     #[must_use]
     pub(crate) fn leased(self, lease: Arc<OwnedFd>) -> Self {
         Self { lease: Some(lease), ..self }
     }
 
-    /// Has every guard recorded as long as it lives, for the next start.
+    /// Records every guard in the roster while it lives, for the next start.
     #[must_use]
     pub(crate) fn recorded(self, roster: Arc<Roster>) -> Self {
         Self { roster: Some(roster), ..self }
     }
 
-    /// Where the program is.
+    /// Path of the program.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Tries whether it really is a guard, by having it run a command that ends at once.
+    /// Tests that it is a guard, by having it run a command that ends at once.
     ///
     /// # Errors
     ///
-    /// When it cannot be started, or does not do that within five seconds; the text says what the
-    /// system lacks.
+    /// If it cannot be started, or does not complete that within five seconds; the text says what
+    /// the system lacks.
     pub fn check(&self) -> io::Result<()> {
         let mut guard = self.ready_guard()?;
         let tried = guard.try_out(&self.path);
@@ -111,11 +111,11 @@ impl Program {
         tried
     }
 
-    /// Tries whether commands can have a pid namespace ([`Isolation::Pid`]).
+    /// Tests whether commands can have a pid namespace ([`Isolation::Pid`]).
     ///
     /// # Errors
     ///
-    /// When they cannot; the text says why, and what to do about it.
+    /// If they cannot; the text gives the cause and the remedy.
     pub fn check_isolation(&self) -> io::Result<()> {
         let mut original = self.ready_guard()?;
         let tried = original.fork(Isolation::Pid).and_then(|mut guard| {
@@ -127,7 +127,7 @@ impl Program {
         tried
     }
 
-    /// Starts a guard and waits until it says that it is one.
+    /// Starts a guard and waits for its ready message.
     fn ready_guard(&self) -> io::Result<Started> {
         let mut guard = self.start("check")?;
         let answer = match ready(guard.socket.as_fd(), READY_WITHIN)? {
@@ -144,10 +144,10 @@ impl Program {
         )))
     }
 
-    /// Starts a guard; `label` is for a process listing.
+    /// Starts a guard; `label` is shown in process listings.
     pub(crate) fn start(&self, label: &str) -> io::Result<Started> {
         let (socket, theirs) = protocol::pair()?;
-        // A guard prints nothing, so this is where it can hold what it only has to hold.
+        // A guard prints nothing, so its standard output is free to hold the lease.
         let held = match &self.lease {
             Some(lease) => Stdio::from(lease.try_clone()?),
             None => Stdio::null(),
@@ -163,17 +163,17 @@ impl Program {
             .stdin(Stdio::from(theirs))
             .stdout(held)
             .stderr(Stdio::null())
-            // Out of reach of a terminal's Ctrl-C and of a kill of our group.
+            // Unaffected by a Ctrl-C of the terminal and by signals to this process group.
             .process_group(0);
-        // It takes longer to become a guard than most commands take in all, and nobody is to wait
-        // for their turn until it has.
+        // Do not wait for the ready message: initializing a guard takes longer than most commands,
+        // and would delay other jobs.
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         watched(pid, socket, Isolation::None, self.roster.as_ref())
     }
 }
 
-/// A guard that is our child; one that cannot be watched is ended, not leaked.
+/// Watches a guard that is a child of this process; ends it if it cannot be watched.
 fn watched(
     pid: Pid,
     socket: ToGuardSocket,
@@ -193,27 +193,27 @@ fn watched(
     }
 }
 
-/// A guard process, from the daemon's side.
+/// A guard process, as seen by the daemon.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
     pub(crate) socket: ToGuardSocket,
     pub(crate) isolation: Isolation,
-    /// Its line in the roster, if there is one.
+    /// Its line in the roster, if any.
     pub(crate) entry: Option<Entry>,
 }
 
 impl Started {
-    /// Whether it has not exited.
+    /// Whether it is still running.
     pub(crate) fn is_alive(&self) -> bool {
         ready(self.pidfd.as_fd(), Duration::ZERO).is_ok_and(|has_exited| !has_exited)
     }
 
-    /// Has a guard that guards nothing make another, which is our child as well.
+    /// Has an idle guard copy itself; the copy is a child of this process as well.
     ///
-    /// Until we know its number it is in the group of what it is a copy of. So when this fails,
-    /// [`Started::end`] of that ends whatever was made of it, and leaves no zombie.
+    /// Until its process id is known, the copy is in the group of the original. So if this fails,
+    /// [`Started::end`] of the original also ends the copy, and leaves no zombie.
     pub(crate) fn fork(&self, isolation: Isolation) -> io::Result<Self> {
         let (socket, theirs) = protocol::pair()?;
         // It may be stopped.
@@ -234,13 +234,13 @@ impl Started {
             }
             Some(_) | None => None,
         };
-        let pid = pid.ok_or_else(|| io::Error::other("a guard makes no copy of itself"))?;
-        // It must not be ended with what it is a copy of.
+        let pid = pid.ok_or_else(|| io::Error::other("a guard did not copy itself"))?;
+        // Give the copy its own group, so that it is not ended with the original.
         setpgid(Some(pid), None)?;
         watched(pid, socket, isolation, self.entry.as_ref().map(Entry::roster))
     }
 
-    /// Has a guard that guards nothing run a command that ends at once, `program` itself.
+    /// Has an idle guard run a command that ends at once: `program` itself.
     fn try_out(&self, program: &Path) -> io::Result<()> {
         let env = CString::new(format!("{GUARD_MARK}=1"))?;
         let argv = [CString::new(NAME)?, CString::new(TRIAL)?];
@@ -254,13 +254,15 @@ impl Started {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if !ready(self.socket.as_fd(), left)? {
-                return Err(io::Error::other("a guard does not run a command in time"));
+                return Err(io::Error::other("a guard did not run a command in time"));
             }
             match self.socket.receive()? {
                 Some(FromGuard::Started { .. } | FromGuard::Ready { .. }) => {}
                 Some(FromGuard::Exited { status: Status::Code(0), .. }) => return Ok(()),
                 Some(FromGuard::Exited { status, .. }) => {
-                    return Err(io::Error::other(format!("a guarded command ended by {status:?}")));
+                    return Err(io::Error::other(format!(
+                        "a guarded command ended with {status:?}"
+                    )));
                 }
                 Some(FromGuard::Failed(fault)) => {
                     let error = io::Error::from_raw_os_error(fault.errno);
@@ -269,21 +271,21 @@ impl Started {
                     return Err(io::Error::new(error.kind(), what));
                 }
                 Some(FromGuard::Gone { .. }) | None => {
-                    return Err(io::Error::other("a guard does not say how a command ended"));
+                    return Err(io::Error::other("a guard did not report the end of a command"));
                 }
             }
         }
     }
 
-    /// Ends a guard that guards nothing, with copies of it that never came to be one, and waits
-    /// until they are gone; not for what a process that traces them keeps from us.
+    /// Ends an idle guard and its unconfirmed copies, and waits for their exit, except if a tracer
+    /// prevents reaping.
     pub(crate) fn end(&mut self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         let _ = ready(self.pidfd.as_fd(), GONE_WITHIN);
         let exited = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_exited = retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), exited));
         if !matches!(has_exited, Ok(Some(_))) {
-            // It was reaped by another, and its number may be another's; or it is traced.
+            // It was reaped elsewhere, so that its process id may be reused; or it is traced.
             return;
         }
         let _ = kill_process_group(self.pid, Signal::KILL);

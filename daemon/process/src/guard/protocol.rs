@@ -280,7 +280,7 @@ mod tests {
     use crate::sys::Step;
 
     #[test]
-    fn answers_survive_the_socket() {
+    fn answers_are_decoded_as_sent() {
         let (ours, theirs) = pair().unwrap();
         let theirs = ToSupervisorSocket::new(theirs);
         assert_eq!(ours.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_survive_the_socket() {
+    fn orders_are_decoded_as_sent() {
         let (ours, theirs) = pair().unwrap();
         let theirs = ToSupervisorSocket::new(theirs);
         theirs.set_nonblocking().unwrap();

@@ -11,25 +11,25 @@ use crate::output::OutputOptions;
 /// Bytes that are kept of each output stream of a command if its launch does not say.
 const OUTPUT_BYTES_DEFAULT: usize = 64 * 1024;
 
-/// A command to run as the work of one job.
+/// A command to run for one job.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// The job it is for; a number that no other launch of the same supervisor has.
+    /// The job; a number unique among the launches of this supervisor.
     pub job: JobId,
-    /// The program and its arguments; never seen by a shell. A program with a `/` in it is a path,
-    /// relative to `cwd`; another is looked for in the `PATH` the tool will have.
+    /// The program and its arguments; no shell is involved. A program with a `/` is a path relative
+    /// to `cwd`; other names are searched in the tool's `PATH`.
     pub argv: Vec<OsString>,
-    /// The working directory; the supervisor's own when `None`.
+    /// The working directory; the supervisor's if `None`.
     pub cwd: Option<WorkingDir>,
-    /// Added to the inherited environment, or put in its place.
+    /// Variables that extend or override the inherited environment.
     pub env: Vec<(OsString, OsString)>,
-    /// What it inherits of this process's environment.
+    /// Variables inherited from this process.
     pub inherit: Inherit,
-    /// What the tool reads from its standard input; `/dev/null` when `None`.
+    /// Standard input; `/dev/null` if `None`.
     pub stdin: Option<Vec<u8>>,
-    /// The user it runs as; the one of this process when `None`.
+    /// User id of the command; that of this process if `None`.
     pub user: Option<u32>,
-    /// What separates it from other processes.
+    /// Isolation from other processes.
     pub isolation: Isolation,
     /// Treatment of its output.
     pub output: OutputOptions,
@@ -60,16 +60,16 @@ impl Launch {
 /// A working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkingDir {
-    /// A directory that the one who wrote the command chose; symbolic links are followed. Empty: the
-    /// home directory of the user that the command runs as, and `below` is an absolute path in it.
+    /// Directory chosen by the author of the command; symbolic links are followed. Empty: the home
+    /// directory of the command's user, and `below` is an absolute path in it.
     pub base: PathBuf,
-    /// A directory below it that somebody else chose: nothing on the way there, no `..` and no
-    /// symbolic link, leads out of `base`, or the command does not start.
+    /// Directory below `base` chosen by the caller: if `..` or a symbolic link leads out of `base`,
+    /// the command does not start.
     pub below: Option<PathBuf>,
 }
 
 impl WorkingDir {
-    /// The path as a whole.
+    /// The whole path.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.below.as_ref().map_or_else(|| self.base.clone(), |below| self.base.join(below))
@@ -77,7 +77,7 @@ impl WorkingDir {
 }
 
 impl<T: Into<PathBuf>> From<T> for WorkingDir {
-    /// A directory without a part that somebody else chose.
+    /// A directory without a part chosen by the caller.
     fn from(base: T) -> Self {
         Self { base: base.into(), below: None }
     }

@@ -11,7 +11,7 @@ use crate::launch::command::Launch;
 pub(crate) const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The variable that, together with its name, marks a process as a guard.
 pub(crate) const GUARD_MARK: &str = "CEASED_GUARD";
-/// The variable that says which job a process belongs to.
+/// Variable with the number of the job that a process belongs to.
 pub(crate) const JOB: &str = "CEASED_JOB";
 /// Variables of this process that every command inherits.
 const CLEAN: [&str; 7] = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER"];
@@ -23,8 +23,7 @@ const OF_THE_USER: [&str; 5] =
 /// Prefix of further variables of the user session.
 const OF_THE_USER_PREFIX: &str = "XDG_";
 
-/// What commands may inherit of this process's environment: all but what speaks to this process
-/// alone.
+/// Variables of this process that commands may inherit: all but the private ones.
 pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
     std::env::vars_os().filter(|(name, _)| !is_private(name)).collect()
 }
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_speak_to_the_daemon_are_private() {
+    fn variables_of_the_service_manager_are_private() {
         for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", GUARD_MARK] {
             assert!(is_private(private.as_ref()), "{private}");
         }

@@ -7,10 +7,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Longest program name, argument or path that an error message repeats, in characters.
+/// Maximum length of a name, argument or path in an error message, in characters.
 const NAMED_CHARS_MAX: usize = 200;
 
-/// Text for an error message: quoted, escaped, not endless.
+/// Quotes, escapes and truncates text for an error message.
 pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     let text = text.as_ref().to_string_lossy();
     let mut short: String = text.chars().take(NAMED_CHARS_MAX).collect();
@@ -20,7 +20,7 @@ pub(crate) fn shown(text: impl AsRef<OsStr>) -> String {
     format!("{short:?}")
 }
 
-/// Why a command did not start, in words for a user.
+/// Error text for a command that did not start.
 pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
     let error = io::Error::from_raw_os_error(fault.errno);
     let program = launch.argv.first().cloned().unwrap_or_default();
@@ -31,8 +31,8 @@ pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
         Step::Credentials => {
             let uid = launch.user.unwrap_or_default();
             format!(
-                "cannot run the command as uid {uid}: {error}; only a daemon that runs as root can \
-                 become another user"
+                "cannot run the command as uid {uid}: {error}; only a daemon running as root can \
+                 run commands as another user"
             )
         }
         Step::Limits => format!("cannot set the command's resource limits: {error}"),
@@ -40,13 +40,13 @@ pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
         Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(&program, &error)),
         Step::Namespace | Step::Ids | Step::Mounts => unavailable(fault),
         Step::Interpreter => format!(
-            "cannot run {}: {error}; the file is there, the interpreter it asks for is not",
+            "cannot run {}: {error}; the file exists, but its interpreter does not",
             shown(&program)
         ),
     }
 }
 
-/// Why a command cannot have a pid namespace, and what to do about it.
+/// Error text for a command that cannot have a pid namespace, with the remedy.
 pub(crate) fn unavailable(fault: Fault) -> String {
     let error = io::Error::from_raw_os_error(fault.errno);
     let what = match fault.step {
@@ -60,12 +60,12 @@ pub(crate) fn unavailable(fault: Fault) -> String {
         | Step::Cwd
         | Step::Exec
         | Step::Interpreter
-        | Step::Namespace => "cannot make a pid namespace",
+        | Step::Namespace => "cannot create a pid namespace",
     };
     format!("isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\"")
 }
 
-/// What allows pid namespaces.
+/// How to allow pid namespaces.
 const NAMESPACE_HINT: &str = "run the daemon as root, or allow user namespaces to its user (sysctl \
                               user.max_user_namespaces, user.max_pid_namespaces, kernel.unprivileged_userns_clone, \
                               AppArmor, the container's seccomp profile)";
@@ -86,7 +86,7 @@ fn explain_directory(launch: &Launch, error: &io::Error) -> String {
         ),
         Some(libc::ELOOP) if cwd.below.is_some() => format!(
             "cannot enter the working directory {path}: it must stay below {base}, and a symbolic \
-             link is on the way, which is followed only where the kernel has openat2"
+             link on the way can be followed only on a kernel with openat2"
         ),
         _ => format!("cannot enter the working directory {path}: {error}"),
     }
@@ -96,16 +96,18 @@ fn hint(program: &OsStr, error: &io::Error) -> &'static str {
     let is_path = program.as_bytes().contains(&b'/');
     match error.raw_os_error() {
         Some(libc::ENOENT) if is_path => "",
-        Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
+        Some(libc::ENOENT) => "; not found in the tool's PATH",
         Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
-        Some(libc::EACCES) if is_path => "; is it an executable file?",
-        Some(libc::EACCES) => "; it, or a directory of the tool's PATH, may not be used by us",
+        Some(libc::EACCES) if is_path => "; check that it is an executable file",
+        Some(libc::EACCES) => {
+            "; the program or a directory of the tool's PATH is not accessible to the daemon"
+        }
         Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
         _ => "",
     }
 }
 
-/// Why no process could be made for a command, in words for a user.
+/// Error text for exhausted resources.
 pub(crate) fn explain_resources(what: &str, error: &io::Error) -> String {
     match limit_hint(error) {
         Some(remedy) => format!("cannot {what}: {error}; {remedy} or run fewer jobs at once"),

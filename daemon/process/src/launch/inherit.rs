@@ -3,16 +3,16 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-/// Variables of this process that a command gets. By default these are `PATH`, `HOME`, `LANG`,
-/// `LC_*`, `TMPDIR`, `XDG_*`, `USER`, `LOGNAME` and `SHELL`.
+/// Selection of inherited variables. By default these are `PATH`, `HOME`, `LANG`, `LC_*`, `TMPDIR`,
+/// `XDG_*`, `USER`, `LOGNAME` and `SHELL`.
 ///
-/// A command that runs as another user gets `HOME`, `USER`, `LOGNAME`, `SHELL` and
-/// `XDG_RUNTIME_DIR` of that user, and no other `XDG_*` and no `TMPDIR` unless they are named here.
+/// A command of another user gets `HOME`, `USER`, `LOGNAME`, `SHELL` and `XDG_RUNTIME_DIR` of that
+/// user, and no other `XDG_*` and no `TMPDIR` unless they are named here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inherit {
-    /// Whether it gets every variable but those that speak to this process alone.
+    /// Whether all variables are inherited, except those private to this process.
     pub everything: bool,
-    /// Names of further variables; one that ends in `*` stands for all that begin like it.
+    /// Names of further variables; a trailing `*` matches any suffix.
     pub also: Vec<String>,
 }
 

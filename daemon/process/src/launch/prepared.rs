@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// A launch in the form the kernel takes it, also readable by a guard.
+/// A launch in the form of the kernel, which can be sent to a guard.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Prepared(Image);
 
 impl Prepared {
-    /// Prepares a launch over an inherited environment, with the account of its user if it has
-    /// one; the error is fit for a user.
+    /// Prepares a launch with an inherited environment, and with the account of its user if
+    /// configured; the error text is for a user.
     pub(crate) fn new(
         launch: &Launch,
         account: Option<&Account>,
@@ -57,13 +57,13 @@ impl Prepared {
                 gid: account.gid,
                 groups: account.groups.clone(),
             })
-            // A daemon that is that user already need not, and may not, become it.
+            // A daemon that already runs as this user need not, and may not, change credentials.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
         let limits = limits::of_command(credentials.is_some());
         Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
     }
 
-    /// The job it is for, as its environment names it.
+    /// The job's number from the environment.
     pub(crate) fn job(&self) -> Option<&CStr> {
         let pair = self.0.env.iter().find(|pair| pair.as_bytes().starts_with(JOB.as_bytes()))?;
         pair.as_bytes_with_nul()
@@ -71,12 +71,12 @@ impl Prepared {
             .and_then(|rest| CStr::from_bytes_with_nul(rest).ok())
     }
 
-    /// Whose the command's pipes have to be, for it to open them by name.
+    /// Required owner of the command's pipes, so that it can open them by name.
     pub(crate) fn owner(&self) -> Option<u32> {
         self.0.credentials.as_ref().map(|credentials| credentials.uid)
     }
 
-    /// A launch of this program that ends at once, to try its start out.
+    /// A launch of this program that ends at once, for a trial.
     pub(crate) fn trial(program: &Path, argv: &[&CStr], env: &[&CStr]) -> Option<Self> {
         let owned = |list: &[&CStr]| list.iter().map(|text| CString::from(*text)).collect();
         let programs = vec![c_string(program.as_os_str())?];
@@ -92,7 +92,7 @@ impl Prepared {
         }))
     }
 
-    /// How to start it.
+    /// The exec arguments of the launch.
     pub(crate) fn exec<'a>(
         self,
         descriptors: [BorrowedFd<'a>; 4],
@@ -102,9 +102,8 @@ impl Prepared {
         Exec { image: self.0, descriptors, cgroup, dies_with_caller, announced: None }
     }
 
-    /// The launch as bytes for a guard: five lists, each a count and its strings with their
-    /// lengths; then a count and that many numbers, the user and its groups; then a count of
-    /// limits, each of three numbers.
+    /// Encodes the launch for a guard: five lists, each a count and length-prefixed strings; then a
+    /// count and that many numbers, user and groups; then a count of limits, three numbers each.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let Image { programs, argv, env, cwds, below, credentials, limits } = &self.0;
         let mut bytes = Vec::new();
@@ -132,7 +131,7 @@ impl Prepared {
         bytes
     }
 
-    /// Reads what [`Prepared::encode`] wrote.
+    /// Decodes the output of [`Prepared::encode`].
     pub(crate) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
         let bytes = &mut bytes;
         let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
@@ -142,7 +141,7 @@ impl Prepared {
     }
 }
 
-/// The directories that a command may start in, the first that is there, and where below that.
+/// Candidate working directories, of which the first existing one is used, and the path below it.
 fn directories(
     launch: &Launch,
     account: Option<&Account>,
@@ -153,8 +152,8 @@ fn directories(
             return Err("cannot run below the home directory of a user that is not known".into());
         }
         (Some(cwd), _) => vec![cwd.base.as_path()],
-        // Where a user has no home it starts at the root. No look tells now whether it has: the
-        // file system it is on need not answer.
+        // A user without a home directory starts at the root. The child decides that: the file
+        // system may hang.
         (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
         (None, None) => Vec::new(),
     };
@@ -240,10 +239,10 @@ fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
     Ok(strings)
 }
 
-/// The paths a program name may mean, in order.
+/// Candidate paths of a program, in order.
 ///
-/// Empty elements of `PATH` mean the working directory elsewhere; here they mean nothing, since a
-/// tool's working directory is often full of other people's files.
+/// Empty elements of `PATH` mean the working directory elsewhere; here they are ignored, since a
+/// tool's working directory often contains files of other users.
 fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
     if program.as_bytes().contains(&b'/') {
         return vec![program.to_owned()];
@@ -255,8 +254,8 @@ fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
         .collect()
 }
 
-/// Why a program cannot be run now, by the same rules; `None` when it can, or when that depends on
-/// where it is run. `path` is the tool's own `PATH`, if it has one.
+/// Why a program cannot be run now; `None` if it can, or if that depends on the working directory.
+/// `path` is the tool's own `PATH`, if set.
 #[must_use]
 pub fn unrunnable(program: &OsStr, path: Option<OsString>) -> Option<String> {
     let path = path.or_else(|| std::env::var_os("PATH"));
@@ -271,10 +270,10 @@ pub fn unrunnable(program: &OsStr, path: Option<OsString>) -> Option<String> {
     }
     Some(if program.as_bytes().contains(&b'/') {
         let is_there = candidates.iter().any(|path| mode(path).is_some());
-        if is_there { "which is no executable file" } else { "which is not there" }.to_owned()
+        if is_there { "which is not an executable file" } else { "which does not exist" }.to_owned()
     } else {
         let path = path.as_deref().unwrap_or(OsStr::new(PATH_DEFAULT));
-        format!("which is in no directory of its PATH, {}", shown(path))
+        format!("which was not found in its PATH, {}", shown(path))
     })
 }
 
@@ -283,7 +282,9 @@ fn c_string(text: &OsStr) -> Option<CString> {
 }
 
 fn nul(what: &str) -> String {
-    format!("cannot run the command: {what} contains a NUL byte, which no process can be given")
+    format!(
+        "cannot run the command: {what} contains a NUL byte, which is not allowed in arguments of a process"
+    )
 }
 
 #[cfg(test)]

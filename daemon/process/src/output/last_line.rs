@@ -1,4 +1,4 @@
-//! The last line that a command printed, and the progress that its lines show.
+//! The last line printed by a command, and progress parsed from its lines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 use crate::output::plain_text::plain_text;
 use crate::output::progress::Progress;
 
-/// Longest line that is looked at, in bytes; of a longer one, its beginning.
+/// Maximum length of a line in bytes; longer ones are truncated.
 const LINE_BYTES_MAX: usize = 4 * 1024;
-/// Longest line that is reported, in characters.
+/// Maximum length of a reported line in characters.
 const LINE_CHARS_MAX: usize = 200;
-/// Time between two reports of a line: people read no faster.
+/// Minimum interval between two reports of a line, for readability.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads progress from a line of output.
 pub trait ReadProgress: Send + Sync + fmt::Debug {
-    /// How much is done, and of how much, if the line says so.
+    /// Progress and total, if the line contains them.
     fn read(&self, line: &str) -> Option<(f64, Option<f64>)>;
 }
 
-/// Lines of one output stream, cut at line ends and at carriage returns.
+/// Splits an output stream into lines at newlines and carriage returns.
 #[derive(Debug, Default)]
 struct Lines {
     line: Vec<u8>,
-    /// The line is longer than what is kept of it.
+    /// The line exceeds the limit.
     long: bool,
 }
 
@@ -45,14 +45,14 @@ impl Lines {
     }
 }
 
-/// Follows the lines of a command.
+/// Tracks the lines of a command.
 #[derive(Debug)]
 pub(crate) struct LastLine {
     streams: [Lines; 2],
-    /// Whether the last line is wanted.
+    /// Whether the last line is reported.
     reports: bool,
     progress: Option<Arc<dyn ReadProgress>>,
-    /// The last line that says anything, as it was printed, until it is reported.
+    /// The last nonempty line, until it is reported.
     fresh: Option<Vec<u8>>,
     reported: Option<Instant>,
 }
@@ -62,14 +62,14 @@ impl LastLine {
         Self { streams: Default::default(), reports, progress, fresh: None, reported: None }
     }
 
-    /// Takes the next bytes of a stream, the first or the second.
+    /// Appends bytes of one of the two streams.
     pub(crate) fn push(&mut self, stream: usize, bytes: &[u8], told: &mut dyn FnMut(Progress)) {
         let Some(lines) = self.streams.get_mut(stream) else { return };
         let progress = self.progress.as_deref();
         if !self.reports && progress.is_none() {
             return;
         }
-        // Without progress only the last line matters: of a flood, its end is enough.
+        // Without progress only the last line matters, so the end of the bytes suffices.
         let skipped = match progress {
             None => bytes.len().saturating_sub(2 * LINE_BYTES_MAX),
             Some(_) => 0,
@@ -85,7 +85,7 @@ impl LastLine {
                 last = Some(line.to_vec());
             }
         });
-        // A line without an end yet, such as a question, is the last one too.
+        // An incomplete line, such as a prompt, counts as the last one.
         if says_something(&lines.line) {
             last = Some(lines.line.clone());
         }
@@ -94,7 +94,7 @@ impl LastLine {
         }
     }
 
-    /// The last line, when it is time to report it.
+    /// The last line, when it is due to be reported.
     pub(crate) fn take(&mut self, now: Instant) -> Option<String> {
         if self.reported.is_some_and(|at| now - at < PAUSE) {
             return None;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_reported_once_a_second() {
+    fn last_line_is_reported_once_a_second() {
         let mut last = LastLine::new(true, None);
         let now = Instant::now();
         last.push(0, b"one\ntwo\n\n  \n", &mut |_| {});

@@ -12,10 +12,10 @@ use crate::output::last_line::ReadProgress;
 /// Treatment of a command's output.
 #[derive(Debug, Clone, Default)]
 pub struct OutputOptions {
-    /// Where the output goes, to be read while the command runs and afterwards. Of each stream as
-    /// many bytes are kept as it says.
+    /// Destination of the output, readable during and after the run. Its limit applies to each
+    /// stream.
     pub kept: SharedOutput,
-    /// Standard error goes into the pipe of standard output, which keeps the order of both.
+    /// Redirects standard error into the pipe of standard output, which keeps the order of both.
     pub merged: bool,
     /// The last line is reported as [`Report::Line`](crate::Report::Line).
     pub lines: bool,
@@ -24,14 +24,14 @@ pub struct OutputOptions {
 }
 
 impl OutputOptions {
-    /// Keeps this many bytes of each stream, and nothing else.
+    /// Keeps this many bytes of each stream, without other features.
     #[must_use]
     pub fn kept(bytes_max: usize) -> Self {
         Self { kept: SharedOutput::new(bytes_max), ..Self::default() }
     }
 }
 
-/// One of the streams of a command.
+/// An output stream of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output, and standard error if they are merged.
@@ -69,7 +69,7 @@ impl SharedOutput {
         }
     }
 
-    /// What there is of a stream so far.
+    /// The captured part of a stream so far.
     #[must_use]
     pub fn captured(&self, stream: Stream) -> Captured {
         let [stdout, stderr] = &*self.streams();
@@ -79,13 +79,13 @@ impl SharedOutput {
         }
     }
 
-    /// How many bytes of both streams are kept.
+    /// Number of kept bytes of both streams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.streams().iter().map(|stream| stream.head.len() + stream.tail.len()).sum()
     }
 
-    /// Whether nothing was printed, or nothing of it is kept.
+    /// Whether no output is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -139,7 +139,7 @@ impl Capture {
         }
     }
 
-    /// What there is so far.
+    /// The captured part so far.
     fn captured(&self) -> Captured {
         let mut tail = self.tail.clone();
         tail.rotate_left(self.oldest);
@@ -174,14 +174,14 @@ impl Captured {
         self.cut
     }
 
-    /// How many bytes there were in all.
+    /// Total number of bytes of the stream.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.head.len() as u64 + self.cut + self.tail.len() as u64
     }
 
-    /// At most `max` of the bytes from a place in the stream on, and the place of the first of
-    /// them, which is later where bytes are cut.
+    /// At most `max` bytes from an offset in the stream on, and the offset of the first one, which
+    /// is larger if bytes are cut.
     #[must_use]
     pub fn from(&self, place: u64, max: usize) -> (u64, &[u8]) {
         let head = self.head.len() as u64;
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_within_the_bound() {
+    fn output_within_the_bound_is_not_cut() {
         let captured = capture(8, &[b"ab", b"", b"cdef", b"gh"]);
         assert_eq!((captured.cut(), captured.text().as_str()), (0, "abcdefgh"));
     }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_named_and_goes_through_no_character() {
+    fn cut_is_marked_and_splits_no_character() {
         let captured = capture(6, &["aé€x€b".as_bytes()]);
         // Head "aé" without a split character; tail is the last byte of the second euro and "b".
         assert_eq!(captured.head(), "aé".as_bytes());
@@ -284,9 +284,9 @@ mod tests {
         assert_eq!(captured.text(), "a\n[… 6 bytes cut …]\nb");
     }
 
-    /// A reader that goes on from where it was sees every kept byte once, and where some are cut.
+    /// A reader that continues from its last offset sees every kept byte once, and detects cuts.
     #[test]
-    fn a_reader_follows_head_and_tail() {
+    fn reader_follows_head_and_tail() {
         let captured = capture(6, &[b"abcdefghij"]);
         assert_eq!(
             (captured.head(), captured.tail(), captured.total()),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(capture(9, &[b"a\xffb"]).text(), "a\u{fffd}b");
     }
 }

@@ -1,21 +1,20 @@
-//! Terminal output as plain text: no escape sequences, no lines that were written over.
+//! Terminal output as plain text, without escape sequences and overwritten lines.
 
-/// Text being written as a terminal shows it, without the screen.
+/// Renders output as a terminal would, line by line.
 ///
-/// Escape sequences and other control characters are dropped, a carriage return begins the line
-/// anew, and a backspace takes one character back. What a progress bar shows last is what is left
-/// of it.
+/// Escape sequences and other control characters are dropped, a carriage return restarts the line,
+/// and a backspace removes one character. Of a progress bar, only its last state remains.
 #[derive(Debug, Default)]
 pub struct PlainText {
     text: String,
-    /// Where the current line begins.
+    /// Start of the current line.
     line: usize,
-    /// A carriage return came: the next character begins the line anew.
+    /// A carriage return was read: the next character restarts the line.
     returned: bool,
     escape: Escape,
 }
 
-/// How far an escape sequence is.
+/// State of an escape sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Escape {
     #[default]
@@ -56,8 +55,8 @@ impl PlainText {
             (Escape::Control, ' '..='?') => {}
             (Escape::String, '\x07') => self.escape = Escape::None,
             (Escape::String, '\x1b') => self.escape = Escape::Ending,
-            // A string without an end, and a sequence without one, end with the line: what follows
-            // a torn escape is text.
+            // Unterminated strings and sequences end with the line: text after a truncated escape
+            // is kept.
             (
                 Escape::Begun | Escape::Intermediate | Escape::Control | Escape::String,
                 '\n' | '\r',
@@ -102,7 +101,7 @@ impl PlainText {
     }
 }
 
-/// Output as plain text; bytes that are not UTF-8 are replaced.
+/// Converts output to plain text; invalid UTF-8 is replaced.
 #[must_use]
 pub fn plain_text(bytes: &[u8]) -> String {
     let mut plain = PlainText::default();
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_does_not_depend_on_the_pieces() {
+    fn text_does_not_depend_on_chunking() {
         let output = "a\x1b[1mb\rc\x1b]0;t\x07d\r\ne\x1b";
         for at in output.char_indices().map(|(at, _)| at) {
             let (first, rest) = output.split_at(at);

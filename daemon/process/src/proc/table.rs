@@ -267,7 +267,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn stat_with_a_name_that_lies() {
+    fn stat_is_parsed_with_parentheses_in_the_name() {
         let text = b"12 (a) S 1 2 3) Z 45 67 89 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4711 0";
         let line = Line::parse(text).unwrap();
         assert!(line.is_zombie);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_dead_and_its_parent_is_not() {
+    fn zombie_is_dead_and_its_parent_is_not() {
         let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
         let pid = Pid::from_child(&child);
         let exited = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_by_the_first_signal_was_signalled() {
+    fn process_ended_by_the_first_signal_counts_as_signalled() {
         let is_there = std::cell::Cell::new(true);
         let dies = |_| if is_there.replace(false) { Ok(()) } else { Err(Errno::SRCH) };
         assert!(send(TERMINATE, dies));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_found_and_signalled() {
+    fn child_is_found_and_signalled() {
         let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
         let pid = Pid::from_child(&child);
         let me = getpid();

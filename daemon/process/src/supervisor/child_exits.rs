@@ -1,4 +1,4 @@
-//! Orphans: processes that lost their parent and come to this process, since it is a child
+//! Orphans: processes that lost their parent and are reparented to this process, which is a child
 //! subreaper or the first process of a container.
 
 use std::io::{self, Read as _};
@@ -15,7 +15,7 @@ use crate::proc::table;
 use crate::supervisor::orphans::Orphans;
 use crate::supervisor::shared::Shared;
 
-/// What becomes readable when a child of this process has exited, whichever it is.
+/// Descriptor that becomes readable when any child of this process has exited.
 #[derive(Debug)]
 pub(crate) struct ChildExits {
     socket: UnixStream,
@@ -23,11 +23,11 @@ pub(crate) struct ChildExits {
 }
 
 impl ChildExits {
-    /// Has the exits of children announced as events of `token`.
+    /// Announces the exits of children as events of `token`.
     ///
     /// # Errors
     ///
-    /// When there is no descriptor left for it.
+    /// If the system is out of descriptors.
     pub(crate) fn announce(registry: &Registry, token: Token) -> io::Result<Self> {
         let (reading, writing) = std::os::unix::net::UnixStream::pair()?;
         reading.set_nonblocking(true)?;
@@ -37,7 +37,7 @@ impl ChildExits {
         Ok(Self { socket, handler })
     }
 
-    /// Forgets what was announced.
+    /// Clears the announcements.
     pub(crate) fn take(&mut self) {
         let mut bytes = [0; 1024];
         while self.socket.read(&mut bytes).is_ok_and(|n| n > 0) {}
@@ -51,9 +51,9 @@ impl Drop for ChildExits {
 }
 
 impl Shared {
-    /// Reaps orphans that have exited, if orphans are ours to reap.
+    /// Reaps exited orphans, if this process is responsible for orphans.
     ///
-    /// Those that cannot be seen now are reaped at the next exit of a child.
+    /// Orphans that cannot be seen now are reaped at the next exit of a child.
     pub(crate) fn reap_exited_orphans(&mut self) {
         if self.orphans == Orphans::Leave || !has_exited_child() {
             return;
@@ -66,14 +66,14 @@ impl Shared {
     }
 }
 
-/// Whether a child of this process has exited that was not reaped yet; mostly there is none, and one
-/// look says so.
+/// Whether a child of this process has exited and is not reaped; usually false, determined by one
+/// call.
 fn has_exited_child() -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(retry_on_intr(|| waitid(WaitId::All, look)), Ok(None) | Err(_))
 }
 
-/// Reaps the children that came to us as orphans and have exited, as far as they can be seen.
+/// Reaps exited orphans, as far as they can be seen.
 fn reap_orphans(world: &Shared) {
     for pid in table::children(getpid()).unwrap_or_default() {
         if !world.own_children.contains(&pid.as_raw_nonzero()) {

@@ -1,7 +1,7 @@
 //! The supervisor: one thread that starts, watches and ends every command of a program.
 //!
-//! It never waits for anything but its poll, and it knows no deadlines but that of its own end.
-//! It never waits for children it did not start: their statuses belong to somebody else.
+//! It blocks only in its poll, and has no deadline except that of its own shutdown. It never reaps
+//! children that it did not start: their statuses belong to other parts of the program.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, unbounded};
 use mio::{Poll, Waker};
 use rustix::process::{getpid, set_child_subreaper};
 
-use crate::cgroup::families::{self, Families, Orphanage};
+use crate::cgroup::families::{self, Families, OrphanOrigin};
 use crate::cgroup::roll::Roll;
 use crate::containment::Containment;
 use crate::guard::Program;
@@ -30,23 +30,23 @@ use crate::supervisor::shared::Shared;
 use crate::supervisor::spares::SparePool;
 use crate::sys;
 
-/// How long a supervisor that is dropped waits for what it killed.
+/// Time that a dropped supervisor waits for killed processes.
 const DROP_WITHIN: Duration = Duration::from_secs(5);
-/// How much later than that the thread may say so before it is held to be held up.
+/// Additional time for the thread to report before it counts as blocked.
 const SLACK: Duration = Duration::from_millis(500);
-/// The longest time for an end: no clock counts forever.
+/// Longest shutdown time: larger values overflow the clock.
 const WITHIN_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Runs commands on one thread of its own. See the [crate](crate) for what it promises.
+/// Runs commands on a thread of its own; see the [crate](crate) for its guarantees.
 ///
-/// Dropping it kills whatever it runs and waits, at most five seconds, until that is gone.
+/// Dropping it kills all running commands and waits at most five seconds for their end.
 #[derive(Debug)]
 pub struct Supervisor {
     mailbox: Mailbox,
     thread: Option<Thread>,
 }
 
-/// The supervisor's thread, and whether it left nothing, which it says when it has ended.
+/// The supervisor's thread, and its final report whether it left no process.
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
@@ -56,13 +56,14 @@ struct Thread {
 impl Supervisor {
     /// Starts a supervisor.
     ///
-    /// `report` is called on the supervisor's thread; it must not block. The environment of this
-    /// process is read now; a launch says what it [inherits](crate::launch::environment::Inherit) of it. What speaks to
-    /// this process alone nobody does: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and names of ours.
+    /// `report` is called on the supervisor's thread and must not block. The environment of this
+    /// process is read now; a launch selects the [inherited](crate::launch::environment::Inherit)
+    /// variables. Variables private to this process are never inherited: `NOTIFY_SOCKET`,
+    /// `WATCHDOG_*`, `LISTEN_*` and those with the prefix of this program.
     ///
     /// # Errors
     ///
-    /// When the thread, its poll or the keeper cannot be made.
+    /// If the thread, its poll or the keeper cannot be created.
     pub fn start(
         containment: Containment,
         orphans: Orphans,
@@ -70,7 +71,7 @@ impl Supervisor {
     ) -> io::Result<Self> {
         if let Some(weakness) = containment.weakness() {
             let remedy = Containment::remedy(Program::this().is_some());
-            tracing::warn!(%containment, "processes are not wholly contained: {weakness}: {remedy}");
+            tracing::warn!(%containment, "processes are not fully contained: {weakness}: {remedy}");
         } else {
             tracing::info!(%containment, "processes are contained");
         }
@@ -115,24 +116,25 @@ impl Supervisor {
         state.world.refill();
         let (ended, is_clean) = bounded(1);
         let handle = thread::Builder::new().name("ceased-process".into()).spawn(move || {
-            // Signals are for the threads of whoever embeds us; SIGPIPE of a pipe to a tool is an
-            // error code here.
+            // Signals are handled by threads of the embedding program; a broken pipe to a tool is
+            // reported as an error code.
             sys::block_signals();
             let _ = ended.send(state.run());
         })?;
         Ok(Self { mailbox, thread: Some(Thread { handle, is_clean }) })
     }
 
-    /// Gives an order; returns at once. An order about a job that has ended does nothing.
+    /// Sends an order without blocking. An order about an ended job has no effect.
     ///
     /// # Errors
     ///
-    /// When the supervisor's thread has ended, which only a panic in `report` brings about.
+    /// If the supervisor's thread has ended, which only a panic in `report` causes.
     pub fn order(&self, order: Order) -> Result<(), SupervisorGone> {
         self.mailbox.tell(Message::Order(order))
     }
 
-    /// Has the thread call `answer` in its next turn, which tells a watchdog that it is not stuck.
+    /// Makes the thread call `answer` in its next turn, which shows a watchdog that it is
+    /// responsive.
     ///
     /// # Errors
     ///
@@ -141,9 +143,9 @@ impl Supervisor {
         self.mailbox.tell(Message::Probe(answer))
     }
 
-    /// Kills whatever runs, waits for it at most `within`, and removes what the supervisor made,
-    /// which may take another four seconds. True when nothing is left; a thread that is held up,
-    /// by a `report` that blocks, is left behind.
+    /// Kills all jobs, waits for their end at most `within`, and removes the supervisor's
+    /// resources, which may take another four seconds. True if no process is left; a thread blocked
+    /// in `report` is left behind.
     #[must_use]
     pub fn shutdown(mut self, within: Duration) -> bool {
         self.stop(within)
@@ -151,28 +153,30 @@ impl Supervisor {
 
     fn stop(&mut self, within: Duration) -> bool {
         let Some(thread) = self.thread.take() else { return true };
-        // That it has ended already shows in its result.
+        // An ended thread shows in its result.
         let within = within.min(WITHIN_MAX);
         let _ = self.mailbox.tell(Message::Stop(Instant::now() + within));
         match thread.is_clean.recv_timeout(within + 2 * CLEAN_UP_WITHIN + SLACK) {
             Ok(is_clean) => thread.handle.join().is_ok() && is_clean,
             Err(RecvTimeoutError::Disconnected) => false,
             Err(RecvTimeoutError::Timeout) => {
-                tracing::error!("the supervisor of processes is held up, and is left behind");
+                tracing::error!("the process supervisor is blocked; leaving its thread behind");
                 false
             }
         }
     }
 }
 
-/// What jobs have beside what control groups show of them, where these are used.
+/// The families of jobs, if control groups are used.
 fn families(containment: &Containment, adopts: bool) -> io::Result<Families> {
     Ok(match containment {
         Containment::Cgroup { keeper, .. } => {
             let roll = keeper.as_ref().map(|_| Roll::new()).transpose()?;
-            Families::new(families::orphanage(adopts), roll)
+            Families::new(families::orphan_origin(adopts), roll)
         }
-        Containment::Guard(_) | Containment::Groups => Families::new(Orphanage::Closed, None),
+        Containment::Guard(_) | Containment::Groups => {
+            Families::new(OrphanOrigin::NotAdopted, None)
+        }
     })
 }
 

@@ -15,15 +15,15 @@ use crate::containment::Containment;
 use crate::guard::{Program, Started};
 use crate::ready::ready;
 
-/// The pause before a keeper is replaced that did not live long. It doubles with each that dies
-/// early, so that a process that kills keepers does not make us start programs all the time.
+/// Pause before replacing a keeper that died early. It doubles with each early death, so that a
+/// process that kills keepers does not cause a loop of restarts.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Longest such pause, during which tools would survive a death of the daemon.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Lifetime after which a keeper is replaced without a pause.
 const LIVES: Duration = Duration::from_secs(5);
 
-/// The supervisor's side of its keeper, which is replaced whenever it dies.
+/// The supervisor's handle of its keeper, which is restarted whenever it dies.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     running: Option<(Started, Instant)>,

@@ -11,7 +11,7 @@ use mio::Waker;
 use crate::account::Account;
 use crate::supervisor::report::Order;
 
-/// Where the supervisor's thread is told something.
+/// Sender of messages to the supervisor's thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     pub(crate) messages: Sender<Message>,
@@ -19,32 +19,32 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Tells it; returns at once.
+    /// Sends a message without blocking.
     pub(crate) fn tell(&self, message: Message) -> Result<(), SupervisorGone> {
         self.messages.send(message).map_err(|_| SupervisorGone)?;
         self.waker.wake().map_err(|_| SupervisorGone)
     }
 }
 
-/// The supervisor's thread has ended, so that nobody hears the order.
+/// The supervisor's thread has ended; the order was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupervisorGone;
 
 impl fmt::Display for SupervisorGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the supervisor of processes has ended; no command can be run any more")
+        f.write_str("the process supervisor has ended; commands can no longer be run")
     }
 }
 
 impl Error for SupervisorGone {}
 
-/// What the thread is told.
+/// A message to the thread.
 pub(crate) enum Message {
     Order(Order),
-    /// What became of looking up a user, which commands have waited for.
+    /// Result of a user lookup that launches wait for.
     Account(u32, Result<Account, String>),
     /// A question whether the thread still turns: called in its next turn.
     Probe(Box<dyn FnOnce() + Send>),
-    /// Kill everything and end, at this time at the latest.
+    /// Kill everything and end, by this time.
     Stop(Instant),
 }

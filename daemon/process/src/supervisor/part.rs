@@ -10,15 +10,15 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::supervisor::pipes::{Pipe, Watched};
 use crate::supervisor::shared::Shared;
 
-/// What a descriptor of a job is for.
+/// Purpose of a descriptor of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Pipe(Pipe),
     /// The socket to the guard.
     Control,
-    /// The pidfd of the guard, or of the command where there is no guard.
+    /// The pidfd of the guard, or of the command without a guard.
     Exit,
-    /// Whether the control group has processes.
+    /// `cgroup.events` of the control group.
     Population,
 }
 
@@ -39,23 +39,25 @@ impl Part {
         Token(slot * Self::ALL.len() + part.expect("every part is in the list"))
     }
 
-    /// The slot and the part that a token stands for.
+    /// The slot and part of a token.
     pub(crate) fn of(token: Token) -> (usize, Self) {
         let part = Self::ALL.get(token.0 % Self::ALL.len());
         (token.0 / Self::ALL.len(), *part.expect("the remainder is within the list"))
     }
 }
 
-/// Watches a descriptor; one that cannot be watched is held all the same, and false comes with it.
+/// Watches a descriptor; returns false with it if epoll rejects it.
 pub(crate) fn watch(fd: OwnedFd, registry: &Registry, token: Token) -> (Watched, bool) {
     let is_watched = registry
         .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
-        .inspect_err(|error| tracing::warn!(%error, "a process has to be watched by asking"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "cannot register a pidfd with epoll; polling instead"),
+        )
         .is_ok();
     (Watched::held(fd), is_watched)
 }
 
-/// Reaps our child behind a pidfd, if it has exited.
+/// Reaps the child behind a pidfd, if it has exited.
 pub(crate) fn reap(exit: &mut Watched, pid: Pid, world: &mut Shared) -> bool {
     let Some(fd) = exit.fd() else { return true };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;

@@ -168,7 +168,7 @@ impl Pipes {
         }
     }
 
-    /// Takes what a stream of output has now.
+    /// Reads the available data of an output stream.
     fn pull_output(
         &mut self,
         stream: Stream,
@@ -227,7 +227,7 @@ impl Pipes {
         (self.kept.captured(Stream::Stdout), self.kept.captured(Stream::Stderr))
     }
 
-    /// Closes the pipes and forgets what is not reported yet.
+    /// Closes the pipes and drops unreported data.
     pub(crate) fn discard(&mut self, registry: &Registry) {
         self.close(registry);
         self.throttle.latest = None;

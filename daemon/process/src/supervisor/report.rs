@@ -64,7 +64,7 @@ pub enum Report {
         progress: f64,
         /// Total, if known; finite.
         total: Option<f64>,
-        /// Phase.
+        /// Description of the current step.
         message: Option<String>,
     },
     /// The command printed something. At most once a second for each job.
@@ -139,9 +139,9 @@ pub struct Exit {
     pub stopped: Stopped,
     /// Number of its processes signalled by those steps, as far as known.
     pub signalled: u32,
-    /// How many of its processes are alive. 0 once it has ended; `None` where nobody can know:
-    /// [`Containment::Groups`](crate::Containment::Groups) does not see a descendant in a session of its own, and an orphan that
-    /// left its control group may be of several jobs.
+    /// Number of its live processes. 0 once it has ended; `None` if unknown:
+    /// [`Containment::Groups`](crate::Containment::Groups) does not find descendants in a session
+    /// of their own, and an orphan that left its control group may belong to several jobs.
     pub survivors: Option<u32>,
     /// Time at which no process of it was left, or of the last check.
     pub gone: Instant,

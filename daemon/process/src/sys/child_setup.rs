@@ -12,7 +12,7 @@ use libc::{c_char, c_int};
 
 use super::beneath;
 use super::exec_error::{Fault, Step};
-use super::image::{Credentials, Exec, Image, Limit, Words};
+use super::image::{Announcement, Credentials, Exec, Image, Limit};
 use super::raw;
 
 /// Descriptors below this number are reserved for the tool, so other ones are moved above it first.

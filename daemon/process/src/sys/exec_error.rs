@@ -1,6 +1,6 @@
 //! Faults of the child-side setup, and how the parent receives them.
 
-/// Why a child could not become the program it was meant to become.
+/// Why a child could not execute its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// Failed step.

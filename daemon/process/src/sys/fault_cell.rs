@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::clone_vm::SharedVmChild;
 use super::exec_error::Fault;
 
-/// Where a child says why it could not become the program.
+/// Storage of a child's fault.
 #[derive(Debug)]
 pub(crate) enum FaultCell {
-    /// It has said all it has to say.
+    /// Final.
     Known(Option<Fault>),
-    /// It may have, once it has exited; it took its time to become the program.
+    /// Valid once the child has exited; its exec took long.
     Late(SharedVmChild),
-    /// It may have, once it has exited.
+    /// Valid once the child has exited.
     Shared(SharedFault),
 }
 
 impl FaultCell {
-    /// Why the process could not become the program, if that is so; to be asked once it has exited.
+    /// Why the program could not be executed, if so; valid once the child has exited.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
             Self::Known(fault) => *fault,
-            Self::Late(cradle) => cradle.fault(),
+            Self::Late(shared_vm) => shared_vm.fault(),
             Self::Shared(shared) => Fault::unpack(shared.cell().load(Ordering::Acquire)),
         }
     }
 }
 
-/// A page that a forked child and its parent both see.
+/// A page shared by a forked child and its parent.
 #[derive(Debug)]
 pub(crate) struct SharedFault(ptr::NonNull<AtomicU64>);
 
-// SAFETY: it owns its page, and an atomic number is all that is in it.
+// SAFETY: it owns its page, which holds only an atomic number.
 unsafe impl Send for SharedFault {}
 
 impl SharedFault {
@@ -51,14 +51,15 @@ impl SharedFault {
     const BYTES: usize = size_of::<AtomicU64>();
 
     pub(super) const fn cell(&self) -> &AtomicU64 {
-        // SAFETY: the page is mapped as long as this lives, and is only used as an atomic number.
+        // SAFETY: the page is mapped as long as this value lives, and is only used as an atomic
+        // number.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for SharedFault {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody has a reference to it any more.
+        // SAFETY: the page is owned, and has no remaining references.
         unsafe {
             libc::munmap(self.0.as_ptr().cast(), Self::BYTES);
         }

@@ -8,62 +8,62 @@ use libc::c_int;
 /// The kernel's flag; the one in `libc` is an `int` and too short for it.
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// What a process with this number says of itself.
-pub(crate) type Words = fn(c_int) -> [u8; 8];
+/// Encodes the announcement of a process id.
+pub(crate) type Announcement = fn(c_int) -> [u8; 8];
 
-/// What a child process is to become, and how.
+/// Parameters of a child process.
 #[derive(Debug)]
 pub(crate) struct Exec<'a> {
-    /// What it becomes.
+    /// The program to execute.
     pub(crate) image: Image,
-    /// What the child has as descriptors 0, 1, 2 and 3. It gets no others.
+    /// Descriptors 0, 1, 2 and 3 of the child. It gets no others.
     pub(crate) descriptors: [BorrowedFd<'a>; 4],
-    /// The control group it is born in, as an open directory.
+    /// Control group to create it in, as an open directory.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     /// Whether the kernel kills it when the calling thread ends.
     pub(crate) dies_with_caller: bool,
-    /// Where the child itself says its number, and in what words, before it is the program: its
-    /// caller may be killed before it could. The words are made in the child, which may share our
-    /// memory.
-    pub(crate) announced: Option<(BorrowedFd<'a>, Words)>,
+    /// Descriptor and encoder with which the child announces its process id before exec: its caller
+    /// may be killed before it could. The encoder runs in the child, which may share memory.
+    pub(crate) announced: Option<(BorrowedFd<'a>, Announcement)>,
 }
 
-/// A program as a process has it: its file, its arguments and what it runs as.
+/// A program with its arguments and attributes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Paths of the program, tried in this order until one can be executed.
+    /// Candidate paths of the program, tried in order until one can be executed.
     pub(crate) programs: Vec<CString>,
     /// The arguments, the program's name first.
     pub(crate) argv: Vec<CString>,
     /// The whole environment, as `NAME=value`.
     pub(crate) env: Vec<CString>,
-    /// Working directories, the first that is there is entered; the caller's when there are none.
+    /// Candidate working directories, of which the first existing one is entered; the caller's if
+    /// empty.
     pub(crate) cwds: Vec<CString>,
     /// A path below the first of them that is entered instead, and must not lead out of it.
     pub(crate) below: Option<CString>,
-    /// Whose process it becomes; the caller's when `None`.
+    /// User and groups; the caller's if `None`.
     pub(crate) credentials: Option<Credentials>,
-    /// Resource limits in the place of the caller's.
+    /// Resource limits that replace the caller's.
     pub(crate) limits: Vec<Limit>,
 }
 
-/// A resource limit; `u64::MAX` is none.
+/// A resource limit; `u64::MAX` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// The kernel's number of the resource.
     pub(crate) resource: u32,
-    /// What counts.
+    /// Soft limit.
     pub(crate) soft: u64,
-    /// What the process may raise that to.
+    /// Hard limit.
     pub(crate) hard: u64,
 }
 
-/// The user and the groups a process has.
+/// User and groups of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
-    /// The user, real, effective and saved.
+    /// User id: real, effective and saved.
     pub(crate) uid: u32,
-    /// The primary group, real, effective and saved.
+    /// Primary group id: real, effective and saved.
     pub(crate) gid: u32,
     /// All supplementary groups.
     pub(crate) groups: Vec<u32>,

@@ -80,7 +80,7 @@ fn list_is_filtered_and_sorted() {
     assert_eq!(ids("UID:8", Sort::State), [Key::Job(2)]);
     let age = ids("", Sort::Age);
     assert_eq!(age[..3], [Key::Job(1), Key::Job(2), Key::Job(3)]);
-    assert_eq!(ids("", Sort::Who)[2], Key::Job(2));
+    assert_eq!(ids("", Sort::User)[2], Key::Job(2));
     let nothing = status().rows("nowhere", Sort::State, Trees::Whole);
     assert_eq!(nothing.len(), 2, "{nothing:?}");
 }

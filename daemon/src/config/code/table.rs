@@ -403,7 +403,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
 ];
 
-/// Variables that control what a program runs or loads.
+/// Variables that control the code a program runs or loads.
 pub(super) const VARIABLES: &str = "\
     LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH BASH_ENV ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 ZDOTDIR \
     PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PERL5OPT PERL5LIB PERLLIB PERL5DB RUBYOPT \

@@ -108,7 +108,7 @@ impl Happening {
     fn write_members(&self, line: &mut Line<'_>) {
         match self {
             Self::Connect { identity, conn, peer, job } => {
-                who(line, "connect", identity, *conn).text("peer", peer);
+                actor(line, "connect", identity, *conn).text("peer", peer);
                 if let Some(job) = job {
                     line.number("job", job.get());
                 }
@@ -124,7 +124,7 @@ impl Happening {
                 line.text("peer", peer).text("reason", reason);
             }
             Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
-                who(line, "disconnect", identity, *conn)
+                actor(line, "disconnect", identity, *conn)
                     .number("received_bytes", *received_bytes)
                     .number("sent_bytes", *sent_bytes);
             }
@@ -151,7 +151,7 @@ impl Happening {
     }
 }
 
-fn who<'l, 'b>(
+fn actor<'l, 'b>(
     line: &'l mut Line<'b>,
     event: &'static str,
     identity: &Identity,
@@ -163,19 +163,19 @@ fn who<'l, 'b>(
 fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
     match note {
         AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason } => {
-            who(line, "cancel_requested", identity, *conn).word("method", method);
+            actor(line, "cancel_requested", identity, *conn).word("method", method);
             asked(line, Some(request), None, *job, Some(tool), reason.as_deref());
         }
         AuditEvent::TaskCancelled { conn, identity, task, job, tool, method, reason } => {
-            who(line, "cancel_requested", identity, *conn).word("method", method);
+            actor(line, "cancel_requested", identity, *conn).word("method", method);
             asked(line, None, Some(*task), *job, Some(tool), reason.as_deref());
         }
         AuditEvent::JobCancelled { conn, identity, job, tool, reason } => {
-            who(line, "cancel_requested", identity, *conn).word("method", "ceased/cancel");
+            actor(line, "cancel_requested", identity, *conn).word("method", "ceased/cancel");
             asked(line, None, None, Some(*job), Some(tool), reason.as_deref());
         }
         AuditEvent::TaskCreated { conn, identity, task, job, tool, live: _ } => {
-            who(line, "create", identity, *conn).task("task", *task);
+            actor(line, "create", identity, *conn).task("task", *task);
             line.number("job", job.get()).text("tool", tool);
         }
         AuditEvent::TaskEnded { identity, task, tool, status } => {
@@ -183,7 +183,7 @@ fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
             line.text("tool", tool).word("status", status.as_str());
         }
         AuditEvent::TaskRetrieved { conn, identity, task, tool, method } => {
-            who(line, "retrieve", identity, *conn).task("task", *task);
+            actor(line, "retrieve", identity, *conn).task("task", *task);
             line.text("tool", tool).word("method", method);
         }
         AuditEvent::TaskExpired { identity, task, tool, status } => {
@@ -191,13 +191,13 @@ fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
             line.text("tool", tool).word("status", status.as_str());
         }
         AuditEvent::Refused { conn, identity, limit } => {
-            who(line, "refuse", identity, *conn).word("limit", limit);
+            actor(line, "refuse", identity, *conn).word("limit", limit);
         }
         AuditEvent::Abandoned { job, tool } => {
             line.word("event", "abandon").number("job", job.get()).text("tool", tool);
         }
         AuditEvent::Suspicious { conn, identity, pattern, count, window } => {
-            who(line, "suspicious", identity, *conn).word("pattern", pattern.as_str());
+            actor(line, "suspicious", identity, *conn).word("pattern", pattern.as_str());
             line.number("count", u64::from(*count)).number("window_ms", millis(*window));
         }
         // See [`Happening::of`].
