@@ -19,7 +19,7 @@ const STICKY: u32 = 0o1000;
 /// users are distinguishable there (`/tmp`).
 ///
 /// # Errors
-/// What is wrong and what to do, as the text of an error.
+/// An error whose text gives the problem and the remedy.
 pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let (owner, mode, us) = (found.uid(), found.mode() & 0o7777, geteuid().as_raw());
@@ -82,18 +82,18 @@ pub(crate) fn check_type(path: &Path) -> io::Result<()> {
 /// Checks that a daemon runs as this user or as root.
 ///
 /// # Errors
-/// As whom it runs, and what to do.
+/// An error with its user and the remedy.
 pub(crate) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
-    let who = getsockopt(&socket.as_fd(), PeerCredentials)?;
+    let peer = getsockopt(&socket.as_fd(), PeerCredentials)?;
     let us = geteuid().as_raw();
-    if who.uid() == us || who.uid() == ROOT {
+    if peer.uid() == us || peer.uid() == ROOT {
         return Ok(());
     }
     Err(refused(format!(
         "the daemon (process {}) belongs to uid {}, but this is uid {us}; \
          to use the daemon of another user, connect without --spawn",
-        who.pid(),
-        who.uid()
+        peer.pid(),
+        peer.uid()
     )))
 }
 

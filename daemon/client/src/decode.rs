@@ -1,4 +1,4 @@
-//! Members of a JSON object, and the error for what cannot be read.
+//! Members of a JSON object, and the error for an invalid one.
 
 use crate::error::Error;
 use serde_json::value::RawValue;

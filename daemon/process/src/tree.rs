@@ -148,7 +148,7 @@ impl From<SupervisorGone> for EndError {
     }
 }
 
-/// What a wait for a tree brought.
+/// Result of waiting for a tree.
 enum News {
     Lingering,
     Outlasting(Box<Exit>),

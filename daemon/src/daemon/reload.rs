@@ -14,7 +14,7 @@ use crate::tools::catalog;
 /// Reads the configuration that a reload applies.
 pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
-/// What the configuration holds now; for a reload of a daemon started with `started`, which
+/// Creates the reload function of a daemon started with `started`, which
 /// listens where the configuration says only if `listens`. `level` is that of the log where the file
 /// has none.
 pub(crate) fn reload(

@@ -1,4 +1,4 @@
-//! From a command to what the kernel takes: program paths, arguments, environment, limits.
+//! Preparation of a launch: program paths, arguments, environment, limits.
 
 pub(crate) mod command;
 pub(crate) mod environment;
