@@ -97,6 +97,7 @@ impl Host {
                     | Action::RefuseCancel { .. }
                     | Action::Store { .. }
                     | Action::Load { .. }
+                    | Action::ReadOutput(_)
                     | Action::Exit
                     // No audit log.
                     | Action::Audit(_) => {}

@@ -117,10 +117,61 @@ pub enum Action {
         /// Whose ends the viewer may see; `None` for everybody's (TSK-39).
         viewer: Option<Identity>,
     },
+    /// A peer reads the output of jobs. To be answered by exactly one
+    /// [`OutputRead`](crate::event::Event::OutputRead), soon. With
+    /// [`Settings::outputs`](crate::settings::Settings::outputs) alone.
+    ReadOutput(Box<OutputQuery>),
     /// Something an operator may want to read.
     Audit(AuditEvent),
     /// Nothing is left to do: flush and exit.
     Exit,
+}
+
+/// A look at the output of jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputQuery {
+    /// Its number.
+    pub read: StatusId,
+    /// Wanted output.
+    pub request: OutputRequest,
+    /// Peer that looks.
+    pub viewer: Viewer,
+}
+
+/// Output that a peer wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputRequest {
+    /// The outputs that it may read.
+    List,
+    /// All that is kept of one.
+    Whole(OutputOf),
+    /// What comes after these places in the two streams of one.
+    Part {
+        /// Which.
+        of: OutputOf,
+        /// Places in standard output and in standard error.
+        from: [u64; 2],
+    },
+}
+
+/// The job of an output: by its number, by its task, or by both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputOf {
+    /// Number of the job, if it was named or its task has one.
+    pub job: Option<JobId>,
+    /// The task that was named.
+    pub task: Option<TaskId>,
+}
+
+/// A peer that looks at what jobs left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Viewer {
+    /// Its identity.
+    pub identity: Identity,
+    /// Its connection.
+    pub conn: ConnId,
+    /// Whether it is an operator, who may see everything.
+    pub sees_all: bool,
 }
 
 /// They are moved about a lot.

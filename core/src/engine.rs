@@ -19,18 +19,19 @@ use crate::connection::{Connection, Ending};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::identity::Identity;
-use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId};
+use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
 use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::rate::Rates;
-use crate::protocol::revision::{Batch, Dialect};
+use crate::protocol::revision::{Batch, Dialect, ToolMembers};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
+use crate::server::outputs::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
@@ -63,7 +64,7 @@ pub struct Engine {
     /// Requests of ours.
     pub(crate) outgoing: Outgoing,
     /// Requests that wait for what only the host knows.
-    pub(crate) surveys: BTreeMap<StatusId, (ConnId, RequestId)>,
+    pub(crate) surveys: BTreeMap<StatusId, HostRequest>,
     pub(crate) next_survey: u64,
     /// Counts of suspicious requests by identity (TSK-41).
     pub(crate) watch: AbuseDetector,
@@ -122,7 +123,7 @@ impl Engine {
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let durable = settings.tasks.durable;
-        let server_info = crate::server::typed_result::server_info(&settings.server);
+        let server_info = crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
         Self {
             settings,
             server_info,
@@ -189,6 +190,7 @@ impl Engine {
             Event::Unstored { seq, why } => self.on_unstored(seq, why),
             Event::StoreFailed { why } => self.on_store_failed(why),
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
+            Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
@@ -238,6 +240,18 @@ impl Engine {
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {
         self.jobs.get(job).map(|job| &job.owner)
+    }
+
+    /// The connection that a job that is not gone yet came by, and its task.
+    #[must_use]
+    pub fn origin(&self, job: JobId) -> Option<(ConnId, Option<TaskId>)> {
+        self.jobs.get(job).map(|job| (job.conn, job.task))
+    }
+
+    /// The revision in which the outcome of a job that is not gone yet is told.
+    #[must_use]
+    pub fn dialect_of(&self, job: JobId) -> Option<&'static Dialect> {
+        self.jobs.get(job).map(|job| job.terms.dialect())
     }
 
     /// Whether a job was told to stop and is not gone yet.

@@ -22,7 +22,7 @@ use ceased_transports::{Address, Transport};
 use self::configured::on_disk;
 pub(crate) use self::configured::reload;
 use self::configured::{
-    entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
+    entrance, guards, isolated, keep, limits, operators, server_info, task_policy, thresholds,
 };
 pub(crate) use self::preflight::{Forecast, forecast};
 pub use self::start_error::StartError;
@@ -53,6 +53,7 @@ use crate::tools::catalog;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Daemon {
+    server: ServerInfo,
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
@@ -96,6 +97,7 @@ impl Daemon {
     #[must_use]
     pub fn new() -> Self {
         Self {
+            server: ServerInfo::default(),
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
@@ -124,6 +126,7 @@ impl Daemon {
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
+            server: server_info(config),
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
@@ -145,6 +148,13 @@ impl Daemon {
             thresholds: thresholds(config),
             keep: keep(&config.daemon),
         }
+    }
+
+    /// How the server names itself to clients, and its instructions for models.
+    #[must_use]
+    pub fn server(mut self, server: ServerInfo) -> Self {
+        self.server = server;
+        self
     }
 
     /// One more tool, made with [`HandlerTool`](crate::HandlerTool). Two of one name are refused
@@ -333,10 +343,11 @@ impl Daemon {
         });
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
-                server: ServerInfo::default(),
+                server: self.server,
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                outputs: true,
                 operators: operators(),
                 ..Settings::default()
             }),

@@ -9,7 +9,8 @@ pub(crate) mod auth;
 pub(crate) mod connections;
 pub(crate) mod guesses;
 pub(crate) mod handshake;
-pub(crate) mod jobs;
+pub(crate) mod job_output;
+mod jobs;
 pub(crate) mod leader_follower;
 pub(crate) mod listeners;
 pub(crate) mod mailbox;
@@ -35,7 +36,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ceased_core::action::Action;
 use ceased_core::collections::timer_queue::Timer;
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::outgoing::call::{Answer, Caller};
@@ -174,6 +175,8 @@ pub struct Server {
     /// Connections to be sent what waits for them, and why.
     unsent: Vec<(ConnId, Sending)>,
     runs: jobs::Runs,
+    /// What jobs print, and what those that ended lately printed.
+    outputs: job_output::JobOutputs,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -284,6 +287,7 @@ impl Server {
             ahead_bytes: 0,
             unsent: Vec::new(),
             runs: jobs::Runs::default(),
+            outputs: job_output::JobOutputs::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,
@@ -416,7 +420,8 @@ impl Server {
     fn take_time(&mut self, now: Now) {
         for work in self.pool.grow_if_stalled(now.at) {
             let message = "no thread could be started for the tool; the system gives no more";
-            self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
+            let error = ErrorObject::new(code::INTERNAL_ERROR, message);
+            self.not_started(now, work.call.id, Outcome::Error(error));
         }
         self.dismiss_overdue(now);
         self.end_slow_frames(now);

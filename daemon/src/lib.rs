@@ -34,7 +34,8 @@ pub use self::token_file::TokenFileError;
 pub use self::tools::builtin::Builtin;
 pub use self::tools::cancel_token::{CancelToken, Cancelled};
 pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
-pub use self::tools::handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
+pub use self::tools::content::{Annotations, Audience, Content, EmbeddedResource, ResourceLink};
+pub use self::tools::handler::{AskError, Handler, Job, ToolError, ToolResult};
 pub use backend::LocalBackend;
 pub use daemon::{Daemon, DaemonHandle, StartError};
 
@@ -46,7 +47,10 @@ pub use ceased_core::limits::TaskPolicy;
 pub use ceased_core::log_level::LogLevel;
 pub use ceased_core::rpc::error::ErrorObject;
 pub use ceased_core::tool::BadTool;
+pub use ceased_core::identity::Identity;
+pub use ceased_core::settings::ServerInfo;
 pub use ceased_core::tool::OnDisconnect;
+pub use ceased_core::tool::ToolHints;
 pub use ceased_core::tool::TaskSupport;
 pub use ceased_core::tool::Tool;
 /// Where a daemon listens.

@@ -346,7 +346,7 @@ fn errors_do_not_repeat_what_they_refuse() {
 /// RPC-04: a server says its own name, and its tools theirs, whatever is in it.
 #[test]
 fn names_are_written_as_json() {
-    let server = ServerInfo { name: "q\"\\\n".into(), version: "\u{1f}".into() };
+    let server = ServerInfo::new("q\"\\\n", "\u{1f}");
     let catalog = Catalog::new([tools::tool("a\"b")]).expect("a good tool");
     let settings = Settings { server, catalog, ..Settings::default() };
     let mut w = World::made_of(settings.into(), Rigged::default());

@@ -124,7 +124,17 @@ pub fn offers() -> AcpServices {
 /// Settings with the tools above, these limits and this policy.
 #[must_use]
 pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
-    let server = ServerInfo { name: "world".into(), version: "1.2.3".into() };
+    let server = ServerInfo::new("world", "1.2.3");
     let (catalog, services, acp) = (catalog(), services(), offers());
-    Arc::new(Settings { server, limits, tasks, catalog, services, acp, operators: Vec::new() })
+    let outputs = false;
+    Arc::new(Settings {
+        server,
+        limits,
+        tasks,
+        catalog,
+        services,
+        acp,
+        outputs,
+        operators: Vec::new(),
+    })
 }

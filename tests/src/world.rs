@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Action, AuditEvent};
+use ceased_core::action::{Action, AuditEvent, OutputQuery};
 use ceased_core::counters::Counters;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
@@ -103,6 +103,8 @@ pub struct World {
     pub stops: Vec<(JobId, StopStep, StopReason)>,
     /// Outcomes of outgoing calls, in order.
     pub told: Vec<(Caller, Answer)>,
+    /// Looks at the output of jobs, in order.
+    pub reads: Vec<OutputQuery>,
     /// Callers whose peers reported progress.
     pub told_progress: Vec<Caller>,
     /// Notifications of ACP peers to the host, in order: connection, method, params.
@@ -163,6 +165,7 @@ impl World {
             started: Vec::new(),
             stops: Vec::new(),
             told: Vec::new(),
+            reads: Vec::new(),
             told_progress: Vec::new(),
             notified: Vec::new(),
             refused_cancels: Vec::new(),
@@ -214,6 +217,18 @@ impl World {
         for action in actions {
             self.act(action);
         }
+        self.deliver();
+        self.finish_closing();
+    }
+
+    /// The host has read output: JSON text, or nothing that the peer may read.
+    pub fn output_read(&mut self, read: StatusId, output: Option<&str>) {
+        let output = output.map(|text| RawValue::from_string(text.to_owned()).expect("JSON"));
+        let mut actions = Vec::new();
+        let event = Event::OutputRead { read, output: output.as_deref() };
+        self.engine.handle(self.now, event, &mut actions);
+        self.engine.check();
+        actions.into_iter().for_each(|action| self.act(action));
         self.deliver();
         self.finish_closing();
     }
@@ -289,6 +304,7 @@ impl World {
             Action::CollectHostStatus { survey, jobs, viewer } => {
                 self.surveys.push((survey, jobs, viewer));
             }
+            Action::ReadOutput(query) => self.reads.push(*query),
             Action::Audit(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,
         }
@@ -495,6 +511,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::CollectHostStatus { survey, jobs, viewer } => {
             format!("survey {survey:?} {jobs:?} {viewer:?}")
         }
+        Action::ReadOutput(query) => format!("read {:?} for {}", query.request, query.viewer.identity),
         Action::Audit(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })

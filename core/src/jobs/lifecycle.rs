@@ -194,13 +194,15 @@ impl Engine {
         why: Option<StopReason>,
     ) {
         self.remember_outcome(id, job.task, why, || {
-            into_answer(outcome.clone(), why, job.tool.timeout)
+            into_answer(outcome.clone(), why, job.tool.timeout, job.terms.dialect())
         });
         match job.purpose() {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Orphan => {}
             Purpose::Nobody => match outcome {
-                Outcome::Result(_) | Outcome::Error(_) => self.counters.late_reports += 1,
+                Outcome::Result(_) | Outcome::Error(_) | Outcome::Refused(_) => {
+                    self.counters.late_reports += 1;
+                }
                 Outcome::Stopped => {}
             },
             Purpose::Answer(request) => {
@@ -210,7 +212,7 @@ impl Engine {
                     self.show_held_progress(id, job);
                     let answer = match reply.dialect.after_cancel {
                         AfterCancel::Silence | AfterCancel::Recall => {
-                            into_answer(outcome, why, job.tool.timeout)
+                            into_answer(outcome, why, job.tool.timeout, job.terms.dialect())
                         }
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
@@ -222,7 +224,7 @@ impl Engine {
             }
             Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
-                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout));
+                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout, job.terms.dialect()));
             }
         }
     }
@@ -230,7 +232,7 @@ impl Engine {
     fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<StopReason>) {
         let Some(task) = job.task else { return };
         self.show_held_progress(id, job);
-        let outcome = into_answer(outcome, why, job.tool.timeout);
+        let outcome = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
         let failure = crate::jobs::result::failure(&outcome).map(|text| self.clean(&text));
         let (change, message) = match failure {
             None => (Change::Complete, None),

@@ -84,7 +84,10 @@ impl Engine {
                 self.unlisten(conn, &request, &listening);
                 (None, "subscriptions/listen".into())
             }
-            Work::Survey(_) => (None, "ceased/status".into()),
+            Work::Survey(read) => {
+                let form = self.surveys.get(&read).map(|request| request.form.method());
+                (None, form.unwrap_or("ceased/status").into())
+            }
         };
         self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
         if let Some(job) = job {

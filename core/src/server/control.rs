@@ -10,7 +10,7 @@ use crate::engine::{Drain, Engine};
 use crate::event::AfterInput;
 use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::result;
-use crate::protocol::revision::Methods;
+use crate::protocol::revision::{Methods, ToolMembers};
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
 use crate::reason::StopReason;
@@ -148,7 +148,7 @@ impl Engine {
 
     pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
-        self.server_info = typed_result::server_info(&settings.server);
+        self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
         self.settings = settings;
         let ready: Vec<_> = self
             .connections

@@ -12,6 +12,7 @@ pub(crate) mod input_required;
 pub(crate) mod inputs;
 pub(crate) mod keyed_calls;
 pub(crate) mod rate;
+pub(crate) mod outputs;
 pub(crate) mod requests;
 pub(crate) mod respond;
 pub(crate) mod session;

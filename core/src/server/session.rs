@@ -14,6 +14,8 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
+use crate::server::outputs;
+use crate::server::typed_result::server_info;
 use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
@@ -106,6 +108,9 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
+            (_, Phase::Ready) if self.settings.outputs && outputs::is_method(method) => {
+                self.read_outputs(reply, method, params);
+            }
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
                 self.await_task(reply, params);
@@ -164,10 +169,12 @@ impl Engine {
         connection.peer = PeerCapabilities::read(capabilities, dialect);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
-        let us = alloc::sync::Arc::clone(&self.server_info);
+        let us = server_info(&self.settings.server, dialect.tool_members);
+        let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
             json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
+            json.raw(if settings.outputs { ",\"resources\":{}" } else { "" });
             match (dialect.tasks, lists) {
                 (TaskRules::None | TaskRules::Extension, _) => &mut *json,
                 // TSK-01
@@ -178,7 +185,11 @@ impl Engine {
                     json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
                 }
             };
-            json.raw("},\"serverInfo\":").bytes(&us).raw("}");
+            json.raw("},\"serverInfo\":").bytes(&us);
+            if let Some(instructions) = &settings.server.instructions {
+                json.raw(",").member("instructions", instructions);
+            }
+            json.raw("}");
         });
     }
 

@@ -47,6 +47,8 @@ pub(super) enum Command {
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
+    /// Print what a job printed, while it runs and afterwards
+    Logs(LogsArgs),
     /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
     Status(ListArgs),
     /// Print once what runs, for whom, since when, and whether cancels are done
@@ -253,6 +255,18 @@ pub(super) struct CancelArgs {
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(super) struct LogsArgs {
+    /// The job, as `job:7` or `7`, or the id of its task
+    pub(super) id: String,
+    /// Go on until the job has ended
+    #[arg(short, long)]
+    pub(super) follow: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::{Exit, Failure, Io};
 use crate::client::RpcError;
 pub(super) use crate::printable::clean;
-use crate::printable::clean_lines;
+pub(super) use crate::printable::clean_lines;
 
 /// The first line of a text, marked when there is more.
 pub(super) fn first_line(text: &str) -> String {

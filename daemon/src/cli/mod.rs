@@ -10,6 +10,7 @@ mod connect;
 mod display;
 mod format;
 mod generate;
+mod logs;
 mod output;
 mod project_trust;
 mod ps;
@@ -339,6 +340,7 @@ pub fn run(
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
+        Command::Logs(args) => logs::logs(args, io, backend),
     };
     let flushed = io.out.flush().map_err(Failure::from);
     match done.and_then(|exit| flushed.map(|()| exit)) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
+    Allow, CommandTool, Config, Daemon, Keeping, Output, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
     Tool, Users,
 };
 use crate::process::Isolation;
@@ -88,6 +88,13 @@ impl Config {
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("isolation", isolation(daemon.isolation).into());
         row("heartbeat", heartbeat(daemon.heartbeat));
+        row("text_limit", size(daemon.text_limit));
+        let texts = [("title", &daemon.title), ("website", &daemon.website)];
+        for (name, text) in texts.into_iter().chain([("instructions", &daemon.instructions)]) {
+            if let Some(text) = text {
+                row(name, format!("{text:?}"));
+            }
+        }
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("json_depth", limits.json_depth.to_string());
@@ -111,6 +118,8 @@ impl Config {
         }
         let (keys, ttl) = (limits.idempotency_keys_per_identity, limits.idempotency_ttl);
         row("idempotency_keys", format!("{keys}, their answers for {}", show_duration(ttl)));
+        row("output_bytes", size(limits.output_bytes));
+        row("output_bytes_per_identity", size(limits.output_bytes_per_identity));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
         row("authenticate_within", show_duration(limits.authenticate_within));
@@ -261,6 +270,12 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     }
     if !command.inherit.also.is_empty() {
         more(format!("pass_env {}", command.inherit.also.join(" ")));
+    }
+    match command.output {
+        Output::Combined => {}
+        Output::Stdout => more("output stdout".into()),
+        Output::Json => more("output json".into()),
+        Output::Content => more("output content".into()),
     }
     if let Some(progress) = &command.progress {
         more(format!("progress {progress}"));

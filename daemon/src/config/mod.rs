@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use ceased_core::limits::OnTtl;
 use ceased_core::policy::access::Allow;
-use ceased_core::tool::{OnDisconnect, TaskSupport};
+use ceased_core::tool::{OnDisconnect, TaskSupport, ToolHints};
 use ceased_transports::Address;
 
 use crate::owned_file::{self, Secrecy, Unfit};
@@ -95,6 +95,14 @@ pub struct Daemon {
     pub isolation: Isolation,
     /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,
+    /// Bytes of output that a result shows as text.
+    pub text_limit: usize,
+    /// A name of the server for people.
+    pub title: Option<String>,
+    /// A page about the server.
+    pub website: Option<String>,
+    /// The use of the server, for models.
+    pub instructions: Option<String>,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
@@ -170,6 +178,10 @@ pub struct Limits {
     pub idempotency_keys_per_identity: usize,
     /// How long the answer to such a call is remembered.
     pub idempotency_ttl: Duration,
+    /// Bytes of output of ended jobs that are kept.
+    pub output_bytes: usize,
+    /// Of those, bytes of one identity.
+    pub output_bytes_per_identity: usize,
     /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
     pub write_buffer_bytes: usize,
     /// How long a peer may take nothing of what it was sent before it is closed.
@@ -278,6 +290,10 @@ pub struct Tool {
     pub run: Run,
     /// Whether it changes nothing ([`ceased_core::tool::Tool::read_only`]).
     pub read_only: bool,
+    /// Further hints for clients.
+    pub hints: ToolHints,
+    /// A picture for people: an `https:` or `data:` URI.
+    pub icon: Option<String>,
     /// Whether it can be called as a task.
     pub task_support: TaskSupport,
     /// How long a call may take.
@@ -303,6 +319,20 @@ pub enum Run {
     Command(Box<CommandTool>),
 }
 
+/// Output of a command that its result shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Standard output and standard error in the order they came.
+    #[default]
+    Combined,
+    /// Standard output; standard error when it fails.
+    Stdout,
+    /// Standard output is a JSON object: the structured content.
+    Json,
+    /// Standard output is a JSON array of content blocks.
+    Content,
+}
+
 /// A program as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandTool {
@@ -322,13 +352,20 @@ pub struct CommandTool {
     pub env_file: Option<EnvFile>,
     /// How its output shows its progress.
     pub progress: Option<ProgressPattern>,
+    /// Output that its result shows.
+    pub output: Output,
+    /// What a JSON object that it prints must be.
+    pub output_schema: Option<Arguments>,
+    /// Bytes of output that a result shows as text.
+    pub text_limit: usize,
 }
 
 impl CommandTool {
     /// What becomes of its output.
     pub(crate) fn output_options(&self) -> OutputOptions {
         let progress = self.progress.clone().map(|it| Arc::new(it) as Arc<dyn ReadProgress>);
-        OutputOptions { lines: true, progress, ..OutputOptions::kept(self.max_output) }
+        let merged = self.output == Output::Combined;
+        OutputOptions { lines: true, progress, merged, ..OutputOptions::kept(self.max_output) }
     }
 
     /// The variables of its file.

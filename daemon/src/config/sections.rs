@@ -40,6 +40,10 @@ impl Daemon {
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
             heartbeat: Some(DEFAULT_HEARTBEAT),
+            text_limit: 32 << 10,
+            title: None,
+            website: None,
+            instructions: None,
         }
     }
 }
@@ -62,6 +66,8 @@ impl Default for Limits {
             queue_per_identity: None,
             idempotency_keys_per_identity: 1024,
             idempotency_ttl: Duration::from_secs(600),
+            output_bytes: 64 << 20,
+            output_bytes_per_identity: 16 << 20,
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
             authenticate_within: Duration::from_secs(10),
@@ -146,6 +152,15 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .unwrap_or(default.on_disconnect),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
+        text_limit: check.size(
+            key("text_limit"),
+            raw.text_limit.as_ref(),
+            default.text_limit,
+            TEXT_LIMITS,
+        ),
+        title: raw.title.clone(),
+        website: raw.website.as_ref().and_then(|it| uri(key("website"), it, &["https:", "http:"], check)),
+        instructions: raw.instructions.clone(),
     }
 }
 
@@ -178,6 +193,26 @@ pub(super) fn on_disconnect(
     }
     let hint = "it takes \"cancel\", \"detach\", or how long the call goes on, such as \"30s\", \
                 up to 1h";
+    check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+    None
+}
+
+/// Less, and a verdict is all that fits; more, and no model can read it.
+pub(super) const TEXT_LIMITS: std::ops::RangeInclusive<u64> = KIB..=16 * MIB;
+
+/// A URI of one of these schemes.
+pub(super) fn uri(
+    key: Key,
+    written: &raw::Text,
+    schemes: &[&str],
+    check: &mut Checker<'_>,
+) -> Option<String> {
+    let text = written.get_ref();
+    let known = schemes.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if known && !text.contains(char::is_whitespace) {
+        return Some(text.clone());
+    }
+    let hint = format!("it takes a URI that begins with {}", schemes.join(" or "));
     check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
     None
 }
@@ -296,6 +331,13 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         task_ops_per_second: u32::try_from(task_ops_per_second).unwrap_or(u32::MAX),
         queue_per_identity,
         idempotency_keys_per_identity,
+        output_bytes: size("output_bytes", &raw.output_bytes, default.output_bytes, 0..=1024 * GIB),
+        output_bytes_per_identity: size(
+            "output_bytes_per_identity",
+            &raw.output_bytes_per_identity,
+            default.output_bytes_per_identity,
+            0..=1024 * GIB,
+        ),
         write_buffer_bytes: size(
             "write_buffer_bytes",
             &raw.write_buffer_bytes,

@@ -88,6 +88,10 @@ fn every_key_is_taken() {
         on_disconnect = "5s"
         isolation = "pid"
         heartbeat = "2s"
+        text_limit = "2KiB"
+        title = "T"
+        website = "https://a.b"
+        instructions = "I"
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -104,6 +108,8 @@ fn every_key_is_taken() {
         queue_per_identity = 2
         idempotency_keys_per_identity = 8
         idempotency_ttl = "9s"
+        output_bytes = 7
+        output_bytes_per_identity = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
         authenticate_within = "3s"
@@ -153,6 +159,10 @@ fn every_key_is_taken() {
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
             heartbeat: Some(secs(2)),
+            text_limit: 2048,
+            title: Some("T".into()),
+            website: Some("https://a.b".into()),
+            instructions: Some("I".into()),
         }
     );
     assert_eq!(
@@ -173,6 +183,8 @@ fn every_key_is_taken() {
             queue_per_identity: Some(2),
             idempotency_keys_per_identity: 8,
             idempotency_ttl: secs(9),
+            output_bytes: 7,
+            output_bytes_per_identity: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
             authenticate_within: secs(3),

@@ -9,10 +9,10 @@ use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
 use super::progress::ProgressPattern;
-use super::sections::{YEAR, heartbeat, isolation, on_disconnect};
+use super::sections::{TEXT_LIMITS, YEAR, heartbeat, isolation, on_disconnect, uri};
 use super::units::show_size;
 use super::{
-    Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run, TaskSupport, Tool,
+    Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Output, Run, TaskSupport, Tool, ToolHints,
     code, input, raw, who,
 };
 use crate::process::{Isolation, is_private};
@@ -61,7 +61,7 @@ pub(super) fn tools(
             heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check);
         let isolation =
             isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check);
-        tools.extend(tool(at, raw, limits, check).map(|mut tool| {
+        tools.extend(tool(at, raw, limits, daemon, check).map(|mut tool| {
             if let Run::Command(command) = &mut tool.run {
                 command.isolation = isolation;
             }
@@ -71,7 +71,13 @@ pub(super) fn tools(
     tools
 }
 
-fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> Option<Tool> {
+fn tool(
+    at: usize,
+    raw: raw::Tool,
+    limits: &Limits,
+    daemon: &Daemon,
+    check: &mut Checker<'_>,
+) -> Option<Tool> {
     let name = name(at, raw.name.as_ref(), check);
     let task_support = check.choice(
         key("task_support"),
@@ -88,7 +94,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     );
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
-            let (run, arguments) = command_tool(command, &raw, limits, check)?;
+            let (run, arguments) = command_tool(command, &raw, limits, daemon, check)?;
             (Run::Command(Box::new(run)), arguments)
         }
         (None, Some(written)) => {
@@ -116,6 +122,13 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     let confirm = confirm.transpose().ok()?;
     let allow = who::allow(raw.allow.as_ref(), check);
     let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
+    let hints = ToolHints {
+        destructive: raw.destructive,
+        idempotent: raw.idempotent,
+        open_world: raw.open_world,
+    };
+    let icon = raw.icon.as_ref();
+    let icon = icon.and_then(|it| uri(key("icon"), it, &["https:", "data:"], check));
     let (name, title) = (name?, raw.title);
     Some(Tool {
         name,
@@ -123,6 +136,8 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         description,
         run,
         read_only,
+        hints,
+        icon,
         task_support,
         timeout,
         arguments,
@@ -157,6 +172,9 @@ fn builtin(
         ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
         ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
         ("progress", place(&raw.progress)),
+        ("output", place(&raw.output)),
+        ("output_schema", raw.output_schema.as_ref().map(|it| it.span().start)),
+        ("text_limit", raw.text_limit.as_ref().map(|it| it.span().start)),
         ("cwd", place(&raw.cwd)),
         ("run_as", place(&raw.run_as)),
         ("isolation", place(&raw.isolation)),
@@ -185,6 +203,7 @@ fn command_tool(
     command: &Spanned<Vec<raw::Text>>,
     raw: &raw::Tool,
     limits: &Limits,
+    daemon: &Daemon,
     check: &mut Checker<'_>,
 ) -> Option<(CommandTool, Arguments)> {
     let before = check.problems.len();
@@ -241,6 +260,9 @@ fn command_tool(
             })
             .ok()
     });
+    let (output, output_schema) = output(raw, check);
+    let text_limit = raw.text_limit.as_ref();
+    let text_limit = check.size(key("text_limit"), text_limit, daemon.text_limit, TEXT_LIMITS);
     let command = CommandTool {
         template,
         kill_grace,
@@ -250,8 +272,40 @@ fn command_tool(
         inherit,
         env_file,
         progress,
+        output,
+        output_schema,
+        text_limit,
     };
     Some((command, arguments?))
+}
+
+/// Output that the result of a command shows, and the schema of what it prints.
+fn output(raw: &raw::Tool, check: &mut Checker<'_>) -> (Output, Option<Arguments>) {
+    let output = check.choice(
+        key("output"),
+        raw.output.as_ref(),
+        Output::Combined,
+        &[
+            ("combined", Output::Combined),
+            ("stdout", Output::Stdout),
+            ("json", Output::Json),
+            ("content", Output::Content),
+        ],
+    );
+    let Some(written) = &raw.output_schema else { return (output, None) };
+    if output != Output::Json {
+        let what = "`output_schema` in [[tool]] has a meaning with output = \"json\" only";
+        check.problem(written.span().start, what, "set that, or leave it out");
+        return (output, None);
+    }
+    match Arguments::new(&written.get_ref().to_string()) {
+        Ok(schema) => (output, Some(schema)),
+        Err(why) => {
+            let what = "`output_schema` in [[tool]] is no schema for an object";
+            check.problem(written.span().start, what, why);
+            (output, None)
+        }
+    }
 }
 
 /// The schema of a command's arguments.

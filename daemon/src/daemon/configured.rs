@@ -43,10 +43,11 @@ pub(crate) fn reload(
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
-                server: ServerInfo::default(),
+                server: server_info(&config),
                 limits: scarcity::within_files(limits(&config)),
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
+                outputs: true,
                 operators: operators(),
                 ..Settings::default()
             }),
@@ -59,6 +60,18 @@ pub(crate) fn reload(
             needs_restart: needs_restart(&started, &config),
         })
     })
+}
+
+/// How the server of a configuration names itself.
+pub(super) fn server_info(config: &Config) -> ServerInfo {
+    let config::Daemon { title, website, instructions, .. } = &config.daemon;
+    let text = |text: &Option<String>| text.as_deref().map(Into::into);
+    ServerInfo {
+        title: text(title),
+        website: text(website),
+        instructions: text(instructions),
+        ..ServerInfo::default()
+    }
 }
 
 /// Operators: the administrator, and the user this runs as.
@@ -84,6 +97,10 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         isolation: _,
         eof_grace: _,
         heartbeat: _,
+        text_limit: _,
+        title: _,
+        website: _,
+        instructions: _,
     } = &now.daemon;
     let config::Log { audit, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
@@ -198,6 +215,8 @@ pub(super) fn limits(config: &Config) -> Limits {
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,
         resident_result_bytes: limits.resident_result_bytes,
+        output_bytes_max: limits.output_bytes,
+        output_bytes_per_identity_max: limits.output_bytes_per_identity,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         suspicion: SuspicionPolicy {

@@ -87,13 +87,14 @@ impl Server {
             }
             process::Report::Outlasting { job, exit } => {
                 self.trail.note_outlasting(job, &exit);
-                let outcome = super::jobs::unfinished(self.runs.get_mut(&job), &exit);
+                let outcome = self.unfinished(job, &exit);
                 self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
             }
             process::Report::Ended { job, ending } => {
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
-                let outcome = super::jobs::command_outcome(run, ending);
+                self.end_output(now, job);
+                let outcome = self.command_outcome(job, run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
         }
@@ -137,6 +138,7 @@ impl Server {
                 Action::CollectHostStatus { survey, jobs, viewer } => {
                     self.survey(now, survey, jobs, viewer);
                 }
+                Action::ReadOutput(query) => self.read_output(now, &query),
                 Action::Audit(note) => {
                     self.log(now, &note);
                     self.record_note(now, note);

@@ -25,7 +25,8 @@ use crate::process::{Ending, Exit, Launch, Order};
 use crate::tools::arguments::Arguments;
 use crate::tools::cancel_token::CancelToken;
 use crate::tools::catalog::{Payload, PayloadRun};
-use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
+use crate::tools::command_result::Ended;
+use crate::tools::handler::{Call, ToolError, outcome};
 use crate::tools::worker_pool::Work;
 
 /// Jobs under way.
@@ -54,12 +55,19 @@ impl Hasher for Spread {
 pub(super) enum RunningJob {
     /// On a worker thread.
     Handler(CancelToken),
-    /// A command; why it was told to stop, if it was.
-    Command(Option<StopReason>),
+    /// A command.
+    Command(RunningCommand),
     /// A command that outlasts SIGKILL: its requestor was answered.
     Outlasting,
     /// Waits for its requestor's word.
     Unconfirmed(Box<AwaitingConfirmation>),
+}
+
+/// A command under way.
+pub(super) struct RunningCommand {
+    tool: Arc<Tool>,
+    /// Why it was told to stop, if it was.
+    stopped: Option<StopReason>,
 }
 
 impl RunningJob {
@@ -93,12 +101,12 @@ impl Server {
         task: Option<TaskId>,
     ) {
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
-            return self.begin(now, job, &tool, arguments, task);
+            return self.begin(now, job, tool, arguments, task);
         };
         let request = match confirm.arguments.question(&confirm.question, arguments.get()) {
             Ok(question) => question_to_ask(&question),
             Err(why) => {
-                let outcome = Outcome::Error(ErrorObject::invalid_params(why));
+                let outcome = Outcome::Refused(ErrorObject::invalid_params(why));
                 return self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
         };
@@ -115,7 +123,7 @@ impl Server {
         let outcome = match verdict(answer) {
             Verdict::Yes => {
                 let AwaitingConfirmation { tool, arguments, task } = *unconfirmed;
-                return self.begin(now, job, &tool, arguments, task);
+                return self.begin(now, job, tool, arguments, task);
             }
             Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
             Verdict::Stopped => Outcome::Stopped,
@@ -124,8 +132,15 @@ impl Server {
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
-    fn begin(&mut self, now: Now, job: JobId, tool: &Tool, arguments: Json, task: Option<TaskId>) {
-        let started = match Payload::of(tool).map(|payload| &payload.run) {
+    fn begin(
+        &mut self,
+        now: Now,
+        job: JobId,
+        tool: Arc<Tool>,
+        arguments: Json,
+        task: Option<TaskId>,
+    ) {
+        let started = match Payload::of(&tool).map(|payload| &payload.run) {
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, RunningJob::Handler(token.clone()));
@@ -134,15 +149,15 @@ impl Server {
                 Ok(())
             }
             Some(PayloadRun::Command { command, arguments: rules }) => {
-                self.launch(job, command, rules, &arguments, task)
+                self.launch(job, &tool, (command, rules), &arguments, task)
             }
             None => {
                 let message = format!("the tool {:?} has nothing behind it", tool.name);
-                Err(ErrorObject::new(code::INTERNAL_ERROR, message))
+                Err(Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message)))
             }
         };
-        if let Err(error) = started {
-            self.not_started(now, job, error);
+        if let Err(outcome) = started {
+            self.not_started(now, job, outcome);
         }
     }
 
@@ -152,35 +167,38 @@ impl Server {
         let message = format!("no thread could be started for the tool: {error}");
         for work in works {
             let error = ErrorObject::new(code::INTERNAL_ERROR, message.clone());
-            self.not_started(now, work.call.id, error);
+            self.not_started(now, work.call.id, Outcome::Error(error));
         }
     }
 
-    pub(super) fn not_started(&mut self, now: Now, job: JobId, error: ErrorObject) {
+    pub(super) fn not_started(&mut self, now: Now, job: JobId, outcome: Outcome) {
         self.runs.remove(&job);
         self.trail.note_unbegun(job);
-        let outcome = Outcome::Error(error);
+        self.end_output(now, job);
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
     fn launch(
         &mut self,
         job: JobId,
-        command: &CommandTool,
-        rules: &Arguments,
+        tool: &Arc<Tool>,
+        (command, rules): (&CommandTool, &Arguments),
         arguments: &Json,
         task: Option<TaskId>,
-    ) -> Result<(), ErrorObject> {
+    ) -> Result<(), Outcome> {
         let filled = command
             .template
             .fill(rules, Some(arguments.get()))
-            .map_err(ErrorObject::invalid_params)?;
+            .map_err(|why| Outcome::Refused(ErrorObject::invalid_params(why)))?;
         let owner = self.engine.owner(job);
         let user = run_as::user(command.run_as, owner, geteuid().as_raw())
-            .map_err(|why| ErrorObject::new(code::FORBIDDEN, why))?;
-        let internal = |why| ErrorObject::new(code::INTERNAL_ERROR, why);
+            .map_err(|why| Outcome::Error(ErrorObject::new(code::FORBIDDEN, why)))?;
+        let internal = |why| Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, why));
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
-        self.runs.insert(job, RunningJob::Command(None));
+        let running = RunningCommand { tool: Arc::clone(tool), stopped: None };
+        self.runs.insert(job, RunningJob::Command(running));
+        let output = command.output_options();
+        self.begin_output(job, task, tool, &output.kept);
         let launch = Launch {
             job,
             argv: filled.argv,
@@ -190,12 +208,12 @@ impl Server {
             stdin: filled.stdin,
             user,
             isolation: command.isolation,
-            output: command.output_options(),
+            output,
             task,
         };
         self.supervisor
             .order(Order::Launch(Box::new(launch)))
-            .map_err(|gone| ErrorObject::new(code::INTERNAL_ERROR, gone.to_string()))
+            .map_err(|gone| internal(gone.to_string()))
     }
 
     pub(super) fn stop(&mut self, job: JobId, step: StopStep, why: StopReason) {
@@ -210,12 +228,12 @@ impl Server {
                 self.runs.remove(&job);
                 self.trail.abandoned.insert(job);
             }
-            (Some(RunningJob::Command(stopped)), StopStep::Flag | StopStep::Terminate) => {
-                *stopped = Some(why);
+            (Some(RunningJob::Command(run)), StopStep::Flag | StopStep::Terminate) => {
+                run.stopped = Some(why);
                 self.order(Order::Terminate(job));
             }
-            (Some(RunningJob::Command(stopped)), StopStep::Kill | StopStep::Abandon) => {
-                *stopped = Some(why);
+            (Some(RunningJob::Command(run)), StopStep::Kill | StopStep::Abandon) => {
+                run.stopped = Some(why);
                 self.order(Order::Kill(job));
             }
             (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(job)),
@@ -282,93 +300,49 @@ fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
-/// What the engine is told about a command that outlasts SIGKILL.
-pub(super) fn unfinished(run: Option<&mut RunningJob>, exit: &Exit) -> Outcome {
-    let Some(run) = run else { return Outcome::Stopped };
-    match std::mem::replace(run, RunningJob::Outlasting) {
-        RunningJob::Command(why) => outcome(Ok(command_result(exit, why))),
-        RunningJob::Handler(_) | RunningJob::Outlasting | RunningJob::Unconfirmed(_) => {
-            Outcome::Stopped
+impl Server {
+    /// What the engine is told about a command that outlasts SIGKILL.
+    pub(super) fn unfinished(&mut self, job: JobId, exit: &Exit) -> Outcome {
+        let Some(run) = self.runs.get_mut(&job) else { return Outcome::Stopped };
+        match std::mem::replace(run, RunningJob::Outlasting) {
+            RunningJob::Command(run) => self.command_result(job, &run, exit),
+            RunningJob::Handler(_) | RunningJob::Outlasting | RunningJob::Unconfirmed(_) => {
+                Outcome::Stopped
+            }
         }
     }
-}
 
-/// What the engine is told about the end of a command.
-pub(super) fn command_outcome(run: Option<RunningJob>, ending: Ending) -> Outcome {
-    let why = match run {
-        Some(RunningJob::Command(why)) => why,
-        Some(RunningJob::Outlasting) => return Outcome::Stopped,
-        Some(RunningJob::Handler(_) | RunningJob::Unconfirmed(_)) | None => None,
-    };
-    match ending {
-        Ending::NotStarted(reason) => Outcome::Error(ErrorObject::new(
-            code::INTERNAL_ERROR,
-            format!("the tool could not be started: {reason}"),
-        )),
-        Ending::Exited(exit) => outcome(Ok(command_result(&exit, why))),
-    }
-}
-
-/// The result of a command: standard output for a model, everything for a program.
-fn command_result(exit: &Exit, why: Option<StopReason>) -> ToolResult {
-    let (stdout, stderr) = (exit.stdout.text(), exit.stderr.text());
-    let stopped = match why {
-        Some(StopReason::TimedOut) => Some(("timedOut", "timed out and was stopped")),
-        // The requestor of the stop gets no answer, so another identity asked for it.
-        Some(StopReason::Requested) => {
-            Some(("cancelled", "was cancelled, and not by its requestor"))
+    /// What the engine is told about the end of a command.
+    pub(super) fn command_outcome(
+        &self,
+        job: JobId,
+        run: Option<RunningJob>,
+        ending: Ending,
+    ) -> Outcome {
+        match (ending, run) {
+            // TOOL-01: another argument or another directory may help.
+            (Ending::NotStarted(reason), _) => Outcome::Refused(ErrorObject::new(
+                code::INTERNAL_ERROR,
+                format!("the tool could not be started: {reason}"),
+            )),
+            (Ending::Exited(exit), Some(RunningJob::Command(run))) => {
+                self.command_result(job, &run, &exit)
+            }
+            (Ending::Exited(_), _) => Outcome::Stopped,
         }
-        Some(
-            StopReason::Disconnected
-            | StopReason::Shutdown
-            | StopReason::Expired
-            | StopReason::LeftBehind
-            | StopReason::Unanswered
-            | StopReason::Unstored
-            | StopReason::Feature
-            | StopReason::Limit
-            | StopReason::Host,
-        )
-        | None => None,
-    };
-    let is_error = exit.code != Some(0) || stopped.is_some();
-    let mut content = vec![Content::Text { text: stdout.clone() }];
-    if is_error {
-        let text = summary(exit, stopped.map(|(_, how)| how), &stderr);
-        content.push(Content::Text { text });
     }
-    let left = exit.survivors.filter(|left| *left > 0);
-    if let Some(left) = left {
-        let text = format!("{left} of its processes cannot be ended and may still run");
-        content.push(Content::Text { text });
-    }
-    let mut structured = json!({
-        "exitCode": exit.code,
-        "signal": exit.signal,
-        "stdout": stdout,
-        "stderr": stderr,
-        "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
-        "truncated": exit.stdout.cut() > 0 || exit.stderr.cut() > 0,
-    });
-    if let (Some((member, _)), Some(members)) = (stopped, structured.as_object_mut()) {
-        members.insert(member.into(), true.into());
-    }
-    if let (Some(left), Some(members)) = (left, structured.as_object_mut()) {
-        members.insert("survivors".into(), left.into());
-    }
-    ToolResult { content, structured_content: Some(structured), is_error }
-}
 
-fn summary(exit: &Exit, stopped: Option<&str>, stderr: &str) -> String {
-    let how = match (stopped, exit.code, exit.signal) {
-        (Some(how), ..) => how.to_owned(),
-        (None, Some(code), _) => format!("exited with code {code}"),
-        (None, None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None, None) if exit.survivors.is_some_and(|left| left > 0) => {
-            "was stopped".to_owned()
-        }
-        (None, None, None) => "ended in an unknown way".to_owned(),
-    };
-    let stderr = stderr.trim();
-    if stderr.is_empty() { how } else { format!("{how}: {stderr}") }
+    fn command_result(&self, job: JobId, run: &RunningCommand, exit: &Exit) -> Outcome {
+        let Some(PayloadRun::Command { command, .. }) =
+            Payload::of(&run.tool).map(|payload| &payload.run)
+        else {
+            return Outcome::Stopped;
+        };
+        // A job that is gone from the engine has no reader.
+        let Some(dialect) = self.engine.dialect_of(job) else { return Outcome::Stopped };
+        let has_socket = !self.doors.is_empty();
+        let (tool, why) = (&*run.tool.name, run.stopped);
+        let ended = Ended { job, tool, command, why, dialect, has_socket };
+        outcome(Ok(ended.result(exit)))
+    }
 }

@@ -113,6 +113,10 @@ pub(super) enum Happened {
         job: u64,
         line: String,
     },
+    OutputRead {
+        read: u64,
+        output: Option<Box<RawValue>>,
+    },
     Log {
         job: u64,
         level: usize,
@@ -223,6 +227,10 @@ impl Happened {
                 progress: progress.to_bits(),
                 total: total.map(f64::to_bits),
                 message: message.map(str::to_owned),
+            },
+            Event::OutputRead { read, output } => Self::OutputRead {
+                read: read.get(),
+                output: output.map(ToOwned::to_owned),
             },
             Event::Output { job, line } => {
                 Self::Output { job: job.get(), line: (*line).to_owned() }
@@ -336,6 +344,9 @@ impl Happened {
                 total: total.map(f64::from_bits),
                 message: message.as_deref(),
             },
+            Self::OutputRead { read, output } => {
+                Event::OutputRead { read: StatusId::new(*read), output: output.as_deref() }
+            }
             Self::Output { job, line } => Event::Output { job: job_of(*job), line },
             Self::Log { job, level, data } => {
                 let level = LogLevel::ALL.get(*level).copied().unwrap_or(LogLevel::Debug);

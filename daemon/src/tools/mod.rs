@@ -5,5 +5,7 @@ pub(crate) mod builtin;
 pub(crate) mod call_latency;
 pub(crate) mod cancel_token;
 pub(crate) mod catalog;
+pub(crate) mod command_result;
+pub(crate) mod content;
 pub(crate) mod handler;
 pub(crate) mod worker_pool;
