@@ -20,6 +20,7 @@ mod inherit;
 mod lasting;
 mod limits;
 mod loop_handoff;
+mod output;
 mod modern;
 mod record;
 mod reload;

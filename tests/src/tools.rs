@@ -10,7 +10,7 @@ use std::time::Duration;
 use ceased_core::acp::protocol::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool};
+use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool, ToolHints};
 
 /// Time after which a function tool that ignores its flag is abandoned.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,7 +80,16 @@ pub fn catalog() -> Catalog {
             output_schema: Some(r#"{"type":"object"}"#.into()),
             ..optional("build")
         },
-        Tool { task_support: TaskSupport::Required, ..tool("report") },
+        Tool {
+            task_support: TaskSupport::Required,
+            hints: ToolHints {
+                destructive: Some(true),
+                idempotent: Some(false),
+                open_world: Some(true),
+            },
+            icon: Some("https://example.org/report.png".into()),
+            ..tool("report")
+        },
         Tool { check: Some(Box::new(RequiresText)), ..optional("strict") },
     ])
     .expect("good tools")

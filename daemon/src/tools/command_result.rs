@@ -213,8 +213,8 @@ impl Ended<'_> {
 }
 
 fn push_text(content: &mut Vec<Content>, text: String) {
-    let text = text.trim_end().trim_start_matches('\n');
-    if !text.is_empty() {
+    // No empty blocks, and none that looks so.
+    if !text.trim().is_empty() {
         content.push(Content::text(text));
     }
 }
