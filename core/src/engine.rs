@@ -31,8 +31,8 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
-use crate::server::outputs::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
+use crate::server::outputs::HostRequest;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
@@ -123,7 +123,8 @@ impl Engine {
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let durable = settings.tasks.durable;
-        let server_info = crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
+        let server_info =
+            crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
         Self {
             settings,
             server_info,
@@ -252,6 +253,12 @@ impl Engine {
     #[must_use]
     pub fn dialect_of(&self, job: JobId) -> Option<&'static Dialect> {
         self.jobs.get(job).map(|job| job.terms.dialect())
+    }
+
+    /// The connection that a job came from, which may be gone.
+    #[must_use]
+    pub fn connection(&self, job: JobId) -> Option<ConnId> {
+        self.jobs.get(job).map(|job| job.conn)
     }
 
     /// Whether a job was told to stop and is not gone yet.

@@ -11,15 +11,15 @@ use crate::config::{Config, ConfigError, Environment, Keeping, Level};
 use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
 use crate::event_loop::RunError;
 use crate::observability::logging;
-use crate::process::guard::Program;
-use crate::process::{Cgroup, Containment, Orphans};
 use crate::resource_limits;
 use crate::service_manager::Service;
 use crate::signals;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
-use crate::sys;
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
+use ceased_process::daemon_support::{close_inherited, forbid_tracing, give_back_memory};
+use ceased_process::guard::Program;
+use ceased_process::{Cgroup, Containment, Orphans};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -300,7 +300,7 @@ fn serve(
         Some(log) => logging::start_in(level, log),
         None => logging::start(level),
     };
-    sys::forbid_tracing();
+    forbid_tracing();
     resource_limits::raise_files();
     // Before the store, the audit log and the recording are written.
     signals::survive_size_limits().map_err(StartError::Io)?;
@@ -313,14 +313,14 @@ fn serve(
     let load = Arc::new(move || source.load_again());
     let reload = reload(load, config, listens, default, logging.level_setter());
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
-    server.give_back_by(sys::give_back_memory);
+    server.give_back_by(give_back_memory);
     server.run()?;
     Ok(())
 }
 
 /// Becomes a process of its own: a Ctrl-C is not for it, and it keeps nobody's pipe open.
 fn leave_session() {
-    sys::close_inherited(3);
+    close_inherited(3);
     // Fails where it leads a session of its own already.
     let _ = rustix::process::setsid();
 }
@@ -433,7 +433,7 @@ impl Backend for LocalBackend {
         if source == Source::Nowhere {
             return Ok(None);
         }
-        sys::forbid_tracing();
+        forbid_tracing();
         // Without a log: standard error of a client command is for the user of the tool.
         let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
         let running = daemon.start()?;

@@ -6,6 +6,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod auth;
+pub(crate) mod client_directory;
 pub(crate) mod connections;
 pub(crate) mod guesses;
 pub(crate) mod handshake;
@@ -49,7 +50,6 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-pub(crate) use self::auth::AUTHENTICATE;
 use self::connections::Sending;
 use self::handshake::{Backlog, Stage};
 pub(crate) use self::listeners::ListenSpec;
@@ -60,13 +60,13 @@ use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::ids::RandomIds;
 use crate::observability::audit::Audit;
 use crate::observability::metrics::{Endpoint, Thresholds};
-use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::store::open::OpenedStore;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
+use ceased_process::{Containment, Orphans, Supervisor};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;
@@ -177,6 +177,7 @@ pub struct Server {
     runs: jobs::Runs,
     /// What jobs print, and what those that ended lately printed.
     outputs: job_output::JobOutputs,
+    client_directories: client_directory::ClientDirectories,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -288,6 +289,7 @@ impl Server {
             unsent: Vec::new(),
             runs: jobs::Runs::default(),
             outputs: job_output::JobOutputs::default(),
+            client_directories: client_directory::ClientDirectories::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,

@@ -14,20 +14,21 @@ mod access;
 mod accounts;
 mod backend;
 pub mod cli;
-pub mod client;
 pub mod config;
 mod daemon;
 mod ids;
 mod owned_file;
 mod printable;
-pub mod process;
+mod process_ids;
 pub mod record;
 mod resource_limits;
 mod scarcity;
 mod signals;
 mod stderr;
 pub mod store;
-mod sys;
+
+pub use ceased_client as client;
+pub use ceased_process as process;
 
 pub use self::event_loop::{RunError, Server, ServerHandle};
 pub use self::token_file::TokenFileError;
@@ -39,6 +40,7 @@ pub use self::tools::handler::{AskError, Handler, Job, ToolError, ToolResult};
 pub use backend::LocalBackend;
 pub use daemon::{Daemon, DaemonHandle, StartError};
 
+pub use ceased_core::identity::Identity;
 pub use ceased_core::ids::JobId;
 pub use ceased_core::ids::TaskId;
 pub use ceased_core::limits::Limits;
@@ -46,13 +48,12 @@ pub use ceased_core::limits::TaskPolicy;
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::log_level::LogLevel;
 pub use ceased_core::rpc::error::ErrorObject;
-pub use ceased_core::tool::BadTool;
-pub use ceased_core::identity::Identity;
 pub use ceased_core::settings::ServerInfo;
+pub use ceased_core::tool::BadTool;
 pub use ceased_core::tool::OnDisconnect;
-pub use ceased_core::tool::ToolHints;
 pub use ceased_core::tool::TaskSupport;
 pub use ceased_core::tool::Tool;
+pub use ceased_core::tool::ToolHints;
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};
 

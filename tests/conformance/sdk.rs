@@ -87,7 +87,11 @@ fn typescript_over_stdio() {
 
 #[test]
 fn typescript_over_connect() {
-    drive(install::typescript(), Way::Connect, &["silent_tool", "task_stream", "stream_abort", "reload"]);
+    drive(
+        install::typescript(),
+        Way::Connect,
+        &["silent_tool", "task_stream", "stream_abort", "reload"],
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(crate) const LARGE: &str = r#"
 [[tool]]
 name = "large"
 command = ["sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo; echo end"]
+text_limit = "1MiB"
 task_support = "optional"
 "#;
 

@@ -143,7 +143,10 @@ fn output_of_a_cancelled_call_stays_readable() {
     peer.note("notifications/progress");
     let job = daemon.status()["jobs"][0]["job"].as_u64().expect("it runs");
     let part = peer.result("ceased/logs", &json!({"job": job}).to_string());
-    assert_eq!((&part["stdout"]["text"], &part["ended"]), (&json!("begun\ntrouble\n"), &json!(false)));
+    assert_eq!(
+        (&part["stdout"]["text"], &part["ended"]),
+        (&json!("begun\ntrouble\n"), &json!(false))
+    );
     peer.cancel(call);
     wait_until("the job has ended", || {
         peer.result("ceased/logs", &json!({"job": job}).to_string())["ended"] == true
@@ -191,11 +194,7 @@ fn json_output_is_checked_structured_content() {
     let good = result(&mut peer, "numbers", &json!({"json": "{\"n\":7}"}));
     assert_eq!((&good["structuredContent"], &good["isError"]), (&json!({"n": 7}), &json!(false)));
     assert_eq!(texts(&good), ["{\"n\":7}"]);
-    for (bad, why) in [
-        ("{\"n\":\"x\"}", "output/n"),
-        ("[7]", "not an object"),
-        ("{", "not JSON"),
-    ] {
+    for (bad, why) in [("{\"n\":\"x\"}", "output/n"), ("[7]", "not an object"), ("{", "not JSON")] {
         let bad = result(&mut peer, "numbers", &json!({"json": bad}));
         assert_eq!(bad["isError"], true, "{bad}");
         assert!(texts(&bad).last().is_some_and(|text| text.contains(why)), "{bad}");
@@ -245,12 +244,9 @@ fn stdout_output_shows_errors_of_a_failure() {
 #[test]
 fn correctable_errors_are_results() {
     let daemon = daemon();
-    for (revision, correctable) in [
-        ("2024-11-05", false),
-        ("2025-03-26", false),
-        ("2025-06-18", false),
-        ("2025-11-25", true),
-    ] {
+    for (revision, correctable) in
+        [("2024-11-05", false), ("2025-03-26", false), ("2025-06-18", false), ("2025-11-25", true)]
+    {
         let mut peer = speaking(&daemon, revision);
         for (tool, arguments, code, why) in [
             ("plain", json!({"code": "x"}), -32602, "arguments/code"),
@@ -278,7 +274,8 @@ fn tools_declare_the_schema_of_their_output() {
     let listed = peer.result("tools/list", "{}");
     let schema = |name: &str| {
         let tools = listed["tools"].as_array().expect("tools");
-        tools.iter().find(|tool| tool["name"] == name).expect("it is listed")["outputSchema"].clone()
+        tools.iter().find(|tool| tool["name"] == name).expect("it is listed")["outputSchema"]
+            .clone()
     };
     assert_eq!(schema("suite")["required"][0], "exitCode");
     assert_eq!(schema("numbers")["required"], json!(["n"]));

@@ -414,6 +414,7 @@ const LONG_RESULT: &str = r#"
 name = "long"
 run_as = "daemon"
 command = ["sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x"]
+text_limit = "1MiB"
 "#;
 
 /// Waits until a pipe is full, judged from its reading end.

@@ -151,7 +151,8 @@ fn task_names_its_output() {
     let query = w.reads.pop().expect("the host is asked");
     let OutputRequest::Part { of, .. } = query.request else { panic!("{query:?}") };
     assert_eq!((of.job, of.task.map(|task| task.to_string())), (Some(job), Some(task)));
-    for wrong in [json!({}), json!({"job": 1, "task": "x"}), json!({"task": "x"}), json!({"job": "a"})]
+    for wrong in
+        [json!({}), json!({"job": 1, "task": "x"}), json!({"task": "x"}), json!({"job": "a"})]
     {
         send(&mut w, c, 10, "ceased/logs", &wrong);
         assert!(w.rest(c).iter().any(|told| told["error"]["code"] == -32602), "{wrong}");

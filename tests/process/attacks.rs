@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use ceased::process::JobId;
 use ceased::process::guard::Program;
 use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, Stopped};
-use ceased_core::ids::JobId;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::guard_death::guard_of;

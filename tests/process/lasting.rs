@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use ceased::process::JobId;
 use ceased::process::{Ending, Order, Orphans, Report, Stopped};
-use ceased_core::ids::JobId;
 use ceased_tests::c_tool::{CTool, ROOTED};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, marker};

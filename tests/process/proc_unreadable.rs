@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use ceased::process::JobId;
 use ceased::process::{Order, Orphans, Report, Stopped};
-use ceased_core::ids::JobId;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use ceased::process::JobId;
 use ceased::process::{Exit, Order, Report, Stopped};
-use ceased_core::ids::{JobId, StatusId};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::rig;
@@ -83,9 +83,9 @@ fn is_listed_in_a_status(rig: &mut Rig, marker: &str) {
     let mut found = Vec::new();
     // The last process has already called exec.
     eventually("each process is listed by its name", || {
-        rig.order(Order::Survey(StatusId::new(7), vec![job, never]));
-        let Report::Surveyed { survey, mut processes } = rig.report() else { panic!("no survey") };
-        assert_eq!((survey, processes.len()), (StatusId::new(7), 1));
+        rig.order(Order::Survey { ticket: 7, jobs: vec![job, never] });
+        let Report::Surveyed { ticket, mut processes } = rig.report() else { panic!("no survey") };
+        assert_eq!((ticket, processes.len()), (7, 1));
         let (of, told) = processes.remove(0);
         assert_eq!(of, job);
         found = told;

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use ceased::process::JobId;
 use ceased::process::{
     Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor,
 };
-use ceased_core::ids::{JobId, StatusId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -128,7 +128,7 @@ fn stuck(rig: &mut Rig, stuck_fs: &UnresponsiveFs, is_program: bool) -> (Launch,
 
 /// Whether SIGTERM is pending for the one process of a job.
 fn is_told(rig: &Rig, job: JobId) -> bool {
-    rig.order(Order::Survey(StatusId::new(1), vec![job]));
+    rig.order(Order::Survey { ticket: 1, jobs: vec![job] });
     let report = rig.report();
     let Report::Surveyed { processes, .. } = report else { panic!("{report:?}") };
     let [(_, processes)] = processes.try_into().unwrap();
@@ -241,7 +241,6 @@ fn shutdown_of_a_blocked_supervisor_is_bounded() {
         user: None,
         isolation: Isolation::None,
         output: ceased::process::OutputOptions::default(),
-        task: None,
     };
     supervisor.order(Order::Launch(Box::new(launch))).unwrap();
     reports.recv_timeout(PATIENCE).unwrap();

@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
-use ceased_core::ids::{StatusId, TaskId};
 
 use crate::process_kit::{
     PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
@@ -20,7 +19,7 @@ fn rigs() -> impl Iterator<Item = Rig> {
 }
 
 #[test]
-fn output_and_exit_code() {
+fn output_and_exit_code_are_reported() {
     for mut rig in rigs() {
         let job = rig.run(&["sh", "-c", "echo out; echo err >&2; exit 7"]);
         let exit = rig.wait_exit(job);
@@ -33,7 +32,7 @@ fn output_and_exit_code() {
 }
 
 #[test]
-fn input_of_any_size() {
+fn input_of_any_size_is_written() {
     for mut rig in rigs() {
         let job = rig.run(&["cat"]);
         assert_eq!(rig.wait_exit(job).stdout.text(), "");
@@ -52,17 +51,15 @@ fn input_of_any_size() {
 }
 
 #[test]
-fn environment_and_directory() {
-    let task = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+fn environment_and_directory_are_set() {
     for mut rig in rigs() {
         let mut launch = rig.command(&["sh", "-c", "env; pwd"]);
         launch.env = vec![("ADDED".into(), "yes".into())];
         launch.cwd = Some("/usr".into());
-        launch.task = TaskId::parse(task);
         let job = rig.launch(launch);
         let text = rig.wait_exit(job).stdout.text();
         let lines: Vec<&str> = text.lines().collect();
-        for want in ["ADDED=yes", "CEASED_PROGRESS=3", &format!("CEASED_TASK={task}"), "/usr"] {
+        for want in ["ADDED=yes", "CEASED_PROGRESS=3", "/usr"] {
             assert!(lines.contains(&want), "{want} in {text}");
         }
         assert!(lines.contains(&format!("CEASED_JOB={job}").as_str()), "{text}");
@@ -106,7 +103,7 @@ fn private_environment() {
 
 /// A command starts with four descriptors, no blocked or ignored signal, and its own session.
 #[test]
-fn a_clean_start() {
+fn a_command_starts_without_inherited_state() {
     // Inheritable on purpose, as an embedding program may have them.
     let leaked = fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
@@ -142,7 +139,7 @@ fn a_clean_start() {
 }
 
 #[test]
-fn progress_lines() {
+fn progress_lines_are_reported() {
     for mut rig in rigs() {
         let script = "echo '1/4 one' >&3; echo garbage >&3; echo 2.5 >&3; printf '4/4 last' >&3";
         let job = rig.run(&["sh", "-c", script]);
@@ -174,7 +171,7 @@ fn progress_lines() {
 
 /// A command that cannot start reports the reason and affects no other job.
 #[test]
-fn commands_that_cannot_be_started() {
+fn commands_that_cannot_start_report_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (plain, script, bad) = (path("plain"), path("uninterpreted"), path("bad"));
@@ -286,7 +283,7 @@ fn five_hundred_jobs() {
     };
     let kept = usize::from(base.is_some());
     // The answer comes after the turn in which the job ended.
-    rig.order(Order::Survey(StatusId::new(1), Vec::new()));
+    rig.order(Order::Survey { ticket: 1, jobs: Vec::new() });
     assert!(matches!(rig.report(), Report::Surveyed { .. }));
     assert_eq!(groups(), kept, "one group is kept for the next job");
     let held = || (count("/proc/self/fd"), count("/proc/self/task"), children().len());
@@ -321,7 +318,7 @@ fn five_hundred_jobs() {
 }
 
 #[test]
-fn a_thousand_at_once() {
+fn a_thousand_commands_take_one_thread() {
     for tier in TIERS {
         run_alone("tool::thousand", &format!("{tier:?}"));
     }

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ceased::process::JobId;
 use ceased::process::{Order, Orphans, Stopped};
-use ceased_core::ids::JobId;
 use ceased_tests::c_tool::{CTool, LEADERLESS};
 
 use crate::guard_death::daemon_runs;

@@ -511,7 +511,9 @@ fn describe(action: &Action) -> Option<String> {
         Action::CollectHostStatus { survey, jobs, viewer } => {
             format!("survey {survey:?} {jobs:?} {viewer:?}")
         }
-        Action::ReadOutput(query) => format!("read {:?} for {}", query.request, query.viewer.identity),
+        Action::ReadOutput(query) => {
+            format!("read {:?} for {}", query.request, query.viewer.identity)
+        }
         Action::Audit(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })

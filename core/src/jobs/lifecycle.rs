@@ -224,7 +224,10 @@ impl Engine {
             }
             Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
-                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout, job.terms.dialect()));
+                self.keep_outcome(
+                    *state,
+                    into_answer(outcome, why, job.tool.timeout, job.terms.dialect()),
+                );
             }
         }
     }

@@ -67,12 +67,7 @@ pub(crate) fn is_method(method: &str) -> bool {
 impl Engine {
     /// A request of one of these methods.
     #[inline(never)]
-    pub(crate) fn read_outputs(
-        &mut self,
-        reply: Reply,
-        method: &str,
-        params: Option<&Params<'_>>,
-    ) {
+    pub(crate) fn read_outputs(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         match method {
             "ceased/logs" => self.read_logs(reply, params),
             "resources/list" => self.list_resources(reply, params),
@@ -226,13 +221,14 @@ fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorO
         (Some(job), None) => OutputOf { job: Some(JobId::new(number("job", job)?)), task: None },
         (None, Some(_)) => {
             let text = params::text("task", task)?;
-            let id = Uuid::try_parse(&text).map_err(|_| {
-                ErrorObject::invalid_params("params.task must be the id of a task")
-            })?;
+            let id = Uuid::try_parse(&text)
+                .map_err(|_| ErrorObject::invalid_params("params.task must be the id of a task"))?;
             OutputOf { job: None, task: Some(TaskId::new(id)) }
         }
         (Some(_), Some(_)) | (None, None) => {
-            return Err(ErrorObject::invalid_params("either params.job or params.task is required"));
+            return Err(ErrorObject::invalid_params(
+                "either params.job or params.task is required",
+            ));
         }
     };
     Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))

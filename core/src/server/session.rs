@@ -15,10 +15,10 @@ use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
 use crate::server::outputs;
-use crate::server::typed_result::server_info;
 use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
+use crate::server::typed_result::server_info;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use crate::json::meta::SERVER_INFO;
 use crate::json::meta::write_with_type;
 use crate::json::writer::Writer;
-use crate::server::requests::Reply;
 use crate::protocol::revision::ToolMembers;
+use crate::server::requests::Reply;
 use crate::settings::ServerInfo;
 
 impl ResultType {

@@ -34,10 +34,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::client::{Error, Interrupts, Refusal};
 use crate::config::{Environment, SocketPaths};
 use crate::stderr::Brief;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
+use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
 use output::Output;
 

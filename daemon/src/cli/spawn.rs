@@ -17,10 +17,10 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::discover::{self, Unreachable};
 use super::{DaemonLocation, Exit, Failure, Io, trust};
-use crate::client::Endpoint;
 use crate::observability::logging;
-use crate::service_manager;
 use crate::store::directory::{Holder, Phase};
+use ceased_client::Endpoint;
+use ceased_process::daemon_support::variables_of_the_service_manager;
 
 /// How long a daemon may take until it listens, besides what the one before it is given to end.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -357,7 +357,7 @@ fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     if let Some(config) = &site.config {
         command.arg("--config").arg(std::path::absolute(config)?);
     }
-    for name in service_manager::private_variables() {
+    for name in variables_of_the_service_manager() {
         command.env_remove(name);
     }
     // Where it was first needed is no place for a daemon that others use, too.

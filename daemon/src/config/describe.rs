@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Daemon, Keeping, Output, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
-    Tool, Users,
+    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output, Run,
+    RunAs, Tool, Users,
 };
-use crate::process::Isolation;
 use crate::store::Damaged;
+use ceased_process::Isolation;
 
 impl Listen {
     /// One line: the transport and its address.
@@ -87,6 +87,11 @@ impl Config {
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("isolation", isolation(daemon.isolation).into());
+        let roots: Vec<String> =
+            daemon.roots.iter().map(|root| root.display().to_string()).collect();
+        if !roots.is_empty() {
+            row("roots", roots.join(", "));
+        }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("text_limit", size(daemon.text_limit));
         let texts = [("title", &daemon.title), ("website", &daemon.website)];
@@ -255,6 +260,9 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
         more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+    }
+    if command.client_roots.is_some() {
+        more("cwd client".into());
     }
     match command.run_as {
         None => {}

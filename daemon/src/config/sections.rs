@@ -1,14 +1,15 @@
 //! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: their defaults, and what each value may be.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
-use crate::process::Isolation;
 use crate::store::Damaged;
 use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -39,6 +40,7 @@ impl Daemon {
             eof_grace: Duration::from_millis(500),
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
+            roots: Vec::new(),
             heartbeat: Some(DEFAULT_HEARTBEAT),
             text_limit: 32 << 10,
             title: None,
@@ -151,6 +153,7 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
             .unwrap_or(default.on_disconnect),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
+        roots: roots(key("roots"), raw.roots.as_ref(), check),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
         text_limit: check.size(
             key("text_limit"),
@@ -159,9 +162,22 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             TEXT_LIMITS,
         ),
         title: raw.title.clone(),
-        website: raw.website.as_ref().and_then(|it| uri(key("website"), it, &["https:", "http:"], check)),
+        website: raw
+            .website
+            .as_ref()
+            .and_then(|it| uri(key("website"), it, &["https:", "http:"], check)),
         instructions: raw.instructions.clone(),
     }
+}
+
+/// Directories below which clients choose where a tool runs.
+fn roots(
+    key: Key,
+    written: Option<&toml::Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Vec<PathBuf> {
+    let written = written.into_iter().flat_map(|list| list.get_ref());
+    written.filter_map(|root| check.path(key, root)).collect()
 }
 
 /// What separates commands from other processes.

@@ -15,11 +15,11 @@ use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Guards, ListenSpec, Reload, Reloaded};
 use crate::observability::logging::SetLevel;
 use crate::observability::metrics::Thresholds;
-use crate::process::Isolation;
 use crate::scarcity;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
 use crate::tools::catalog;
+use ceased_process::Isolation;
 
 /// Reads the configuration that a reload applies.
 pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -96,6 +96,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         on_disconnect: _,
         isolation: _,
         eof_grace: _,
+        roots: _,
         heartbeat: _,
         text_limit: _,
         title: _,

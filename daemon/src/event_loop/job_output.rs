@@ -17,9 +17,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::Server;
-use crate::process::plain_text::plain_text;
-use crate::process::{Captured, SharedOutput, Stream};
 use crate::tools::command_result::output_uri;
+use ceased_process::plain_text::plain_text;
+use ceased_process::{Captured, SharedOutput, Stream};
 
 /// Bytes of each stream in one answer to a reader that follows.
 const PART_BYTES_MAX: usize = 64 * 1024;
@@ -81,7 +81,13 @@ impl JobOutputs {
     }
 
     /// The job has ended: its output is kept for a time, within the limits.
-    pub(super) fn end(&mut self, job: JobId, task: Option<TaskId>, now: Instant, limits: OutputLimits) {
+    pub(super) fn end(
+        &mut self,
+        job: JobId,
+        task: Option<TaskId>,
+        now: Instant,
+        limits: OutputLimits,
+    ) {
         self.prune(now);
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| entry.ended.is_none()) else {
             return;

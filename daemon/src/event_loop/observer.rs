@@ -21,7 +21,8 @@ use crate::daemon::say;
 use crate::event_loop::mailbox::LoopSender;
 use crate::observability::audit::{Audit, CancelRecord, Happening};
 use crate::observability::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
-use crate::process::{Ending, Exit, Order, Process, Stopped};
+use crate::process_ids::to_process;
+use ceased_process::{Ending, Exit, Order, Process, Stopped};
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -308,7 +309,9 @@ impl Server {
         viewer: Option<Identity>,
     ) {
         self.trail.surveys.insert(survey, viewer);
-        if self.supervisor.order(Order::Survey(survey, jobs)).is_err() {
+        let jobs = jobs.into_iter().map(to_process).collect();
+        let order = Order::Survey { ticket: survey.get(), jobs };
+        if self.supervisor.order(order).is_err() {
             self.answer_survey(now, survey, Vec::new());
         }
     }

@@ -228,10 +228,9 @@ impl Happened {
                 total: total.map(f64::to_bits),
                 message: message.map(str::to_owned),
             },
-            Event::OutputRead { read, output } => Self::OutputRead {
-                read: read.get(),
-                output: output.map(ToOwned::to_owned),
-            },
+            Event::OutputRead { read, output } => {
+                Self::OutputRead { read: read.get(), output: output.map(ToOwned::to_owned) }
+            }
             Event::Output { job, line } => {
                 Self::Output { job: job.get(), line: (*line).to_owned() }
             }

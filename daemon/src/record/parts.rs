@@ -196,7 +196,9 @@ impl Ended {
         match self.get() {
             Outcome::Result(result) => Ok(Ok(result)),
             Outcome::Error(error) => Ok(Err(error)),
-            Outcome::Refused(_) | Outcome::Stopped => Err("a task's outcome is a result or an error".to_owned()),
+            Outcome::Refused(_) | Outcome::Stopped => {
+                Err("a task's outcome is a result or an error".to_owned())
+            }
         }
     }
 }

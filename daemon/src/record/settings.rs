@@ -79,7 +79,8 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog, services, acp, outputs, operators } = settings;
+        let Settings { server, limits, tasks, catalog, services, acp, outputs, operators } =
+            settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             words: [&server.title, &server.website, &server.instructions]

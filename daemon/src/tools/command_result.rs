@@ -8,10 +8,10 @@ use ceased_core::reason::StopReason;
 use serde_json::{Value, json};
 
 use crate::config::{CommandTool, Output};
-use crate::process::plain_text::plain_text;
-use crate::process::{Captured, Exit};
 use crate::tools::content::{Content, ResourceLink};
 use crate::tools::handler::ToolResult;
+use ceased_process::plain_text::plain_text;
+use ceased_process::{Captured, Exit};
 
 /// Share of a limited text that its beginning gets, in quarters. Errors and summaries come last.
 const HEAD_QUARTERS: usize = 1;
@@ -140,7 +140,8 @@ impl Ended<'_> {
         let mut failed = self.failure(exit, None);
         let verdict = format!("the output of the tool cannot be used: {why}");
         // Instead of the word that it exited well.
-        if let Some(last) = failed.content.iter_mut().rev().find(|b| matches!(b, Content::Text { .. }))
+        if let Some(last) =
+            failed.content.iter_mut().rev().find(|b| matches!(b, Content::Text { .. }))
         {
             *last = Content::text(verdict);
         }
@@ -242,7 +243,11 @@ fn known(block: Content, dialect: &Dialect) -> Content {
         Content::ResourceLink(link) if dialect.content < ContentTypes::Links => {
             Content::text(format!("{}: {}", link.name, link.uri))
         }
-        _ => block,
+        Content::Text { .. }
+        | Content::Image { .. }
+        | Content::Audio { .. }
+        | Content::ResourceLink(_)
+        | Content::Resource { .. } => block,
     }
 }
 

@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ceased::process::JobId;
 use ceased::process::guard::Program;
 use ceased::process::{
     Cgroup, Containment, Ending, Exit, Isolation, Launch, Order, Orphans, Report, Supervisor,
 };
-use ceased_core::ids::JobId;
 
 /// Bound of every wait, generous for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,7 +82,6 @@ impl Rig {
             user: None,
             isolation: Isolation::None,
             output: ceased::process::OutputOptions::kept(64 * 1024),
-            task: None,
         }
     }
 
