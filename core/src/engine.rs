@@ -32,7 +32,7 @@ use crate::rpc::error::code;
 use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
 use crate::server::keyed_calls::KeyedCalls;
-use crate::server::outputs::HostRequest;
+use crate::server::host_request::HostRequest;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;

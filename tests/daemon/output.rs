@@ -134,7 +134,7 @@ fn long_output_names_what_it_leaves_out() {
     assert_eq!(long["content"].as_array().map(Vec::len), Some(1), "{long}");
 }
 
-/// OUT-01, OUT-02: what a cancelled call printed stays readable, as resource and as log.
+/// OUT-01, OUT-02: the output of a cancelled call stays readable, as resource and as log.
 #[test]
 fn output_of_a_cancelled_call_stays_readable() {
     let daemon = daemon();
@@ -266,7 +266,7 @@ fn correctable_errors_are_results() {
     }
 }
 
-/// What is declared matches what comes.
+/// The declared schema matches the structured content.
 #[test]
 fn tools_declare_the_schema_of_their_output() {
     let daemon = daemon();

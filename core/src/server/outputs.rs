@@ -11,44 +11,15 @@ use uuid::Uuid;
 use crate::action::{Action, OutputOf, OutputQuery, OutputRequest, Viewer};
 
 use crate::engine::Engine;
-use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::ids::{JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
 use crate::json::writer::Writer;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
+use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::requests::{Reply, Settled, Work};
-
-/// A request that waits for what only the host knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct HostRequest {
-    pub(crate) conn: ConnId,
-    pub(crate) request: RequestId,
-    pub(crate) form: HostForm,
-}
-
-/// What such a request is answered with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HostForm {
-    Status,
-    Logs,
-    Resources,
-    /// The resource of this URI.
-    Resource(Box<str>),
-}
-
-impl HostForm {
-    /// The method that asks for it.
-    pub(crate) const fn method(&self) -> &'static str {
-        match self {
-            Self::Status => "ceased/status",
-            Self::Logs => "ceased/logs",
-            Self::Resources => "resources/list",
-            Self::Resource(_) => "resources/read",
-        }
-    }
-}
 
 /// The beginning of the URI of the output of a job, and its end.
 const URI: (&str, &str) = ("ceased://jobs/", "/output");

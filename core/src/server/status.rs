@@ -14,7 +14,7 @@ use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
-use crate::server::outputs::{HostForm, HostRequest};
+use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::requests::{Reply, Work};
 use crate::tasks::status::Status;
 use crate::tasks::task::Task;
