@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use ceased_transports::Address;
 
+use crate::announce::say;
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
 use crate::daemon::preflight::{Forecast, forecast};
 use crate::daemon::reload::reload;
-use crate::daemon::{Daemon, DaemonHandle, StartError, say};
+use crate::daemon::{Daemon, DaemonHandle};
 use crate::event_loop::RunError;
 use crate::observability::logging;
 use crate::resource_limits;
 use crate::service_manager::Service;
 use crate::signals;
+use crate::start_error::StartError;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};

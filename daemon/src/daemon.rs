@@ -6,9 +6,7 @@ mod configured;
 pub(crate) mod preflight;
 #[cfg(feature = "cli")]
 pub(crate) mod reload;
-mod start_error;
 
-use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -26,7 +24,6 @@ use self::configured::on_disk;
 use self::configured::{
     entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
 };
-pub use self::start_error::StartError;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
@@ -34,7 +31,7 @@ use crate::observability::metrics::Thresholds;
 use crate::record;
 use crate::scarcity;
 use crate::service_manager::InheritedSockets;
-use crate::stderr;
+use crate::start_error::StartError;
 use crate::store::Store;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
@@ -457,10 +454,4 @@ impl Drop for DaemonHandle {
 fn stdio() -> io::Result<Box<dyn Transport>> {
     let stdio = ceased_transports::Stdio::take_over().map_err(io::Error::other)?;
     Ok(Box::new(stdio))
-}
-
-/// One line for whoever watches standard error; one that nobody reads neither ends us nor holds us
-/// up.
-pub(crate) fn say(line: fmt::Arguments<'_>) {
-    stderr::write(format!("ceased: {line}\n").as_bytes());
 }

@@ -18,6 +18,8 @@ mod sections;
 mod socket_paths;
 mod tool;
 mod units;
+mod users;
+mod values;
 mod who;
 
 use std::ffi::OsString;
@@ -34,10 +36,9 @@ use ceased_transports::Address;
 use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
-use crate::tools::builtin::Builtin;
+use crate::tools::builtin_name::Builtin;
 use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
-pub use crate::access::Users;
 pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub use discover::Environment;
@@ -45,6 +46,7 @@ pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
+pub use users::Users;
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;

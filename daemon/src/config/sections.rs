@@ -8,7 +8,7 @@ use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
 use crate::store::Damaged;
-use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use crate::tools::name::DEFAULT_HEARTBEAT;
 use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);

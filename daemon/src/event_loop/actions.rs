@@ -1,5 +1,11 @@
 //! Actions: what the engine wants done, done; and what it wants known, logged.
 
+use super::constants::LAST_FLUSH;
+use super::jobs::{command_outcome, unfinished};
+use super::peer::Sending;
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
 use std::os::unix::net::UnixStream;
 
@@ -10,11 +16,9 @@ use ceased_core::outgoing::call::Caller;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 
-use super::connections::Sending;
-use super::{LAST_FLUSH, Server, Stopping};
 use crate::event_loop::mailbox::Report;
 use crate::process_ids::from_process;
-use crate::store::thread::Order;
+use crate::store::orders::Order;
 
 /// Reports that the loop keeps room for.
 const HEARD_KEPT: usize = 128;
@@ -91,14 +95,14 @@ impl Server {
             ceased_process::Report::Outlasting { job, exit } => {
                 let job = from_process(job);
                 self.trail.note_outlasting(job, &exit);
-                let outcome = super::jobs::unfinished(self.runs.get_mut(&job), &exit);
+                let outcome = unfinished(self.runs.get_mut(&job), &exit);
                 self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
             }
             ceased_process::Report::Ended { job, ending } => {
                 let job = from_process(job);
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
-                let outcome = super::jobs::command_outcome(run, ending);
+                let outcome = command_outcome(run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
         }

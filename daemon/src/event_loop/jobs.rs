@@ -1,8 +1,9 @@
 //! Running jobs: what a tool's payload is, how it is started and stopped, what comes of it.
 
+use super::running_jobs::{AwaitingConfirmation, RunningJob};
+use super::server::Server;
+
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::{Server, client_directory, run_as};
+use super::{client_directory, run_as};
 use crate::config::CommandTool;
 use crate::process_ids::to_process;
 use crate::tools::arguments::Arguments;
@@ -31,59 +32,6 @@ use crate::tools::catalog::{Payload, PayloadRun};
 use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
 use crate::tools::worker_pool::Work;
 use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
-
-/// Jobs under way.
-pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
-
-/// Hashes the numbers of jobs. They are counted by the engine, so nobody can choose them.
-#[derive(Default)]
-pub(super) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The golden ratio: neighbours end up far apart.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// A job under way.
-pub(super) enum RunningJob {
-    /// On a worker thread.
-    Handler(CancelToken),
-    /// A command; why it was told to stop, if it was.
-    Command(Option<StopReason>),
-    /// A command that outlasts SIGKILL: its requestor was answered.
-    Outlasting,
-    /// Waits for its requestor's word.
-    Unconfirmed(Box<AwaitingConfirmation>),
-    /// Waits for the roots of its client, in whose directory it runs.
-    Locating(Box<AwaitingConfirmation>),
-}
-
-impl RunningJob {
-    /// Whether it has, or may have, processes.
-    pub(super) const fn is_command(&self) -> bool {
-        match self {
-            Self::Command(_) | Self::Outlasting => true,
-            Self::Handler(_) | Self::Unconfirmed(_) | Self::Locating(_) => false,
-        }
-    }
-}
-
-/// A job that runs when its requestor, or the client of that, has answered.
-pub(super) struct AwaitingConfirmation {
-    tool: Arc<Tool>,
-    arguments: Json,
-    task: Option<TaskId>,
-}
 
 /// The variable that names the task a command is the work of. No configuration may set it.
 const TASK: &str = "CEASED_TASK";

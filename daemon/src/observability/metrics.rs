@@ -1,7 +1,7 @@
 //! Measurements: time from a cancel to the last death, survivors, requests that were
 //! refused, and how full the daemon is (TSK-38).
 
-mod alerts;
+pub(crate) mod alerts;
 mod endpoint;
 mod histogram;
 mod text;

@@ -4,18 +4,18 @@
 //! A recording holds all that peers and tools said. It is written with mode 0600 and is meant for
 //! finding faults, not for keeping.
 
+mod drawn;
 mod format;
 mod parts;
 mod replay;
 mod settings;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
@@ -24,9 +24,9 @@ use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::rpc::frame::Outbox;
 use ceased_core::settings::Settings;
 use ceased_core::time::Now;
-use uuid::Uuid;
 
-use self::format::{Bytes, Happened, Line};
+use self::drawn::{Drawn, Listened, Watch, texts};
+use self::format::{Happened, Line};
 use self::settings::Recipe;
 
 pub use self::replay::{ReplayError, Replayed, replay};
@@ -90,69 +90,6 @@ impl Recorded {
         }
         self.engine.outbox(conn)
     }
-}
-
-/// The ids a generator gave, and has not been asked about.
-#[derive(Debug, Clone, Default)]
-struct Drawn(Arc<Mutex<VecDeque<Uuid>>>);
-
-impl Drawn {
-    fn push(&self, id: Uuid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
-    }
-
-    fn pop(&self) -> Option<Uuid> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-
-    fn take(&self) -> Vec<Uuid> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
-    }
-}
-
-/// A generator whose ids are noted.
-struct Listened {
-    mint: Box<dyn IdSource>,
-    drawn: Drawn,
-}
-
-impl IdSource for Listened {
-    fn uuid(&mut self) -> Uuid {
-        let id = self.mint.uuid();
-        self.drawn.push(id);
-        id
-    }
-}
-
-/// How much waits in every outbox, to tell what is new in it.
-#[derive(Debug, Default)]
-struct Watch(BTreeMap<ConnId, usize>);
-
-impl Watch {
-    fn note(&mut self, event: &Event<'_>) {
-        if let Event::Opened { conn, .. } = event {
-            self.0.insert(*conn, 0);
-        }
-    }
-
-    /// Bytes written since the last question.
-    fn fresh(&mut self, engine: &mut Engine) -> Vec<(u64, Bytes)> {
-        let mut fresh = Vec::new();
-        self.0.retain(|conn, known| {
-            let Some(outbox) = engine.outbox(*conn) else { return false };
-            let new = outbox.pending().get(*known..).unwrap_or_default();
-            if !new.is_empty() {
-                fresh.push((conn.get(), Bytes::new(new)));
-            }
-            *known = outbox.len();
-            true
-        });
-        fresh
-    }
-}
-
-fn texts(actions: &[Action]) -> Vec<String> {
-    actions.iter().map(|action| format!("{action:?}")).collect()
 }
 
 /// A recording that is being written.

@@ -9,8 +9,8 @@ use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::time::{Instant, Now, Wall};
 use uuid::Uuid;
 
+use super::drawn::{Drawn, Watch, texts};
 use super::format::Line;
-use super::{Drawn, Watch, texts};
 
 /// What a replay came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
