@@ -164,8 +164,8 @@ fn client_has_no_import_circle() {
     assert_layered("daemon/client/src/");
 }
 
-/// Modules of the daemon whose own file holds the types of its children: what such a file names of
-/// its children is not counted.
+/// Modules of the daemon whose own file holds the types of its children. Names of its children in
+/// such a file do not count as imports.
 const PARENTS: [&str; 2] = ["cli", "config"];
 
 #[test]
