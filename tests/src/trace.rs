@@ -79,7 +79,7 @@ pub enum Input {
     Turn,
     /// See [`Event`].
     Tick,
-    /// Not an event: that many bytes were taken from an outbox.
+    /// Not an event: that many bytes were taken from a send queue.
     Taken(ConnId, usize),
 }
 
@@ -140,8 +140,8 @@ impl Input {
             Self::Turn => Event::Turn,
             Self::Tick => Event::Tick,
             Self::Taken(conn, count) => {
-                if let Some(outbox) = engine.outbox(*conn) {
-                    outbox.advance(*count);
+                if let Some(queue) = engine.send_queue(*conn) {
+                    queue.advance(*count);
                 }
                 return;
             }
@@ -159,7 +159,7 @@ pub struct Trace {
 
 impl Trace {
     /// Hands everything to a fresh engine and says, line by line, what it did: the actions, and
-    /// the bytes of every outbox after every event.
+    /// the bytes of every send queue after every event.
     #[must_use]
     pub fn replay(&self, settings: &Arc<Settings>, mint: Rigged) -> Vec<String> {
         let mut engine = Engine::new(Arc::clone(settings), Box::new(mint));
@@ -173,8 +173,9 @@ impl Trace {
             input.apply(&mut engine, *now, &mut actions);
             said.push(format!("{input:?} -> {actions:?}"));
             for conn in &conns {
-                if let Some(outbox) = engine.outbox(*conn) {
-                    said.push(format!("{conn} {}", String::from_utf8_lossy(outbox.pending())));
+                if let Some(queue) = engine.send_queue(*conn) {
+                    let unsent: Vec<u8> = queue.runs().flatten().copied().collect();
+                    said.push(format!("{conn} {}", String::from_utf8_lossy(&unsent)));
                 }
             }
             said.push(format!("{:?} {:?}", engine.counters(), engine.deadline()));

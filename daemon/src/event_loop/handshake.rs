@@ -15,7 +15,8 @@ use ceased_core::limits::ConnectionLimit;
 use ceased_core::limits::FrameLimits;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
-use ceased_core::rpc::frame::{Frame, Outbox};
+use ceased_core::rpc::frame::Frame;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::{Instant, Now};
 use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 
@@ -61,7 +62,7 @@ impl Stage {
 /// What a peer has still to take, as far as the loop has to do with it.
 pub(super) enum Backlog {
     /// Bytes for it from before the engine knows it.
-    Greeting(Outbox),
+    Greeting(SendQueue),
     /// The engine was told that it does not take what it is sent, when it had taken this many
     /// bytes in all.
     Blocked(u64),
@@ -433,7 +434,7 @@ impl Server {
 impl Peer {
     /// Has something said to it before the engine has a say.
     fn greet(&mut self, answer: &[u8]) {
-        let mut greeting = Outbox::new();
+        let mut greeting = SendQueue::new();
         greeting.line(answer);
         self.backlog = Some(Box::new(Backlog::Greeting(greeting)));
     }

@@ -21,7 +21,7 @@ use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
 use ceased_core::ids::{ConnId, IdSource};
-use ceased_core::rpc::frame::Outbox;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::settings::Settings;
 use ceased_core::time::Now;
 use uuid::Uuid;
@@ -40,7 +40,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 }
 
 /// An engine that may be recorded. Reads go to the engine itself; what changes it has to pass
-/// [`Recorded::handle`] or [`Recorded::outbox`], where the recording is written.
+/// [`Recorded::handle`] or [`Recorded::send_queue`], where the recording is written.
 pub(crate) struct Recorded {
     engine: Engine,
     tape: Option<Box<Tape>>,
@@ -82,13 +82,13 @@ impl Recorded {
         }
     }
 
-    /// See [`Engine::outbox`].
-    pub(crate) fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+    /// See [`Engine::send_queue`].
+    pub(crate) fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
         if let Some(tape) = &mut self.tape {
             tape.settle(&mut self.engine);
             tape.open = Some(conn);
         }
-        self.engine.outbox(conn)
+        self.engine.send_queue(conn)
     }
 }
 
@@ -124,30 +124,49 @@ impl IdSource for Listened {
     }
 }
 
-/// How much waits in every outbox, to tell what is new in it.
+/// Frames and bytes of every send queue that are known.
 #[derive(Debug, Default)]
-struct Watch(BTreeMap<ConnId, usize>);
+struct Watch(BTreeMap<ConnId, Seen>);
+
+/// State of a send queue when it was looked at last.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Frames written by then.
+    frames: u64,
+    /// Bytes that waited.
+    waiting: usize,
+}
 
 impl Watch {
     fn note(&mut self, event: &Event<'_>) {
-        if let Event::Opened { conn, .. } = event {
-            self.0.insert(*conn, 0);
+        if let Event::Opened { conn, .. } | Event::OpenedAcp { conn, .. } = event {
+            self.0.insert(*conn, Seen::default());
         }
     }
 
-    /// Bytes written since the last question.
+    /// Frames written since the last question.
     fn fresh(&mut self, engine: &mut Engine) -> Vec<(u64, Bytes)> {
         let mut fresh = Vec::new();
-        self.0.retain(|conn, known| {
-            let Some(outbox) = engine.outbox(*conn) else { return false };
-            let new = outbox.pending().get(*known..).unwrap_or_default();
-            if !new.is_empty() {
-                fresh.push((conn.get(), Bytes::new(new)));
+        self.0.retain(|conn, seen| {
+            let Some(queue) = engine.send_queue(*conn) else { return false };
+            let mut new = Vec::new();
+            for frame in queue.frames_from(seen.frames) {
+                new.extend_from_slice(frame);
+                new.push(b'\n');
             }
-            *known = outbox.len();
+            if !new.is_empty() {
+                fresh.push((conn.get(), Bytes::new(&new)));
+            }
+            *seen = Seen { frames: queue.frames_written(), waiting: queue.len() };
             true
         });
         fresh
+    }
+
+    /// Notes that bytes were taken from a queue; how many.
+    fn note_taken(&mut self, conn: ConnId, waiting: usize) -> usize {
+        let Some(seen) = self.0.get_mut(&conn) else { return 0 };
+        core::mem::replace(&mut seen.waiting, waiting).saturating_sub(waiting)
     }
 }
 
@@ -161,7 +180,7 @@ struct Tape {
     file: Option<BufWriter<File>>,
     drawn: Drawn,
     watch: Watch,
-    /// The outbox the host was given last.
+    /// The send queue the host was given last.
     open: Option<ConnId>,
 }
 
@@ -194,15 +213,12 @@ impl Tape {
         }
     }
 
-    /// Notes what the host took from the outbox it was given.
+    /// Notes what the host took from the send queue it was given.
     fn settle(&mut self, engine: &mut Engine) {
         let Some(conn) = self.open.take() else { return };
-        let (Some(known), Some(outbox)) = (self.watch.0.get_mut(&conn), engine.outbox(conn)) else {
-            return;
-        };
-        let count = known.saturating_sub(outbox.len());
+        let Some(queue) = engine.send_queue(conn) else { return };
+        let count = self.watch.note_taken(conn, queue.len());
         if count > 0 {
-            *known = outbox.len();
             self.write(&Line::Taken { conn: conn.get(), count });
         }
     }

@@ -85,7 +85,7 @@ impl Host {
             match action {
                 Action::Start { job, .. } => self.jobs.push(job),
                 Action::Flush { conn } => {
-                    assert!(self.engine.outbox(conn).is_some(), "{conn} is flushed and gone");
+                    assert!(self.engine.send_queue(conn).is_some(), "{conn} is flushed and gone");
                 }
                 Action::Stop { .. }
                 | Action::Tell { .. }
@@ -202,8 +202,8 @@ impl Host {
             }
             (b'b', Some(conn), _) => self.feed(Event::Blocked { conn }),
             (b'r', Some(conn), _) => {
-                if let Some(outbox) = self.engine.outbox(conn) {
-                    outbox.advance(outbox.len());
+                if let Some(queue) = self.engine.send_queue(conn) {
+                    queue.advance(queue.len());
                 }
                 self.feed(Event::Drained { conn });
             }
