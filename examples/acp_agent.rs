@@ -1,7 +1,7 @@
-//! An ACP agent on standard input and output: one prompt turn at a time a session, streamed word by
-//! word, and cancelled both ways: by `session/cancel`, which the turn answers itself, and by
-//! `$/cancel_request`, which ends in error -32800. A prompt that begins with `ask` asks the client
-//! for permission first; that question is cancelled with the prompt.
+//! An ACP agent on standard input and output. Each session runs one prompt turn at a time and
+//! streams it word by word. `session/cancel` ends a turn with its own answer; `$/cancel_request`
+//! ends it with error -32800. A prompt that begins with `ask` first asks the client for permission;
+//! cancelling the prompt cancels that question too.
 //!
 //! ```sh
 //! cargo run --example acp_agent <<'END'
@@ -29,13 +29,13 @@ use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, StopPolicy, StopStep, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, StopStep, Tool};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 /// The only peer.
 const CLIENT: ConnId = ConnId::new(1);
-/// Between two words.
+/// Delay between two words.
 const PACE: Duration = Duration::from_millis(30);
 
 struct Random;
@@ -46,7 +46,7 @@ impl IdSource for Random {
     }
 }
 
-/// What the other threads have for the engine.
+/// Messages from the other threads to the engine's thread.
 enum Report {
     Line(Vec<u8>),
     EndOfInput,
@@ -55,13 +55,13 @@ enum Report {
     Done(JobId, Outcome),
 }
 
-/// What the engine has for the thread of a turn.
+/// Messages from the engine's thread to the thread of a turn.
 enum Word {
     Stop(StopReason),
     Answer(Answer),
 }
 
-/// A prompt turn that runs.
+/// A running prompt turn.
 struct Turn {
     session: String,
     words: Sender<Word>,
@@ -77,21 +77,8 @@ struct Agent {
 }
 
 fn main() -> io::Result<()> {
-    let service = |name: &str| Tool {
-        name: name.into(),
-        title: None,
-        description: None,
-        input_schema: r#"{"type":"object"}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: Duration::from_secs(2) },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
-    };
+    let service =
+        |name: &str| Tool::new(name, StopPolicy::Handler { patience: Duration::from_secs(2) });
     let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service))
         .map_err(io::Error::other)?;
     let agent = Offer { services, notifications: ["session/cancel".into()].into() };
@@ -204,7 +191,7 @@ impl Agent {
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
             | Action::CollectHostStatus { .. }
-            // It has no durable tasks.
+            // This agent has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }
             | Action::Audit(_) => {}
@@ -270,12 +257,12 @@ impl Agent {
 
     fn say(&self, job: JobId, word: Word) {
         if let Some(turn) = self.turns.get(&job) {
-            // A turn that has just ended does not listen any more.
+            // A turn that has just ended no longer receives.
             let _ = turn.words.send(word);
         }
     }
 
-    /// `session/cancel`: the turn of the session ends with an answer of its own (ACP-12).
+    /// `session/cancel`: the turn of the session ends with its own answer (ACP-12).
     fn cancel_session(&mut self, params: Option<&RawValue>) -> io::Result<()> {
         let params: Value = serde_json::from_str(params.map_or("null", RawValue::get))?;
         let of_session = |turn: &Turn| params["sessionId"] == turn.session;
@@ -287,7 +274,7 @@ impl Agent {
     }
 }
 
-/// One prompt turn: says the prompt back, unless it is stopped or not permitted.
+/// One prompt turn: repeats the prompt unless it is cancelled or not permitted.
 fn turn(
     job: JobId,
     session: &str,
@@ -318,7 +305,7 @@ fn turn(
             OutgoingRequest { method, params: Some(raw(&params)?), patience: None, task: None };
         let _ = reports.send(Report::Asks(job, request));
         let mut stop = None;
-        // When it is stopped, the question is cancelled, and answered nevertheless.
+        // Stopping the turn cancels the question; the client still answers it.
         let answer = loop {
             match inbox.recv() {
                 Ok(Word::Stop(why)) => stop = Some(why),

@@ -10,8 +10,7 @@ use ceased::client::{Client, Notification, Options};
 use ceased::{Daemon, HandlerTool, Job, ToolError, ToolResult};
 use serde_json::json;
 
-/// Counts to ten, slowly. Between two numbers it sleeps on its token, which wakes it when the call
-/// is cancelled.
+/// Counts to ten. Between two numbers the handler sleeps on its token, and a cancel wakes it.
 fn count(job: &Job) -> Result<ToolResult, ToolError> {
     for number in 1..=10 {
         job.progress(f64::from(number), Some(10.0), Some("counting"));
@@ -24,7 +23,7 @@ fn count(job: &Job) -> Result<ToolResult, ToolError> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Only needed by programs whose tools are commands; costs nothing here.
+    // Required only if a tool is a command; has no cost otherwise.
     ceased::process::guard::init();
 
     let tool = HandlerTool::new("count", count).description("Counts to ten").build()?;
@@ -46,6 +45,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     drop(client);
     daemon.shut_down()?;
-    println!("daemon: gone, and nothing of it is left");
+    println!("daemon: stopped, no process left");
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! ```sh
 //! cargo run --example hello <<'END'
 //! {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"me","version":"1"}}}
-//! {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"greet","arguments":{"who":"world"}}}
+//! {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"greet","arguments":{"name":"world"}}}
 //! END
 //! ```
 
@@ -23,7 +23,7 @@ use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::frame::{Frame, Inbox};
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now, Wall};
-use ceased_core::tool::{Catalog, StopPolicy, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, StopPolicy, Tool};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl IdSource for Random {
     }
 }
 
-/// The engine with a clock, and what it wants done.
+/// The engine with a clock, and the actions it has requested.
 struct Host {
     engine: Engine,
     start: std::time::Instant,
@@ -64,14 +64,14 @@ impl Host {
         });
     }
 
-    /// Does what the engine wants done, in its order, until it wants nothing more but input.
+    /// Performs the requested actions in order, until the engine needs input.
     fn act(&mut self) -> io::Result<ControlFlow<()>> {
         loop {
-            // While standard input blocks no time passes here; nothing that hello does needs it to.
+            // Reading standard input blocks, so no timer fires meanwhile; hello needs none.
             while self.engine.deadline().is_some_and(|(at, _)| at <= self.now().at) {
                 self.handle(Event::Tick);
             }
-            // Jobs that have ended have made room for others.
+            // Jobs that have ended have freed their slots.
             self.handle(Event::Turn);
             if self.actions.is_empty() {
                 return Ok(Continue(()));
@@ -90,7 +90,7 @@ impl Host {
                     }
                     // Each job has ended before the next line is read.
                     Action::Stop { .. }
-                    // It asks its peer nothing, and is not told to end or to keep tasks.
+                    // This server sends no requests, is never told to stop, and keeps no tasks.
                     | Action::Tell { .. }
                     | Action::TellProgress { .. }
                     | Action::Notified { .. }
@@ -98,7 +98,7 @@ impl Host {
                     | Action::Store { .. }
                     | Action::Load { .. }
                     | Action::Exit
-                    // For a log.
+                    // No audit log.
                     | Action::Audit(_) => {}
                 }
             }
@@ -114,34 +114,24 @@ impl Host {
     }
 }
 
-/// What the tool answers.
+/// The tool's result.
 fn greet(arguments: &str) -> Outcome {
     let greeting = serde_json::from_str(arguments).and_then(|arguments: Value| {
-        let text = format!("hello, {}", arguments["who"].as_str().unwrap_or("nobody"));
+        let text = format!("hello, {}", arguments["name"].as_str().unwrap_or("stranger"));
         to_raw_value(&json!({"content": [{"type": "text", "text": text}], "isError": false}))
     });
     match greeting {
         Ok(result) => Outcome::Result(result.into()),
-        // JSON may hold numbers that are too large for any type.
+        // A JSON number can exceed the range of every Rust type.
         Err(error) => Outcome::Error(ErrorObject::invalid_params(error.to_string())),
     }
 }
 
 fn main() -> io::Result<()> {
     let greet = Tool {
-        name: "greet".into(),
-        title: None,
-        description: Some("Greets somebody".into()),
-        input_schema: r#"{"type":"object","properties":{"who":{"type":"string"}}}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: Duration::from_secs(1) },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
+        description: Some("Greets a person by name".into()),
+        input_schema: r#"{"type":"object","properties":{"name":{"type":"string"}}}"#.into(),
+        ..Tool::new("greet", StopPolicy::Handler { patience: Duration::from_secs(1) })
     };
     let catalog = Catalog::new([greet]).map_err(io::Error::other)?;
     let settings = Settings { catalog, ..Settings::default() };

@@ -1,1 +1,1 @@
-//! Nothing lives here: the programs are the examples of this package.
+//! Empty library; the programs of this package are its examples.

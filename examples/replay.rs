@@ -1,5 +1,5 @@
-//! Replays a recording of `ceased serve --record FILE` or `ceased stdio --record FILE` and says
-//! whether the engine does again what it did:
+//! Replays a recording of `ceased serve --record FILE` or `ceased stdio --record FILE` and compares
+//! the engine's actions with the recorded ones:
 //!
 //! ```console
 //! $ cargo run --example replay -- FILE
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     };
     match ceased::record::replay(BufReader::new(file)) {
         Ok(done) => {
-            println!("{} events, {} bytes: the same again", done.events, done.bytes);
+            println!("{} events, {} bytes: identical", done.events, done.bytes);
             ExitCode::SUCCESS
         }
         Err(error) => {

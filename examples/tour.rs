@@ -1,5 +1,5 @@
-//! The whole point in ten seconds: a real tool is started, makes progress, is cancelled, and every
-//! process it started is gone, the one that ran away from it included.
+//! A tool starts, reports progress and is cancelled. Every process of it ends, including one that
+//! detached itself. Takes ten seconds.
 //!
 //! ```sh
 //! cargo run --example tour
@@ -13,8 +13,8 @@ use ceased::client::{Client, Notification, Options};
 use ceased::config::Config;
 use serde_json::{Value, json};
 
-/// A tool that is hard to stop: it and its child ignore SIGTERM, and the child detaches itself into
-/// a session of its own with an empty environment, as a badly written daemon does.
+/// A tool that is hard to stop: the tool and its child ignore SIGTERM, and the child moves into a
+/// new session with an empty environment, like a badly written daemon.
 const TOOL: &str = r#"
 [[tool]]
 name = "stubborn"
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         client.idle(Duration::from_millis(10), &mut |_| {})?;
     }
     let took = cancelled.elapsed().as_millis();
-    println!("4. {took} ms later not one of them is left (SIGTERM, 1 s of grace, SIGKILL)");
+    println!("4. {took} ms later no process is left (SIGTERM, 1 s of grace, SIGKILL)");
     while !jobs(&mut client)?.is_empty() {
         client.idle(Duration::from_millis(10), &mut |_| {})?;
     }
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the daemon says of its jobs.
+/// The daemon's list of jobs.
 fn jobs(client: &mut Client) -> Result<String, Box<dyn std::error::Error>> {
     let status = client.call("ceased/status", json!({}))?;
     let jobs = status["jobs"].as_array().into_iter().flatten();
@@ -89,8 +89,7 @@ fn jobs(client: &mut Client) -> Result<String, Box<dyn std::error::Error>> {
     Ok(lines.join(", "))
 }
 
-/// Every process of this machine that carries the marker among its arguments, whoever its parent
-/// is by now.
+/// Every process of this machine with the marker among its arguments, whatever its current parent.
 fn processes(marker: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries

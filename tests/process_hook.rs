@@ -1,4 +1,5 @@
-//! A program that embeds the library and is its own guard, by one call at the start of its `main`.
+//! A program that embeds the library and becomes its own guard by a call at the start of its
+//! `main`.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 #[allow(dead_code, reason = "the other suite uses the rest")]

@@ -174,6 +174,7 @@ impl Engine {
             Event::Progress { job, progress, total, message } => {
                 self.on_progress(job, progress, total, message);
             }
+            Event::Output { job, line } => self.on_output(job, line),
             Event::Log { job, level, data } => self.on_log(job, level, data),
             Event::Asked { job, ask, conn, request } => self.on_asked(job, ask, conn, request),
             Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),

@@ -115,6 +115,14 @@ pub enum Event<'a> {
         /// Description of the current step.
         message: Option<&'a str>,
     },
+    /// A job printed something. Enough once a second for each job: the line is the message of its
+    /// heartbeat, and the status message of its task.
+    Output {
+        /// Which.
+        job: JobId,
+        /// The last line that it printed.
+        line: &'a str,
+    },
     /// A job has something to say.
     Log {
         /// Which.

@@ -284,6 +284,7 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
 
 fn timers(engine: &Engine) {
     let armed = engine.jobs.iter().map(|(_, job)| job).filter(|job| job.timer.is_some()).count()
+        + engine.jobs.iter().filter(|(_, job)| job.progress.heartbeat.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.catch_up_timer.is_some()).count()
         + engine.connections.values().filter(|c| c.aside.stall_timer.is_some()).count()

@@ -168,6 +168,8 @@ pub struct Tool {
     pub timeout: Option<Duration>,
     /// How it is stopped.
     pub ladder: StopPolicy,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
     /// behind a task may begin while that is being stored, and be in vain when it is not.
     pub read_only: bool,
@@ -179,6 +181,31 @@ pub struct Tool {
     pub check: Option<Box<dyn ArgumentCheck>>,
     /// Data for the host to run it. The engine only hands it back with the job.
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Tool {
+    /// A tool that takes any object, runs for plain calls only and without a bound of time, and is
+    /// offered to everyone. The fields say otherwise:
+    /// `Tool { timeout: Some(timeout), ..Tool::new("build", policy) }`.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, ladder: StopPolicy) -> Self {
+        Self {
+            name: name.into(),
+            title: None,
+            description: None,
+            input_schema: r#"{"type":"object"}"#.into(),
+            output_schema: None,
+            task_support: TaskSupport::Forbidden,
+            timeout: None,
+            ladder,
+            heartbeat: None,
+            read_only: false,
+            on_disconnect: OnDisconnect::Cancel,
+            allow: Allow::Everyone,
+            check: None,
+            payload: None,
+        }
+    }
 }
 
 impl fmt::Debug for Tool {
@@ -333,19 +360,9 @@ mod tests {
     #[test]
     fn a_catalog_takes_what_can_be_listed() {
         let tool = |name: &str, input: &str, output: Option<&str>| Tool {
-            name: name.into(),
-            title: None,
-            description: None,
             input_schema: input.into(),
             output_schema: output.map(Into::into),
-            task_support: TaskSupport::Forbidden,
-            timeout: None,
-            ladder: StopPolicy::Handler { patience: Duration::ZERO },
-            read_only: false,
-            on_disconnect: OnDisconnect::Cancel,
-            allow: Allow::Everyone,
-            check: None,
-            payload: None,
+            ..Tool::new(name, StopPolicy::Handler { patience: Duration::ZERO })
         };
         const ANY: &str = r#" {"type":"object","\u0061":[1]} "#;
         let good = Catalog::new([tool("a", ANY, None), tool("b", ANY, Some(ANY))]);

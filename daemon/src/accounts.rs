@@ -5,59 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Group, Uid, User};
 
 /// The uid of every user that the kernel cannot map into a user namespace. A peer with it
 /// may be any user, so it is never let in.
 pub(crate) const OVERFLOW_UID: u32 = 65_534;
-
-/// A user with everything a process of theirs needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Account {
-    pub(crate) name: String,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    /// Every group, the primary one included.
-    pub(crate) groups: Vec<u32>,
-    pub(crate) home: PathBuf,
-    pub(crate) shell: PathBuf,
-    /// Its directory for sockets and the like, where it has a session.
-    pub(crate) runtime_dir: Option<PathBuf>,
-}
-
-impl Account {
-    /// The account of a user.
-    ///
-    /// # Errors
-    /// A sentence that says why there is none.
-    pub(crate) fn of(uid: u32) -> Result<Self, String> {
-        let cannot = |why| format!("the account of uid {uid} cannot be looked up: {why}");
-        let user = User::from_uid(Uid::from_raw(uid)).map_err(cannot)?.ok_or_else(|| {
-            format!("uid {uid} has no account on this machine, so its groups are not known")
-        })?;
-        let name = std::ffi::CString::new(user.name.as_str())
-            .map_err(|_| format!("the name of uid {uid} holds a NUL byte"))?;
-        let groups = getgrouplist(&name, user.gid).map_err(cannot)?;
-        Ok(Self {
-            name: user.name,
-            uid,
-            gid: user.gid.as_raw(),
-            groups: groups.into_iter().map(Gid::as_raw).collect(),
-            home: user.dir,
-            shell: user.shell,
-            runtime_dir: runtime_dir(uid),
-        })
-    }
-}
-
-fn runtime_dir(uid: u32) -> Option<PathBuf> {
-    let dir = PathBuf::from(format!("/run/user/{uid}"));
-    let found = fs::symlink_metadata(&dir).ok()?;
-    (found.is_dir() && found.uid() == uid).then_some(dir)
-}
 
 /// The number of a user, given by name or number.
 ///
@@ -132,16 +85,12 @@ mod tests {
     #[test]
     fn accounts_of_this_machine() {
         assert_eq!(name_of(0).as_deref(), Some("root"));
-        let root = Account::of(0).unwrap();
-        assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
-        assert!(root.groups.contains(&0) && root.home.is_absolute());
         assert_eq!(user("root"), Ok(0));
         assert_eq!(user("1234"), Ok(1234));
         assert_eq!(group("root"), Ok(0));
         assert!(members(0).contains(&0));
         assert!(user("no such user").unwrap_err().contains("no such user"));
         assert!(group("no such group").unwrap_err().contains("no such group"));
-        assert!(Account::of(3_999_999_999).unwrap_err().contains("no account"));
     }
 
     #[test]

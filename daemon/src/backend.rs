@@ -2,22 +2,24 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ceased_transports::Address;
 
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
-use crate::config::{Config, ConfigError, Keeping, Level};
+use crate::config::{Config, ConfigError, Environment, Keeping, Level};
 use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
 use crate::event_loop::RunError;
 use crate::observability::logging;
-use crate::process::guard::Program;
-use crate::process::{Cgroup, Containment, Orphans};
 use crate::resource_limits;
 use crate::service_manager::Service;
 use crate::signals;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
-use crate::sys;
+use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
+use ceased_process::daemon_support::{close_inherited, forbid_tracing, give_back_memory};
+use ceased_process::guard::Program;
+use ceased_process::{Cgroup, Containment, Orphans};
 
 /// The daemon in this binary.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,7 +28,73 @@ pub struct LocalBackend;
 /// A configuration and where it is from.
 struct Found {
     config: Config,
-    path: Option<PathBuf>,
+    source: Source,
+    /// Why the file of the project is not used, if there is one.
+    note: Option<String>,
+}
+
+/// Where a configuration is from, which decides what a reload reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    /// A file that was named, or at a usual place.
+    File(PathBuf),
+    /// A trusted file of the project in the working directory.
+    Project(PathBuf),
+    /// There is no file yet: a reload looks again.
+    Nowhere,
+}
+
+impl Source {
+    fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::Project(path) => Some(path),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// The configuration that a reload applies.
+    fn load_again(&self) -> Result<Config, String> {
+        let load = |path: &Path| Config::load(path).map_err(|error| error.to_string());
+        match self {
+            Self::File(path) => load(path),
+            Self::Project(path) => {
+                let bytes = trusted(path, &Environment::of_process())?;
+                Config::from_bytes(bytes, path).map_err(|error| error.to_string())
+            }
+            Self::Nowhere => {
+                let environment = Environment::of_process();
+                let nowhere = || {
+                    let place = place_of_configuration(&environment);
+                    format!("there is no configuration file; one belongs at {place}")
+                };
+                load(&environment.usual().ok_or_else(nowhere)?)
+            }
+        }
+    }
+}
+
+/// Where the configuration of this user belongs, for messages.
+fn place_of_configuration(environment: &Environment) -> String {
+    let place = environment.user_config();
+    place.map_or_else(|| "/etc/ceased/config.toml".into(), |path| path.display().to_string())
+}
+
+/// The content of a project's file, if its user trusts it.
+///
+/// # Errors
+/// Why it is not used, and on a second line what to do.
+fn trusted(path: &Path, environment: &Environment) -> Result<Vec<u8>, String> {
+    let bytes = Config::read(path).map_err(|error| error.to_string())?;
+    let store = TrustStore::of(environment).map_err(|why| why.to_string())?;
+    let why = match store.verdict(path, &bytes).map_err(|why| why.to_string())? {
+        Verdict::Trusted => return Ok(bytes),
+        Verdict::Changed => "has changed since it was trusted",
+        Verdict::Unknown => "is not trusted",
+    };
+    let path = path.display();
+    Err(format!(
+        "{path} {why}, so its tools are not offered\nread it, then run `ceased trust {path}`"
+    ))
 }
 
 /// The environment variable that says how processes are kept together, instead of the best way
@@ -79,9 +147,63 @@ fn daemon(config: &Config) -> Result<Daemon, Failure> {
 
 /// The configuration to use; the default one when there is no file.
 fn find(explicit: Option<&Path>) -> Result<Found, ConfigError> {
-    let path = Config::locate(explicit)?;
+    found_at(Config::locate(explicit)?)
+}
+
+fn found_at(path: Option<PathBuf>) -> Result<Found, ConfigError> {
     let config = path.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
-    Ok(Found { config, path })
+    Ok(Found { config, source: path.map_or(Source::Nowhere, Source::File), note: None })
+}
+
+/// As [`find`], where a trusted file of the project in the working directory comes before the usual
+/// places. For a process that serves the peer that started it there; a daemon that others use, too,
+/// does not depend on a directory.
+fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
+    let environment = Environment::of_process();
+    if let Some(path) = environment.named(explicit)? {
+        return found_at(Some(path));
+    }
+    let note = match Path::new(PROJECT_FILE).canonicalize() {
+        Ok(path) => match trusted(&path, &environment) {
+            Ok(bytes) => {
+                let config = Config::from_bytes(bytes, &path)?;
+                return Ok(Found { config, source: Source::Project(path), note: None });
+            }
+            Err(why) => Some(why),
+        },
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => None,
+        Err(why) => Some(format!("cannot use ./{PROJECT_FILE}: {why}")),
+    };
+    Ok(Found { note, ..found_at(environment.usual())? })
+}
+
+/// Tells the user that there is nothing to call, and what to do about it.
+fn say_if_empty(found: &Found) {
+    let lines = match (found.source.path(), found.config.tools.is_empty()) {
+        (Some(_), false) => return,
+        (None, _) => [
+            format!(
+                "no configuration file, so there are no tools; one belongs at {}",
+                place_of_configuration(&Environment::of_process())
+            ),
+            "`ceased init` in a project writes one with its build, its tests and its checks".into(),
+        ],
+        (Some(path), true) => [
+            format!("{} has no [[tool]], so there is nothing to call", path.display()),
+            "`ceased init --print` in a project shows tools for it".into(),
+        ],
+    };
+    let [what, hint] = lines;
+    say(format_args!("{what}"));
+    say(format_args!("  hint: {hint}"));
+}
+
+/// Tells the user why the file of the project is not used.
+fn say_note(found: &Found) {
+    for (number, line) in found.note.iter().flat_map(|note| note.lines()).enumerate() {
+        let prefix = if number == 0 { "" } else { "  hint: " };
+        say(format_args!("{prefix}{line}"));
+    }
 }
 
 impl From<ConfigError> for Failure {
@@ -153,6 +275,17 @@ enum Listens {
     OnStdio,
 }
 
+impl Listens {
+    /// Level of the log where the configuration has none. Hosts keep the standard error of a server
+    /// that they start as a list of its errors.
+    const fn log_level(self) -> Level {
+        match self {
+            Self::AsConfigured => Level::Info,
+            Self::OnStdio => Level::Warn,
+        }
+    }
+}
+
 fn serve(
     found: Found,
     daemon: Daemon,
@@ -160,29 +293,34 @@ fn serve(
     listens: Listens,
     log: Option<&Path>,
 ) -> Result<(), Failure> {
-    let Found { config, path } = found;
     logging::can_start().map_err(StartError::Io)?;
+    let default = listens.log_level();
+    let level = found.config.log.level.unwrap_or(default);
     let logging = match log {
-        Some(log) => logging::start_in(config.log.level, log),
-        None => logging::start(config.log.level),
+        Some(log) => logging::start_in(level, log),
+        None => logging::start(level),
     };
-    sys::forbid_tracing();
+    forbid_tracing();
     resource_limits::raise_files();
     // Before the store, the audit log and the recording are written.
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
-    let reload = path.map(|path| reload(path, config, listens, logging.level_setter()));
-    server.watch_signals(reload).map_err(StartError::Io)?;
-    server.give_back_by(sys::give_back_memory);
+    say_note(&found);
+    say_if_empty(&found);
+    let Found { config, source, note: _ } = found;
+    let load = Arc::new(move || source.load_again());
+    let reload = reload(load, config, listens, default, logging.level_setter());
+    server.watch_signals(Some(reload)).map_err(StartError::Io)?;
+    server.give_back_by(give_back_memory);
     server.run()?;
     Ok(())
 }
 
 /// Becomes a process of its own: a Ctrl-C is not for it, and it keeps nobody's pipe open.
 fn leave_session() {
-    sys::close_inherited(3);
+    close_inherited(3);
     // Fails where it leads a session of its own already.
     let _ = rustix::process::setsid();
 }
@@ -212,7 +350,7 @@ impl Backend for LocalBackend {
     }
 
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
-        said(find(config).map_err(Failure::from).and_then(|found| {
+        said(find_with_project(config).map_err(Failure::from).and_then(|found| {
             let daemon = daemon(&found.config)?.without_listeners().without_metrics();
             let mut daemon = daemon.listen(Address::Stdio);
             if found.config.daemon.store == Keeping::Auto {
@@ -229,8 +367,11 @@ impl Backend for LocalBackend {
                 let _ = writeln!(err, "ceased: {line}");
             }
         };
-        match find(config) {
-            Ok(Found { config, path }) => {
+        match find_with_project(config) {
+            Ok(Found { config, source, note }) => {
+                if let Some(note) = note {
+                    complain(&format!("warning: {note}"));
+                }
                 let Forecast { refusals, warnings } = forecast(&config);
                 for warning in warnings {
                     complain(&format!("warning: {warning}"));
@@ -239,8 +380,11 @@ impl Backend for LocalBackend {
                     refusals.iter().for_each(|refusal| complain(&refusal.to_string()));
                     return Exit::Usage;
                 }
-                let name = path.as_deref().map_or_else(
-                    || "no configuration file: the defaults".into(),
+                let name = source.path().map_or_else(
+                    || {
+                        let place = place_of_configuration(&Environment::of_process());
+                        format!("no configuration file: the defaults (one belongs at {place})")
+                    },
                     |path| path.display().to_string(),
                 );
                 match writeln!(out, "{name}: ok\n{}", config.describe().trim_end()) {
@@ -273,9 +417,9 @@ impl Backend for LocalBackend {
     }
 
     fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure> {
-        let Found { config, path } = find(config).map_err(|error| in_brief(&error))?;
+        let Found { config, source, note: _ } = find(config).map_err(|error| in_brief(&error))?;
         Ok(DaemonLocation {
-            config: path,
+            config: source.path().map(Path::to_path_buf),
             socket: config.socket().map(Path::to_path_buf),
             eof_grace: config.daemon.eof_grace,
             shutdown_grace: config.daemon.shutdown_grace,
@@ -285,17 +429,16 @@ impl Backend for LocalBackend {
     }
 
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {
-        let Found { config, path } = find(config).map_err(|error| in_brief(&error))?;
-        if path.is_none() {
+        let Found { config, source, note: _ } = find(config).map_err(|error| in_brief(&error))?;
+        if source == Source::Nowhere {
             return Ok(None);
         }
-        logging::can_start().map_err(StartError::Io)?;
-        let logging = logging::start(config.log.level.min(Level::Warn));
-        sys::forbid_tracing();
+        forbid_tracing();
+        // Without a log: standard error of a client command is for the user of the tool.
         let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
         let running = daemon.start()?;
         let stream = running.connect().map_err(StartError::Io)?;
-        let server: Box<(DaemonHandle, logging::Logging)> = Box::new((running, logging));
+        let server: Box<DaemonHandle> = Box::new(running);
         Ok(Some(Embedded { stream, server }))
     }
 }

@@ -30,8 +30,6 @@ use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
 use crate::observability::metrics::Thresholds;
-use crate::process::guard::Program;
-use crate::process::{Containment, Orphans, Roster};
 use crate::record;
 use crate::scarcity;
 use crate::service_manager::InheritedSockets;
@@ -41,6 +39,9 @@ use crate::store::Store;
 use crate::store::open::OnDisk;
 use crate::store::open::StoreLocation;
 use crate::tools::catalog;
+use ceased_process::daemon_support::Roster;
+use ceased_process::guard::Program;
+use ceased_process::{Containment, Orphans};
 
 /// What a daemon is made of.
 ///
@@ -192,7 +193,7 @@ impl Daemon {
     }
 
     /// Another program to serve as the guard of processes, for a program that cannot call
-    /// [`guard::init`](crate::process::guard::init) itself.
+    /// [`guard::init`](ceased_process::guard::init) itself.
     #[must_use]
     pub fn guard(mut self, program: Program) -> Self {
         self.guard = Some(program);
@@ -214,7 +215,7 @@ impl Daemon {
         self
     }
 
-    /// Writes an audit log to this file, one JSON object a line; without it, to the log.
+    /// Writes an audit log to this file, one JSON object a line; without it, nothing is recorded.
     #[must_use]
     pub fn audit(mut self, path: impl Into<PathBuf>) -> Self {
         self.audit = Some(path.into());

@@ -48,7 +48,6 @@ use crossbeam_channel::Sender;
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-pub(crate) use self::auth::AUTHENTICATE;
 use self::connections::Sending;
 use self::handshake::{Backlog, Stage};
 pub(crate) use self::listeners::ListenSpec;
@@ -59,13 +58,13 @@ use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::ids::RandomIds;
 use crate::observability::audit::Audit;
 use crate::observability::metrics::{Endpoint, Thresholds};
-use crate::process::{Containment, Orphans, Supervisor};
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::store::open::OpenedStore;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
+use ceased_process::{Containment, Orphans, Supervisor};
 
 /// Connections start here; below are the waker, the signals and the listeners.
 const FIRST_CONN: u64 = 1024;

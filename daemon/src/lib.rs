@@ -14,20 +14,21 @@ mod access;
 mod accounts;
 mod backend;
 pub mod cli;
-pub mod client;
 pub mod config;
 mod daemon;
 mod ids;
 mod owned_file;
 mod printable;
-pub mod process;
+mod process_ids;
 pub mod record;
 mod resource_limits;
 mod scarcity;
 mod signals;
 mod stderr;
 pub mod store;
-mod sys;
+
+pub use ceased_client as client;
+pub use ceased_process as process;
 
 pub use self::event_loop::{RunError, Server, ServerHandle};
 pub use self::token_file::TokenFileError;
@@ -55,6 +56,7 @@ pub use ceased_transports::{Address, SocketMode};
 mod event_loop;
 mod service_manager;
 mod token_file;
+mod trust_store;
 
 pub mod tools;
 

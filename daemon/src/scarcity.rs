@@ -1,24 +1,8 @@
 //! Limits of the system that a start, or a command, can meet: what fits in them, what raises them.
 
-use std::io;
-
 use ceased_core::limits::Limits;
-use rustix::io::Errno;
 
 use crate::resource_limits;
-
-/// What raises the limit that an error speaks of; `None` for other errors.
-pub(crate) fn limit_hint(error: &io::Error) -> Option<&'static str> {
-    match Errno::from_io_error(error)? {
-        Errno::MFILE | Errno::NFILE => {
-            Some("raise the limit of open files (LimitNOFILE=, ulimit -n)")
-        }
-        Errno::AGAIN => {
-            Some("raise the limit of processes and threads (TasksMax=, LimitNPROC=, ulimit -u)")
-        }
-        _ => None,
-    }
-}
 
 /// Descriptors that a running command holds at most, its start included.
 const FILES_A_JOB: usize = 8;

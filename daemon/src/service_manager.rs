@@ -10,12 +10,9 @@ mod watchdog;
 #[cfg(test)]
 mod watched;
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
-
 pub(crate) use notify::Notifier;
 pub(crate) use sockets::InheritedSockets;
-pub(crate) use watchdog::{Due, Probe, Watchdog};
+pub(crate) use watchdog::{Due, Watchdog};
 
 /// What the service manager gave this process. Taken once, before anything else is opened.
 #[derive(Debug, Default)]
@@ -41,33 +38,6 @@ impl Service {
                 text("WATCHDOG_PID").as_deref(),
                 std::process::id(),
             ),
-        }
-    }
-}
-
-/// Whether a variable is between the service manager and this process alone. No child may see
-/// it: one that believed it would tell the manager lies, or take descriptors for sockets.
-pub(crate) fn is_private(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    name == b"NOTIFY_SOCKET" || name.starts_with(b"WATCHDOG_") || name.starts_with(b"LISTEN_")
-}
-
-/// The names of the variables set now that no child may see.
-pub(crate) fn private_variables() -> impl Iterator<Item = OsString> {
-    std::env::vars_os().map(|(name, _)| name).filter(|name| is_private(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_private() {
-        for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
-            assert!(is_private(OsStr::new(name)), "{name}");
-        }
-        for name in ["PATH", "NOTIFY", "LISTEN", "XLISTEN_FDS", "STATE_DIRECTORY"] {
-            assert!(!is_private(OsStr::new(name)), "{name}");
         }
     }
 }

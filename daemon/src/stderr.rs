@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stderr;
 
-use crate::client::{NonblockingWriter, poll};
 use crate::tools::cancel_token::CancelToken;
+use ceased_client::io::{NonblockingWriter, poll};
 
 /// How long a line waits for room that is not the log's, or that is written at the end. Less than
 /// the end waits for the log's thread to take its order.

@@ -1,5 +1,5 @@
-//! The book and the documents beside it: generated pages are current, links resolve, examples are
-//! read by the program that they are for.
+//! The book and the documents beside it: generated pages are current, links resolve, and programs
+//! accept their examples.
 
 mod keys;
 mod rules;
@@ -14,10 +14,10 @@ use ceased_tests::binary::ceased;
 use ceased_tests::prose;
 use ceased_tests::workspace::{self, SourceFile};
 
-/// Lines of a README that a stranger reads.
+/// Maximum length of the README.
 const README_LINES_MAX: usize = 150;
 
-/// Folders of the repository, by which a path is told from a method.
+/// Folders of the repository, to tell a path from a method name.
 const FOLDERS: [&str; 6] = ["core/", "transports/", "daemon/", "tests/", "examples/", "docs/"];
 
 fn documents() -> Vec<SourceFile> {
@@ -66,11 +66,11 @@ fn blocks(text: &str) -> Vec<(usize, &str, String)> {
             (None, None) => {}
         }
     }
-    assert!(open.is_none(), "a code block does not end");
+    assert!(open.is_none(), "a code block has no end");
     found
 }
 
-/// The anchor of a heading, as the book makes it.
+/// The anchor that mdBook makes of a heading.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -156,7 +156,7 @@ fn links_resolve() {
     complain(&found);
 }
 
-/// Pages that are another file as a whole.
+/// Pages that include another file as a whole.
 #[test]
 fn included_files_exist() {
     let mut found = Vec::new();
@@ -181,7 +181,7 @@ fn toml_examples_are_valid_configurations() {
         for (line, _, text) in blocks(&document.text).iter().filter(|block| block.1 == "toml") {
             count += 1;
             let file = PathBuf::from(format!("{}.toml", document.path));
-            // The page of keys has fragments; the file that it is made of has tests of its own.
+            // The page of keys has fragments; tests of `config.toml` check their source.
             let is_fragment = document.path == "docs/src/reference/configuration.md";
             if !is_fragment && let Err(why) = Config::parse(text, &file) {
                 found.push(format!("{}:{line}: {why}", document.path));
@@ -254,7 +254,7 @@ fn every_command_is_documented() {
     complain(&missing);
 }
 
-/// The table rows of ARCHITECTURE.md name files, and functions in them.
+/// Table rows of ARCHITECTURE.md name existing files and functions in them.
 #[test]
 fn the_architecture_names_files_and_functions_that_exist() {
     let document = document("ARCHITECTURE.md");
@@ -292,15 +292,15 @@ fn the_readme_is_short_and_names_the_two_commands() {
 }
 
 #[test]
-fn sentences_of_documents_have_a_subject() {
+fn sentences_of_documents_state_their_subject() {
     let mut found = Vec::new();
     for document in documents() {
-        // Names of tests and faults, written by a program.
+        // Generated text with names of tests and faults.
         if document.path.starts_with("tests/") {
             continue;
         }
         for (line, text) in prose::in_markdown(&document.text) {
-            // The table of the style shows what not to write.
+            // The style table shows counter-examples.
             if !(document.path == "CONTRIBUTING.md" && text.starts_with('|')) {
                 found.push(format!("{}:{line}: {text}", document.path));
             }

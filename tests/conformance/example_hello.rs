@@ -1,4 +1,5 @@
-//! The host that others copy: the engine alone on standard input and output, whatever comes in there.
+//! The example host that embedders copy: the engine alone on standard input and output, with any
+//! input.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 use ceased_tests::binary;
 use serde_json::{Value, json};
 
-/// What the example answers to this input, line by line.
+/// The example's answers to this input, line by line.
 fn answers(input: &[u8]) -> Vec<Value> {
     let mut child = Command::new(binary::hello())
         .stdin(Stdio::piped())
@@ -14,7 +15,7 @@ fn answers(input: &[u8]) -> Vec<Value> {
         .spawn()
         .expect("it starts");
     child.stdin.take().expect("a pipe").write_all(input).expect("it reads");
-    let output = child.wait_with_output().expect("it ends with its input");
+    let output = child.wait_with_output().expect("hello ends at the end of its input");
     assert!(output.status.success(), "{}", output.status);
     let said = String::from_utf8(output.stdout).expect("text");
     said.lines().map(|line| serde_json::from_str(line).expect("one message a line")).collect()
@@ -24,7 +25,7 @@ fn request(id: u64, method: &str, params: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
 }
 
-/// The session has begun in this revision, and these lines follow.
+/// Answers to a handshake in this revision followed by these lines.
 fn session(revision: &str, lines: &[&[u8]]) -> Vec<Value> {
     let hello = json!({"protocolVersion": revision, "capabilities": {},
         "clientInfo": {"name": "kit", "version": "0"}});
@@ -35,11 +36,11 @@ fn session(revision: &str, lines: &[&[u8]]) -> Vec<Value> {
 }
 
 fn greet(id: u64) -> String {
-    let who = format!("number {id}");
-    request(id, "tools/call", &json!({"name": "greet", "arguments": {"who": who}}))
+    let name = format!("number {id}");
+    request(id, "tools/call", &json!({"name": "greet", "arguments": {"name": name}}))
 }
 
-/// RPC-03: more calls in one message than may run at once are all answered, in their order.
+/// RPC-03: a batch with more calls than may run at once gets every answer, in order.
 #[test]
 fn every_call_of_a_large_batch_is_answered() {
     let calls: Vec<String> = (1..=100).map(greet).collect();
@@ -54,12 +55,12 @@ fn every_call_of_a_large_batch_is_answered() {
     }
 }
 
-/// RPC-03: no peer ends it by what it says, and what was answered before is not lost.
+/// RPC-03: no input ends the host, and no earlier answer is lost.
 #[test]
-fn it_goes_on_whatever_it_is_told() {
-    let odd = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"greet","arguments":{"who":1e999}}}"#;
+fn no_input_ends_the_host() {
+    let odd = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"greet","arguments":{"name":1e999}}}"#;
     let status = request(4, "ceased/status", &json!({}));
-    // The last line has no end.
+    // The last line has no line end.
     let lines = [
         greet(1).as_bytes(),
         odd.as_bytes(),
@@ -81,9 +82,9 @@ fn it_goes_on_whatever_it_is_told() {
     );
 }
 
-/// A peer that does not speak the protocol is told so, and the host ends.
+/// A peer that does not speak the protocol gets an error, and the host ends.
 #[test]
-fn a_stranger_is_sent_away() {
+fn a_peer_without_the_protocol_is_refused() {
     let said = answers(&[b"hello?\n", greet(1).as_bytes(), b"\n"].concat());
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!((&said[0]["id"], &said[0]["error"]["code"]), (&Value::Null, &json!(-32700)));

@@ -1,6 +1,6 @@
-//! The fuzz targets over their corpus and over seeded mutations of it.
+//! Each fuzz target on its corpus and on seeded mutations of it.
 //!
-//! `CEASED_FUZZ_RUNS` says how many mutations of each (3,000 if not said).
+//! `CEASED_FUZZ_RUNS` is the number of mutations per target (default 3,000).
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use ceased_tests::workspace;
 fn samples(target: &str) -> Vec<Vec<u8>> {
     let folder = workspace::root().join("tests/corpus").join(target);
     let entries = fs::read_dir(&folder).expect("a target has a corpus");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("it can be read").path()).collect();
+    let mut paths: Vec<_> =
+        entries.map(|entry| entry.expect("a corpus entry can be read").path()).collect();
     paths.sort();
     assert!(!paths.is_empty(), "{} is empty", folder.display());
     paths.iter().map(|path| fs::read(path).expect("a sample can be read")).collect()
@@ -33,9 +34,9 @@ fn run(target: &str, check: Check) {
     }
 }
 
-/// RPC-01, RPC-02, RPC-03: whatever bytes there are.
+/// RPC-01, RPC-02, RPC-03: for arbitrary bytes.
 #[test]
-fn every_target() {
+fn every_fuzz_target_passes() {
     for (target, check) in TARGETS {
         run(target, check);
     }

@@ -1,4 +1,4 @@
-//! Layers: no file of a package imports, by whatever way around, a file that imports it.
+//! Layers: no file of a package imports, directly or indirectly, a file that imports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ fn code_of(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The single paths of a `use`, its groups written out.
+/// Expands the groups of a `use` into single paths.
 fn expand(path: &str) -> Vec<String> {
     let Some((lead, group)) = path.split_once('{') else { return vec![path.to_owned()] };
     let group = group.strip_suffix('}').unwrap_or(group);
@@ -45,7 +45,7 @@ fn expand(path: &str) -> Vec<String> {
     parts.flat_map(|part| expand(&format!("{lead}{part}"))).collect()
 }
 
-/// Whatever begins with `crate::`, `super::` or `self::` in a text, groups written out.
+/// Every path of a text that begins with `crate::`, `super::` or `self::`, groups expanded.
 fn paths(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for lead in ["crate::", "super::", "self::"] {
@@ -68,7 +68,7 @@ fn paths(code: &str) -> Vec<String> {
     found
 }
 
-/// The module that `path`, written in `module`, leads into.
+/// The module that contains `path` as written in `module`.
 fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = path.split("::").filter(|part| !part.is_empty()).collect();
     let mut base: Vec<&str> = module.split("::").collect();
@@ -86,7 +86,7 @@ fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Optio
     (1..=base.len()).rev().map(|n| base[..n].join("::")).find(|path| modules.contains_key(path))
 }
 
-/// The modules of a package, and which others each imports.
+/// Imports of each module of a package.
 fn graph(source: &str) -> BTreeMap<String, BTreeSet<String>> {
     let modules = modules(source);
     assert!(modules.len() > 5, "{source} has {} modules", modules.len());
@@ -97,7 +97,7 @@ fn graph(source: &str) -> BTreeMap<String, BTreeSet<String>> {
     edges.collect()
 }
 
-/// The modules that can be reached from `from`.
+/// Modules that `from` imports, directly or indirectly.
 fn reach(graph: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let (mut seen, mut left) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(module) = left.pop() {
@@ -110,7 +110,7 @@ fn reach(graph: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<Str
     seen
 }
 
-/// The modules that import themselves by way of others, each with what it imports of them.
+/// Modules that import themselves indirectly, each with its imports within the circle.
 fn circles(source: &str) -> Vec<String> {
     let graph = graph(source);
     let reach: BTreeMap<&str, BTreeSet<String>> =

@@ -1,12 +1,11 @@
-//! The ledger: every rule of `rules.toml` is named by a test, or stands in the table of what is
-//! not due yet.
+//! The ledger: a test names every rule of `rules.toml`, or `NOT_DUE` lists the rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ceased_tests::ledger::{Rule, names, rules as ledger, test_code};
 use ceased_tests::workspace;
 
-/// Rules no test names yet, and why. A rule that is named must leave this table.
+/// Rules without a test yet, and the reason. A rule with a test must leave this table.
 const NOT_DUE: [(&str, &str); 1] = [("MOD-06", "the stateless revision: later")];
 
 fn named() -> BTreeSet<String> {
@@ -21,7 +20,7 @@ fn the_ledger_is_well_formed() {
     let rules = ledger();
     assert!(rules.len() > 80, "{} rules", rules.len());
     let ids: BTreeSet<&str> = rules.iter().map(|rule| rule.id.as_str()).collect();
-    assert_eq!(ids.len(), rules.len(), "an id is given once");
+    assert_eq!(ids.len(), rules.len(), "an id occurs twice");
     for rule in &rules {
         let levels = ["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY", "OURS"];
         assert!(levels.contains(&rule.level.as_str()), "{}: {}", rule.id, rule.level);
@@ -30,7 +29,7 @@ fn the_ledger_is_well_formed() {
         assert!(rule.rule.len() > 20 && rule.observe.len() > 5, "{} says something", rule.id);
     }
     for (id, _) in NOT_DUE {
-        assert!(ids.contains(id), "{id} is in no ledger");
+        assert!(ids.contains(id), "the ledger has no {id}");
     }
 }
 
@@ -55,15 +54,15 @@ fn every_rule_is_named_by_a_test() {
     for (source, (covered, all)) in coverage {
         println!("{source}: {covered} of {all}");
     }
-    assert!(missing.is_empty(), "no test names\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "rules without a test:\n{}", missing.join("\n"));
 }
 
 #[test]
-fn the_table_of_what_is_not_due_does_not_rot() {
+fn not_due_lists_no_rule_with_a_test() {
     let named = named();
     let done: Vec<&str> =
         NOT_DUE.iter().map(|(id, _)| *id).filter(|id| named.contains(*id)).collect();
-    assert!(done.is_empty(), "a test names {done:?}: take them out of NOT_DUE");
+    assert!(done.is_empty(), "tests name {done:?}: remove these rules from NOT_DUE");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The units under a living systemd, which this test boots in namespaces of its own: activated,
-//! fed, reloaded, killed, hung, stopped.
+//! The packaged units under a live systemd, booted in namespaces of the test: activation, traffic,
+//! reload, kill, hang and stop.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 use std::path::Path;
@@ -15,14 +15,14 @@ const STEPS: [&str; 8] = [
     "hung and ended by the watchdog",
     "stopped",
     "activated again, with its tasks",
-    "members of the group, and nobody else",
+    "open to members of the group only",
 ];
 
-/// What `outside` exits with where it cannot do what it is for.
+/// Exit status of `outside` on a machine that cannot boot systemd this way.
 const CANNOT: i32 = 77;
 
 #[test]
-fn the_units_do_what_they_say() {
+fn units_work_under_systemd() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new("bash");
     command.arg(tests.join("systemd/outside")).arg(ceased());

@@ -1,7 +1,7 @@
-//! Files beside the binary: units, snippets, manual pages, completions, a package. A program that
-//! a test needs and the machine lacks is named, and the test is over.
+//! Files beside the binary: units, snippets, manual pages, completions, the package. A test reports
+//! a missing program and ends.
 
-#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use ceased_tests::binary::ceased;
 use ceased_tests::workspace;
 
-/// Every command people use.
+/// Every public command.
 const COMMANDS: [&str; 16] = [
     "ps",
     "top",
@@ -41,7 +41,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Whether a program can be had; says so when it cannot.
+/// Whether the machine has a program; prints a line if not.
 fn has(program: &str, test: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
     if !found {
@@ -50,9 +50,9 @@ fn has(program: &str, test: &str) -> bool {
     found
 }
 
-/// The commands `ceased --help` lists are those this file knows.
+/// The list above equals the commands of `ceased --help`.
 #[test]
-fn the_list_is_complete() {
+fn the_list_of_commands_is_complete() {
     let help = run(Command::new(ceased()).arg("--help")).stdout;
     let help = String::from_utf8(help).unwrap();
     let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
@@ -80,7 +80,7 @@ fn completions_know_every_command() {
     }
 }
 
-/// The shell that is everywhere completes with it for real.
+/// Bash completes with the generated script.
 #[test]
 fn bash_completes() {
     if !has("bash", "bash_completes") {
@@ -109,7 +109,7 @@ fn manual_pages_of_every_command() {
     assert!(page("ceased-man.1").is_err(), "a hidden command has no page");
 }
 
-/// A copy of the units whose program is the one just built.
+/// A copy of the units that points to the binary just built.
 fn units(of: &str, dir: &Path) -> Vec<PathBuf> {
     let from = packaging().join(of);
     let mut copies = Vec::new();
@@ -144,13 +144,13 @@ fn systemd_accepts_the_units() {
         let mut verify = Command::new("systemd-analyze");
         verify.args([manager, "verify", "--man=no"]).args(&units);
         let output = run(verify.env("XDG_RUNTIME_DIR", dir.path()));
-        // What it does not know it only warns about.
+        // systemd only warns about directives that it does not know.
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!said.contains("ceased"), "{said}");
     }
 }
 
-/// What the units say agrees with what they are for.
+/// Settings of the units match the daemon's needs.
 #[test]
 fn units_and_configuration_agree() {
     let read = |name: &str| fs::read_to_string(packaging().join(name)).unwrap();
@@ -162,10 +162,11 @@ fn units_and_configuration_agree() {
         let start = format!("{name}=");
         service.lines().find(|line| line.starts_with(&start)).map(str::to_owned)
     };
-    // With these the daemon would have no control groups, or could not tell its peers apart.
+    // With these directives the daemon would have no control groups, or could not identify its
+    // peers.
     assert_eq!(set("ProtectControlGroups"), None);
     assert_eq!(set("PrivateUsers"), None);
-    // The socket is the one the configuration has a section for.
+    // The socket unit matches the section of the configuration.
     let socket = read("systemd/ceased.socket");
     let path = socket.lines().find_map(|line| line.strip_prefix("ListenStream=")).unwrap();
     assert!(read("config.toml").contains(&format!("path = {path:?}")), "{path}");
@@ -175,10 +176,10 @@ fn units_and_configuration_agree() {
     run(Command::new(ceased()).args(["check", "--config"]).arg(config));
 }
 
-/// The package holds what it should and can be installed, removed and purged: with its maintainer
-/// scripts over a copy of this machine where that can be had, else without them below a directory.
+/// The package has the right files and can be installed, removed and purged: with its maintainer
+/// scripts on an overlay of this system, or without them below a directory.
 #[test]
-fn the_package() {
+fn the_package_installs_and_purges() {
     if !has("cargo-deb", "the_package") || !has("dpkg", "the_package") {
         return;
     }
@@ -221,7 +222,7 @@ fn the_package() {
     }
 }
 
-/// Unpacked and removed below `root`, by dpkg itself; a changed conffile survives a removal.
+/// Unpacks and removes the package below `root` with dpkg; a changed conffile survives removal.
 fn installed_below(deb: &Path, root: &Path) {
     let admin = root.join("var/lib/dpkg");
     for place in ["info", "updates", "triggers"] {
@@ -239,7 +240,7 @@ fn installed_below(deb: &Path, root: &Path) {
     run(dpkg().arg("--unpack").arg(deb));
     let version = run(Command::new(root.join("usr/bin/ceased")).arg("--version")).stdout;
     assert!(String::from_utf8_lossy(&version).starts_with("ceased "));
-    // The scripts are for the machine itself, and there is none below.
+    // The maintainer scripts act on the real system, so they cannot run below a directory.
     for script in ["prerm", "postrm"] {
         fs::write(admin.join(format!("info/ceased.{script}")), "#!/bin/sh\n").unwrap();
     }
@@ -249,7 +250,7 @@ fn installed_below(deb: &Path, root: &Path) {
     assert!(!root.join("etc/ceased/config.toml").exists());
 }
 
-/// A root that is this machine's, whose changes go into memory and end with it.
+/// An overlay of the root file system; its changes stay in memory and vanish with it.
 const OVER_A_COPY: &str = r#"
 set -e
 mount --make-rprivate /
@@ -270,8 +271,8 @@ test ! -e /etc/ceased
 echo gone
 '"#;
 
-/// Installed, tried, removed and purged, with everything the scripts do; false where a copy of this
-/// machine cannot be had.
+/// Installs, tries, removes and purges the package with its maintainer scripts; returns false if
+/// the machine has no such overlay.
 fn installed_over_a_copy(deb: &Path) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let mut unshare = Command::new("unshare");

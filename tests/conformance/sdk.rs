@@ -1,10 +1,11 @@
 //! The official TypeScript and Python clients of MCP drive ceased, unmodified, over `ceased stdio`
-//! and over `ceased connect`, those of sessions as well as that of 2026-07-28 with its companion for
-//! the tasks extension; the official TypeScript client of ACP drives the agent of the examples.
+//! and over `ceased connect`: the clients with sessions, and the one of 2026-07-28 with its
+//! companion for the tasks extension. The official TypeScript client of ACP drives the example
+//! agent.
 //!
-//! A client's script makes the checks and says how each went; what passed between the client and
-//! the server is kept and then held against the published schema here. Where there is no Node.js
-//! or no Python, that client is skipped, loudly; with `$CI` set it is a failure.
+//! A client's script runs the checks and reports each result. The recorded traffic is then
+//! validated here against the published schema. A client without Node.js or Python is skipped with
+//! a line; with `$CI` set, that is a failure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,12 +26,12 @@ use install::Client;
 use processes::{MARK_VARIABLE, Sweep};
 use server::{Reload, Server, Way, read, text};
 
-/// Longest time a client's script may take in all.
+/// Longest duration of a client's script.
 const SCRIPT_WITHIN: Duration = Duration::from_secs(300);
-/// Longest time until everything a test started has ended by itself.
+/// Longest time until every process of a test has ended.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What every client checks.
+/// Checks of every client.
 const CHECKS: [&str; 19] = [
     "initialize",
     "tools_list",
@@ -53,26 +54,26 @@ const CHECKS: [&str; 19] = [
     "close",
 ];
 
-/// What a script is told.
+/// Setup file of a script.
 #[derive(Debug, Serialize)]
 struct Setup<'a> {
-    /// Begins every mark by which the script knows its processes.
+    /// Prefix of every mark by which the script finds its processes.
     mark: &'a str,
-    /// Where relays keep what passes, a folder each.
+    /// Folder of the relays' recordings, one folder per connection.
     record: PathBuf,
-    /// The relay's script.
+    /// The relay script.
     relay: PathBuf,
-    /// The command of the server.
+    /// Command of the server.
     server: &'a [String],
     /// Environment variables of the server.
     env: BTreeMap<&'a str, &'a str>,
-    /// How to reload, where a reload is to be tested.
+    /// How to reload, if the script tests a reload.
     reload: Option<&'a Reload>,
-    /// Whether tasks outlive the connection that made them.
+    /// Whether tasks outlive the connection that created them.
     survives: bool,
 }
 
-/// What a script says last.
+/// Last line of a script's output.
 #[derive(Debug, Deserialize)]
 struct Summary {
     done: Vec<String>,
@@ -99,14 +100,15 @@ fn python_over_connect() {
     drive(install::python(), Way::Connect, &["task_steps", "reload"]);
 }
 
-/// Runs a client's script against a server of its own; it must have made the `CHECKS` and these
+/// Runs a client's script against its own server; the script must report the `CHECKS` and these
 /// `further` ones.
 fn drive(client: Option<Client>, way: Way, further: &[&str]) {
     let wanted: Vec<&str> = CHECKS.iter().chain(further).copied().collect();
     drive_through(client, way, server::TOOLS, wanted);
 }
 
-/// Runs a client's script against a server with these tools; it must have made just these checks.
+/// Runs a client's script against a server with these tools; the script must report exactly these
+/// checks.
 fn drive_through(client: Option<Client>, way: Way, tools: &str, mut wanted: Vec<&str>) {
     let Some(client) = client else { return };
     let folder = tempfile::Builder::new().prefix("ceased-sdk-").tempdir().expect("a folder");
@@ -120,15 +122,15 @@ fn drive_through(client: Option<Client>, way: Way, tools: &str, mut wanted: Vec<
     done.sort_unstable();
     assert_eq!(done, wanted, "the script and this test know different checks");
     server.stop();
-    // STOP-01: nothing of it all is left.
+    // STOP-01: no process is left.
     processes::until(GONE_WITHIN, || processes::marked(mark).is_empty().then_some(()))
         .unwrap_or_else(|| panic!("left behind: {:?}", processes::marked(mark)));
     let lines = record::check(&folder.path().join("record"));
     let against = if schema::available() { "the schema and the rules" } else { "the rules" };
-    println!("{lines} lines of the server were held against {against}");
+    println!("{lines} lines of the server were checked against {against}");
 }
 
-/// Runs the script to its end and reads its summary; shows everything when it failed.
+/// Runs the script to its end and reads its summary; prints all output on failure.
 fn run_script(client: &Client, way: Way, server: &Server, folder: &Path, mark: &str) -> Summary {
     let setup = Setup {
         mark,
@@ -145,7 +147,8 @@ fn run_script(client: &Client, way: Way, server: &Server, folder: &Path, mark: &
     let log = folder.join("client.log");
     let mut command = Command::new(&client.program);
     command.arg(&client.script).arg(&setup_path);
-    // Warnings are for the authors of a script, and no bytecode belongs into the sources.
+    // Python warnings concern authors of scripts, and bytecode must not be written into the source
+    // tree.
     command.env("PYTHONWARNINGS", "ignore").env("PYTHONDONTWRITEBYTECODE", "1");
     let ended = processes::run(command.env(MARK_VARIABLE, mark), &log, SCRIPT_WITHIN);
     let said = read(&log);

@@ -1,5 +1,4 @@
-//! The audit log and the metrics of the real daemon: what an operator reads when something went
-//! wrong, or to see that nothing did (TSK-38, TSK-41, CAN-12).
+//! Audit log and metrics of the real daemon (TSK-38, TSK-41, CAN-12).
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -27,7 +26,7 @@ fn path(daemon: &Daemon) -> PathBuf {
     daemon.home.path().join("audit.jsonl")
 }
 
-/// Every record so far; each is a line and JSON.
+/// Every record so far; each line is JSON.
 fn records(file: &PathBuf) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -41,7 +40,7 @@ fn is(record: &Value, members: &Value) -> bool {
     members.iter().all(|(name, value)| record[name] == *value)
 }
 
-/// Waits for the record that has these members.
+/// Waits for a record with these members.
 fn record(file: &PathBuf, members: &Value) -> Value {
     let mut found = None;
     wait_until(&format!("a record with {members}"), || {
@@ -55,38 +54,44 @@ fn uid() -> String {
     format!("uid:{}", rustix::process::getuid().as_raw())
 }
 
-/// TSK-41: connecting, creating, completing, retrieving, being refused and leaving are one record
-/// each, with whose they are; nobody else may read them.
+/// TSK-41: connect, create, complete, retrieve, refuse and disconnect are one record each, with the
+/// identity; only the daemon's user can read the file.
 #[test]
-fn a_life_on_record() {
+fn each_event_of_a_session_is_recorded() {
     let daemon = audited("");
-    let (file, who) = (path(&daemon), uid());
+    let (file, identity) = (path(&daemon), uid());
     let mut peer = daemon.peer();
     let task = peer.create_task("count", r#"{"n":2}"#);
     let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
     let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
     drop(peer);
-    let connect = record(&file, &json!({"event": "connect", "identity": who}));
+    let connect = record(&file, &json!({"event": "connect", "identity": identity}));
     let connection = connect["connection"].clone();
     assert!(connect["peer"].as_str().is_some_and(|peer| peer.starts_with("unix peer")));
     let create = record(&file, &json!({"event": "create", "task": task}));
-    assert!(is(&create, &json!({"identity": who, "connection": connection, "tool": "count"})));
+    assert!(is(&create, &json!({"identity": identity, "connection": connection, "tool": "count"})));
     let complete = record(&file, &json!({"event": "complete", "task": task}));
-    assert!(is(&complete, &json!({"identity": who, "tool": "count", "status": "completed"})));
+    assert!(is(&complete, &json!({"identity": identity, "tool": "count", "status": "completed"})));
     let retrieve = record(&file, &json!({"event": "retrieve", "task": task}));
-    assert!(is(&retrieve, &json!({"identity": who, "method": "tasks/result", "tool": "count"})));
+    assert!(is(
+        &retrieve,
+        &json!({"identity": identity, "method": "tasks/result", "tool": "count"})
+    ));
     let left = record(&file, &json!({"event": "disconnect", "connection": connection}));
     assert!(left["received_bytes"].as_u64().is_some_and(|bytes| bytes > 100), "{left}");
     for record in records(&file) {
         let time = record["time"].as_str().expect("every record has a time");
         assert!(time.ends_with('Z') && time.contains('T'), "{time}");
     }
-    assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&file).expect("the audit log exists").permissions().mode() & 0o777,
+        0o600
+    );
 }
 
-/// CAN-12: the wish is recorded at once, and the receipt once nothing is left: who, why, how far it
-/// went, how many processes ended, after how long, and that none survived. A reason can forge no
-/// line and is capped.
+/// CAN-12: the request is recorded at once, and the receipt when no process is left: identity,
+/// cause, last step, number of processes, duration, and no survivors. A reason is capped and cannot
+/// forge a line.
 #[test]
 fn a_cancel_has_a_receipt() {
     let daemon = audited("");
@@ -105,22 +110,22 @@ fn a_cancel_has_a_receipt() {
     let expected = json!({"by": uid(), "identity": uid(), "why": "requested", "stage": "SIGKILL",
         "survivors": 0, "reason": asked["reason"], "request": call.to_string()});
     assert!(is(&receipt, &expected), "{receipt}");
-    let reason = receipt["reason"].as_str().expect("it was said");
+    let reason = receipt["reason"].as_str().expect("the receipt has the reason");
     assert!(reason.starts_with("enough ") && reason.len() <= 512, "{reason}");
     assert!(!reason.contains(char::is_control), "{reason}");
-    // The short sleep may have been there.
+    // The short sleep may still have run.
     let ended = receipt["processes_ended"].as_u64().expect("a number");
     assert!((6..=8).contains(&ended), "{receipt}");
     let died = receipt["died_after_ms"].as_f64().expect("a number");
-    assert!((200.0..20_000.0).contains(&died), "after the grace: {receipt}");
+    assert!((200.0..20_000.0).contains(&died), "died before the grace period: {receipt}");
     assert!(matches!(receipt["held_by"].as_str(), Some("cgroup" | "guard" | "groups")));
     assert!(!records(&file).iter().any(|record| record["event"] == "forged"));
 }
 
-/// What obeys needs no SIGKILL; a handler has its flag; a peer that leaves and a timeout are no
-/// requests, and the daemon is who stopped it.
+/// A tool that obeys SIGTERM gets no SIGKILL; a handler gets its flag; after a disconnect or a
+/// timeout the receipt names the daemon.
 #[test]
-fn receipts_say_how_far_it_went() {
+fn receipts_name_the_last_step() {
     let slow = "[[tool]]\nname = \"slow\"\nmax_output = \"64KiB\"\ntimeout = \"50ms\"\n\
                 command = [\"sleep\", \"60\"]\n";
     let daemon = audited(slow);
@@ -152,10 +157,10 @@ fn receipts_say_how_far_it_went() {
     assert!(is(&receipt, &expected), "{receipt}");
 }
 
-/// What had not begun was held by nothing, and no step was needed against it: a call that waits for
-/// its turn, or for its requestor's word, or whose command cannot be started.
+/// A job that had not started has no containment and needs no step: a queued call, one that waits
+/// for confirmation, or one whose command cannot start.
 #[test]
-fn receipts_of_what_never_began() {
+fn receipts_of_jobs_that_never_started() {
     let tools = "[[tool]]\nname = \"careful\"\nmax_output = \"64KiB\"\n\
                  command = [\"true\"]\nconfirm = \"Really?\"\n\
                  [[tool]]\nname = \"quick\"\nbuiltin = \"echo\"\n\
@@ -169,11 +174,11 @@ fn receipts_of_what_never_began() {
         "clientInfo": {"name": "kit", "version": "0"}});
     peer.result("initialize", &hello.to_string());
     let call = peer.call("careful", "{}");
-    while peer.message().expect("the daemon goes on")["method"] != "elicitation/create" {}
+    while peer.message().expect("the daemon is connected")["method"] != "elicitation/create" {}
     peer.cancel(call);
     let receipt = record(&file, &json!({"event": "cancel", "tool": "careful"}));
     assert!(is(&receipt, &nothing), "{receipt}");
-    // Both in one write.
+    // Both messages in one write.
     let (call, cancel) = (
         json!({"jsonrpc": "2.0", "id": "q", "method": "tools/call",
             "params": {"name": "quick", "arguments": {"text": "x"}}}),
@@ -182,14 +187,16 @@ fn receipts_of_what_never_began() {
     peer.send(&format!("{call}\n{cancel}"));
     let receipt = record(&file, &json!({"event": "cancel", "tool": "quick"}));
     assert!(is(&receipt, &nothing), "{receipt}");
-    // Cancels that come while the supervisor is at it.
+    // Cancels that arrive while the supervisor starts the commands.
     const CALLS: usize = 200;
     for _ in 0..CALLS / 50 {
         let calls: Vec<u64> = (0..50).map(|_| peer.call("absent", "{}")).collect();
         calls.into_iter().for_each(|call| peer.cancel(call));
         peer.result("ping", "{}");
     }
-    wait_until("all have ended", || daemon.status()["jobs"].as_array().is_some_and(Vec::is_empty));
+    wait_until("all jobs have ended", || {
+        daemon.status()["jobs"].as_array().is_some_and(Vec::is_empty)
+    });
     drop(peer);
     record(&file, &json!({"event": "disconnect"}));
     let records = records(&file);
@@ -199,9 +206,9 @@ fn receipts_of_what_never_began() {
     assert_eq!(receipts.find(|receipt| !is(receipt, &nothing)), None);
 }
 
-/// SIGHUP opens the file again: what was moved away stays as it is, and nothing is lost between.
+/// SIGHUP opens the file again: the renamed file is unchanged, and no record is lost.
 #[test]
-fn rotation() {
+fn sighup_reopens_the_audit_log() {
     let daemon = audited("");
     let (file, old) = (path(&daemon), daemon.home.path().join("audit.1"));
     let mut peer = daemon.peer();
@@ -211,7 +218,7 @@ fn rotation() {
     let between = peer.create_task("count", "{}");
     record(&old, &json!({"event": "complete", "task": between}));
     daemon.signal(Signal::HUP);
-    wait_until("it is made anew", || file.exists());
+    wait_until("the audit log is created again", || file.exists());
     let after = peer.create_task("count", "{}");
     record(&file, &json!({"event": "complete", "task": after}));
     let of = |task: &str| {
@@ -221,10 +228,10 @@ fn rotation() {
     assert_eq!([of(&first), of(&between), of(&after)], [1, 1, 1]);
 }
 
-/// A file that may not grow any further (`ulimit -f`) is as a full disk: records are dropped and
-/// counted, and the daemon goes on.
+/// A file at its size limit (`ulimit -f`), like a full disk: records are dropped and counted, and
+/// the daemon keeps running.
 #[test]
-fn a_file_that_may_not_grow() {
+fn a_full_audit_log_drops_and_counts_records() {
     let home = Home::new();
     let log = format!("[log]\naudit = {:?}\n", home.path().join("audit.jsonl"));
     home.configure(&Config { daemon: "store = \"memory\"", tools: &log, ..Config::default() });
@@ -247,7 +254,7 @@ fn a_file_that_may_not_grow() {
 
 /// An audit log that cannot be written is an error at the start, which names it.
 #[test]
-fn an_audit_log_that_cannot_be() {
+fn an_unwritable_audit_log_is_an_error_at_the_start() {
     let home = Home::new();
     let log = format!("[log]\naudit = {:?}\n", home.path());
     home.configure(&Config { tools: &log, ..Config::default() });
@@ -256,24 +263,54 @@ fn an_audit_log_that_cannot_be() {
     assert!(ran.err.contains(&home.path().display().to_string()), "{ran:?}");
 }
 
-/// Without a file the records go to the log.
+/// Without `log.audit` there are no records, and the log at its default level has no line about
+/// connections.
 #[test]
-fn without_a_file() {
-    let daemon = Daemon::start(&Config::default());
-    let task = daemon.peer().create_task("count", "{}");
-    wait_until("it is in the log", || {
-        daemon
-            .home
-            .log()
-            .lines()
-            .any(|line| line.contains(&task) && line.contains("complete") && line.contains("audit"))
-    });
+fn without_a_file_there_are_no_records() {
+    let mut daemon = Daemon::start(&Config::default());
+    let mut peer = daemon.peer();
+    let task = peer.create_task("count", "{}");
+    let _ = peer.result("tasks/result", &json!({"taskId": task}).to_string());
+    drop(peer);
+    daemon.wait_idle();
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    let log = daemon.home.log();
+    assert!(log.contains("shutting down"), "{log}");
+    assert_eq!(records_in(&log), 0, "{log}");
 }
 
-/// TSK-41: a burst of unknown ids, or of polls faster than `pollInterval`, raises a warning, a
-/// record and a counter.
+/// Number of log lines about peers or tasks, or with JSON inside of JSON.
+fn records_in(log: &str) -> usize {
+    let tells = |line: &&str| {
+        ["connected", "audit", "complete", "retrieve", "{\\\""]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    log.lines().filter(tells).count()
+}
+
+/// At level "debug" the log has connects and disconnects, in structured fields.
 #[test]
-fn suspicious_peers() {
+fn peers_are_logged_at_debug() {
+    let home = Home::new();
+    home.configure(&Config { tools: "[log]\nlevel = \"debug\"\n", ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    drop(daemon.peer());
+    for message in ["connected", "disconnected"] {
+        wait_until(message, || {
+            let log = daemon.home.log();
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let told = json!({"level": "DEBUG", "message": message, "identity": uid()});
+            lines.into_iter().any(|line| is(&line, &told) && line["conn"].is_string())
+        });
+    }
+}
+
+/// TSK-41: a burst of unknown ids, or of polls below `pollInterval`, causes a warning, a record and
+/// a counter.
+#[test]
+fn suspicious_peers_raise_a_warning() {
     let daemon = audited(ALERTS);
     let file = path(&daemon);
     let mut peer = daemon.peer();
@@ -293,11 +330,11 @@ fn suspicious_peers() {
     wait_until("the log warns", || warned(&daemon.home.log()));
 }
 
-/// What the metrics server answers to these bytes.
+/// Head and body of the metrics server's answer to these bytes.
 fn ask(mut stream: impl std::io::Read + std::io::Write, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers and closes");
+    stream.read_to_string(&mut answer).expect("the server answers and closes");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
 }
@@ -316,16 +353,18 @@ fn sample(page: &str, name: &str) -> f64 {
     found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// TSK-38: counters and gauges as Prometheus reads them, on a socket of their own; how long cancels
-/// take, and what survived them.
+/// TSK-38: counters and gauges in Prometheus format on a separate socket, with the duration of
+/// cancels and the survivors.
 #[test]
-fn metrics() {
+fn metrics_are_served_for_prometheus() {
     let home = Home::new();
     let metrics =
         format!("[metrics]\nlisten = \"unix:{}\"\n", home.path().join("m.sock").display());
     home.configure(&Config { tools: &metrics, ..Config::default() });
     let daemon = Daemon::start_in(home);
-    let mode = fs::metadata(daemon.home.path().join("m.sock")).expect("it is there").permissions();
+    let mode = fs::metadata(daemon.home.path().join("m.sock"))
+        .expect("the metrics socket exists")
+        .permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
     let mut peer = daemon.peer();
     let mark = marker();
@@ -349,7 +388,7 @@ fn metrics() {
     }
     assert!(sample(&page, "ceased_received_bytes_total") > 100.0);
     peer.cancel(call);
-    wait_until("it has ceased", || daemon.status()["cancelling"] == 0);
+    wait_until("the cancel is complete", || daemon.status()["cancelling"] == 0);
     assert_none_left(&mark);
     let (_, page) = ask(unix(&daemon), GET);
     for (name, value) in [
@@ -362,12 +401,12 @@ fn metrics() {
         assert!((sample(&page, name) - value).abs() < 0.5, "{name} is not {value}: {page}");
     }
     assert!(sample(&page, "ceased_processes_ended_total") > 3.0);
-    // Each family says what it is, in words of its own.
+    // Each family has its own description.
     let said = page.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
     let meanings: std::collections::BTreeSet<&str> = said.clone().map(|(_, help)| help).collect();
     assert_eq!(meanings.len(), said.count(), "{page}");
     assert!(!meanings.contains("A counter of the engine."), "{page}");
-    // Every sample belongs to a family that was introduced.
+    // Every sample belongs to a described family.
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap_or_default();
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
@@ -376,15 +415,15 @@ fn metrics() {
     }
 }
 
-/// The door takes nothing but a GET, and nobody can hold it.
+/// The metrics server accepts only GET, and no client can block it.
 #[test]
-fn the_metrics_door() {
+fn the_metrics_server_accepts_only_get() {
     let home = Home::new();
     let metrics =
         format!("[metrics]\nlisten = \"unix:{}\"\n", home.path().join("m.sock").display());
     home.configure(&Config { tools: &metrics, ..Config::default() });
     let daemon = Daemon::start_in(home);
-    // A silent peer, and one that never ends its message.
+    // A silent peer, and one that never completes its message.
     let silent = unix(&daemon);
     let mut endless = unix(&daemon);
     let _ = endless.write_all(&[b'a'; 16 * 1024]);
@@ -404,12 +443,12 @@ fn the_metrics_door() {
     let _ = endless.read_to_string(&mut refused);
     assert!(refused.is_empty() || refused.starts_with("HTTP/1.1 431"), "{refused}");
     drop(silent);
-    assert_eq!(daemon.status()["connections"], 1, "none of them was a peer");
+    assert_eq!(daemon.status()["connections"], 1, "metrics clients count as peers");
 }
 
-/// On a loopback address as well; one the network can reach is refused.
+/// Also served on a loopback address; an address reachable from the network is refused.
 #[test]
-fn metrics_over_tcp() {
+fn metrics_are_served_on_loopback_only() {
     let home = Home::new();
     let config = |address: &str| format!("[metrics]\nlisten = {address:?}\n");
     home.configure(&Config { tools: &config("0.0.0.0:0"), ..Config::default() });
@@ -417,16 +456,18 @@ fn metrics_over_tcp() {
     home.configure(&Config { tools: &config("127.0.0.1:0"), ..Config::default() });
     let daemon = Daemon::start_in(home);
     let log = daemon.home.log();
-    let address =
-        log.lines().find_map(|line| line.split_once("metrics on tcp:")).expect("it is said");
+    let address = log
+        .lines()
+        .find_map(|line| line.split_once("metrics on tcp:"))
+        .expect("the address is logged");
     let stream = TcpStream::connect(address.1.trim()).expect("it accepts");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
     assert_eq!(ask(stream, GET).0, "HTTP/1.1 200 OK");
 }
 
-/// TSK-38: `ceased status --json` has everything, also what only the host knows.
+/// TSK-38: `ceased status --json` has every value, including those of the host.
 #[test]
-fn the_whole_status() {
+fn the_status_has_every_value() {
     let daemon = audited("");
     let mut peer = daemon.peer();
     let mark = marker();
@@ -438,7 +479,7 @@ fn the_whole_status() {
     assert_eq!((&host["survivors"], &host["auditDropped"]), (&json!(0), &json!(0)));
     assert_eq!(host["pid"], daemon.pid());
     let job = status["jobs"][0]["job"].as_u64().expect("it runs").to_string();
-    let processes = host["processes"][&job].as_array().expect("they are listed");
+    let processes = host["processes"][&job].as_array().expect("the processes are listed");
     assert!(processes.len() >= 6, "{processes:?}");
     let names: Vec<&str> = processes.iter().filter_map(|it| it["name"].as_str()).collect();
     assert!(names.contains(&"sh") && names.contains(&"sleep"), "{names:?}");

@@ -1,4 +1,5 @@
-//! Peers that do not read: refused, heard, and in the end closed; never a burden to others.
+//! Peers that do not read: their requests are refused, their cancels still work, finally they are
+//! closed; other peers are unaffected.
 
 use std::thread;
 
@@ -11,16 +12,16 @@ use rustix::io::read;
 use serde_json::{Value, json};
 
 const LIMIT_REACHED: i64 = -31003;
-/// How much is asked for at a time.
+/// Text requested at a time.
 const TEXT_BYTES: usize = 48 * 1024;
-/// What an allocator may keep on top of what is bounded, in KiB.
+/// Memory in KiB that the allocator may hold beyond the bounded buffers.
 const SLACK_KIB: usize = 16 * 1024;
 
 fn refusals(daemon: &Daemon) -> u64 {
     daemon.status()["counters"]["refused"].as_u64().expect("a counter")
 }
 
-/// Asks and does not read until something is refused; the ids of what was asked.
+/// Sends requests without reading until one is refused; returns their ids.
 fn ask_until_refused(daemon: &Daemon, peer: &mut Peer) -> Vec<u64> {
     let text = "x".repeat(TEXT_BYTES);
     let mut asked = Vec::new();
@@ -28,9 +29,9 @@ fn ask_until_refused(daemon: &Daemon, peer: &mut Peer) -> Vec<u64> {
     wait_until("a request is refused", || {
         let arguments = format!(r#"{{"text":"{text}"}}"#);
         asked.push(peer.call("echo", &arguments));
-        // One after the other: the answers of several at once may pass twice the buffer, and
-        // then the peer is closed.
-        wait_until("it is answered or refused", || {
+        // One request at a time: several answers at once may exceed twice the buffer and close the
+        // peer.
+        wait_until("the request is answered or refused", || {
             let status = daemon.status();
             let is_echo = |job: &Value| job["tool"] == "echo";
             !status["jobs"].as_array().is_some_and(|jobs| jobs.iter().any(is_echo))
@@ -40,10 +41,10 @@ fn ask_until_refused(daemon: &Daemon, peer: &mut Peer) -> Vec<u64> {
     asked
 }
 
-/// TSK-36 and the rule behind it: refused as busy, but still read, so that a cancel gets through;
-/// and served again as soon as it reads.
+/// TSK-36: a peer that does not read is refused as busy, its cancels still work, and it is served
+/// again once it reads.
 #[test]
-fn refused_as_busy_and_still_heard() {
+fn a_busy_peer_can_still_cancel() {
     let daemon =
         Daemon::start(&Config { limits: "write_buffer_bytes = \"64KiB\"", ..Config::default() });
     let mark = marker();
@@ -51,9 +52,9 @@ fn refused_as_busy_and_still_heard() {
     let hang = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
     peer.wait_started(&[hang]);
     let asked = ask_until_refused(&daemon, &mut peer);
-    // Behind everything that nobody read.
+    // The cancel follows all unread answers.
     peer.cancel(hang);
-    wait_until("the cancelled family is gone", || carriers(&mark).is_empty());
+    wait_until("the cancelled processes are gone", || carriers(&mark).is_empty());
 
     let (mut served, mut refused) = (0, 0);
     for id in asked {
@@ -77,10 +78,10 @@ fn refused_as_busy_and_still_heard() {
     daemon.wait_idle();
 }
 
-/// P7: past twice the buffer it is closed, whatever it asked for is stopped, and the memory that
-/// waited for it is given back; a peer beside it notices nothing.
+/// P7: beyond twice the buffer the peer is closed, its jobs are stopped, and its memory is
+/// released; other peers are unaffected.
 #[test]
-fn closed_past_twice_the_buffer() {
+fn a_peer_is_closed_beyond_twice_its_buffer() {
     const BUFFER_KIB: usize = 1024;
     let daemon =
         Daemon::start(&Config { limits: "write_buffer_bytes = \"1MiB\"", ..Config::default() });
@@ -90,7 +91,7 @@ fn closed_past_twice_the_buffer() {
     let mut peer = daemon.peer();
     peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
     wait_until("it hangs", || !carriers(&mark).is_empty());
-    // Until the daemon is fed up; the bound is for a daemon that never is.
+    // Until the daemon closes; the bound is for a daemon that never does.
     let flood = (request(900, "tools/list", "{}") + "\n").repeat(100);
     let mut sent = 0_usize;
     while peer.try_send(flood.as_bytes()).is_ok() {
@@ -100,7 +101,7 @@ fn closed_past_twice_the_buffer() {
     }
     wait_until("its call is stopped", || carriers(&mark).is_empty());
     let grown = daemon.vitals().memory_peak_kib.saturating_sub(before.memory_peak_kib);
-    // A buffer that grows has doubled before and holds its old self while it does.
+    // A growing buffer doubles and briefly exists twice.
     assert!(grown < 2 * BUFFER_KIB * 3 + SLACK_KIB, "{grown} KiB for a peer that does not read");
     assert!(refusals(&daemon) > 0);
     drop((peer, bystander));
@@ -108,9 +109,9 @@ fn closed_past_twice_the_buffer() {
     before.wait_back(daemon.pid());
 }
 
-/// A peer that takes nothing for `write_stall` is closed, also when it never stops talking.
+/// A peer that reads nothing for `write_stall` is closed, even if it keeps sending.
 #[test]
-fn closed_after_the_stall() {
+fn a_stalled_peer_is_closed() {
     let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"300ms\"";
     let daemon = Daemon::start(&Config { limits, tcp: true, ..Config::default() });
     let before = Vitals::of(daemon.pid());
@@ -120,9 +121,9 @@ fn closed_after_the_stall() {
         peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
         wait_until("it hangs", || !carriers(&mark).is_empty());
         ask_until_refused(&daemon, &mut peer);
-        wait_until("it is closed and its call is stopped", || {
+        wait_until("the peer is closed and its call is stopped", || {
             if talks {
-                // Nothing that earns an answer.
+                // A message without an answer.
                 let _ = peer.try_send((cancel(77) + "\n").as_bytes());
             }
             carriers(&mark).is_empty()
@@ -134,16 +135,16 @@ fn closed_after_the_stall() {
     before.wait_back(daemon.pid());
 }
 
-/// Also one that takes back what it did not take, by cancels (MOD-04), and goes on asking.
+/// The same for a peer that keeps cancelling its unread requests (MOD-04) and sending new ones.
 #[test]
-fn closed_after_the_stall_whatever_it_takes_back() {
+fn a_stalled_peer_is_closed_despite_cancels() {
     let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"5s\"";
     let daemon = Daemon::start(&Config { limits, ..Config::default() });
     let mut viewer = daemon.peer();
-    // How many requests of the other it has heard, those under way, and what waits for it.
+    // Requests received from the other peer, those in flight, and its unsent bytes.
     let mut seen = || {
         let status = viewer.result("ceased/status", r#"{"detail":true}"#);
-        let peers = status["peers"].as_array().expect("all who are connected");
+        let peers = status["peers"].as_array().expect("the connected peers");
         let other = peers.iter().find(|peer| peer["connection"] != status["connection"])?;
         Some(["requests", "inFlight", "unsentBytes"].map(|of| other[of].as_u64().expect("a count")))
     };
@@ -153,25 +154,25 @@ fn closed_after_the_stall_whatever_it_takes_back() {
         let params = modern::plain(json!({"name": "echo", "arguments": arguments}));
         modern::request(json!(id), "tools/call", params)
     };
-    // One after the other, so that each answer is taken whole by the socket or not at all.
+    // One request at a time, so that the socket takes each answer completely or not at all.
     let mut asked = 0;
-    wait_until("something waits for it", || {
+    wait_until("unsent bytes wait for the peer", || {
         asked += 1;
         peer.send(&echo(asked));
-        wait_until("it is answered", || {
+        wait_until("the request is answered", || {
             seen().is_some_and(|[all, open, _]| (all, open) == (asked, 0))
         });
         seen().is_some_and(|[.., unsent]| unsent > 0)
     });
-    // Together, so that there is never nothing to send.
+    // In one write, so that the outbox is never empty.
     let cancels = (1..=asked).map(|id| modern::cancel(json!(id)));
     let list = modern::request(json!("list"), "tools/list", modern::plain(json!({})));
     let frames: Vec<String> = cancels.chain([list]).collect();
     peer.send(&frames.join("\n"));
-    wait_until("it is closed", || seen().is_none());
+    wait_until("the peer is closed", || seen().is_none());
 }
 
-/// A slow reader is no stalled one: as long as it takes something, it is served.
+/// A slow reader is not stalled: it is served as long as it reads.
 #[test]
 fn a_slow_reader_is_served() {
     let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"1s\"";
@@ -180,7 +181,7 @@ fn a_slow_reader_is_served() {
     let text = "y".repeat(100 * 1024);
     let ids: Vec<u64> =
         (0..8).map(|_| peer.call("echo", &format!(r#"{{"text":"{text}"}}"#))).collect();
-    // Three stalls' worth of time in all, and something taken well within each.
+    // Three times the stall in total, with reads well within each.
     for id in ids {
         thread::sleep(std::time::Duration::from_millis(400));
         let answer = peer.answer(id);
@@ -188,7 +189,7 @@ fn a_slow_reader_is_served() {
     }
 }
 
-/// Also one that takes so little that the system does not say that there is room again.
+/// The same for a peer that reads so little that the kernel reports no writability.
 #[test]
 fn a_very_slow_reader_is_served() {
     let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"1s\"";
@@ -201,7 +202,7 @@ fn a_very_slow_reader_is_served() {
     let (mut taken, mut answers) = (0, 0);
     while answers < 8 {
         if taken < 10 {
-            // Four stalls' worth of time in all.
+            // Four times the stall in total.
             thread::sleep(std::time::Duration::from_millis(400));
         }
         let mut piece = vec![0; 32 * 1024];
@@ -212,10 +213,10 @@ fn a_very_slow_reader_is_served() {
     }
 }
 
-/// Progress for a peer that does not read is coalesced: the latest is kept, and comes before the
-/// answer.
+/// Progress for a peer that does not read is coalesced: only the latest is kept, and sent before
+/// the answer.
 #[test]
-fn progress_waits_for_the_reader() {
+fn progress_is_coalesced_for_a_slow_reader() {
     let tools = r#"
 [[tool]]
 name = "gate"
@@ -247,8 +248,8 @@ command = ["sh", "-c", 'i=0; while [ ! -e go ]; do i=$((i + 1)); echo "$i waitin
     }
 }
 
-/// Many large answers at once do not cost a peer its connection while it reads: what it asked for
-/// ends when it ends, not when there is room.
+/// Many large answers at once do not close a reading peer: its jobs end at any time, regardless of
+/// buffer space.
 #[test]
 fn a_peer_that_reads_is_not_dropped_for_large_answers() {
     let tools = r#"

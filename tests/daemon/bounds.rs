@@ -1,5 +1,5 @@
-//! Bounds on what one peer says and one identity asks for, through the real daemon: messages, their
-//! depth, results, rates, and shares of the queue. The others are in `daemon_limits`.
+//! Bounds of messages and identities in the real daemon: message size, nesting, results, rates, and
+//! shares of the queue. `limits` has the others.
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -24,7 +24,7 @@ fn task(id: &str) -> String {
     format!(r#"{{"taskId":"{id}"}}"#)
 }
 
-/// The same over a Unix socket, TCP and standard input: `check` has a peer that shook hands.
+/// Runs `check` over a Unix socket, TCP and standard input, each with a peer after the handshake.
 fn over_each_transport(limits: &str, check: impl Fn(&mut Peer)) {
     let config = Config { limits, tcp: true, ..Config::default() };
     let daemon = Daemon::start(&config);
@@ -41,12 +41,13 @@ fn over_each_transport(limits: &str, check: impl Fn(&mut Peer)) {
     peer.initialize();
     check(&mut peer);
     peer.finish();
-    assert!(child.wait().expect("it can be waited for").success());
+    assert!(child.wait().expect("the child can be waited for").success());
 }
 
-/// TSK-36: a message that is too long is refused by name, whole or not, and the next one is served.
+/// TSK-36: a message that is too long is refused with the name of the limit, complete or not, and
+/// the next one is served.
 #[test]
-fn the_longest_message() {
+fn too_long_messages_are_refused() {
     const MAX: usize = 4096;
     over_each_transport(&format!("message_bytes = {MAX}"), |peer| {
         let line = |len: usize| {
@@ -57,7 +58,7 @@ fn the_longest_message() {
         };
         for (len, fits) in [(MAX, true), (MAX + 1, false), (20 * MAX, false), (MAX, true)] {
             peer.send(&line(len));
-            let answer = peer.message().expect("it is not closed for that");
+            let answer = peer.message().expect("the connection stays open");
             if fits {
                 assert_eq!((&answer["id"], &answer["result"]), (&json!(900), &json!({})), "{len}");
                 continue;
@@ -70,9 +71,10 @@ fn the_longest_message() {
     });
 }
 
-/// TSK-36: what nests too deep is refused by name without being followed, and the next is served.
+/// TSK-36: a message that nests too deep is refused with the name of the limit, and the next one is
+/// served.
 #[test]
-fn the_deepest_message() {
+fn too_deep_messages_are_refused() {
     const MAX: usize = 16;
     over_each_transport(&format!("json_depth = {MAX}"), |peer| {
         // The message and its params are the first two levels.
@@ -82,7 +84,7 @@ fn the_deepest_message() {
         };
         for (depth, fits) in [(MAX, true), (MAX + 1, false), (100_000, false), (MAX, true)] {
             peer.send(&line(depth));
-            let answer = peer.message().expect("it is not closed for that");
+            let answer = peer.message().expect("the connection stays open");
             if fits {
                 assert_eq!(answer["result"], json!({}), "{depth}");
                 continue;
@@ -93,7 +95,7 @@ fn the_deepest_message() {
             assert!(message.contains("json_depth = 16"), "{message}");
             assert_eq!(peer.result("ping", "{}"), json!({}));
         }
-        // Brackets in a string are no depth.
+        // Brackets in a string do not count.
         let text = format!(r#"{{"text":"{}"}}"#, "[".repeat(1000));
         let echo = peer.call("echo", &text);
         assert!(peer.answer(echo)["result"].is_object());
@@ -108,9 +110,9 @@ max_output = "4KiB"
 task_support = "optional"
 "#;
 
-/// The size of a result: what is too much is cut out of the middle, and that is said.
+/// A large result loses its middle and says so.
 #[test]
-fn the_largest_result() {
+fn a_large_result_loses_its_middle() {
     let daemon = Daemon::start(&Config { tools: LOUD, ..Config::default() });
     let mut peer = daemon.peer();
     let call = peer.call("loud", "{}");
@@ -126,16 +128,16 @@ fn the_largest_result() {
     }
 }
 
-/// TSK-37: task requests beyond the rate are refused with the time after which one is served; that
-/// is true, and cancels and everything else go on meanwhile.
+/// TSK-37: task requests beyond the rate are refused with the time of the next try; that time is
+/// exact, and cancels and other requests continue.
 #[test]
-fn the_rate_of_task_requests() {
+fn task_requests_beyond_the_rate_are_refused() {
     const RATE: usize = 5;
     let limits = format!("task_ops_per_second = {RATE}");
     let daemon = Daemon::start(&Config { limits: &limits, ..Config::default() });
     let (mut peer, mut again) = (daemon.peer(), daemon.peer());
     let id = peer.create_task("sleep", r#"{"ms":86400000}"#);
-    // More than come back in the time it takes to ask, on however slow a machine.
+    // More than the rate allows within the time of sending, even on a slow machine.
     let asked: Vec<u64> = (0..200).map(|_| peer.request("tasks/get", &task(&id))).collect();
     let answers: Vec<Value> = asked.into_iter().map(|asked| peer.answer(asked)).collect();
     let refused: Vec<&Value> = answers.iter().filter(|a| !a["error"].is_null()).collect();
@@ -153,14 +155,14 @@ fn the_rate_of_task_requests() {
         let message = error["message"].as_str().expect("a message");
         assert!(message.contains(&format!("try again in {millis} ms")), "{message}");
     }
-    // It is the identity's, not the connection's. A peer that waits as told is served.
+    // The rate belongs to the identity, not to the connection. A peer that waits as told is served.
     for method in ["tasks/list", "tasks/get", "tasks/result", "tools/call"] {
         let mut tries = 0..200;
         let millis = tries.find_map(|_| {
             let asked = again.request("tasks/list", "{}");
             again.answer(asked)["error"]["data"]["retryAfterMs"].as_u64()
         });
-        let millis = millis.expect("nobody asks so slowly");
+        let millis = millis.expect("the burst is exhausted");
         sleep(Duration::from_millis(millis));
         let asked = match method {
             "tools/call" => {
@@ -169,7 +171,7 @@ fn the_rate_of_task_requests() {
             _ => again.request(method, &task(&id)),
         };
         if method == "tasks/result" {
-            // Served means that it waits: what is asked after it is answered first.
+            // The request was accepted and blocks: a later request is answered first.
             again.result("ping", "{}");
             assert!(!again.has_answer(asked), "after {millis} ms");
             continue;
@@ -181,11 +183,10 @@ fn the_rate_of_task_requests() {
     assert_eq!(again.result("tasks/cancel", &task(&id))["status"], "cancelled");
 }
 
-/// TSK-36, TSK-37: one who floods the daemon with calls and task requests is refused at the own
-/// share of the queue and the own rate; the other's call runs next, and is answered while the flood
-/// waits.
+/// TSK-36, TSK-37: an identity that floods the daemon is refused at its own share of the queue and
+/// its own rate; another identity's call runs next and is answered while the flood waits.
 #[test]
-fn one_cannot_starve_another() {
+fn a_flood_of_one_identity_does_not_starve_another() {
     let config = Config {
         daemon: "workers = 1\nqueue = 16",
         limits: "queue_per_identity = 12\ntask_ops_per_second = 5",
@@ -204,14 +205,17 @@ fn one_cannot_starve_another() {
         assert_eq!(answer["error"]["data"], json!({"limit": "queue_per_identity", "max": 12}));
     }
     let polls: Vec<u64> = (0..100).map(|_| one.request("tasks/list", "{}")).collect();
-    // There is room for the other, whose turn is next, and who is not refused for what one did.
+    // The other identity's call is next and is not refused.
     let count = other.call("count", r#"{"n":2}"#);
     other.result("tasks/list", "{}");
     assert_eq!(daemon.status()["queued"], 13);
     one.cancel(running);
     assert_eq!(other.answer(count)["result"]["structuredContent"]["stdout"], "1\n2\n");
-    wait_until("the flood goes on", || carriers(&mark).len() == 1);
-    assert!(flood[..12].iter().all(|call| !one.has_answer(*call)), "it has waited meanwhile");
+    wait_until("the flood continues", || carriers(&mark).len() == 1);
+    assert!(
+        flood[..12].iter().all(|call| !one.has_answer(*call)),
+        "a queued call of the flood was answered first"
+    );
     let refused = polls.into_iter().filter(|id| !one.answer(*id)["error"].is_null()).count();
     assert!(refused >= 50, "{refused} of one's own requests refused");
     drop(one);

@@ -1,18 +1,19 @@
-//! Storms: a hundred thousand calls cancelled as fast as they are made leave nothing behind.
+//! Cancel races: a hundred thousand calls, cancelled as fast as they are made, leave nothing
+//! behind.
 
 use std::thread;
 
 use ceased_tests::daemon::peer::{call, cancel};
 use ceased_tests::daemon::{Config, Daemon, Peer, assert_none_left, carriers, marker, wait_until};
 
-/// Peers that storm at once.
+/// Concurrent peers.
 const PEERS: usize = 4;
-/// Resident memory that a storm may leave, in KiB: what an allocator keeps, and nothing that
-/// grows with the number of calls (a byte per call would be a hundred).
+/// Resident memory in KiB that the calls may leave: the allocator's reserve, and no growth with the
+/// number of calls (a byte per call would be a hundred).
 const LEFT_KIB_MAX: usize = 32 * 1024;
 
-/// Runs the same on several connections at once.
-fn everybody(daemon: &Daemon, storm: impl Fn(&mut Peer, usize) + Sync) {
+/// Runs `storm` on several connections at once.
+fn on_all_peers(daemon: &Daemon, storm: impl Fn(&mut Peer, usize) + Sync) {
     thread::scope(|scope| {
         for number in 0..PEERS {
             let storm = &storm;
@@ -22,12 +23,13 @@ fn everybody(daemon: &Daemon, storm: impl Fn(&mut Peer, usize) + Sync) {
 }
 
 fn counter(daemon: &Daemon, name: &str) -> u64 {
-    daemon.status()["counters"][name].as_u64().expect("a counter of that name")
+    daemon.status()["counters"][name].as_u64().expect("the counter exists")
 }
 
-/// CAN-06, CAN-08: a cancel in the same read as its call beats the start, and nothing is said.
+/// CAN-06, CAN-08: a cancel in the same read as its call takes effect before the start, and no
+/// answer is sent.
 #[test]
-fn cancelled_in_the_same_write() {
+fn calls_cancelled_in_the_same_write_are_not_answered() {
     const BURSTS: u64 = 50;
     const CALLS: u64 = 500;
     let daemon = Daemon::start(&Config::default());
@@ -35,9 +37,9 @@ fn cancelled_in_the_same_write() {
     daemon.wait_idle();
     let before = daemon.vitals();
     let hang = format!(r#"{{"t":"{mark}"}}"#);
-    everybody(&daemon, |peer, _| {
+    on_all_peers(&daemon, |peer, _| {
         for _ in 0..BURSTS {
-            // Less than the daemon reads from one peer in a turn, and each pair in one piece.
+            // Less than the daemon reads from one peer in a turn, and each pair in one write.
             for n in 0..CALLS {
                 let id = peer.next_id();
                 let pair = match n % 2 {
@@ -49,7 +51,7 @@ fn cancelled_in_the_same_write() {
                 peer.try_send(pair.as_bytes()).unwrap();
             }
             let ping = peer.request("ping", "{}");
-            // The first thing said since the last ping.
+            // The first message since the last ping.
             assert_eq!(peer.message().unwrap()["id"], ping);
         }
     });
@@ -64,9 +66,9 @@ fn cancelled_in_the_same_write() {
     assert!(left < LEFT_KIB_MAX, "{left} KiB were kept");
 }
 
-/// STOP-01: families of processes, some deaf to SIGTERM, cancelled once they run.
+/// STOP-01: process trees, some of which ignore SIGTERM, cancelled while they run.
 #[test]
-fn cancelled_after_the_start() {
+fn process_trees_cancelled_while_running_are_ended() {
     const BURSTS: usize = 8;
     const CALLS: usize = 16;
     let daemon = Daemon::start(&Config::default());
@@ -74,7 +76,7 @@ fn cancelled_after_the_start() {
     daemon.wait_idle();
     let before = daemon.vitals();
     let arguments = format!(r#"{{"t":"{mark}"}}"#);
-    everybody(&daemon, |peer, _| {
+    on_all_peers(&daemon, |peer, _| {
         for _ in 0..BURSTS {
             let calls: Vec<u64> = (0..CALLS).map(|_| peer.call("family", &arguments)).collect();
             peer.wait_started(&calls);
@@ -87,7 +89,7 @@ fn cancelled_after_the_start() {
         }
     });
     daemon.wait_idle();
-    // The daemon says that nothing is left; this is the moment at which it must be true.
+    // The daemon has no job left, so no process may be left.
     assert_none_left(&mark);
     before.wait_back(daemon.pid());
     let calls = (PEERS * BURSTS * CALLS) as u64;
@@ -96,19 +98,19 @@ fn cancelled_after_the_start() {
     assert!(left < LEFT_KIB_MAX, "{left} KiB were kept");
 }
 
-/// Handlers that run see their token, and their threads go once there is nothing to do.
+/// Running handlers see their token, and idle worker threads end.
 #[test]
-fn handlers_cancelled_after_the_start() {
+fn handlers_cancelled_while_running_release_their_threads() {
     const BURSTS: usize = 40;
     const CALLS: usize = 16;
     let daemon = Daemon::start(&Config::default());
     daemon.wait_idle();
     let before = daemon.vitals();
-    everybody(&daemon, |peer, _| {
+    on_all_peers(&daemon, |peer, _| {
         for _ in 0..BURSTS {
             let calls: Vec<u64> =
                 (0..CALLS).map(|_| peer.call("sleep", r#"{"ms":86400000}"#)).collect();
-            // Answered in a later turn than the one that started them.
+            // Answered in a later turn than the start of the handlers.
             peer.result("ping", "{}");
             for id in &calls {
                 peer.cancel(*id);
@@ -124,9 +126,9 @@ fn handlers_cancelled_after_the_start() {
     before.wait_back(daemon.pid());
 }
 
-/// A storm of peers that leave in the middle of everything.
+/// Peers that disconnect at random moments.
 #[test]
-fn connections_that_come_and_go() {
+fn random_disconnects_leave_nothing() {
     let daemon = Daemon::start(&Config { tcp: true, ..Config::default() });
     let mark = marker();
     daemon.wait_idle();
@@ -155,15 +157,15 @@ fn connections_that_come_and_go() {
     before.wait_back(daemon.pid());
 }
 
-/// Tasks by the hundred, cancelled while they run.
+/// Hundreds of tasks, cancelled while they run.
 #[test]
-fn tasks_cancelled() {
+fn tasks_cancelled_while_running_are_ended() {
     let daemon = Daemon::start(&Config::default());
     let mark = marker();
     daemon.wait_idle();
     let before = daemon.vitals();
     let arguments = format!(r#"{{"t":"{mark}"}}"#);
-    everybody(&daemon, |peer, _| {
+    on_all_peers(&daemon, |peer, _| {
         for round in 0..4 {
             let tasks: Vec<String> =
                 (0..16).map(|_| peer.create_task("hang", &arguments)).collect();

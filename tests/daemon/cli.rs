@@ -1,4 +1,4 @@
-//! The command line against the real daemon: what a user and a script see.
+//! The command line against the real daemon: output and exit codes for users and scripts.
 
 mod unusual;
 
@@ -14,14 +14,14 @@ fn daemon() -> Daemon {
     Daemon::start(&Config { tcp: true, ..Config::default() })
 }
 
-/// A run that must exit like this.
+/// Runs a command and checks its exit code.
 fn exits(home: &Home, code: i32, args: &[&str]) -> Ran {
     let ran = home.run(args);
     assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
     ran
 }
 
-/// A task that hangs, by its id.
+/// Starts an endless task and returns its id.
 fn detached(home: &Home, mark: &str) -> String {
     let ran = exits(home, 0, &["call", "--detach", "hang", &format!("t={mark}")]);
     wait_until("it hangs", || !carriers(mark).is_empty());
@@ -29,12 +29,12 @@ fn detached(home: &Home, mark: &str) -> String {
 }
 
 #[test]
-fn a_call() {
+fn call_prints_the_result() {
     let daemon = daemon();
     let home = &daemon.home;
     let ran = exits(home, 0, &["call", "echo", "text=hello"]);
     assert_eq!((ran.out.as_str(), ran.err.as_str()), ("hello\n", ""));
-    // Typed by the schema: a number for a string is a string.
+    // Typed by the schema: a number for a string input is a string.
     assert_eq!(exits(home, 0, &["call", "echo", "text=5"]).out, "5\n");
     assert_eq!(exits(home, 0, &["call", "echo", "text:=\"j\\u00f6\""]).out, "jö\n");
     assert_eq!(exits(home, 0, &["call", "echo", "--json", r#"{"text":"json"}"#]).out, "json\n");
@@ -44,9 +44,9 @@ fn a_call() {
     assert_eq!(exits(home, 0, &["call", "--tcp", &tcp, "echo", "text=tcp"]).out, "tcp\n");
 }
 
-/// Results on standard output, progress beside it, a line each where there is no terminal.
+/// Results on standard output; progress on standard error, one line each without a terminal.
 #[test]
-fn progress() {
+fn progress_goes_to_standard_error() {
     let daemon = daemon();
     for args in [&["call", "count", "n=3"][..], &["call", "--task", "count", "n=3"]] {
         let ran = exits(&daemon.home, 0, args);
@@ -58,7 +58,7 @@ fn progress() {
 }
 
 #[test]
-fn a_tool_that_fails() {
+fn a_failing_tool_exits_with_1() {
     let daemon = daemon();
     for args in [&["call", "fail"][..], &["call", "--task", "fail"]] {
         let ran = exits(&daemon.home, 1, args);
@@ -67,9 +67,9 @@ fn a_tool_that_fails() {
     }
 }
 
-/// Wrong use is exit 2, says what is wrong and what would be right, and calls nothing.
+/// Wrong use exits with 2, names the mistake and a correction, and calls no tool.
 #[test]
-fn wrong_use() {
+fn wrong_use_exits_with_2() {
     let daemon = daemon();
     for (args, hint) in [
         (&["call", "ekho", "text=x"][..], "did you mean \"echo\""),
@@ -84,7 +84,7 @@ fn wrong_use() {
         (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
         (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
         (&["connect", "--eof-grace", "2hh"], "90s"),
-        // Longer than a clock can count, and so than anything can be waited for.
+        // Longer than the clock can represent.
         (&["connect", "--eof-grace", "18446744073709551615s"], "at most 100years"),
         (&["top", "--every", "101y"], "at most 100years"),
         (&["call", "--socket", "x", "--tcp", "y:1", "echo"], "cannot be used with"),
@@ -100,9 +100,9 @@ fn wrong_use() {
     assert_eq!(daemon.status()["counters"]["jobsStarted"], 0);
 }
 
-/// CAN-13: Ctrl-C is a cancel, exit 130, and the family is gone before the program is.
+/// CAN-13: Ctrl-C cancels, exits with 130, and all processes are gone before the exit.
 #[test]
-fn ctrl_c() {
+fn ctrl_c_cancels_and_exits_with_130() {
     let daemon = daemon();
     for (signal, task) in [(Signal::INT, false), (Signal::INT, true), (Signal::TERM, false)] {
         let mark = marker();
@@ -112,7 +112,7 @@ fn ctrl_c() {
             args.push("--task");
         }
         let call = daemon.home.start(&args);
-        wait_until("it says that it runs", || call.err().contains("progress 3"));
+        wait_until("progress is printed", || call.err().contains("progress 3"));
         call.signal(signal);
         let ran = call.wait();
         assert_none_left(&mark);
@@ -125,9 +125,9 @@ fn ctrl_c() {
     daemon.wait_idle();
 }
 
-/// A second Ctrl-C leaves at once; the daemon sees to the rest.
+/// A second Ctrl-C exits at once; the daemon completes the cancel.
 #[test]
-fn ctrl_c_twice() {
+fn a_second_ctrl_c_exits_at_once() {
     let tools = r#"
 [[tool]]
 name = "deaf"
@@ -140,59 +140,59 @@ required = true
     let daemon = Daemon::start(&Config { tools, ..Config::default() });
     let mark = marker();
     let call = daemon.home.start(&["call", "deaf", &format!("t={mark}")]);
-    wait_until("it says that it runs", || call.err().contains("progress 1"));
+    wait_until("progress is printed", || call.err().contains("progress 1"));
     call.signal(Signal::INT);
-    wait_until("it says what it does", || call.err().contains("Ctrl-C again"));
-    // Pressed again by a person: echoes of the first one count as one with it.
+    wait_until("the first Ctrl-C is acknowledged", || call.err().contains("Ctrl-C again"));
+    // After a pause, because signals in quick succession count as one Ctrl-C.
     std::thread::sleep(std::time::Duration::from_secs(1));
     call.signal(Signal::INT);
     let ran = call.wait();
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(ran.err.contains("left without waiting"), "{ran:?}");
-    wait_until("the daemon has stopped it", || carriers(&mark).is_empty());
+    wait_until("the daemon has stopped the tool", || carriers(&mark).is_empty());
     daemon.wait_idle();
 }
 
-/// A client that is killed, or whose terminal is closed, is a peer that has gone: its plain call
-/// ends, its task does not.
+/// A client that is killed, or whose terminal closes, is disconnected: its plain call ends, its
+/// task continues.
 #[test]
-fn a_client_that_is_killed() {
-    gone(Signal::KILL);
-    // Under nohup the client inherits that a closed terminal is nothing to it.
+fn a_killed_client_ends_its_plain_call_only() {
+    client_ends_by(Signal::KILL);
+    // Under nohup the client inherits an ignored SIGHUP.
     if !ignores_hangups() {
-        gone(Signal::HUP);
+        client_ends_by(Signal::HUP);
     }
 }
 
-/// Whether this process, and so whatever it starts, ignores SIGHUP.
+/// Whether this process, and so its children, ignore SIGHUP.
 fn ignores_hangups() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("a process has a status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask");
     u64::from_str_radix(mask.trim(), 16).expect("a number") & 1 == 1
 }
 
-fn gone(signal: Signal) {
+fn client_ends_by(signal: Signal) {
     let daemon = daemon();
     let (plain, durable) = (marker(), marker());
     let call = daemon.home.start(&["call", "family", &format!("t={plain}")]);
     let task = daemon.home.start(&["call", "--task", "hang", &format!("t={durable}")]);
     wait_until("both run", || carriers(&plain).len() >= 3 && !carriers(&durable).is_empty());
-    wait_until("the id is said", || task.err().contains("task "));
+    wait_until("the task id is printed", || task.err().contains("task "));
     call.signal(signal);
     task.signal(signal);
     call.wait();
     let said = task.wait().err;
-    wait_until("the plain one is gone", || carriers(&plain).is_empty());
+    wait_until("the plain call's processes are gone", || carriers(&plain).is_empty());
     assert_eq!(carriers(&durable).len(), 1);
     let id = said.lines().find_map(|line| line.strip_prefix("ceased: task "));
-    let id = id.expect("the id was said");
+    let id = id.expect("the task id was printed");
     exits(&daemon.home, 0, &["cancel", id]);
     assert_none_left(&durable);
 }
 
-/// The life of a task by its id: get, result, watch, cancel.
+/// A task by its id: get, result, watch, cancel.
 #[test]
-fn a_detached_task() {
+fn a_detached_task_is_controlled_by_its_id() {
     let daemon = daemon();
     let home = &daemon.home;
     let mark = marker();
@@ -205,7 +205,7 @@ fn a_detached_task() {
     let list: Value = serde_json::from_str(&exits(home, 0, &["tasks", "--json"]).out).unwrap();
     assert_eq!(list[0]["taskId"], id.as_str());
 
-    // Not waiting for it any longer does not end it.
+    // An expired wait does not end the task.
     let ran = exits(home, 124, &["result", "--timeout", "200ms", &id]);
     assert!(ran.err.contains("goes on"), "{ran:?}");
     let mut counting = daemon.peer();
@@ -215,8 +215,8 @@ fn a_detached_task() {
     };
     let mut before = asked();
     let waiting = home.start(&["result", &id]);
-    wait_until("it has shaken hands and waits", || {
-        // Asking counts, too.
+    wait_until("the command waits for the result", || {
+        // This status request counts too.
         before += 1;
         asked() >= before + 2
     });
@@ -224,10 +224,10 @@ fn a_detached_task() {
     waiting.signal(Signal::INT);
     let ran = waiting.wait();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert_eq!(carriers(&mark).len(), 1, "a wait given up ended the task");
+    assert_eq!(carriers(&mark).len(), 1, "an expired wait ended the task");
 
     let mut watch = home.start(&["watch", &id]);
-    wait_until("it is watched", || watch.out().contains("working"));
+    wait_until("the watch prints the status", || watch.out().contains("working"));
     assert!(!watch.has_ended());
     let ran = exits(home, 0, &["cancel", "--reason", "no\nlonger", &id]);
     assert_none_left(&mark);
@@ -241,13 +241,13 @@ fn a_detached_task() {
     let result = exits(home, 1, &["result", &id]);
     assert!(result.err.contains("was cancelled"), "{result:?}");
     assert!(result.out.is_empty());
-    // Control characters of a reason reach no terminal.
+    // Control characters of a reason never reach the log.
     assert!(daemon.home.log().lines().all(|line| !line.contains('\u{1b}')));
 }
 
-/// The result of a task is that of the call, as often as it is fetched.
+/// The result of a task equals that of the call, and can be fetched repeatedly.
 #[test]
-fn a_detached_result() {
+fn a_task_result_equals_the_call_result() {
     let daemon = daemon();
     let home = &daemon.home;
     let done = exits(home, 0, &["call", "--detach", "count", "n=2"]).out;
@@ -261,22 +261,22 @@ fn a_detached_result() {
 }
 
 #[test]
-fn unknown_tasks() {
+fn unknown_tasks_exit_with_4() {
     let daemon = daemon();
     for id in ["00000000-0000-4000-8000-000000000000", "nonsense", "\u{1b}[2J"] {
         for command in ["get", "result", "cancel", "watch"] {
             let ran = exits(&daemon.home, 4, &[command, id]);
             assert!(ran.out.is_empty(), "{ran:?}");
             assert_eq!(ran.err.matches("there is no task").count(), 1, "{ran:?}");
-            assert!(!ran.err.contains('\u{1b}'), "a terminal is steered: {ran:?}");
+            assert!(!ran.err.contains('\u{1b}'), "a control character is printed: {ran:?}");
         }
     }
 }
 
-/// TSK-39: over one socket everybody sees and touches tasks of their own only; another's are
-/// unknown, in the same words as those that never were.
+/// TSK-39: on one socket each user sees and controls only own tasks; a foreign task gives the same
+/// error as an unknown one.
 #[test]
-fn two_users() {
+fn users_cannot_see_foreign_tasks() {
     let home = Home::new();
     home.configure(&Config::default());
     let shared = home.config_text().replace("transport = ", "mode = \"0666\"\ntransport = ");
@@ -284,11 +284,11 @@ fn two_users() {
     let daemon = Daemon::start_in(home);
     let home = &daemon.home;
     if home.command_as(1, &[]).is_none() {
-        eprintln!("SKIPPED, cannot become another user");
+        eprintln!("SKIPPED: cannot become another user");
         return;
     }
     let other = |code, args: &[&str]| {
-        let command = home.command_as(1, args).expect("it worked before");
+        let command = home.command_as(1, args).expect("the user was changed before");
         let ran = Program::start(home, command).wait();
         assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
         ran
@@ -306,7 +306,7 @@ fn two_users() {
     assert_eq!(status["jobs"], Value::Array(Vec::new()));
     assert_eq!(carriers(&mark).len(), 1);
 
-    // And the other way round.
+    // The same in the other direction.
     let theirs = marker();
     let their_id = other(0, &["call", "--detach", "hang", &format!("t={theirs}")]).out;
     wait_until("it hangs", || !carriers(&theirs).is_empty());
@@ -318,12 +318,12 @@ fn two_users() {
     assert_none_left(&mark);
 }
 
-/// A socket of mode 0600 keeps others out, and they are told so, not that nothing is there.
+/// A socket of mode 0600 refuses others, and the command reports the missing permission.
 #[test]
-fn a_user_kept_out() {
+fn a_socket_without_permission_is_reported() {
     let daemon = daemon();
     let Some(command) = daemon.home.command_as(1, &["call", "echo", "text=x"]) else {
-        eprintln!("SKIPPED, cannot become another user");
+        eprintln!("SKIPPED: cannot become another user");
         return;
     };
     let ran = Program::start(&daemon.home, command).wait();
@@ -332,9 +332,10 @@ fn a_user_kept_out() {
     assert!(ran.out.is_empty(), "{ran:?}");
 }
 
-/// Without a daemon: everything but `call` exits 3 and says what to do; `call` does without.
+/// Without a daemon every command but `call` exits with 3 and names a remedy; `call` runs the tool
+/// itself.
 #[test]
-fn no_daemon() {
+fn commands_without_a_daemon_exit_with_3() {
     let home = Home::new();
     home.configure(&Config::default());
     let task = "00000000-0000-4000-8000-000000000000";
@@ -361,14 +362,14 @@ fn no_daemon() {
     assert_eq!(exits(&home, 0, &["call", "--task", "count", "n=1"]).out, "1\n");
 }
 
-/// STOP-01 without a daemon: the program is its own, and takes everything with it.
+/// STOP-01 without a daemon: the command contains the tool itself and ends all its processes.
 #[test]
-fn cancelled_without_a_daemon() {
+fn a_call_without_a_daemon_ends_its_processes() {
     let home = Home::new();
     home.configure(&Config::default());
     let mark = marker();
     let call = home.start(&["call", "family", &format!("t={mark}")]);
-    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    wait_until("progress is printed", || call.err().contains("progress 3"));
     call.signal(Signal::INT);
     let ran = call.wait();
     assert_none_left(&mark);
@@ -380,28 +381,28 @@ fn cancelled_without_a_daemon() {
     assert!(ran.err.contains("timed out"), "{ran:?}");
 
     let call = home.start(&["call", "family", &argument]);
-    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    wait_until("progress is printed", || call.err().contains("progress 3"));
     call.signal(Signal::KILL);
     call.wait();
-    wait_until("nobody survives it", || carriers(&mark).is_empty());
+    wait_until("no process survives", || carriers(&mark).is_empty());
 }
 
-/// A daemon that goes while a call runs: exit 3, or 1 with its word that it shuts down.
+/// A daemon that ends during a call: exit code 3, or 1 if the daemon reports its shutdown.
 #[test]
-fn a_daemon_that_goes() {
+fn a_call_reports_the_end_of_its_daemon() {
     let mark = marker();
     let killed = daemon();
     let call = killed.home.start(&["call", "family", &format!("t={mark}")]);
-    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    wait_until("progress is printed", || call.err().contains("progress 3"));
     let home = killed.kill();
     let ran = call.wait();
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.err.contains("closed the connection"), "{ran:?}");
-    wait_until("nobody survives it", || carriers(&mark).is_empty());
+    wait_until("no process survives", || carriers(&mark).is_empty());
 
     let daemon = Daemon::start_in(home);
     let call = daemon.home.start(&["call", "family", &format!("t={mark}")]);
-    wait_until("it says that it runs", || call.err().contains("progress 3"));
+    wait_until("progress is printed", || call.err().contains("progress 3"));
     daemon.signal(Signal::TERM);
     let ran = call.wait();
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -409,7 +410,7 @@ fn a_daemon_that_goes() {
 }
 
 #[test]
-fn status_and_tools() {
+fn status_and_tools_print_the_daemon() {
     let daemon = daemon();
     let home = &daemon.home;
     let mark = marker();
@@ -430,9 +431,9 @@ fn status_and_tools() {
     exits(home, 0, &["cancel", &id]);
 }
 
-/// `check`: what would run, or what is wrong and where.
+/// `check` prints the effective configuration, or the mistakes with their places.
 #[test]
-fn check() {
+fn check_prints_the_configuration_or_its_mistakes() {
     let home = Home::new();
     home.configure(&Config::default());
     let ran = exits(&home, 0, &["check"]);
@@ -449,22 +450,22 @@ fn check() {
         let ran = exits(&home, 2, &["check"]);
         assert!(ran.out.is_empty(), "{ran:?}");
         assert!(ran.err.contains(place) && ran.err.contains(hint), "{ran:?}");
-        // What `check` refuses, `serve` refuses in the same words.
+        // `serve` reports the same error as `check`.
         assert_eq!(exits(&home, 2, &["serve"]).err, ran.err);
     }
     let ran = exits(&home, 2, &["check", "--config", "nowhere.toml"]);
     assert!(ran.err.contains("nowhere.toml"), "{ran:?}");
 }
 
-/// Help and version are results.
+/// Help and version go to standard output.
 #[test]
-fn help() {
+fn help_and_version_go_to_standard_output() {
     let home = Home::new();
     let ran = exits(&home, 0, &["--help"]);
     for word in ["serve", "stdio", "connect", "call", "Exit codes"] {
         assert!(ran.out.contains(word), "{word}: {}", ran.out);
     }
-    // Every code a script may meet.
+    // Every exit code for scripts.
     for code in [" 1 the tool failed or the daemon refused", " 74 ", " 75 ", " 124 ", " 130 "] {
         let said = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(said.contains(code), "{code}: {}", ran.out);
@@ -474,10 +475,9 @@ fn help() {
     assert!(exits(&home, 2, &[]).err.contains("Usage"));
 }
 
-/// A reader of the beginning only, such as `head`, is not told that the rest was dropped; one
-/// whose disk is full is.
+/// A closed pipe, as of `head`, is no error; a full disk is.
 #[test]
-fn output_that_nobody_takes() {
+fn a_closed_output_is_no_error_and_a_full_disk_is() {
     let (gone, pipe) = std::io::pipe().unwrap();
     drop(gone);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

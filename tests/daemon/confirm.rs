@@ -1,4 +1,4 @@
-//! `confirm` on a tool: nothing runs unless the requestor says yes. With the real daemon.
+//! `confirm` of a tool: it runs only after the requestor's yes. With the real daemon.
 
 use ceased_tests::daemon::{Config, Daemon, Peer, wait_until};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn daemon() -> Daemon {
     Daemon::start(&Config { tools: TOOL, ..Config::default() })
 }
 
-/// A peer that can be asked.
+/// A peer with elicitation.
 fn peer(daemon: &Daemon) -> Peer {
     let mut peer = daemon.connect();
     let params = json!({
@@ -30,10 +30,10 @@ fn peer(daemon: &Daemon) -> Peer {
     peer
 }
 
-/// The next message of this method, or the answer to this request.
+/// The next message that matches.
 fn wait_for(peer: &mut Peer, wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
-        let message = peer.message().expect("the daemon goes on");
+        let message = peer.message().expect("the daemon is connected");
         if wanted(&message) {
             return message;
         }
@@ -54,7 +54,8 @@ fn arguments(daemon: &Daemon, name: &str) -> (std::path::PathBuf, String) {
     (path, arguments)
 }
 
-/// Accepted means run; declined, cancelled and answered with an error mean not run, and say so.
+/// An accepted question runs the tool; a declined, cancelled or failed one does not, and the result
+/// says so.
 #[test]
 fn only_a_yes_runs_it() {
     let daemon = daemon();
@@ -70,7 +71,7 @@ fn only_a_yes_runs_it() {
         let call = peer.call("touch", &arguments);
         let asked = question(&mut peer);
         assert_eq!(asked["params"]["message"], format!("Really touch {}?", path.display()));
-        assert!(!path.exists(), "it waits for the word");
+        assert!(!path.exists(), "the tool ran before the answer");
         answer(&mut peer, &asked, &says);
         let result = wait_for(&mut peer, |message| message["id"] == call);
         assert_eq!(result["result"]["isError"], !runs, "{name}: {result}");
@@ -78,9 +79,9 @@ fn only_a_yes_runs_it() {
     }
 }
 
-/// A client that cannot be asked gets an error that says why, and nothing runs.
+/// A client without elicitation gets an error with the reason, and the tool does not run.
 #[test]
-fn who_cannot_be_asked_runs_nothing() {
+fn a_client_without_elicitation_runs_nothing() {
     let daemon = daemon();
     let mut peer = daemon.peer();
     let (path, arguments) = arguments(&daemon, "mute");
@@ -92,18 +93,18 @@ fn who_cannot_be_asked_runs_nothing() {
     assert!(!path.exists());
 }
 
-/// A person who waits with the command for a task is told what that waits for: a task may be
-/// answered by another client (TSK-30), the command itself cannot be asked.
+/// `ceased call` on a task prints that the task waits for input: another client may answer
+/// (TSK-30), the command itself cannot.
 #[test]
-fn a_person_is_told_that_a_task_wants_input() {
+fn the_command_line_reports_a_task_that_waits_for_input() {
     let daemon = daemon();
     let (path, _) = arguments(&daemon, "person");
     let file = format!("file={}", path.display());
     let waiting = daemon.home.start(&["call", "touch", &file, "--task"]);
-    wait_until("the person is told", || waiting.err().contains("input_required: the tool asks"));
+    wait_until("the reason is printed", || waiting.err().contains("input_required: the tool asks"));
     let mut other = peer(&daemon);
     let tasks = other.result("tasks/list", "{}");
-    let id = tasks["tasks"][0]["taskId"].as_str().expect("there is one").to_owned();
+    let id = tasks["tasks"][0]["taskId"].as_str().expect("the task is listed").to_owned();
     let wait = other.request("tasks/result", &json!({"taskId": id}).to_string());
     let asked = question(&mut other);
     answer(&mut other, &asked, &json!({"action": "accept", "content": {}}));
@@ -112,9 +113,9 @@ fn a_person_is_told_that_a_task_wants_input() {
     assert!(ran.code == Some(0) && path.exists(), "{}", ran.err);
 }
 
-/// A call cancelled while it waits for the word takes its question back, and never runs.
+/// A call cancelled while it waits for confirmation cancels its question and never runs.
 #[test]
-fn a_cancel_takes_the_question_back() {
+fn a_cancel_withdraws_the_question() {
     let daemon = daemon();
     let mut peer = peer(&daemon);
     let (path, arguments) = arguments(&daemon, "late");
@@ -129,9 +130,9 @@ fn a_cancel_takes_the_question_back() {
     assert!(!path.exists());
 }
 
-/// TSK-28, TSK-30: in a task the question waits for whoever waits for the result.
+/// TSK-28, TSK-30: the question of a task goes to the peer that waits for its result.
 #[test]
-fn a_task_asks_whoever_waits() {
+fn a_task_asks_the_waiting_peer() {
     let daemon = daemon();
     let mut creator = peer(&daemon);
     let (path, arguments) = arguments(&daemon, "task");

@@ -1,4 +1,5 @@
-//! Connections that are slow, half closed, reset or gone: what they still get and what they leave.
+//! Connections that are slow, half-closed, reset or lost: the answers they still get and their
+//! clean-up.
 
 use std::os::fd::AsFd as _;
 use std::time::Duration;
@@ -12,7 +13,7 @@ fn daemon() -> Daemon {
     Daemon::start(&Config { tcp: true, ..Config::default() })
 }
 
-/// A shaken hand over either kind of socket.
+/// A peer after the handshake, over either kind of socket.
 fn peer(daemon: &Daemon, is_tcp: bool) -> Peer {
     if is_tcp { daemon.tcp_peer() } else { daemon.peer() }
 }
@@ -25,7 +26,7 @@ fn task(id: &str) -> String {
     format!(r#"{{"taskId":"{id}"}}"#)
 }
 
-/// Starts something that hangs and waits until it does.
+/// Starts an endless tool and waits until it runs.
 fn hang(peer: &mut Peer, mark: &str) -> u64 {
     let id = peer.call("hang", &with(mark));
     wait_until("it hangs", || !carriers(mark).is_empty());
@@ -33,7 +34,7 @@ fn hang(peer: &mut Peer, mark: &str) -> u64 {
 }
 
 #[test]
-fn one_byte_at_a_time() {
+fn a_message_may_arrive_byte_by_byte() {
     let daemon = daemon();
     for is_tcp in [false, true] {
         let mut peer = peer(&daemon, is_tcp);
@@ -45,9 +46,9 @@ fn one_byte_at_a_time() {
     }
 }
 
-/// A peer that has said everything hears everything, then the end.
+/// A half-closed peer gets every answer, then the end of the stream.
 #[test]
-fn half_closed() {
+fn a_half_closed_peer_gets_its_answers() {
     let daemon = daemon();
     for is_tcp in [false, true] {
         let mut peer = peer(&daemon, is_tcp);
@@ -55,7 +56,7 @@ fn half_closed() {
             (0..50).map(|n| peer.call("echo", &format!(r#"{{"text":"{n}"}}"#))).collect();
         asked.extend((0..5).map(|_| peer.call("sleep", r#"{"ms":300}"#)));
         asked.extend((0..5).map(|_| peer.call("count", r#"{"n":10}"#)));
-        // The last one lacks its line end.
+        // The last line lacks its line end.
         peer.try_send(request(900, "ping", "{}").as_bytes()).unwrap();
         asked.push(900);
         peer.finish();
@@ -72,9 +73,9 @@ fn half_closed() {
     daemon.wait_idle();
 }
 
-/// Half closed while waiting for a task: the result still comes.
+/// A peer that is half-closed while it waits for a task still gets the result.
 #[test]
-fn half_closed_while_waiting_for_a_task() {
+fn a_half_closed_peer_gets_its_task_result() {
     let daemon = daemon();
     let mut peer = daemon.peer();
     let id = peer.create_task("sleep", r#"{"ms":400}"#);
@@ -85,23 +86,23 @@ fn half_closed_while_waiting_for_a_task() {
     daemon.wait_idle();
 }
 
-/// J3: a peer that is reset away takes its plain calls with it.
+/// J3: a reset connection cancels its plain calls.
 #[test]
-fn reset() {
+fn a_reset_cancels_plain_calls() {
     let daemon = daemon();
     let mark = marker();
     let mut peer = daemon.tcp_peer();
     hang(&mut peer, &mark);
-    // Closing resets.
+    // Closing with a zero linger time resets the connection.
     set_socket_linger(peer.fd().as_fd(), Some(Duration::ZERO)).unwrap();
     drop(peer);
-    wait_until("its processes are gone", || carriers(&mark).is_empty());
+    wait_until("the processes are gone", || carriers(&mark).is_empty());
     daemon.wait_idle();
 }
 
-/// J3 and TSK-15: a lost connection ends plain calls, with all they started, and no task.
+/// J3 and TSK-15: a lost connection ends its plain calls with all processes, and no task.
 #[test]
-fn dropped_in_mid_call() {
+fn a_lost_connection_ends_plain_calls_only() {
     let daemon = daemon();
     for is_tcp in [false, true] {
         let (plain, durable) = (marker(), marker());
@@ -111,8 +112,8 @@ fn dropped_in_mid_call() {
         let id = first.create_task("hang", &with(&durable));
         wait_until("the task runs", || !carriers(&durable).is_empty());
         drop(first);
-        wait_until("the family is gone", || carriers(&plain).is_empty());
-        assert_eq!(carriers(&durable).len(), 1, "the task goes on");
+        wait_until("the processes are gone", || carriers(&plain).is_empty());
+        assert_eq!(carriers(&durable).len(), 1, "the task continues");
         let mut second = peer(&daemon, is_tcp);
         assert_eq!(second.result("tasks/get", &task(&id))["status"], "working");
         assert_eq!(second.result("tasks/cancel", &task(&id))["status"], "cancelled");
@@ -122,9 +123,9 @@ fn dropped_in_mid_call() {
     }
 }
 
-/// A blocked `tasks/result` whose connection goes leaves no trace, and the task does not mind.
+/// A blocked `tasks/result` of a lost connection leaves no state, and the task continues.
 #[test]
-fn a_waiter_that_goes() {
+fn a_lost_waiter_leaves_no_state() {
     let daemon = daemon();
     let mark = marker();
     let mut owner = daemon.peer();
@@ -137,7 +138,7 @@ fn a_waiter_that_goes() {
             for _ in 0..10 {
                 waiter.request("tasks/result", &task(&id));
             }
-            // In order: the waits are there once this is answered.
+            // Requests are handled in order, so the waits are registered when this is answered.
             waiter.result("ping", "{}");
         }
         let mut after = Value::Null;
@@ -148,7 +149,7 @@ fn a_waiter_that_goes() {
         assert_eq!(after["tasks"], status["tasks"]);
         assert_eq!(after["running"], 1);
     };
-    // The first round is for the daemon to get to rest: its process starts on another thread.
+    // The first round lets the daemon settle, because its process starts on another thread.
     round();
     let before = daemon.vitals();
     round();
@@ -159,9 +160,9 @@ fn a_waiter_that_goes() {
     assert_none_left(&mark);
 }
 
-/// A waiter that takes its request back hears nothing more of it.
+/// A cancelled `tasks/result` gets no answer.
 #[test]
-fn a_waiter_that_gives_up() {
+fn a_cancelled_waiter_gets_no_answer() {
     let daemon = daemon();
     let mark = marker();
     let mut peer = daemon.peer();
@@ -175,10 +176,10 @@ fn a_waiter_that_gives_up() {
     wait_until("the task's process is gone", || carriers(&mark).is_empty());
 }
 
-/// TSK-40: tasks of peers nobody vouches for can be used by whoever knows their id, are not listed,
-/// and live shorter.
+/// TSK-40: tasks of anonymous peers are accessible with their id, not listed, and have a shorter
+/// ttl.
 #[test]
-fn anonymous_tasks() {
+fn anonymous_tasks_are_accessible_by_id_only() {
     let daemon = daemon();
     let mark = marker();
     let id = daemon.tcp_peer().create_task("hang", &with(&mark));

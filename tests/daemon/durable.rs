@@ -1,4 +1,4 @@
-//! Tasks outlive their daemon: killed, started again, full, damaged, twice (DUR-01).
+//! Tasks outlive their daemon: kill, restart, full disk, damage, a second daemon (DUR-01).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod at_start;
@@ -13,7 +13,7 @@ use ceased_tests::daemon::{
 use ceased_tests::disk::SmallDisk;
 use serde_json::Value;
 
-/// A tool whose result is larger than what is kept in memory.
+/// A tool with a result larger than the resident limit.
 pub(crate) const LARGE: &str = r#"
 [[tool]]
 name = "large"
@@ -29,7 +29,7 @@ pub(crate) fn get(peer: &mut Peer, task: &str) -> Value {
     peer.result("tasks/get", &of_task(task))
 }
 
-/// Asks for tasks until one is refused because the disk is full.
+/// Creates tasks until one is refused because the disk is full.
 fn until_full(peer: &mut Peer) {
     let mut refused = Value::Null;
     wait_until("a task is refused", || {
@@ -47,9 +47,9 @@ pub(crate) fn answer_of(peer: &mut Peer, task: &str) -> Value {
     answer
 }
 
-/// DUR-01: whatever a client was told of is there again, word for word.
+/// DUR-01: every task announced to a client is restored unchanged.
 #[test]
-fn what_was_told_is_there_after_a_kill() {
+fn announced_tasks_survive_a_kill() {
     let daemon = Daemon::start(&Config { tools: LARGE, ..Config::default() });
     let mut peer = daemon.peer();
     let mut told = Vec::new();
@@ -66,7 +66,7 @@ fn what_was_told_is_there_after_a_kill() {
     assert!(told[2].2["result"]["content"][0]["text"].as_str().unwrap().len() > 200_000);
     let list = peer.result("tasks/list", "{}");
 
-    // Twice, so that what was restored is kept, too.
+    // Twice, so that restored tasks are kept too.
     let mut home = daemon.kill();
     for _ in 0..2 {
         let daemon = Daemon::start_in(home);
@@ -80,10 +80,10 @@ fn what_was_told_is_there_after_a_kill() {
     }
 }
 
-/// DUR-01: a job that was cut off is a failed task that says so, and its processes are gone before
+/// DUR-01: a job cut off by a kill is a failed task that says so, and its processes are gone before
 /// the daemon listens again. In both tiers.
 #[test]
-fn a_job_that_was_cut_off_failed_and_is_gone() {
+fn an_interrupted_job_failed_and_its_processes_are_gone() {
     for tier in ["cgroup", "guard"] {
         let home = Home::new();
         home.configure(&Config::default());
@@ -101,7 +101,7 @@ fn a_job_that_was_cut_off_failed_and_is_gone() {
         let mut peer = daemon.peer();
         let marker = marker();
         let task = peer.create_task("family", &format!(r#"{{"t":"{marker}"}}"#));
-        wait_until("the family is there", || carriers(&marker).len() >= 3);
+        wait_until("the processes run", || carriers(&marker).len() >= 3);
         drop(daemon.kill());
 
         let daemon = start(&home);
@@ -116,9 +116,9 @@ fn a_job_that_was_cut_off_failed_and_is_gone() {
     }
 }
 
-/// A shutdown in good order leaves nothing half done either.
+/// The same after an orderly shutdown.
 #[test]
-fn what_was_told_is_there_after_a_shutdown() {
+fn announced_tasks_survive_a_shutdown() {
     let mut daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     let done = peer.create_task("count", "{}");
@@ -133,9 +133,9 @@ fn what_was_told_is_there_after_a_shutdown() {
     assert!(status == "failed" || status == "cancelled", "{status}");
 }
 
-/// DUR-01: a state directory has one daemon at a time.
+/// DUR-01: a state directory belongs to one daemon at a time.
 #[test]
-fn a_second_daemon_is_refused_and_told_who_has_it() {
+fn a_second_daemon_is_refused_with_the_name_of_the_first() {
     let daemon = Daemon::start(&Config::default());
     let other = Home::new();
     let state = daemon.home.path().join("state/ceased");
@@ -147,13 +147,13 @@ fn a_second_daemon_is_refused_and_told_who_has_it() {
     assert_eq!(ran.code, Some(75), "{}", ran.err);
     assert!(ran.err.contains(&format!("process {}", daemon.pid())), "{}", ran.err);
     assert!(ran.err.contains(&state.display().to_string()), "{}", ran.err);
-    // The first one has not noticed.
+    // The first daemon is unaffected.
     daemon.peer().create_task("count", "{}");
 }
 
-/// DUR-01: a damaged store is named and is not replaced; set aside, it is kept.
+/// DUR-01: a damaged store is reported and not replaced; a store that is set aside is kept.
 #[test]
-fn a_damaged_store_is_named_and_never_replaced_in_silence() {
+fn a_damaged_store_is_reported_and_never_replaced() {
     let daemon = Daemon::start(&Config::default());
     daemon.peer().create_task("count", "{}");
     let home = daemon.kill();
@@ -167,7 +167,7 @@ fn a_damaged_store_is_named_and_never_replaced_in_silence() {
     assert_eq!(ran.code, Some(74), "{}", ran.err);
     assert!(ran.err.contains(&file.display().to_string()), "{}", ran.err);
     assert!(ran.err.contains(&format!("mv {}", tasks.display())), "{}", ran.err);
-    assert!(fs::read(&file).unwrap() == bytes, "it was changed");
+    assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
 
     home.configure(&Config { daemon: "damaged_store = \"set_aside\"", ..Config::default() });
     let daemon = Daemon::start_in(home);
@@ -176,10 +176,10 @@ fn a_damaged_store_is_named_and_never_replaced_in_silence() {
     let aside: Vec<_> =
         aside.filter(|path| path.display().to_string().contains("damaged")).collect();
     assert_eq!(aside.len(), 1, "{aside:?}");
-    assert!(fs::read(aside[0].join("tasks.db")).unwrap() == bytes, "it was changed");
+    assert!(fs::read(aside[0].join("tasks.db")).unwrap() == bytes, "the file was changed");
     for path in [&file, &aside[0]] {
         let path = path.display().to_string();
-        wait_until("the log names it", || daemon.home.log().contains(&path));
+        wait_until("the log names the damaged store", || daemon.home.log().contains(&path));
     }
     daemon.peer().create_task("count", "{}");
 }
@@ -204,9 +204,9 @@ fn a_state_directory_that_is_open_to_others_is_refused() {
     }
 }
 
-/// Where tasks are kept in memory nothing is written, and many may run at once.
+/// With tasks in memory no file is written, and several daemons may run.
 #[test]
-fn in_memory_nothing_is_written() {
+fn a_store_in_memory_writes_no_file() {
     let home = Home::new();
     home.configure(&Config { daemon: "store = \"memory\"", ..Config::default() });
     let daemon = Daemon::start_in(home);
@@ -215,24 +215,23 @@ fn in_memory_nothing_is_written() {
     let daemon = Daemon::start_in(daemon.kill());
     assert_eq!(daemon.peer().result("tasks/list", "{}")["tasks"], serde_json::json!([]));
 
-    // By itself, stdio does so, too, beside a daemon or another of its kind.
+    // The default of stdio is memory, beside a daemon or other stdio servers.
     let home = Home::new();
     home.configure(&Config::default());
     assert_eq!(home.run(&["stdio"]).code, Some(0));
     assert!(!home.path().join("state").exists());
 }
 
-/// Bytes of the store's files, without the reserve.
+/// Size of the store's files without the reserve.
 fn store_bytes(home: &Home) -> u64 {
     let tasks = home.path().join("state/ceased/tasks");
     let len = |name: &str| fs::metadata(tasks.join(name)).map_or(0, |found| found.len());
     len("tasks.db") + len("tasks.db-wal")
 }
 
-/// DUR-01, TSK-35: what has expired leaves the files, which are as large as what is kept and not as
-/// what ever was.
+/// DUR-01, TSK-35: expired tasks leave the files, whose size follows the kept tasks.
 #[test]
-fn the_files_level_off() {
+fn the_files_stay_bounded() {
     let tasks = "late_result = \"1ms\"";
     let daemon = Daemon::start(&Config { tools: LARGE, tasks, ..Config::default() });
     let mut peer = daemon.peer();
@@ -255,17 +254,17 @@ fn the_files_level_off() {
     }
     // 120 results of twice 200 KB are 48 MB.
     assert!(sizes.iter().all(|size| *size < 24 << 20), "{sizes:?}");
-    // The log's file stays there to be written over.
+    // The log file stays allocated.
     let small = (2 << 20) + 32 + 1000 * 4120;
     wait_until("the files are small again", || store_bytes(&daemon.home) < small);
     let daemon = Daemon::start_in(daemon.kill());
     assert_eq!(daemon.peer().result("tasks/list", "{}")["tasks"], serde_json::json!([]));
 }
 
-/// DUR-01: on a full disk new tasks are refused, plain calls go on, what was begun ends and is
-/// kept, and it goes on by itself.
+/// DUR-01: on a full disk new tasks are refused, plain calls continue, running tasks end and are
+/// stored, and the store recovers by itself.
 #[test]
-fn a_full_disk_refuses_what_is_new_and_nothing_else() {
+fn a_full_disk_refuses_only_new_tasks() {
     let Some(disk) = SmallDisk::mount(24 << 20) else { return };
     let state = disk.path().join("state");
     let lines =
@@ -284,9 +283,9 @@ fn a_full_disk_refuses_what_is_new_and_nothing_else() {
     let done = answer_of(&mut peer, &begun);
     assert!(done["result"].is_object(), "{done}");
     assert_eq!(answer_of(&mut peer, &before), kept);
-    // However often it is tried: what is owed has room of its own.
+    // Repeated retries: pending writes have reserved space.
     let mut tried = HashSet::new();
-    wait_until("it was tried some times", || {
+    wait_until("several retries", || {
         let status = status(&mut peer);
         assert_eq!(status["state"], "full", "{status}");
         tried.insert(status["lastErrorAt"].to_string());
@@ -295,7 +294,7 @@ fn a_full_disk_refuses_what_is_new_and_nothing_else() {
 
     fs::remove_file(&filler).unwrap();
     let mut again = String::new();
-    wait_until("tasks are taken again", || {
+    wait_until("tasks are accepted again", || {
         let id = peer.request("tools/call", r#"{"name":"count","arguments":{},"task":{}}"#);
         again = peer.answer(id)["result"]["task"]["taskId"].as_str().unwrap_or_default().to_owned();
         !again.is_empty()
@@ -312,8 +311,8 @@ pub(crate) fn status(peer: &mut Peer) -> Value {
     peer.result("ceased/status", r#"{"detail":true}"#)["host"]["store"].take()
 }
 
-/// `ceased status` shows where the tasks are and how that is; a peer that is no operator is not
-/// told of files.
+/// `ceased status` shows place and state of the store; a peer that is no operator does not see
+/// paths.
 #[test]
 fn the_status_shows_the_store() {
     let home = Home::new();
@@ -351,9 +350,9 @@ fn the_status_shows_the_store() {
     assert_eq!((&said["kept"], &said["path"]), (&"disk".into(), &Value::Null), "{said}");
 }
 
-/// `ceased store check` reads everything, changes nothing, and finds a flipped bit.
+/// `ceased store check` reads every record, changes nothing, and finds a flipped bit.
 #[test]
-fn a_store_is_checked() {
+fn store_check_finds_a_flipped_bit() {
     let daemon = Daemon::start(&Config { tools: LARGE, ..Config::default() });
     let home = daemon.home.clone();
     let tasks = home.path().join("state/ceased/tasks");
@@ -374,34 +373,35 @@ fn a_store_is_checked() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.contains("tasks.db") || ran.out.contains(": ok"), "{}", ran.out);
     assert!(ran.out.contains("2, 1 of them ended"), "{}", ran.out);
-    assert!(files() == before, "it was changed");
-    // All of it in one file, and then one character of a result.
+    assert!(files() == before, "the store was changed");
+    // Moves everything into one file, then changes one character of a result.
     let mut daemon = Daemon::start_in(home.clone());
     daemon.signal(Signal::TERM);
     daemon.wait();
     assert_eq!(home.run(&["store", "check"]).code, Some(0));
     let mut bytes = fs::read(tasks.join("tasks.db")).unwrap();
-    let at = bytes.windows(64).position(|part| part == [b'x'; 64]).expect("the result is there");
+    let at =
+        bytes.windows(64).position(|part| part == [b'x'; 64]).expect("the file has the result");
     bytes[at + 30] = b'y';
     fs::write(tasks.join("tasks.db"), &bytes).unwrap();
     let ran = home.run(&["store", "check"]);
     assert_eq!(ran.code, Some(74), "{}{}", ran.out, ran.err);
     assert!(ran.err.contains(&task) && ran.err.contains("damaged"), "{}", ran.err);
-    assert!(fs::read(tasks.join("tasks.db")).unwrap() == bytes, "it was changed");
+    assert!(fs::read(tasks.join("tasks.db")).unwrap() == bytes, "the store was changed");
     let nothing = Home::new();
     nothing.configure(&Config::default());
     let ran = nothing.run(&["store", "check"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.contains("no task was ever kept"), "{}", ran.out);
-    assert!(!nothing.path().join("state").exists(), "it made something");
+    assert!(!nothing.path().join("state").exists(), "the check created a file");
 }
 
-/// A user without access to the state directory is told so, and not that there is nothing.
+/// A user without access to the state directory gets that error, not an empty store.
 #[test]
-fn a_store_of_somebody_else_is_not_said_to_be_empty() {
+fn store_check_reports_missing_access() {
     let daemon = Daemon::start(&Config::default());
     let Some(command) = daemon.home.command_as(1, &["store", "check"]) else {
-        eprintln!("SKIPPED, cannot become another user");
+        eprintln!("SKIPPED: cannot become another user");
         return;
     };
     let ran = Program::start(&daemon.home, command).wait();

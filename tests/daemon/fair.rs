@@ -1,5 +1,5 @@
-//! Fairness between users of the real daemon: connections, workers, descriptors, unended messages,
-//! the log, and guesses (TSK-36, TSK-37, TSK-38, TSK-41).
+//! Fairness between users of the real daemon: connections, workers, descriptors, incomplete
+//! messages, the log, and guesses (TSK-36, TSK-37, TSK-38, TSK-41).
 
 use std::fs;
 use std::io::Write as _;
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 const ANN: &str = "ann-ann-ann-ann-ann-ann-ann-ann-ann";
 const BOB: &str = "bob-bob-bob-bob-bob-bob-bob-bob-bob";
 const LIMIT_REACHED: i64 = -31003;
-/// Users without anything of their own.
+/// Users without processes.
 const ONE: u32 = 54_321;
 const OTHER: u32 = 54_322;
 
-/// A daemon with tokens for two, these lines of `[daemon]` and `[limits]`, and further tables.
+/// A daemon with two tokens, these lines of `[daemon]` and `[limits]`, and further tables.
 fn with_tokens(daemon: &str, limits: &str, more: &str) -> Daemon {
     let home = Home::new();
     let mut file = fs::OpenOptions::new()
@@ -29,7 +29,7 @@ fn with_tokens(daemon: &str, limits: &str, more: &str) -> Daemon {
         .mode(0o600)
         .open(home.path().join("tokens"))
         .expect("ours");
-    write!(file, "ann {ANN}\nbob {BOB}\n").expect("it can be written");
+    write!(file, "ann {ANN}\nbob {BOB}\n").expect("the token file can be written");
     let tools = format!(
         "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\ntoken_file = \"tokens\"\n{more}"
     );
@@ -50,22 +50,22 @@ fn token_peer(daemon: &Daemon, token: &str) -> Peer {
     peer
 }
 
-/// TSK-36: idle connections of one user leave room for others and for operators, who can cancel.
+/// TSK-36: idle connections of one user leave room for others and for operators, which can cancel.
 #[test]
-fn idle_connections_of_one_user_lock_nobody_out() {
+fn idle_connections_of_one_user_lock_no_other_out() {
     let mark = marker();
     let daemon = Daemon::start(&Config { limits: "connections = 40", ..Config::default() });
     let Some(mut busy) = daemon.peer_of(ONE) else { return };
     let call = busy.call("hang", &json!({"t": mark}).to_string());
     wait_until("it runs", || carriers(&mark).len() == 1);
     let mut crowd: Vec<Peer> = (0..60).filter_map(|_| daemon.connect_of(ONE)).collect();
-    let mut late = crowd.pop().expect("sixty of them");
+    let mut late = crowd.pop().expect("sixty connections");
     let said = late.message().expect("a reason");
     assert_eq!(said["error"]["code"], LIMIT_REACHED);
     assert_eq!(said["error"]["data"], json!({"limit": "connections_per_identity", "max": 35}));
-    let mut other = daemon.peer_of(OTHER).expect("we are root");
+    let mut other = daemon.peer_of(OTHER).expect("this test runs as root");
     assert_eq!(other.result("ceased/status", "{}")["connections"], 1);
-    // Others fill it up; the operator comes in, sees all and cancels.
+    // Other users fill the daemon; the operator still connects, sees all jobs and cancels.
     crowd.extend((0..20).filter_map(|_| daemon.connect_of(OTHER)));
     let mut operator = daemon.peer();
     let status = operator.result("ceased/status", "{}");
@@ -78,8 +78,8 @@ fn idle_connections_of_one_user_lock_nobody_out() {
     assert_none_left(&mark);
 }
 
-/// TSK-36: however many connections the daemon's own user has left open, its next one is served, and
-/// those in use stay.
+/// TSK-36: with any number of open connections, the daemon's own user can open one more, and
+/// connections in use stay.
 #[test]
 fn own_idle_connections_do_not_lock_the_owner_out() {
     let daemon = Daemon::start(&Config { limits: "connections = 12", ..Config::default() });
@@ -93,7 +93,7 @@ fn own_idle_connections_do_not_lock_the_owner_out() {
     first.result("ping", "{}");
 }
 
-/// The soft limit of open files is raised to the hard one: it bounds no connections.
+/// The soft limit of open files is raised to the hard one and does not bound connections.
 #[test]
 fn soft_limit_of_open_files_is_raised() {
     let home = Home::new();
@@ -101,7 +101,10 @@ fn soft_limit_of_open_files_is_raised() {
     let command = home.command_after("ulimit -Sn 100", &["serve"]);
     let daemon = Daemon::start_with(home, command);
     let limits = fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).expect("it runs");
-    let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .expect("the limit is listed");
     let numbers: Vec<&str> =
         files.split_whitespace().filter(|word| word.parse::<u64>().is_ok()).collect();
     assert_eq!(numbers.first(), numbers.get(1), "{files}");
@@ -112,7 +115,7 @@ fn soft_limit_of_open_files_is_raised() {
     drop(crowd);
 }
 
-/// Descriptors are kept for jobs: idle connections cannot take those that tools need.
+/// Descriptors are reserved for jobs: idle connections cannot exhaust them.
 #[test]
 fn connections_leave_descriptors_to_jobs() {
     let home = Home::new();
@@ -139,12 +142,12 @@ fn connections_leave_descriptors_to_jobs() {
 
 /// TSK-37: slow calls of one identity leave workers to others.
 #[test]
-fn slow_calls_of_one_leave_workers_to_others() {
+fn slow_calls_of_one_identity_leave_workers_to_others() {
     for (limits, most) in [("", 7), ("workers_per_identity = 2", 2)] {
         let daemon = with_tokens("workers = 8", limits, "");
         let (mut ann, mut bob) = (token_peer(&daemon, ANN), token_peer(&daemon, BOB));
         let calls: Vec<u64> = (0..200).map(|_| ann.call("sleep", r#"{"ms":86400000}"#)).collect();
-        wait_until("as many run as may", || {
+        wait_until("the share of workers is used", || {
             let status = ann.result("ceased/status", "{}");
             (&status["running"], &status["queued"]) == (&json!(most), &json!(200 - most))
         });
@@ -152,34 +155,36 @@ fn slow_calls_of_one_leave_workers_to_others() {
             let echo = bob.call("echo", r#"{"text":"quick"}"#);
             assert_eq!(bob.text(echo), "quick");
         }
-        // TSK-39: what others do is no business of his.
+        // TSK-39: jobs of other identities are not visible.
         let status = bob.result("ceased/status", r#"{"detail":true}"#);
         let own = ["connections", "running", "queued", "cancelling"].map(|name| &status[name]);
         assert_eq!(own, [1, 0, 0, 0]);
         let host = status["host"].as_object().expect("the host's part");
         assert!(!host.contains_key("receivedBytes") && !host.contains_key("refusedByLimit"));
         calls.into_iter().for_each(|call| ann.cancel(call));
-        wait_until("all are cancelled", || daemon.status()["running"] == 0);
+        wait_until("all calls are cancelled", || daemon.status()["running"] == 0);
     }
 }
 
-/// TSK-36: many unended messages of one identity do not make the message of another be dropped.
+/// TSK-36: incomplete messages of one identity do not close another's connection.
 #[test]
-fn unended_messages_of_one_are_its_own() {
+fn incomplete_messages_count_for_their_identity() {
     let limits = "message_bytes = \"64KiB\"\npartial_bytes = \"256KiB\"\nframe_time = \"1h\"";
     let daemon = with_tokens("", limits, "");
     let mut bob = token_peer(&daemon, BOB);
     let line = request(7, "ping", &json!({"pad": "x".repeat(60_000)}).to_string());
     let (head, tail) = line.split_at(50_000);
-    bob.try_send(head.as_bytes()).expect("it is read");
-    // Half of all is one's own: the fifth of ann's is too much.
+    bob.try_send(head.as_bytes()).expect("the daemon reads");
+    // The share is half of the total: ann's fifth message exceeds it.
     let mut crowd: Vec<Peer> = (0..8).map(|_| token_peer(&daemon, ANN)).collect();
     for peer in &mut crowd {
-        peer.try_send(&[b' '; 30_000]).expect("it is read");
-        // Whatever was read before is counted when it is answered.
+        peer.try_send(&[b' '; 30_000]).expect("the daemon reads");
+        // Everything read before is counted when this is answered.
         bob_is_there(&daemon);
     }
-    wait_until("it is closed", || daemon.home.log().contains("partial_bytes_per_identity"));
+    wait_until("a connection is closed", || {
+        daemon.home.log().contains("partial_bytes_per_identity")
+    });
     bob.send(tail);
     assert_eq!(bob.answer(7)["result"], json!({}));
 }
@@ -193,7 +198,7 @@ fn audit(daemon: &Daemon) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// How many records of this kind there are in full, and how many were only counted.
+/// Number of full records of this event, and of records that were only counted.
 fn recorded(daemon: &Daemon, event: &str) -> (u64, u64) {
     let records = audit(daemon);
     let in_full = records.iter().filter(|record| record["event"] == *event).count();
@@ -201,9 +206,9 @@ fn recorded(daemon: &Daemon, event: &str) -> (u64, u64) {
     (in_full as u64, counted.filter_map(|record| record["count"].as_u64()).sum())
 }
 
-/// TSK-41: connections without end are counted instead of written, and none is lost to the count.
+/// TSK-41: connections beyond the rate are counted instead of recorded, and the count is exact.
 #[test]
-fn connections_without_end_fill_no_log() {
+fn endless_connections_do_not_fill_the_log() {
     const CONNECTIONS: u64 = 600;
     let home = Home::new();
     let audit = "[log]\naudit = \"audit.jsonl\"\n";
@@ -214,20 +219,20 @@ fn connections_without_end_fill_no_log() {
         drop(daemon.connect());
     }
     let intervals = start.elapsed().as_secs() / 10 + 1;
-    wait_until("the others are counted", || {
+    wait_until("the remaining ones are counted", || {
         let (in_full, counted) = recorded(&daemon, "connect");
         in_full + counted == CONNECTIONS
     });
     let (in_full, _) = recorded(&daemon, "connect");
     assert!(in_full <= 64 * (intervals + 1), "{in_full} records");
     let (left, _) = recorded(&daemon, "disconnect");
-    assert_eq!(left, in_full, "what came on record goes on record");
+    assert_eq!(left, in_full, "each recorded connection has a recorded end");
 }
 
-/// TSK-41: wrong tokens are logged once and counted then, and are answered later each time; one that
-/// is right is not held up by them.
+/// TSK-41: wrong tokens are logged once and then counted, and answered with growing delay; a
+/// correct token is not delayed.
 #[test]
-fn wrong_tokens_are_slow_and_fill_no_log() {
+fn wrong_tokens_are_delayed_and_do_not_fill_the_log() {
     const GUESSES: u64 = 10;
     let daemon = with_tokens("", "", "[log]\naudit = \"audit.jsonl\"\n");
     let start = Instant::now();
@@ -239,27 +244,27 @@ fn wrong_tokens_are_slow_and_fill_no_log() {
     }
     // 50, 100, 200, 400 and 800 ms.
     assert!(start.elapsed().as_millis() >= 1550, "{:?}", start.elapsed());
-    // Many at once: not all of them are heard at once.
+    // Many at once are delayed too.
     let mut crowd: Vec<Peer> = (0..100).map(|_| daemon.connect_tcp()).collect();
     crowd.iter_mut().for_each(|peer| drop(present(peer, "wrong")));
     token_peer(&daemon, ANN).result("ping", "{}");
     for peer in &mut crowd {
         let said = peer.message();
-        // Its place may have been needed.
+        // The connection may have been replaced.
         assert!(said.is_none_or(|said| said["error"].is_object()));
     }
     let took = start.elapsed().as_secs();
     let logged = daemon.home.log().matches("not authenticated").count() as u64;
     assert!((1..=took / 10 + 2).contains(&logged), "{logged} in {took} s");
-    wait_until("the others are counted", || {
+    wait_until("the remaining ones are counted", || {
         recorded(&daemon, "refuse").1 >= GUESSES - logged
             && daemon.home.log().contains("the same again")
     });
 }
 
-/// TSK-41: users who may not use a socket are logged once and counted then.
+/// TSK-41: users without permission are logged once and then counted.
 #[test]
-fn refused_users_fill_no_log() {
+fn refused_users_do_not_fill_the_log() {
     let home = Home::new();
     home.configure_as(&format!(
         "[[listen]]\ntransport = \"unix\"\npath = {:?}\nmode = \"0666\"\nallow_users = [0]\n",
@@ -292,7 +297,7 @@ fn shares_are_reloaded() {
         &text.replace("connections_per_identity = 1", "connections_per_identity = 2"),
     );
     daemon.signal(Signal::HUP);
-    wait_until("it is reloaded", || daemon.home.log().contains("\"reloaded\""));
+    wait_until("the configuration is reloaded", || daemon.home.log().contains("\"reloaded\""));
     token_peer(&daemon, ANN).result("ping", "{}");
     drop(ann);
 }

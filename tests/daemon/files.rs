@@ -1,6 +1,6 @@
-//! Files of a running daemon that others remove: its state directory, its store, its socket.
+//! Files removed under a running daemon: its state directory, its store, its socket.
 
-#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 
 use std::fs;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use ceased_tests::daemon::{Config, Daemon, Home, Peer, Signal, wait_until};
 use serde_json::Value;
 
-/// The code of an answer that a task cannot be kept.
+/// Error code for a task that cannot be stored.
 const STORE_UNAVAILABLE: i64 = -31006;
 const TASK: &str = r#"{"name":"count","arguments":{"n":1},"task":{"ttl":3600000}}"#;
 
@@ -19,7 +19,7 @@ fn state(home: &Home) -> PathBuf {
     home.path().join("state/ceased")
 }
 
-/// A task that was promised; `None` where it was refused because the store cannot keep it.
+/// Creates a task; `None` if it is refused because the store is unavailable.
 fn create(peer: &mut Peer) -> Option<String> {
     let id = peer.request("tools/call", TASK);
     let answer = peer.answer(id);
@@ -41,7 +41,7 @@ fn store_status(daemon: &Daemon) -> Value {
     daemon.peer().result("ceased/status", r#"{"detail":true}"#)["host"]["store"].take()
 }
 
-/// What somebody does to a state directory.
+/// Damages a state directory.
 type Harm = fn(&Path);
 
 const HARMS: [(&str, Harm); 6] = [
@@ -59,10 +59,10 @@ const HARMS: [(&str, Harm); 6] = [
     ("rm lock", |state| fs::remove_file(state.join("lock")).unwrap()),
 ];
 
-/// DUR-01: a task that was promised is there after kill -9, whatever was done to the files, before
-/// and after; and the directory is locked again.
+/// DUR-01: an announced task survives the damage and a kill -9, before and after; the directory is
+/// locked again.
 #[test]
-fn promised_tasks_survive_the_removal_of_the_store_and_kill_9() {
+fn announced_tasks_survive_the_removal_of_the_store_and_kill_9() {
     for (what, harm) in HARMS {
         let home = Home::new();
         home.configure(&Config { daemon: "store_retry = \"100ms\"", ..Config::default() });
@@ -78,9 +78,14 @@ fn promised_tasks_survive_the_removal_of_the_store_and_kill_9() {
         });
         let after: Vec<Value> = promised.iter().map(|task| outcome(&mut peer, task)).collect();
         assert_eq!(after[..5], before, "{what}");
-        assert!(daemon.home.log().contains("was removed or renamed"), "{what}: nothing was said");
+        assert!(daemon.home.log().contains("was removed or renamed"), "{what}: no line in the log");
         let held = daemon.home.run(&["store", "check"]);
-        assert_eq!(held.code, Some(75), "{what}: another daemon may take it: {}", held.err);
+        assert_eq!(
+            held.code,
+            Some(75),
+            "{what}: another daemon can lock the directory: {}",
+            held.err
+        );
         assert_eq!(store_status(&daemon)["state"], "open", "{what}");
 
         let daemon = Daemon::start_in(daemon.kill());
@@ -91,8 +96,8 @@ fn promised_tasks_survive_the_removal_of_the_store_and_kill_9() {
     }
 }
 
-/// DUR-01: a store whose files are gone is found out while nobody asks for anything: status, metrics
-/// and log say so, and tasks are refused. An ordinary user's daemon, where this can be one.
+/// DUR-01: removed files are detected while the daemon is idle: status, metrics and log report it,
+/// and tasks are refused. As an ordinary user if possible.
 #[test]
 fn a_removed_state_directory_is_noticed_while_idle() {
     let home = Home::new();
@@ -107,11 +112,11 @@ fn a_removed_state_directory_is_noticed_while_idle() {
     let daemon = Daemon::start_with(home, command);
     assert_eq!(store_status(&daemon)["state"], "open");
     fs::remove_dir_all(state(&daemon.home)).unwrap();
-    wait_until("it is noticed", || store_status(&daemon)["state"] == "broken");
+    wait_until("the removal is noticed", || store_status(&daemon)["state"] == "broken");
     assert_eq!(create(&mut daemon.peer()), None);
     let log = daemon.home.log();
     assert!(log.contains("tasks.db was removed or renamed"), "{log}");
-    // The socket of the metrics is looked after as well.
+    // The metrics socket is checked too.
     fs::remove_file(&metrics).unwrap();
     wait_until("metrics are served again", || UnixStream::connect(&metrics).is_ok());
     let mut page = String::new();
@@ -121,8 +126,8 @@ fn a_removed_state_directory_is_noticed_while_idle() {
     assert!(page.contains("\nceased_store_open 0\n"), "{page}");
 }
 
-/// DUR-01: where a second daemon has taken the directory meanwhile, the first one promises nothing
-/// and touches nothing, then and after the end of the second.
+/// DUR-01: if a second daemon has taken the directory, the first accepts no task and changes no
+/// file, then and after the second has ended.
 #[test]
 fn a_directory_that_another_daemon_took_is_left_to_it() {
     let home = Home::new();
@@ -132,35 +137,35 @@ fn a_directory_that_another_daemon_took_is_left_to_it() {
     let mut peer = first.peer();
     assert!(create(&mut peer).is_some());
     fs::remove_dir_all(&dir).unwrap();
-    wait_until("it is noticed", || store_status(&first)["state"] == "broken");
+    wait_until("the removal is noticed", || store_status(&first)["state"] == "broken");
 
     let other = Home::new();
     other.configure(&Config { daemon: &format!("state_dir = {dir:?}"), ..Config::default() });
     let second = Daemon::start_in(other);
     let mut other_peer = second.peer();
-    let kept = create(&mut other_peer).expect("the directory is its own");
+    let kept = create(&mut other_peer).expect("the second daemon owns the directory");
     let kept_as = outcome(&mut other_peer, &kept);
-    // The first one may try again, and again.
+    // The first daemon retries repeatedly.
     let text = first.home.config_text().replace("\"1h\"", "\"100ms\"");
     first.home.configure_as(&text);
     first.signal(Signal::HUP);
-    wait_until("it has been read", || first.home.log().contains("\"reloaded\""));
+    wait_until("the configuration is reloaded", || first.home.log().contains("\"reloaded\""));
     assert_eq!(create(&mut peer), None);
     let second = Daemon::start_in(second.kill());
-    assert_eq!(create(&mut peer), None, "the second one's store is not its own");
+    assert_eq!(create(&mut peer), None, "the first daemon used the second one's store");
     assert_eq!(outcome(&mut second.peer(), &kept), kept_as);
     assert_eq!(store_status(&second)["state"], "open");
 }
 
-/// The socket is found again by everybody, in whatever way it went.
+/// The socket works again, whatever happened to its file.
 fn assert_served_again(daemon: &Daemon, what: &str) {
     let socket = daemon.socket();
     wait_until(what, || UnixStream::connect(&socket).is_ok());
     assert_eq!(daemon.peer().result("ping", "{}"), serde_json::json!({}), "{what}");
 }
 
-/// A home whose socket is in a directory of its own.
-fn roomy() -> (Home, PathBuf) {
+/// A home with its socket in a subdirectory.
+fn home_with_socket_directory() -> (Home, PathBuf) {
     let home = Home::new();
     home.configure(&Config::default());
     let run = home.path().join("run");
@@ -171,8 +176,8 @@ fn roomy() -> (Home, PathBuf) {
     (home, run)
 }
 
-/// A socket file that was removed, alone, with its lock or with its directory, is made again with
-/// the same permissions; peers stay connected.
+/// A removed socket file, alone, with its lock or with its directory, is created again with the
+/// same permissions; peers stay connected.
 #[test]
 fn a_removed_socket_is_bound_again() {
     let harms: [(&str, Harm); 4] = [
@@ -184,7 +189,7 @@ fn a_removed_socket_is_bound_again() {
         }),
         ("rm -r of the directory", |run| fs::remove_dir_all(run).unwrap()),
     ];
-    let (home, run) = roomy();
+    let (home, run) = home_with_socket_directory();
     let daemon = Daemon::start_with(home.clone(), home.command(&["serve"]));
     let socket = run.join("d.sock");
     fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
@@ -199,44 +204,44 @@ fn a_removed_socket_is_bound_again() {
         let mut other = Peer::of_socket(UnixStream::connect(&socket).unwrap().into());
         other.initialize();
         assert_eq!(peer.result("ping", "{}"), serde_json::json!({}), "{what}");
-        // A second daemon is kept out as before.
+        // A second daemon is still refused.
         let ran = home.run(&["serve"]);
         assert_eq!(ran.code, Some(75), "{what}: {}", ran.err);
     }
-    wait_until("it is logged", || home.log().contains("the socket file was removed"));
+    wait_until("the removal is logged", || home.log().contains("the socket file was removed"));
     drop(daemon);
 }
 
-/// SIGHUP has a removed socket bound at once; the socket is removed at the end.
+/// SIGHUP binds a removed socket at once; shutdown removes the file.
 #[test]
 fn sighup_binds_a_removed_socket_again() {
     let mut daemon = Daemon::start(&Config::default());
     fs::remove_file(daemon.socket()).unwrap();
     daemon.signal(Signal::HUP);
-    assert_served_again(&daemon, "it listens again");
+    assert_served_again(&daemon, "the daemon listens again");
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0));
-    assert!(!daemon.socket().exists(), "the file of the new socket is removed");
+    assert!(!daemon.socket().exists(), "the file of the new socket is left");
 }
 
-/// A socket that another process has bound in the place of a removed one is neither removed nor
-/// replaced, whether that is a daemon with the lock or anything else; once it is gone, the daemon
+/// A socket that another process has bound in place of a removed one is neither removed nor
+/// replaced, whether that process is a daemon with the lock or not; after its removal the daemon
 /// listens again.
 #[test]
 fn a_socket_that_another_process_bound_is_not_stolen() {
     let daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     let socket = daemon.socket();
-    // Under another name first: there is no moment without a file in which it could bind.
+    // Bound under another name first, so that the path always has a file.
     let other = UnixListener::bind(daemon.home.path().join("other")).unwrap();
     fs::rename(daemon.home.path().join("other"), &socket).unwrap();
     let inode = fs::metadata(&socket).unwrap().ino();
     let said = "no peer can connect";
-    wait_until("it is noticed and said", || daemon.home.log().contains(said));
+    wait_until("the foreign socket is logged", || daemon.home.log().contains(said));
     daemon.signal(Signal::HUP);
     assert_eq!(peer.result("ping", "{}"), serde_json::json!({}));
-    assert_eq!(fs::metadata(&socket).unwrap().ino(), inode, "it was stolen");
+    assert_eq!(fs::metadata(&socket).unwrap().ino(), inode, "the foreign socket was replaced");
     drop(other);
-    // The file is left, and nobody listens.
-    assert_served_again(&daemon, "it listens again");
+    // The file remains without a listener.
+    assert_served_again(&daemon, "the daemon listens again");
 }

@@ -1,4 +1,5 @@
-//! Floods: whatever a peer pours in, the daemon keeps its memory, its other peers and its manners.
+//! Floods: with any input of a peer, the daemon keeps its memory bounded and serves its other
+//! peers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,15 +11,15 @@ use serde_json::Value;
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
-/// What a daemon may take beyond what it had, in KiB, for one line of up to 16 MiB: the line in a
-/// buffer that has doubled, and once more while it doubles.
+/// Memory in KiB that a line of up to 16 MiB may take: a buffer that has doubled, twice while it
+/// doubles.
 const LINE_KIB_MAX: usize = 64 * 1024;
 
 fn ping(peer: &mut Peer) {
     assert_eq!(peer.result("ping", "{}"), serde_json::json!({}));
 }
 
-/// A line and what it earns: an error code, and the id if it can be read.
+/// Sends a line and checks its error code; returns the id of the response.
 fn refused(peer: &mut Peer, line: &[u8], code: i64) -> Value {
     peer.try_send(&[line, b"\n"].concat()).expect("the daemon reads");
     let shown = String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned();
@@ -28,9 +29,9 @@ fn refused(peer: &mut Peer, line: &[u8], code: i64) -> Value {
     answer
 }
 
-/// RPC-01, RPC-02: every bad line is answered once, and the next good one is served.
+/// RPC-01, RPC-02: every invalid line is answered once, and the next valid one is served.
 #[test]
-fn garbage_by_the_line() {
+fn every_invalid_line_is_answered_once() {
     let daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     let nest = |bytes: &[u8]| bytes.repeat(100_000);
@@ -90,15 +91,15 @@ fn garbage_by_the_line() {
         assert!(matches!(code, Some(PARSE_ERROR | INVALID_REQUEST)), "{answer}");
         ping(&mut peer);
     }
-    // Blank lines are nothing.
+    // Blank lines are ignored.
     peer.try_send(b"\n\r\n  \t \n").unwrap();
     ping(&mut peer);
-    assert!(peer.is_silent(), "something was answered twice");
+    assert!(peer.is_silent(), "a second answer");
 }
 
-/// Deep nesting where it is carried along and not looked into.
+/// Deep nesting in arguments, which the engine does not descend into.
 #[test]
-fn depth_in_arguments() {
+fn deep_arguments_are_passed_on() {
     let daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -115,9 +116,9 @@ fn depth_in_arguments() {
     assert_eq!(daemon.status()["counters"]["jobsStarted"], before);
 }
 
-/// One line of a gigabyte costs the daemon no more memory than the longest it takes.
+/// One line of a gigabyte takes no more memory than the longest valid one.
 #[test]
-fn a_line_of_a_gigabyte() {
+fn a_line_of_a_gigabyte_takes_bounded_memory() {
     const PIECE: usize = 1 << 20;
     let daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
@@ -135,15 +136,15 @@ fn a_line_of_a_gigabyte() {
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("message_bytes = 16777216"), "{message}");
     ping(&mut peer);
-    assert!(peer.is_silent(), "a line too long is refused once");
+    assert!(peer.is_silent(), "a second refusal of one line");
     let grown = daemon.vitals().memory_peak_kib.saturating_sub(before.memory_peak_kib);
     assert!(grown < LINE_KIB_MAX, "{grown} KiB for one line");
     assert_eq!(daemon.status()["counters"]["overlong"], 1);
 }
 
-/// Many peers with a line begun: what each of them keeps is bounded, and given back.
+/// Many peers with incomplete lines: their memory is bounded and released.
 #[test]
-fn lines_that_never_end() {
+fn incomplete_lines_take_bounded_memory() {
     let daemon =
         Daemon::start(&Config { limits: "message_bytes = \"64KiB\"", ..Config::default() });
     let before = daemon.vitals();
@@ -165,7 +166,7 @@ fn lines_that_never_end() {
     before.wait_back(daemon.pid());
 }
 
-/// The slowest but the hundredth of some pings.
+/// 99th percentile of the time of some pings.
 fn slow_ping(peer: &mut Peer, pings: usize) -> Duration {
     let mut times: Vec<Duration> = (0..pings)
         .map(|_| {
@@ -178,9 +179,9 @@ fn slow_ping(peer: &mut Peer, pings: usize) -> Duration {
     *times.get(pings - 1 - pings / 100).expect("some pings")
 }
 
-/// E4, P8: floods of every kind at once, and a peer that only wants its pings answered.
+/// E4, P8: floods of every kind at once, and a peer that only pings.
 #[test]
-fn other_peers_are_served_meanwhile() {
+fn other_peers_are_served_during_a_flood() {
     const CANCELS: u64 = 1_000_000;
     let daemon = Daemon::start(&Config { tcp: true, ..Config::default() });
     let mark = marker();
@@ -189,7 +190,7 @@ fn other_peers_are_served_meanwhile() {
     let done = AtomicBool::new(false);
     let before = daemon.vitals();
     let flooded = thread::scope(|scope| {
-        // CAN-09: a million cancellations of what never was.
+        // CAN-09: a million cancellations of unknown requests.
         let cancels = scope.spawn(|| {
             let mut peer = daemon.peer();
             for chunk in 0..CANCELS / 1000 {
@@ -200,7 +201,7 @@ fn other_peers_are_served_meanwhile() {
             ping(&mut peer);
             assert!(peer.is_silent(), "a cancellation is never answered");
         });
-        // Lines of garbage, each of which is answered and read.
+        // Invalid lines, each of which is answered.
         let garbage = scope.spawn(|| {
             let mut peer = daemon.tcp_peer();
             while !done.load(Ordering::Relaxed) {
@@ -220,7 +221,7 @@ fn other_peers_are_served_meanwhile() {
                 assert!(peer.message().unwrap()["error"].is_object());
             }
         });
-        // Calls for tools that are cancelled in the same breath.
+        // Calls that are cancelled in the same write.
         let calls = scope.spawn(|| {
             let mut peer = daemon.peer();
             while !done.load(Ordering::Relaxed) {
@@ -238,8 +239,8 @@ fn other_peers_are_served_meanwhile() {
         calls.join().unwrap();
         flooded
     });
-    // A turn serves every flooder once. Far above what it takes, far below a peer kept waiting for
-    // a flood to end; on a machine that does other things as well, too.
+    // A turn serves every flooding peer once. The bound is far above the usual time and far below a
+    // wait for the end of a flood, also on a busy machine.
     let bound = (quiet * 200).max(Duration::from_millis(500));
     assert!(flooded < bound, "pings took {flooded:?} in a flood and {quiet:?} without");
     drop(bystander);
@@ -250,15 +251,15 @@ fn other_peers_are_served_meanwhile() {
     before.wait_back(daemon.pid());
     let grown = daemon.vitals().memory_peak_kib.saturating_sub(before.memory_peak_kib);
     assert!(grown < LINE_KIB_MAX, "{grown} KiB for floods");
-    // A flood is no reason to fill a disk.
+    // A flood must not fill the disk with log lines.
     let said = daemon.home.log().len();
     assert!(said < 64 * 1024 * 1024, "{said} bytes of log");
 }
 
-/// A browser that was talked into sending JSON-RPC, and others who took the wrong door: closed
-/// at once, nothing executed, nothing said to a machine.
+/// Peers of other protocols, such as a browser that sends JSON-RPC: closed at once, without
+/// execution and without an answer to a machine.
 #[test]
-fn strangers_at_the_door() {
+fn peers_of_other_protocols_are_closed() {
     let daemon = Daemon::start(&Config { tcp: true, ..Config::default() });
     let mark = marker();
     let body = format!(
@@ -279,18 +280,18 @@ fn strangers_at_the_door() {
         let connect = || if is_tcp { daemon.connect_tcp() } else { daemon.connect() };
         for bytes in machines {
             let mut peer = connect();
-            // It may be closed before everything was said.
+            // The connection may be closed before everything is sent.
             let _ = peer.try_send(bytes);
             assert_eq!(peer.rest(), Vec::<Value>::new());
         }
-        // A person is told why.
+        // A person gets an explanation.
         let mut peer = connect();
         peer.send("hello?");
         let said = peer.rest();
         assert_eq!(said.len(), 1);
         assert_eq!(said[0]["error"]["code"], PARSE_ERROR);
     }
-    // Byte by byte it is no better.
+    // The same byte by byte.
     let mut peer = daemon.connect_tcp();
     for byte in post.as_bytes() {
         if peer.try_send(&[*byte]).is_err() {

@@ -1,4 +1,5 @@
-//! Handlers of an embedding program: on worker threads, which share the calls and tell together.
+//! Handlers of an embedding program on worker threads, which take calls and report results in
+//! batches.
 
 use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -10,28 +11,28 @@ use ceased_core::tool::ArgumentCheck;
 use ceased_tests::daemon::Peer;
 use ceased_tests::daemon::peer::{call, cancel};
 
-/// A tool that is quick, one that waits until the test lets it go on, and one that panics.
+/// A daemon with a fast tool, one that waits for the test, and one that panics.
 fn daemon() -> (DaemonHandle, Sender<()>) {
     let (release, gate): (Sender<()>, Receiver<()>) = channel();
     let gate = Mutex::new(gate);
     let tools = [
         HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done"))),
         HandlerTool::new("gate", move |_: &Job| {
-            let _ = gate.lock().expect("nobody panics with it").recv();
+            let _ = gate.lock().expect("no thread panics with the lock").recv();
             Ok(ToolResult::text("open"))
         }),
-        HandlerTool::new("panics", |_: &Job| panic!("as the test wants it")),
+        HandlerTool::new("panics", |_: &Job| panic!("panic of the test")),
     ];
     let daemon = tools
         .into_iter()
-        .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")));
+        .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a valid tool")));
     (daemon.start().expect("it starts"), release)
 }
 
-/// Results are told together, but never behind a call that goes on: a thread that does not know
-/// yet that the next call blocks has told what it had, or the loop looks by itself.
+/// Results are reported in batches, but never delayed by a blocking call: the thread reports before
+/// it, or the loop checks by itself.
 #[test]
-fn a_call_that_blocks_keeps_no_result_back() {
+fn a_blocking_call_delays_no_result() {
     let (daemon, release) = daemon();
     let mut peer = Peer::of(&daemon);
     for round in 0..3 {
@@ -49,7 +50,7 @@ fn a_call_that_blocks_keeps_no_result_back() {
             assert_eq!(peer.text(first + quick), "done");
         }
         for gate in [1, 3] {
-            assert!(!peer.has_answer(first + gate), "nobody has opened it");
+            assert!(!peer.has_answer(first + gate), "the call is still blocked");
         }
         release.send(()).expect("it waits");
         release.send(()).expect("it waits");
@@ -59,7 +60,7 @@ fn a_call_that_blocks_keeps_no_result_back() {
 }
 
 #[test]
-fn a_panic_is_one_answer() {
+fn a_panic_is_answered_once() {
     let (daemon, _release) = daemon();
     let mut peer = Peer::of(&daemon);
     let ids: Vec<u64> =
@@ -73,7 +74,7 @@ fn a_panic_is_one_answer() {
     }
 }
 
-/// What a program gets wrong about its tools it is told before anybody can call them.
+/// Invalid tools are refused before the daemon starts.
 #[test]
 fn bad_tools_are_refused() {
     let tool = |name: &str| HandlerTool::new(name, |_: &Job| Ok(ToolResult::text("done")));
@@ -92,30 +93,30 @@ fn bad_tools_are_refused() {
             other => panic!("{other:?}"),
         }
     };
-    let built = |name| tool(name).build().expect("a good tool");
+    let built = |name| tool(name).build().expect("a valid tool");
     let why = refused([built("same"), built("same")]);
     assert_eq!(why, r#"the tool "same": there is another of this name: rename one of them"#);
     let why = refused([built("good"), Tool { payload: None, ..built("empty") }]);
     assert_eq!(why, r#"the tool "empty": nothing is behind it: make it with `HandlerTool`"#);
 }
 
-/// What panics, and panics again when it is dropped, as often as it likes.
-struct Bomb;
+/// A panic payload that panics again when it is dropped.
+struct PanicsOnDrop;
 
-impl Drop for Bomb {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         std::panic::panic_any(Self);
     }
 }
 
-/// RPC-03: what a panic carries is the handler's as well. It costs neither the answer nor a worker.
+/// RPC-03: a panic payload may panic too; this costs neither the answer nor the worker.
 #[test]
-fn a_panic_with_something_that_panics_is_one_answer() {
-    let bomb = HandlerTool::new("bomb", |_: &Job| std::panic::panic_any(Bomb));
+fn a_panic_with_a_panicking_payload_is_answered_once() {
+    let bomb = HandlerTool::new("bomb", |_: &Job| std::panic::panic_any(PanicsOnDrop));
     let quick = HandlerTool::new("quick", |_: &Job| Ok(ToolResult::text("done")));
     let daemon = [bomb, quick]
         .into_iter()
-        .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a good tool")))
+        .fold(Daemon::new(), |daemon, tool| daemon.tool(tool.build().expect("a valid tool")))
         .start()
         .expect("it starts");
     let mut peer = Peer::of(&daemon);
@@ -125,13 +126,13 @@ fn a_panic_with_something_that_panics_is_one_answer() {
         let id = peer.call("quick", "{}");
         assert_eq!(peer.text(id), "done");
     }
-    daemon.shut_down().expect("the loop is as it was");
+    daemon.shut_down().expect("the loop still runs");
 }
 
-/// Connections that have something to say when the loop looks again.
+/// Connections with pending messages at the next turn.
 const CROWD: u64 = 60;
 
-/// A check of arguments that runs on the loop's own thread.
+/// A check of arguments that runs on the loop's thread.
 struct OnTheLoop<F>(F);
 
 impl<F: Fn(&str) + Send + Sync> ArgumentCheck for OnTheLoop<F> {
@@ -141,27 +142,27 @@ impl<F: Fn(&str) + Send + Sync> ArgumentCheck for OnTheLoop<F> {
     }
 }
 
-/// A tool whose arguments are checked by `check`.
+/// A tool with this check of its arguments.
 fn checked(name: &str, text: &'static str, check: impl Fn(&str) + Send + Sync + 'static) -> Tool {
     let tool = HandlerTool::new(name, move |_: &Job| Ok(ToolResult::text(text)));
-    let tool = tool.input_schema(r#"{"type":"object"}"#).build().expect("a good tool");
+    let tool = tool.input_schema(r#"{"type":"object"}"#).build().expect("a valid tool");
     Tool { check: Some(Box::new(OnTheLoop(check))), ..tool }
 }
 
-/// A loop that is held up until the test lets it go on, and what it sees with each call then.
+/// A loop blocked until the test releases it, and its observations at each call.
 struct Held {
     daemon: DaemonHandle,
     hold: Peer,
     release: Sender<()>,
-    /// The token of the call that waits for its cancel.
+    /// Token of the call that is about to be cancelled.
     token: CancelToken,
     waiter: Peer,
-    /// Of every call in turn: its number, and whether that token was cancelled then.
+    /// For every call in order: its number, and whether the token was cancelled then.
     looks: Receiver<(u64, bool)>,
 }
 
 impl Held {
-    /// With a crowd of peers that say nothing yet.
+    /// Starts the daemon with many idle peers.
     fn new() -> (Self, Vec<Peer>) {
         let (say_token, tokens) = channel();
         let (say_look, looks) = channel();
@@ -176,15 +177,15 @@ impl Held {
         });
         let holds = checked("holds", "goes on", move |_| {
             let _ = say_held.send(());
-            let _ = gate.lock().expect("nobody panics with it").recv();
+            let _ = gate.lock().expect("no thread panics with the lock").recv();
         });
         let looks_at = checked("looks", "looked", move |arguments| {
-            let token = said.lock().expect("nobody panics with it");
+            let token = said.lock().expect("no thread panics with the lock");
             let is_cancelled = token.as_ref().is_some_and(CancelToken::is_cancelled);
             let number = arguments.trim_matches(|c: char| !c.is_ascii_digit());
             let _ = say_look.send((number.parse().expect("a number"), is_cancelled));
         });
-        let daemon = [waits.build().expect("a good tool"), holds, looks_at]
+        let daemon = [waits.build().expect("a valid tool"), holds, looks_at]
             .into_iter()
             .fold(Daemon::new(), Daemon::tool)
             .start()
@@ -193,13 +194,13 @@ impl Held {
         let (mut waiter, mut hold) = (Peer::of(&daemon), Peer::of(&daemon));
         waiter.send(&call(7000, "waits", "{}", ""));
         let given = tokens.recv().expect("it runs");
-        *token.lock().expect("nobody panics with it") = Some(given.clone());
+        *token.lock().expect("no thread panics with the lock") = Some(given.clone());
         hold.send(&call(7001, "holds", "{}", ""));
         held.recv().expect("it runs");
         (Self { daemon, hold, release, token: given, waiter, looks }, crowd)
     }
 
-    /// Lets the loop go on.
+    /// Releases the loop.
     fn release(&mut self) {
         self.release.send(()).expect("it waits");
         assert_eq!(self.hold.text(7001), "goes on");
@@ -210,7 +211,7 @@ fn look(number: u64) -> String {
     call(8000, "looks", &format!("{{\"number\":{number}}}"), "")
 }
 
-/// CAN-06: however many connections have said something before it, a cancel is carried out first.
+/// CAN-06: a cancel is handled before the messages of other connections, whatever their number.
 #[test]
 fn a_cancel_comes_before_the_calls_of_others() {
     let (mut held, mut crowd) = Held::new();
@@ -224,14 +225,14 @@ fn a_cancel_comes_before_the_calls_of_others() {
     held.daemon.shut_down().expect("in order");
 }
 
-/// And who cancels all the time does not come before the others all the time.
+/// Endless cancels of one peer do not starve the others.
 #[test]
-fn cancels_without_end_starve_nobody() {
+fn endless_cancels_starve_no_other_peer() {
     let (mut held, mut crowd) = Held::new();
     let cancels = (cancel(9999) + "\n").repeat(500);
     for (number, peer) in (0..).zip(&mut crowd) {
         if number > 0 {
-            peer.try_send(cancels.as_bytes()).expect("there is room");
+            peer.try_send(cancels.as_bytes()).expect("the socket has space");
         }
         peer.send(&look(number));
     }

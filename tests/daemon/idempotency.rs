@@ -1,5 +1,5 @@
-//! Clients that are gone, and those that ask again: what becomes of their calls in the real daemon,
-//! counted by what the tools leave behind.
+//! Clients that disconnect, and clients that repeat a call: the runs of the tools in the real
+//! daemon, counted by files that the tools write.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ const LIMIT_REACHED: i64 = -31003;
 const INVALID_PARAMS: i64 = -32602;
 const CALL_UNDER_WAY: i64 = -31008;
 
-/// Each notes that it runs in a file that is named after its mark, and ends when it may.
+/// Each tool records its run in a file named after its mark, and ends when a second file exists.
 fn tools() -> String {
     let tool = |name: &str, more: &str| {
         format!(
@@ -47,18 +47,18 @@ fn daemon_with(limits: &str) -> Daemon {
     Daemon::start(&Config { limits, tools: &tools(), ..Config::default() })
 }
 
-/// How often the tool with this mark was run.
+/// Number of runs of the tool with this mark.
 fn runs(daemon: &Daemon, mark: &str) -> usize {
     let path = daemon.home.path().join(format!("runs{mark}"));
     fs::read_to_string(path).unwrap_or_default().lines().count()
 }
 
-/// Those that run with this mark, and those to come, may end.
-fn let_go(daemon: &Daemon, mark: &str) {
-    fs::write(daemon.home.path().join(format!("go{mark}")), "").expect("a directory of our own");
+/// Lets current and later runs with this mark end.
+fn let_end(daemon: &Daemon, mark: &str) {
+    fs::write(daemon.home.path().join(format!("go{mark}")), "").expect("the home is ours");
 }
 
-/// A key no other test has.
+/// A key unique among the tests.
 fn key() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("key {}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -68,7 +68,7 @@ fn params(tool: &str, key: &str, arguments: &Value) -> Value {
     json!({"name": tool, "arguments": arguments, "_meta": {"ceased/idempotencyKey": key}})
 }
 
-/// Calls with a key, and does not wait.
+/// Sends a call with a key and does not wait.
 fn call(peer: &mut Peer, tool: &str, key: &str, mark: &str) -> u64 {
     peer.request("tools/call", &params(tool, key, &json!({"t": mark})).to_string())
 }
@@ -82,9 +82,9 @@ fn wait_running(daemon: &Daemon, mark: &str, times: usize) {
     wait_until("it runs", || runs(daemon, mark) == times);
 }
 
-/// By default a call ends with its connection, however that ends.
+/// By default a call ends with its connection, in every way of closing it.
 #[test]
-fn a_call_dies_with_its_connection() {
+fn a_call_ends_with_its_connection() {
     let daemon = daemon_with("");
     let mark = marker();
     let mut peer = daemon.peer();
@@ -101,10 +101,10 @@ fn the_task(peer: &mut Peer) -> Option<Value> {
     tasks.as_array_mut().and_then(Vec::pop)
 }
 
-/// `detach`: the call is a task of its requestor, whoever else is there; from any connection of
-/// theirs it can be waited for and cancelled. DUR-01: it is as durable as every other.
+/// `detach`: the call becomes a task of its requestor, which can wait for it and cancel it from any
+/// connection; other identities cannot. DUR-01: the task is durable.
 #[test]
-fn a_call_becomes_a_task() {
+fn a_detached_call_becomes_a_task() {
     let daemon = daemon_with("");
     let [mark, other_mark, last_mark] = [marker(), marker(), marker()];
     let mut peer = daemon.peer();
@@ -113,47 +113,47 @@ fn a_call_becomes_a_task() {
     drop(peer);
     let mut peer = daemon.peer();
     let mut found = None;
-    wait_until("it is a task", || {
+    wait_until("the task is listed", || {
         found = the_task(&mut peer);
         found.is_some()
     });
-    let task = found.take().expect("it was found");
+    let task = found.take().expect("the task was found");
     assert_eq!(task["status"], "working");
     if let Some(mut other) = daemon.peer_of(1) {
-        assert_eq!(the_task(&mut other), None, "it is nobody else's");
+        assert_eq!(the_task(&mut other), None, "the task belongs to its requestor only");
     }
     let wait = peer.request("tasks/result", &json!({"taskId": task["taskId"]}).to_string());
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     let answer = peer.answer(wait);
     assert_eq!(text(&answer), format!("done {mark}\n"));
     assert_eq!(runs(&daemon, &mark), 1);
 
-    // TSK-24: another is cancelled; until then the same call with its key is refused for now.
+    // TSK-24: another one is cancelled; until its end, a repeated call is refused.
     let (key, mut gone) = (key(), daemon.peer());
     call(&mut gone, "kept", &key, &other_mark);
     wait_running(&daemon, &other_mark, 1);
     drop(gone);
-    wait_until("it is a task", || {
+    wait_until("the task is listed", || {
         found = the_task(&mut peer).filter(|task| task["status"] == "working");
         found.is_some()
     });
     let again = call(&mut peer, "kept", &key, &other_mark);
     assert_eq!(peer.answer(again)["error"]["code"], CALL_UNDER_WAY);
-    let id = found.take().expect("it was found")["taskId"].take();
+    let id = found.take().expect("the task was found")["taskId"].take();
     peer.result("tasks/cancel", &json!({"taskId": id}).to_string());
     daemon.wait_until_no_job();
     assert_none_left(&other_mark);
 
-    // A third is cut off by the daemon's death, and says so.
+    // A third one is interrupted by the daemon's death and says so.
     let mut gone = daemon.peer();
     gone.call("kept", &format!(r#"{{"t":"{last_mark}"}}"#));
     wait_running(&daemon, &last_mark, 1);
     drop(gone);
-    wait_until("it is a task", || {
+    wait_until("the task is listed", || {
         found = the_task(&mut peer).filter(|task| task["status"] == "working");
         found.is_some()
     });
-    let id = found.expect("it was found")["taskId"].take();
+    let id = found.expect("the task was found")["taskId"].take();
     let daemon = Daemon::start_in(daemon.kill());
     assert_none_left(&last_mark);
     let view = daemon.peer().result("tasks/get", &json!({"taskId": id}).to_string());
@@ -161,25 +161,26 @@ fn a_call_becomes_a_task() {
     assert!(view["statusMessage"].as_str().is_some_and(|said| said.contains("interrupted")));
 }
 
-/// A grace: who comes back in time is answered by the same run; without anybody it ends.
+/// With a grace period, a repeated call in time is answered by the same run; without one the run
+/// ends.
 #[test]
-fn a_grace() {
+fn a_grace_period_keeps_the_run() {
     let daemon = daemon_with("");
     let (mark, key_one) = (marker(), key());
     let mut peer = daemon.peer();
     call(&mut peer, "patient", &key_one, &mark);
     wait_running(&daemon, &mark, 1);
     drop(peer);
-    wait_until("its connection is gone", || daemon.status()["connections"] == 1);
-    assert_eq!(daemon.status()["running"], 1, "it goes on");
+    wait_until("the connection is closed", || daemon.status()["connections"] == 1);
+    assert_eq!(daemon.status()["running"], 1, "the call continues");
     let mut peer = daemon.peer();
     let again = call(&mut peer, "patient", &key_one, &mark);
     peer.result("ping", "{}");
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     assert_eq!(text(&peer.answer(again)), format!("done {mark}\n"));
     assert_eq!(runs(&daemon, &mark), 1);
 
-    // No repeated call comes in time: the job is stopped, and the key is forgotten.
+    // No repeated call arrives in time: the job is stopped, and the key is forgotten.
     let (mark, key_two) = (marker(), key());
     call(&mut peer, "hasty", &key_two, &mark);
     wait_running(&daemon, &mark, 1);
@@ -189,36 +190,36 @@ fn a_grace() {
     let mut peer = daemon.peer();
     let anew = call(&mut peer, "hasty", &key_two, &mark);
     wait_running(&daemon, &mark, 2);
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     assert_eq!(text(&peer.answer(anew)), format!("done {mark}\n"));
 }
 
-/// A client that timed out, or lost its connection, asks again with its key: there is one run. While
-/// that runs for the first request, others are told to try again later.
+/// A client that lost its connection repeats the call with its key: there is one run. While the
+/// first request waits, other repeated calls are refused.
 #[test]
-fn one_key_one_run() {
+fn a_key_runs_once() {
     let daemon = daemon_with("");
     let (mark, key) = (marker(), key());
     let mut peer = daemon.peer();
     let first = call(&mut peer, "once", &key, &mark);
     wait_running(&daemon, &mark, 1);
-    // The first request still waits, here and on another connection.
+    // The first request still waits, on this or another connection.
     for other in [&mut peer, &mut daemon.peer()] {
         let again = call(other, "once", &key, &mark);
         let error = other.answer(again)["error"].take();
         assert_eq!(error["code"], CALL_UNDER_WAY, "{error}");
         assert_eq!(error["data"], json!({"idempotencyKey": key}));
     }
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     assert_eq!(text(&peer.answer(first)), format!("done {mark}\n"));
-    // After it is over, as often as one likes, on any connection.
+    // After the end the call can be repeated on any connection.
     for _ in 0..3 {
         let mut other = daemon.peer();
         let last = call(&mut other, "once", &key, &mark);
         assert_eq!(text(&other.answer(last)), format!("done {mark}\n"));
     }
     assert_eq!(runs(&daemon, &mark), 1);
-    // A task is the same task.
+    // A repeated task call returns the same task.
     let (mark, key) = (marker(), self::key());
     let as_task = || {
         let mut params = params("once", &key, &json!({"t": mark}));
@@ -228,15 +229,15 @@ fn one_key_one_run() {
     let created = peer.result("tools/call", &as_task())["task"].take();
     let repeated = daemon.peer().result("tools/call", &as_task())["task"].take();
     assert_eq!(created["taskId"], repeated["taskId"]);
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     peer.result("tasks/result", &json!({"taskId": created["taskId"]}).to_string());
     assert_eq!(peer.result("tools/call", &as_task())["task"]["status"], "completed");
     assert_eq!(runs(&daemon, &mark), 1);
 }
 
-/// TSK-39: somebody else's key is another key. And a key means one call.
+/// TSK-39: a key of another identity is a different key, and a key stands for one call.
 #[test]
-fn whose_key_for_what() {
+fn a_key_belongs_to_one_identity_and_one_call() {
     let daemon = daemon_with("");
     let (mark, key) = (marker(), key());
     let mut peer = daemon.peer();
@@ -257,14 +258,14 @@ fn whose_key_for_what() {
     let Some(mut other) = daemon.peer_of(1) else { return };
     let theirs = call(&mut other, "once", &key, &mark);
     wait_running(&daemon, &mark, 2);
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     assert_eq!(text(&other.answer(theirs)), format!("done {mark}\n"));
     assert_eq!(text(&peer.answer(first)), format!("done {mark}\n"));
 }
 
-/// An ended call is forgotten after `idempotency_ttl`; a running one is not.
+/// The key of an ended call expires after `idempotency_ttl`; that of a running call does not.
 #[test]
-fn keys_are_forgotten() {
+fn keys_expire_after_their_ttl() {
     let daemon = daemon_with("idempotency_ttl = \"200ms\"");
     let (mark, key) = (marker(), key());
     let mut peer = daemon.peer();
@@ -273,23 +274,23 @@ fn keys_are_forgotten() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     let again = call(&mut peer, "once", &key, &mark);
     assert_eq!(peer.answer(again)["error"]["code"], CALL_UNDER_WAY);
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     assert_eq!(text(&peer.answer(first)), format!("done {mark}\n"));
-    assert_eq!(runs(&daemon, &mark), 1, "what runs is not forgotten");
-    wait_until("it is forgotten, and run again", || {
+    assert_eq!(runs(&daemon, &mark), 1, "a running call is not forgotten");
+    wait_until("the key expires, and the call runs again", || {
         let anew = call(&mut peer, "once", &key, &mark);
         assert_eq!(text(&peer.answer(anew)), format!("done {mark}\n"));
         runs(&daemon, &mark) == 2
     });
 }
 
-/// TSK-36: so many keys of one identity are remembered, and one more is refused by name; those that
-/// are known are still good, and so are the calls of others and those without a key.
+/// TSK-36: the number of keys of one identity is limited; a further one is refused with the name of
+/// the limit. Known keys, other identities, and calls without a key are unaffected.
 #[test]
-fn keys_are_bounded() {
+fn the_number_of_keys_is_limited() {
     let daemon = daemon_with("idempotency_keys_per_identity = 2\nidempotency_ttl = \"1h\"");
     let mark = marker();
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     let mut peer = daemon.peer();
     let keys = [key(), key(), key()];
     for key in &keys[..2] {
@@ -311,12 +312,12 @@ fn keys_are_bounded() {
     }
 }
 
-/// Nothing builds up for clients that come, ask with a key and go, over and over.
+/// Clients that connect, call with a key and disconnect leave no state.
 #[test]
-fn nothing_is_left_of_those_who_went() {
+fn disconnected_clients_leave_no_state() {
     let daemon = daemon_with("idempotency_ttl = \"10ms\"");
     let mark = marker();
-    let_go(&daemon, &mark);
+    let_end(&daemon, &mark);
     daemon.wait_idle();
     let before: Vitals = daemon.vitals();
     for round in 0..30 {

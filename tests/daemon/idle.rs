@@ -1,4 +1,4 @@
-//! What a connection costs that says nothing, and what is left of many.
+//! Memory of an idle connection, and memory after many connections have closed.
 
 use std::path::Path;
 use std::{fs, thread};
@@ -8,17 +8,16 @@ use ceased::config;
 use ceased_tests::daemon::{Config, Daemon, Peer, wait_until};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Heap of an idle connection, in bytes: 152 for what the engine knows of it, 152 for what the loop
-/// does, 36 for its socket, its share of their two tables, and at most 512 and its head for the buffer
-/// of its last answer; with what the busiest moment takes beside them, which depends on how many of
-/// them are heard in one turn.
+/// Heap of an idle connection, in bytes: 152 in the engine, 152 in the loop, 36 for its socket, its
+/// share of two tables, and at most 512 and a header for the buffer of its last answer; plus its
+/// share of the peak, which depends on the connections read in one turn.
 const IDLE_BYTES_MAX: u64 = 1152;
-/// The same of a connection that has called a tool through the queue: its table of requests keeps its
-/// first allocation.
+/// The same for a connection that has called a tool through the queue: its table of requests keeps
+/// its first allocation.
 const CALLED_BYTES_MAX: u64 = 1536;
 /// A number that fills the tables.
 const FEW: usize = 300;
-/// Another number that fills the tables as well.
+/// A second such number.
 const MANY: usize = 1700;
 
 const CONFIG: &str = r#"
@@ -31,34 +30,35 @@ name = "sleep"
 builtin = "sleep"
 "#;
 
-/// The most heap that the thread of the loop holds at once when so many have connected.
+/// Peak heap of the loop's thread with this many connections.
 fn most_held(connections: usize, calls: bool) -> u64 {
     let config =
-        config::Config::parse(CONFIG, Path::new("idle.toml")).expect("a good configuration");
+        config::Config::parse(CONFIG, Path::new("idle.toml")).expect("a valid configuration");
     let daemon = ceased::Daemon::from_config(&config).without_listeners();
     let held = measure(|| {
         let server = daemon.build().expect("it starts");
         let remote = server.remote();
         let peers = thread::spawn(move || {
             let connect = |_| {
-                let mut peer = Peer::of_socket(remote.connect().expect("it takes peers").into());
+                let mut peer =
+                    Peer::of_socket(remote.connect().expect("the daemon takes peers").into());
                 peer.initialize();
                 if calls {
-                    // Longer than a handler may take that is run on the thread of the loop: the loop
-                    // stays on the thread that is measured.
+                    // Longer than a handler may run on the loop's thread, so that the loop stays on
+                    // the measured thread.
                     let id = peer.call("sleep", r#"{"ms":1}"#);
-                    assert!(peer.answer(id)["result"].is_object(), "it has slept");
+                    assert!(peer.answer(id)["result"].is_object(), "the sleep is answered");
                 }
                 peer
             };
             let mut peers: Vec<Peer> = (0..connections).map(connect).collect();
-            // All that was said before is read by the time that this is answered.
+            // Everything sent before is read when this is answered.
             peers.iter_mut().for_each(|peer| drop(peer.result("ping", "{}")));
             remote.shut_down();
             peers
         });
-        server.run().expect("it runs to its end");
-        peers.join().expect("everybody was answered");
+        server.run().expect("the daemon ends");
+        peers.join().expect("every peer was answered");
     });
     held.bytes_max
 }
@@ -74,39 +74,39 @@ fn assert_idle_is_cheap(calls: bool) {
     let (few, many) = (most_held(FEW, calls), most_held(MANY, calls));
     let each = (many - few) / (MANY - FEW) as u64;
     let max = if calls { CALLED_BYTES_MAX } else { IDLE_BYTES_MAX };
-    assert!(each <= max, "{each} bytes for each");
+    assert!(each <= max, "{each} bytes per connection");
 }
 
 #[test]
-fn who_has_said_hello_takes_little() {
+fn an_idle_connection_takes_little_memory() {
     assert_idle_is_cheap(false);
 }
 
 #[test]
-fn who_has_called_takes_no_more() {
+fn an_idle_connection_after_a_call_takes_little_memory() {
     assert_idle_is_cheap(true);
 }
 
-/// Memory of a process that is no file's, in KiB.
+/// Anonymous memory of a process, in KiB.
 fn anonymous_kib(pid: i32) -> usize {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = kib.and_then(|line| line.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse().ok()).expect("the system counts it")
+    kib.and_then(|kib| kib.parse().ok()).expect("the kernel reports it")
 }
 
-/// The daemon does not keep what it took for many who have gone.
+/// Memory of closed connections is returned to the system.
 #[test]
-fn a_crowd_leaves_little() {
+fn closed_connections_return_their_memory() {
     allow_many_files();
     let daemon = Daemon::start(&Config { limits: "connections = 4000", ..Config::default() });
     daemon.wait_idle();
     let before = anonymous_kib(daemon.pid());
     let crowd: Vec<Peer> = (0..3000).map(|_| daemon.peer()).collect();
     let taken = anonymous_kib(daemon.pid()).saturating_sub(before);
-    assert!(taken > 1000, "{taken} KiB for all of them");
+    assert!(taken > 1000, "{taken} KiB for all connections");
     drop(crowd);
-    wait_until("most of it is given back", || {
+    wait_until("most of the memory is returned", || {
         anonymous_kib(daemon.pid()).saturating_sub(before) * 2 < taken
     });
 }

@@ -1,5 +1,5 @@
-//! What a daemon finds when it starts: signal settings of its parent, a kernel or a sandbox without
-//! some system calls, a container whose first process it is, and guards of a dead daemon.
+//! The environment at the start of a daemon: signal settings of its parent, missing system calls, a
+//! container in which it is the first process, and guards of a dead daemon.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 use std::fs;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 const TIERS: [&str; 3] = ["cgroup", "guard", "groups"];
 
-/// A tool that keeps its guard stopped. A single stop is not enough: when a daemon dies, the kernel
-/// continues the stopped processes of groups that are orphaned by that.
+/// A tool that keeps stopping its guard. A single stop is not enough: when a daemon dies, the
+/// kernel continues stopped processes of orphaned groups.
 const TOOLS: &str = r#"
 [[tool]]
 name = "stop_guard"
@@ -53,7 +53,7 @@ fn home(daemon: &str, tools: &str) -> Home {
     home
 }
 
-/// Whether a tier can be had here; a tier that cannot is said aloud.
+/// Whether this machine has a tier; prints a line if not.
 fn has(tier: &str) -> bool {
     let home = home("", "");
     let mut command = home.command(&["call", "fail"]);
@@ -77,7 +77,7 @@ fn call(daemon: &Daemon, tool: &str) -> Value {
 
 // STOP-01
 #[test]
-fn inherited_signal_settings_do_not_count() {
+fn inherited_signal_settings_are_reset() {
     let line = "exec env --ignore-signal=CHLD,TERM --block-signal=TERM,HUP,INT,CHLD \"$@\"";
     for tier in TIERS.into_iter().filter(|tier| has(tier)) {
         let home = home("", "");
@@ -87,20 +87,20 @@ fn inherited_signal_settings_do_not_count() {
         let result = call(&daemon, "fail");
         assert_eq!(result["structuredContent"]["exitCode"], json!(7), "{tier}: {result}");
         daemon.signal(Signal::HUP);
-        wait_until("it reads its configuration again", || daemon.home.log().contains("reload"));
+        wait_until("the reload is logged", || daemon.home.log().contains("reload"));
         daemon.signal(Signal::TERM);
         assert!(daemon.wait().success(), "{tier}");
     }
 }
 
-/// A line that runs the rest of a command where these system calls fail with an error number; `None`,
-/// said aloud, where that cannot be had.
+/// A line that runs the rest of a command with these system calls failing; `None` with a printed
+/// line if that is impossible.
 fn without(calls: &[(&str, u32)], error: u32) -> Option<String> {
     let numbers = match std::env::consts::ARCH {
         "x86_64" => [("memfd_create", 319), ("waitid", 247), ("seccomp", 317), ("prctl", 157)],
         "aarch64" => [("memfd_create", 279), ("waitid", 95), ("seccomp", 277), ("prctl", 167)],
         other => {
-            eprintln!("SKIPPED, its numbers are not known: {other}");
+            eprintln!("SKIPPED: system call numbers of {other} are unknown");
             return None;
         }
     };
@@ -123,7 +123,7 @@ fn without(calls: &[(&str, u32)], error: u32) -> Option<String> {
     let line = format!("exec perl -e '{script}' \"$@\"");
     let works = Command::new("sh").args(["-c", &line, "sh", "true"]).status();
     if !works.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED, no perl or no seccomp here");
+        eprintln!("SKIPPED: no perl or no seccomp here");
         return None;
     }
     Some(line)
@@ -156,9 +156,9 @@ fn tools_start_without_newer_system_calls() {
         let log = daemon.home.log();
         assert_eq!(result["structuredContent"]["exitCode"], json!(7), "{calls:?}: {result} {log}");
         if calls.contains(&PIDFD_OPEN) {
-            assert!(log.contains("pidfd_open"), "what is weaker is said: {log}");
+            assert!(log.contains("pidfd_open"), "the log names the missing call: {log}");
         }
-        // A command that has to be killed is.
+        // A command that needs SIGKILL is ended too.
         let marker = marker();
         let mut peer = daemon.peer();
         let id = peer.call("family", &format!(r#"{{"t":"{marker}"}}"#));
@@ -166,14 +166,14 @@ fn tools_start_without_newer_system_calls() {
         peer.cancel(id);
         let in_session = |(_, args): &(i32, String)| !args.contains("far");
         if calls.contains(&PIDFD_OPEN) {
-            wait_until("it is gone", || {
+            wait_until("the tool is gone", || {
                 carriers(&marker).iter().filter(|c| in_session(c)).count() <= 1
             });
             carriers(&marker).iter().for_each(|(pid, _)| {
                 let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
             });
         } else {
-            wait_until("it is gone", || carriers(&marker).is_empty());
+            wait_until("the tool is gone", || carriers(&marker).is_empty());
         }
         daemon.signal(Signal::TERM);
         daemon.wait();
@@ -181,7 +181,7 @@ fn tools_start_without_newer_system_calls() {
 }
 
 #[test]
-fn start_says_what_is_missing_when_nothing_works() {
+fn start_names_the_missing_calls_when_no_fallback_works() {
     let Some(line) = without(&[PIDFD_OPEN, WAITID], ENOSYS) else { return };
     let home = home("", "");
     let mut command = home.command_after(&line, &["serve"]);
@@ -193,21 +193,21 @@ fn start_says_what_is_missing_when_nothing_works() {
     }
 }
 
-/// The state of a process, and its parent.
+/// State and parent of a process.
 fn look(pid: i32) -> Option<(char, i32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
     Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
 }
 
-/// An orphan that no tool started comes to the first process of a container, and ends while that has
-/// nothing to do.
+/// An orphan that no tool started goes to the first process of a container, and exits while that
+/// process is idle.
 #[test]
 fn first_process_of_a_container_reaps_orphans_while_idle() {
     let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
     let works = Command::new("unshare").args(apart).arg("true").status();
     if !works.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED, no pid namespaces here");
+        eprintln!("SKIPPED: no pid namespaces here");
         return;
     }
     for tier in TIERS.into_iter().filter(|tier| has(tier)) {
@@ -226,18 +226,18 @@ fn first_process_of_a_container_reaps_orphans_while_idle() {
             Command::new("nsenter").args([&namespace, "sh", "-c", script, "sh", &marker]).status();
         assert!(entered.is_ok_and(|status| status.success()));
         let mut orphan = 0;
-        wait_until("an orphan comes to it", || {
+        wait_until("the orphan is adopted", || {
             let found = carriers(&marker);
             orphan = found.first().map_or(0, |(pid, _)| *pid);
             found.len() == 1 && look(orphan).is_some_and(|(_, parent)| parent == first)
         });
         assert!(Command::new("kill").args(["-9", &orphan.to_string()]).status().unwrap().success());
-        wait_until("it is reaped", || look(orphan).is_none());
+        wait_until("the orphan is reaped", || look(orphan).is_none());
         drop(daemon);
     }
 }
 
-/// Guards that a job has stopped end nothing when their daemon is killed: the next start does.
+/// Guards stopped by their job do nothing when the daemon is killed: the next start ends them.
 fn next_start_ends_stopped_guards(home: Home, line: &str) {
     let start = |home: Home| {
         let mut command = home.command_after(line, &["serve"]);
@@ -249,11 +249,15 @@ fn next_start_ends_stopped_guards(home: Home, line: &str) {
     let mut peer = daemon.peer();
     let call = peer.call("stop_guard", &format!(r#"{{"t":"{marker}"}}"#));
     peer.wait_started(&[call]);
-    wait_until("all of them run", || carriers(&marker).len() == 6);
+    wait_until("all processes run", || carriers(&marker).len() == 6);
     let home = daemon.kill();
     let begun = Instant::now();
     let daemon = start(home);
-    assert!(begun.elapsed() < PATIENCE / 2, "it waited for them: {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < PATIENCE / 2,
+        "the start waited for the guards: {:?}",
+        begun.elapsed()
+    );
     assert_none_left(&marker);
     assert_eq!(call_echo(&daemon), "x");
 }
@@ -269,21 +273,21 @@ fn call_echo(daemon: &Daemon) -> String {
 fn stopped_guard_of_a_killed_daemon_is_ended_by_the_next_start() {
     for daemon in ["", "store = \"memory\""] {
         next_start_ends_stopped_guards(home(daemon, TOOLS), ":");
-        // As an ordinary user, who owns the directory.
+        // As an ordinary user that owns the directory.
         let home = home(daemon, TOOLS);
         let uid = "281973";
         let owned = Command::new("chown").args(["-R", uid]).arg(home.path()).status();
         let line = format!("exec setpriv --reuid {uid} --regid {uid} --clear-groups \"$@\"");
         let works = Command::new("sh").args(["-c", &line, "sh", "true"]).status();
         if !owned.is_ok_and(|s| s.success()) || !works.is_ok_and(|s| s.success()) {
-            eprintln!("SKIPPED as another user, cannot become one");
+            eprintln!("SKIPPED as another user: cannot become one");
             continue;
         }
         next_start_ends_stopped_guards(home, &line);
     }
 }
 
-/// The memory of a daemon, and its environment, are not for its tools of the same user.
+/// Tools of the daemon's own user cannot read its memory and environment.
 #[test]
 fn daemon_and_guard_cannot_be_traced() {
     let home = home("", TOOLS);
@@ -300,7 +304,7 @@ fn daemon_and_guard_cannot_be_traced() {
         let path = format!("/proc/{pid}/environ");
         std::os::unix::fs::MetadataExt::uid(&fs::metadata(path).unwrap())
     };
-    // Files in /proc of a process that is not dumpable belong to root, so this says little to root.
+    // Files in /proc of a process that is not dumpable belong to root; for root this proves little.
     assert_eq!((owner(daemon.pid()), owner(guard)), (0, 0));
     let is_readable_to_another = |pid: i32| {
         let status = Command::new("setpriv")
@@ -312,18 +316,18 @@ fn daemon_and_guard_cannot_be_traced() {
     if is_readable_to_another(tool) {
         assert!(!is_readable_to_another(daemon.pid()) && !is_readable_to_another(guard));
     } else {
-        eprintln!("SKIPPED, cannot give up capabilities here");
+        eprintln!("SKIPPED: cannot drop capabilities here");
     }
     peer.cancel(call);
-    wait_until("it is gone", || carriers(&marker).is_empty());
+    wait_until("the tool is gone", || carriers(&marker).is_empty());
 }
 
-/// Whether this line can be put before a command.
+/// Whether this line works as the prefix of a command.
 fn can(line: &str) -> bool {
     let status = Command::new("sh").args(["-c", line, "sh", "true"]).status();
     let can = status.is_ok_and(|status| status.success());
     if !can {
-        eprintln!("SKIPPED, cannot do this here: {line}");
+        eprintln!("SKIPPED: not possible here: {line}");
     }
     can
 }
@@ -341,7 +345,7 @@ fn isolation_of_a_tool_is_as_configured() {
     ] {
         let daemon = Daemon::start(&Config { daemon, tools, ..Config::default() });
         if daemon.home.log().contains("cannot make a pid namespace") {
-            eprintln!("SKIPPED, no pid namespaces here");
+            eprintln!("SKIPPED: no pid namespaces here");
             return;
         }
         let mut peer = daemon.peer();
@@ -351,9 +355,9 @@ fn isolation_of_a_tool_is_as_configured() {
     }
 }
 
-/// Where there can be no namespace, the start and `check` say so, and calls fail for that reason.
+/// Without namespaces, the start and `check` report it, and calls fail with that reason.
 #[test]
-fn isolation_that_cannot_be_had_is_said() {
+fn unavailable_isolation_is_reported() {
     let line = "exec unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_pid_namespaces; exec \"$@\"' sh \
                 \"$@\"";
     if !Path::new("/proc/sys/user/max_pid_namespaces").exists() || !can(line) {

@@ -1,5 +1,5 @@
-//! A daemon whose tools have processes that it may not kill: calls are answered, the jobs stay where
-//! an operator sees them, and the end of the daemon says that they are left.
+//! Tools with processes that the daemon may not kill: calls are answered, the jobs stay visible to
+//! an operator, and the daemon's exit reports them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,14 +12,15 @@ use ceased_tests::daemon::{
 };
 use serde_json::{Value, json};
 
-/// A daemon of an ordinary user with a set-uid tool of root's, in a tier without control groups.
+/// A daemon of an ordinary user with a set-uid root tool, in a tier without control groups.
 struct Lasting {
     daemon: Daemon,
     tool: CTool,
 }
 
 impl Lasting {
-    /// `None`, said aloud, where we may not become another user or have no set-uid programs.
+    /// `None` with a printed line if this process may not change its user, or set-uid programs have
+    /// no effect.
     fn start(containment: &str) -> Option<Self> {
         let tool = CTool::build(ROOTED, 0o4755)?;
         let home = Home::new();
@@ -41,13 +42,13 @@ impl Lasting {
             ..Config::default()
         });
         let mut command = home.command_limited(0, 200, &["serve"]).or_else(|| {
-            eprintln!("SKIPPED, cannot become another user");
+            eprintln!("SKIPPED: cannot become another user");
             None
         })?;
         command.env("CEASED_CONTAINMENT", containment);
         let open = fs::Permissions::from_mode(0o666);
-        fs::write(home.log_path(), "").expect("a file of our own");
-        fs::set_permissions(home.log_path(), open).expect("a file of our own");
+        fs::write(home.log_path(), "").expect("the log is ours");
+        fs::set_permissions(home.log_path(), open).expect("the log is ours");
         let daemon = Daemon::start_with(home, command);
         Some(Self { daemon, tool })
     }
@@ -60,7 +61,7 @@ impl Lasting {
         all.filter(|record| members.iter().all(|(name, value)| record[name] == *value)).collect()
     }
 
-    /// What `ceased status` says of the processes that are alive though their job was stopped.
+    /// Survivors according to `ceased status`.
     fn survivors(&self) -> Value {
         let ran = self.daemon.home.run(&["status", "--json"]);
         let status: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
@@ -73,13 +74,13 @@ impl Lasting {
 }
 
 fn remove(path: &Path) {
-    fs::remove_file(path).expect("a file of our own");
+    fs::remove_file(path).expect("the file is ours");
 }
 
-/// STOP-02: the answer comes after the grace, with what is known; the job is cancelling and in the
-/// receipt until its last process has ended.
+/// STOP-02: the answer comes after the grace period with the known results; the job is cancelling,
+/// and in the receipt, until its last process has ended.
 #[test]
-fn a_call_whose_processes_cannot_be_killed_is_answered() {
+fn a_call_with_unkillable_processes_is_answered() {
     for containment in ["guard", "groups"] {
         let Some(lasting) = Lasting::start(containment) else { return };
         let (daemon, mark) = (&lasting.daemon, marker());
@@ -88,14 +89,14 @@ fn a_call_whose_processes_cannot_be_killed_is_answered() {
         let (timed, left) = (peer.call("rooted", &arguments), peer.call("leaves", &arguments));
         let begun = Instant::now();
         let answer = peer.answer(timed)["result"].clone();
-        assert!(begun.elapsed() < PATIENCE, "it is answered");
+        assert!(begun.elapsed() < PATIENCE, "the answer is late");
         if answer["structuredContent"]["exitCode"] == 3 {
-            return eprintln!("SKIPPED, set-uid programs have no effect here");
+            return eprintln!("SKIPPED: set-uid programs have no effect here");
         }
         let said = &answer["structuredContent"];
         assert_eq!((&said["timedOut"], &said["survivors"]), (&json!(true), &json!(1)), "{answer}");
         assert_eq!(answer["isError"], true, "{answer}");
-        // The program has exited, and is answered for as if nothing were left.
+        // The program has exited; its answer is that of a completed call.
         let answer = peer.answer(left)["result"].clone();
         let said = &answer["structuredContent"];
         assert_eq!((&said["exitCode"], &said["survivors"]), (&json!(0), &json!(1)), "{answer}");
@@ -105,31 +106,31 @@ fn a_call_whose_processes_cannot_be_killed_is_answered() {
         assert_eq!((&status["cancelling"], &status["running"]), (&json!(2), &json!(0)), "{status}");
         assert_eq!(lasting.survivors(), 2);
         let outlasts = json!({"event": "cancel", "survivors": 1, "died_after_ms": null});
-        wait_until("both are in the audit log", || lasting.records(&outlasts).len() == 2);
+        wait_until("both receipts are in the audit log", || lasting.records(&outlasts).len() == 2);
 
         remove(&lasting.until());
         daemon.wait_until_no_job();
         assert_none_left(&mark);
         let known = if containment == "guard" { json!(0) } else { Value::Null };
         let ended = json!({"event": "cancel", "survivors": known});
-        wait_until("both have ended", || lasting.records(&ended).len() == 2);
+        wait_until("both jobs have ended", || lasting.records(&ended).len() == 2);
         assert!(lasting.records(&ended).iter().all(|record| record["died_after_ms"].is_number()));
         assert_eq!(lasting.survivors(), known);
-        assert!(peer.is_silent(), "nothing is answered twice");
+        assert!(peer.is_silent(), "a second answer");
     }
 }
 
-/// STOP-02: the end does not wait for what cannot be killed, takes no longer than it may, and says
-/// by its exit code and its receipts that something is left.
+/// STOP-02: shutdown does not wait for unkillable processes, stays within its bound, and reports
+/// them by its exit code and its receipts.
 #[test]
-fn the_end_of_the_daemon_says_what_it_could_not_end() {
+fn shutdown_reports_unkillable_processes() {
     for containment in ["guard", "groups"] {
         for is_known in [true, false] {
             let Some(mut lasting) = Lasting::start(containment) else { return };
             let mark = marker();
             let mut peer = lasting.daemon.peer();
             let call = peer.call("rooted", &json!({"mark": mark}).to_string());
-            wait_until("it is root", || {
+            wait_until("the tool has become root", || {
                 let all = carriers(&mark);
                 let is_root = |pid: i32| {
                     let status = fs::read_to_string(format!("/proc/{pid}/status"));
@@ -140,7 +141,7 @@ fn the_end_of_the_daemon_says_what_it_could_not_end() {
             if is_known || peer.has_answer(call) {
                 let answer = peer.answer(call)["result"].clone();
                 if answer["structuredContent"]["exitCode"] == 3 {
-                    return eprintln!("SKIPPED, set-uid programs have no effect here");
+                    return eprintln!("SKIPPED: set-uid programs have no effect here");
                 }
             }
             let begun = Instant::now();
@@ -153,7 +154,7 @@ fn the_end_of_the_daemon_says_what_it_could_not_end() {
             assert_eq!(lasting.records(&outlasts).len(), 1, "{containment}");
             assert!(!carriers(&mark).is_empty());
             remove(&lasting.until());
-            wait_until("it ends by itself", || carriers(&mark).is_empty());
+            wait_until("the tool ends by itself", || carriers(&mark).is_empty());
         }
     }
 }

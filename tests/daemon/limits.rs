@@ -1,4 +1,5 @@
-//! Limits and time limits: what is refused, in which words, and that everything else goes on.
+//! Limits and time limits: the refused requests, the texts of the errors, and the unaffected
+//! requests.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -24,7 +25,7 @@ fn limited(limits: &str) -> Daemon {
     Daemon::start(&Config { limits, ..Config::default() })
 }
 
-/// TSK-36: the error names the limit, in its data for programs and in its message for people.
+/// TSK-36: the error names the limit, in `data` for programs and in the message for people.
 fn assert_refused(answer: &Value, limit: &str, max: usize) {
     assert_eq!(answer["error"]["code"], LIMIT_REACHED, "{answer}");
     assert_eq!(answer["error"]["data"], json!({"limit": limit, "max": max}));
@@ -33,13 +34,13 @@ fn assert_refused(answer: &Value, limit: &str, max: usize) {
 }
 
 #[test]
-fn connections() {
+fn connections_are_limited() {
     let config = Config { limits: "connections = 3", tcp: true, ..Config::default() };
     let daemon = Daemon::start(&config);
     let mut peers: Vec<Peer> = (0..3).map(|_| daemon.tcp_peer()).collect();
     for _ in 0..3 {
         let mut late = daemon.connect_tcp();
-        // It has perhaps been closed already.
+        // The connection may be closed already.
         let _ = late.try_send(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
         let said = late.rest();
         assert_eq!(said.len(), 1, "{said:?}");
@@ -49,19 +50,19 @@ fn connections() {
         peer.result("ping", "{}");
     }
     peers.pop();
-    // The daemon's own user comes in nevertheless.
-    wait_until("it has left", || daemon.status()["connections"] == 3);
-    // The connection that asked for the status leaves a moment later.
-    wait_until("another has its place", || {
+    // The daemon's own user can still connect.
+    wait_until("the connection is closed", || daemon.status()["connections"] == 3);
+    // The connection of the status request closes a moment later.
+    wait_until("a further peer is connected", || {
         let mut next = daemon.connect_tcp();
         let _ = next.try_send(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
         next.message().is_some_and(|message| message["result"].is_object())
     });
 }
 
-/// The command line says of a full daemon that it is full, not that it is none.
+/// The command line reports a full daemon, not a missing one.
 #[test]
-fn connections_and_the_command_line() {
+fn the_command_line_reports_a_full_daemon() {
     let config = Config { limits: "connections = 1", tcp: true, ..Config::default() };
     let daemon = Daemon::start(&config);
     let _first = daemon.tcp_peer();
@@ -71,27 +72,27 @@ fn connections_and_the_command_line() {
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert!(ran.err.starts_with("ceased: not let in at tcp:"), "{ran:?}");
         assert!(ran.err.contains("-31003") && ran.out.is_empty(), "{ran:?}");
-        // The daemon's own user is an operator, who comes in nevertheless.
+        // The daemon's own user is an operator and can still connect.
         let ran = daemon.home.run(args);
         assert_eq!(ran.code, Some(0), "{ran:?}");
     }
 }
 
 #[test]
-fn inflight_per_connection() {
+fn requests_in_flight_are_limited_per_connection() {
     let daemon = limited("inflight_per_connection = 2");
     let mut peer = daemon.peer();
-    // A task takes up no place once its creation is answered. A wait for one does.
+    // A task does not count after its creation is answered. A request that waits for one does.
     let id = peer.create_task("sleep", r#"{"ms":86400000}"#);
     let calls = [peer.call("sleep", r#"{"ms":86400000}"#), peer.call("hang", &with(&marker()))];
     let refused = peer.call("echo", r#"{"text":"x"}"#);
     assert_refused(&peer.answer(refused), "inflight_per_connection", 2);
     let refused = peer.request("tasks/result", &task(&id));
     assert_refused(&peer.answer(refused), "inflight_per_connection", 2);
-    // What needs no place is served.
+    // Requests without a place are still served.
     peer.result("ping", "{}");
     peer.result("tools/list", "{}");
-    // Another connection has places of its own.
+    // Each connection has its own limit.
     let mut other = daemon.peer();
     let echo = other.call("echo", r#"{"text":"x"}"#);
     assert!(other.answer(echo)["result"].is_object());
@@ -101,7 +102,7 @@ fn inflight_per_connection() {
 }
 
 #[test]
-fn workers_and_queue() {
+fn workers_and_queue_are_limited() {
     let config = Config { daemon: "workers = 2\nqueue = 3", ..Config::default() };
     let daemon = Daemon::start(&config);
     let mark = marker();
@@ -119,12 +120,12 @@ fn workers_and_queue() {
     assert_refused(&peer.answer(refused), "queue", 3);
     let status = peer.result("ceased/status", "{}");
     assert_eq!((&status["running"], &status["queued"]), (&json!(2), &json!(3)));
-    assert_eq!(carriers(&mark).len(), 2, "no more run than may");
-    // One that waits is taken back without having run; its place is free.
+    assert_eq!(carriers(&mark).len(), 2, "more jobs run than allowed");
+    // A queued call is cancelled without a run; its place is free.
     peer.cancel(queued[0]);
     let status = peer.result("ceased/status", "{}");
     assert_eq!((&status["running"], &status["queued"]), (&json!(2), &json!(2)));
-    // The places of those that run are taken in order.
+    // Workers of ended jobs go to queued jobs in order.
     peer.cancel(running[0]);
     peer.cancel(running[1]);
     wait_until("the task runs", || {
@@ -140,13 +141,13 @@ fn workers_and_queue() {
 }
 
 #[test]
-fn tasks_of_one_identity() {
+fn tasks_of_one_identity_are_limited() {
     let daemon = limited("tasks_per_identity = 2\nstored_tasks_per_identity = 3");
     let mut peer = daemon.peer();
     let sleep = r#"{"name":"sleep","arguments":{"ms":86400000},"task":{}}"#;
     let tasks: Vec<String> =
         (0..2).map(|_| peer.create_task("sleep", r#"{"ms":86400000}"#)).collect();
-    // Identity is the user, not the connection.
+    // The limit belongs to the user, not to the connection.
     let mut other = daemon.peer();
     for peer in [&mut peer, &mut other] {
         let refused = peer.request("tools/call", sleep);
@@ -159,7 +160,7 @@ fn tasks_of_one_identity() {
     peer.result("tasks/result", &task(&third));
     let refused = peer.request("tools/call", sleep);
     assert_refused(&peer.answer(refused), "stored_tasks_per_identity", 3);
-    // Plain calls need no room for a record, and what is stored can still be had.
+    // Plain calls need no record, and stored results remain available.
     let echo = peer.call("echo", r#"{"text":"x"}"#);
     assert!(peer.answer(echo)["result"].is_object());
     for id in tasks.iter().chain([&third]) {
@@ -168,7 +169,7 @@ fn tasks_of_one_identity() {
 }
 
 #[test]
-fn stored_bytes() {
+fn stored_bytes_are_limited() {
     let tools = r#"
 [[tool]]
 name = "big"
@@ -189,37 +190,38 @@ task_support = "optional"
         let Some(task_id) = answer["result"]["task"]["taskId"].as_str() else { break answer };
         peer.result("tasks/result", &task(task_id));
         stored += 1;
-        assert!(stored < 100, "no end of bytes");
+        assert!(stored < 100, "the limit has no effect");
     };
     assert!(stored > 0);
     assert_refused(&refused, "stored_bytes_per_identity", 1 << 20);
 }
 
-/// Without a descriptor left, peers that are here are served and new ones come in when others go.
+/// Without a free descriptor, connected peers are served, and new peers are accepted when others
+/// disconnect.
 #[test]
-fn no_descriptor_left() {
+fn connected_peers_are_served_without_a_free_descriptor() {
     const DESCRIPTORS: usize = 64;
     let home = Home::new();
     home.configure(&Config::default());
     let daemon = Daemon::start_in(home);
-    // After its start, at which it would have chosen to serve fewer peers.
+    // After the start, because at its start the daemon would lower its limit of connections.
     let files = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
     let set = Command::new("prlimit").arg(format!("--pid={}", daemon.pid())).arg(files).status();
     assert!(set.expect("prlimit is there").success());
     let mut peers: BTreeMap<usize, Peer> = BTreeMap::new();
     let mut first = daemon.peer();
     let before = daemon.vitals();
-    // As many again as can be let in: some wait at the door or are turned away.
+    // More than can be accepted: some wait in the backlog or are refused.
     for number in 0..DESCRIPTORS {
         peers.insert(number, daemon.connect());
     }
-    wait_until("it has run out", || daemon.home.log().contains("no room for another peer"));
+    wait_until("no descriptor is free", || daemon.home.log().contains("no room for another peer"));
     for _ in 0..20 {
         first.result("ping", "{}");
         let echo = first.call("echo", r#"{"text":"still here"}"#);
         assert!(first.answer(echo)["result"].is_object());
     }
-    // A process needs descriptors: it is refused, and only it.
+    // A process needs descriptors: only this call is refused.
     let hang = first.call("hang", &with(&marker()));
     let answer = first.answer(hang);
     assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
@@ -229,11 +231,13 @@ fn no_descriptor_left() {
         "{message}"
     );
     first.result("ping", "{}");
-    // It rests between tries and does not spin.
+    // The listener pauses between tries and does not spin.
     assert!(daemon.home.log().matches("no room for another peer").count() < 1000);
 
     drop(peers);
-    wait_until("they have left", || first.result("ceased/status", "{}")["connections"] == 1);
+    wait_until("the connections are closed", || {
+        first.result("ceased/status", "{}")["connections"] == 1
+    });
     let mut late = daemon.peer();
     let count = late.call("count", "{}");
     assert_eq!(late.answer(count)["result"]["structuredContent"]["stdout"], "1\n2\n3\n");
@@ -242,57 +246,57 @@ fn no_descriptor_left() {
     before.wait_back(daemon.pid());
 }
 
-/// Without a thread or a process left, the calls that need one fail, one by one, and say why.
+/// Without a free thread or process, the calls that need one fail with the reason.
 #[test]
-fn no_process_left() {
-    // More than the daemon may have beside what it needs itself: root cannot be limited.
+fn calls_fail_one_by_one_without_a_free_process() {
+    // More than the daemon may have beside its own needs; the limit does not apply to root.
     const PROCESSES: usize = 12;
     let home = Home::new();
     home.configure(&Config::default());
     let Some(command) = home.command_as(0, &["serve"]) else {
-        eprintln!("SKIPPED, cannot become another user");
+        eprintln!("SKIPPED: cannot become another user");
         return;
     };
     let daemon = Daemon::start_with(home, command);
     let mark = marker();
     let mut peer = daemon.peer();
     let mut calls = Vec::new();
-    // Processes until there is room for none, or for a guard and not for what it guards; then
-    // threads; then not even a guard is possible.
+    // Processes until there is no room, or room for a guard and not for its command; then threads;
+    // then not even a guard can start.
     for (tool, arguments) in
         [("hang", with(&mark)), ("sleep", r#"{"ms":86400000}"#.into()), ("hang", with(&mark))]
     {
         calls.extend((0..PROCESSES).map(|_| peer.call(tool, &arguments)));
         if tool == "hang" {
-            // The last finds no room for certain.
+            // The last call certainly finds no room.
             let answer = peer.answer(*calls.last().unwrap());
             assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
             assert!(message.contains("could not be started"), "{message}");
             assert!(message.contains("Resource temporarily unavailable"), "{message}");
         } else {
-            // Calls for threads fail as well: those that have one go on, the last waits in vain.
+            // Calls for threads fail too: running ones continue, the last waits in vain.
             let answer = peer.answer(*calls.last().unwrap());
             assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
             assert!(message.contains("no thread could be started"), "{message}");
         }
     }
-    assert!(!carriers(&mark).is_empty(), "those that did start run");
+    assert!(!carriers(&mark).is_empty(), "the started ones run");
     peer.result("ping", "{}");
-    // Everything that did start is stopped as ever, and then there is room again.
+    // Started jobs are stopped as usual, which frees room.
     for id in calls {
         peer.cancel(id);
     }
-    wait_until("all are gone", || {
+    wait_until("all processes are gone", || {
         peer.result("ceased/status", "{}")["jobs"].as_array().is_some_and(Vec::is_empty)
     });
     assert_none_left(&mark);
-    // That it lacks threads is no reason to fill a disk.
+    // Missing threads must not fill the log.
     let said = daemon.home.log().matches("no thread could be started").count();
     assert!(said < 100, "said {said} times");
-    // Once the threads that have nothing to do are given back, too.
-    wait_until("there is room for a process", || {
+    // After idle threads have ended too.
+    wait_until("a process can start", || {
         let count = peer.call("count", r#"{"n":1}"#);
         peer.answer(count)["result"]["structuredContent"]["exitCode"] == 0
     });
@@ -317,16 +321,16 @@ task_support = "optional"
 timeout = "300ms"
 "#;
 
-/// A command that runs out of time: what it said so far, as an error of the tool, and nothing of
-/// it left.
+/// A command that times out: the result has its output so far and is an error of the tool; no
+/// process of it is left.
 #[test]
-fn a_command_times_out() {
+fn a_command_that_times_out_returns_its_output() {
     let daemon = Daemon::start(&Config { tools: SLOW, ..Config::default() });
     let mark = marker();
     let mut peer = daemon.peer();
     let call = peer.call("slow", &with(&mark));
     let answer = peer.answer(call);
-    // The answer is the word that it has ceased.
+    // The answer comes after the last process has ended.
     assert_none_left(&mark);
     let result = &answer["result"];
     assert_eq!(result["isError"], true, "{answer}");
@@ -339,7 +343,7 @@ fn a_command_times_out() {
 }
 
 #[test]
-fn a_handler_times_out() {
+fn a_handler_that_times_out_is_an_error() {
     let daemon = Daemon::start(&Config { tools: SLOW, ..Config::default() });
     let mut peer = daemon.peer();
     let call = peer.call("nap", r#"{"ms":86400000}"#);
@@ -350,9 +354,9 @@ fn a_handler_times_out() {
     assert_eq!(peer.answer(nap)["result"]["content"][0]["text"], "slept 1 ms");
 }
 
-/// TSK-43: a task that runs out of time has failed and says so.
+/// TSK-43: a task that times out has failed, with the reason in its status message.
 #[test]
-fn a_task_times_out() {
+fn a_task_that_times_out_has_failed() {
     let daemon = Daemon::start(&Config { tools: SLOW, ..Config::default() });
     let mark = marker();
     let mut peer = daemon.peer();
@@ -378,9 +382,9 @@ fn a_task_times_out() {
     }
 }
 
-/// TSK-35: what becomes of tasks whose ttl is over.
+/// TSK-35: tasks beyond their ttl.
 #[test]
-fn a_task_outlives_its_ttl() {
+fn a_task_beyond_its_ttl_finishes_or_is_stopped() {
     let stop = Daemon::start(&Config { tasks: "on_ttl = \"stop\"", ..Config::default() });
     let mark = marker();
     let mut peer = stop.peer();
@@ -389,7 +393,7 @@ fn a_task_outlives_its_ttl() {
     let id = created["task"]["taskId"].as_str().unwrap().to_owned();
     let wait = peer.request("tasks/result", &task(&id));
     assert_eq!(peer.answer(wait)["error"]["code"], -31002);
-    wait_until("its family is gone", || carriers(&mark).is_empty());
+    wait_until("the processes are gone", || carriers(&mark).is_empty());
     let get = peer.request("tasks/get", &task(&id));
     assert_eq!(peer.answer(get)["error"]["code"], -32602);
 

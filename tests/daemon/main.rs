@@ -33,4 +33,5 @@ mod stdio;
 mod store;
 mod timeout;
 mod top;
+mod trust;
 mod user;

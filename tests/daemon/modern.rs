@@ -1,5 +1,4 @@
-//! The limits of 2026-07-28, with the real daemon: what is listened to, and calls that wait for
-//! their requestor to come back.
+//! Limits of 2026-07-28 in the real daemon: subscriptions, and calls suspended for input.
 
 use ceased_tests::daemon::{Config, Daemon, Peer, wait_until};
 use ceased_tests::modern::{able, cancel, request, tasks};
@@ -21,16 +20,16 @@ fn daemon(limits: &str) -> Daemon {
     Daemon::start(&Config { limits, tools: TOOL, ..Config::default() })
 }
 
-/// Sends a request and reads up to its answer, or its first message of this method; everything the
-/// daemon says is held against the published schema.
+/// Sends a request and reads up to its answer, or up to its first message of this method; validates
+/// every message against the published schema.
 fn ask(peer: &mut Peer, id: &Value, method: &str, params: Value, until: Option<&str>) -> Value {
     peer.send(&request(id.clone(), method, params));
     let (method, with_task) = (method.to_owned(), false);
     let asked = Asked { method, with_task, claims: true, of_server: false };
     loop {
-        let message = peer.message().expect("the daemon goes on");
+        let message = peer.message().expect("the daemon is connected");
         let answers = (message["id"] == *id).then_some(&asked);
-        schema::check_message(schema::MODERN, &message, answers).expect("what is said is valid");
+        schema::check_message(schema::MODERN, &message, answers).expect("a message is valid");
         if answers.is_some() || message["method"].as_str().is_some_and(|m| Some(m) == until) {
             return message;
         }
@@ -46,10 +45,11 @@ fn call() -> Value {
     able(&json!({"elicitation": {}}), json!({"name": "asks", "arguments": {}}))
 }
 
-/// Comes back with a yes to everything that was asked.
+/// Params of a retry that accepts every input request.
 fn retry(asked: &Value) -> Value {
     let mut params = call();
-    let requests = asked["result"]["inputRequests"].as_object().expect("it asks something");
+    let requests =
+        asked["result"]["inputRequests"].as_object().expect("the answer has input requests");
     for key in requests.keys() {
         params["inputResponses"][key] = json!({"action": "accept", "content": {}});
     }
@@ -63,9 +63,9 @@ fn listen(wanted: &Value) -> Value {
 
 const ACKNOWLEDGED: Option<&str> = Some("notifications/subscriptions/acknowledged");
 
-/// MOD-08, TSK-36: subscriptions of a connection and the tasks of one are bounded as configured.
+/// MOD-08, TSK-36: the subscriptions of a connection and the tasks of one are limited.
 #[test]
-fn subscriptions_are_bounded() {
+fn subscriptions_are_limited() {
     let daemon = daemon("subscriptions_per_connection = 2\ntasks_per_subscription = 1");
     let (mut peer, mut other) = (daemon.connect(), daemon.connect());
     let tools = json!({"toolsListChanged": true});
@@ -76,7 +76,7 @@ fn subscriptions_are_bounded() {
     }
     let third = ask(&mut peer, &json!(3), "subscriptions/listen", listen(&tools), ACKNOWLEDGED);
     refused(&third, "subscriptions_per_connection", 2);
-    // Another connection has its own, and one that has ended leaves its place.
+    // Each connection has its own limit, and an ended subscription frees its place.
     let first = ask(&mut other, &json!(1), "subscriptions/listen", listen(&tools), ACKNOWLEDGED);
     assert!(first["error"].is_null(), "{first}");
     peer.send(&cancel(json!(1)));
@@ -88,15 +88,14 @@ fn subscriptions_are_bounded() {
     refused(&answer, "tasks_per_subscription", 1);
 }
 
-/// MOD-07: calls that wait for a retry are bounded in number, and everything is as it was once one
-/// of them has come back.
+/// MOD-07: suspended calls are limited in number, and a retry frees its place.
 #[test]
-fn parked_calls_are_bounded() {
+fn suspended_calls_are_limited() {
     let daemon = daemon("parked_per_identity = 1\nasks_per_job = 1");
     let mut peer = daemon.connect();
     let asked = ask(&mut peer, &json!(1), "tools/call", call(), None);
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
-    // The tool is told that it cannot ask, and so does not run.
+    // The tool cannot ask and so does not run.
     let second = ask(&mut peer, &json!(2), "tools/call", call(), None);
     assert_eq!(second["result"]["isError"], true, "{second}");
     let done = ask(&mut peer, &json!(3), "tools/call", retry(&asked), None);
@@ -106,16 +105,15 @@ fn parked_calls_are_bounded() {
     drop(peer);
 }
 
-/// MOD-07: a call whose requestor does not come back in time is stopped, and its state is good for
-/// nothing any more.
+/// MOD-07: a suspended call without a retry in time is stopped, and its state becomes invalid.
 #[test]
-fn parked_calls_do_not_wait_for_ever() {
+fn suspended_calls_expire() {
     let daemon = daemon("parked_for = \"50ms\"");
     let mut peer = daemon.connect();
     let asked = ask(&mut peer, &json!(1), "tools/call", call(), None);
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
     let mut other = daemon.peer();
-    wait_until("it is given up", || {
+    wait_until("the call is stopped", || {
         let status = other.result("ceased/status", "{}");
         status["jobs"].as_array().is_some_and(Vec::is_empty)
     });

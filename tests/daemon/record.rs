@@ -1,4 +1,4 @@
-//! A recording of a live daemon, replayed: the same events give the same bytes (DET-01).
+//! Recordings of a live daemon: a replay of the same events gives the same bytes (DET-01).
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ const HELLO: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{},"client
 
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
 
-/// Several peers, calls and tasks, cancels, a reload, an end; with everything written down.
+/// Records several peers, calls and tasks, cancels, a reload, and a shutdown.
 fn live(path: &Path) {
     let home = Home::new();
     home.configure(&Config { tools: NEW_TOOL, ..Config::default() });
@@ -43,20 +43,20 @@ fn live(path: &Path) {
 
 /// DET-01
 #[test]
-fn what_a_daemon_did_an_engine_does_again() {
-    let folder = tempfile::tempdir().expect("a place for a recording");
+fn a_replay_repeats_a_daemon() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("recording");
     live(&path);
-    let recording = fs::read(&path).expect("it was written");
+    let recording = fs::read(&path).expect("the recording exists");
     let done = replay(&recording[..]).unwrap_or_else(|error| panic!("{error}"));
     assert!(done.events > 50 && done.bytes > 1000, "{done:?}");
 
-    // A crash leaves a last line without its end.
+    // A crash may cut the last line.
     let cut = recording.len() - 20;
     let less = replay(&recording[..cut]).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(less.events, done.events - 1);
 
-    // One other byte is noticed.
+    // A single changed byte is detected.
     let text = String::from_utf8(recording).expect("a recording is text");
     let forged = text.replacen("fresh\\\\n", "stale\\\\n", 1);
     assert_ne!(forged, text);
@@ -64,11 +64,11 @@ fn what_a_daemon_did_an_engine_does_again() {
     assert!(matches!(differs, Err(ReplayError::Differs { .. })), "{differs:?}");
 }
 
-/// DET-01: `ceased stdio` records as `ceased serve` does, and what is recorded as written is what
-/// its peer has read.
+/// DET-01: `ceased stdio` records like `ceased serve`, and the recorded bytes are those that its
+/// peer has read.
 #[test]
 fn a_stdio_session_is_recorded() {
-    let folder = tempfile::tempdir().expect("a place for a recording");
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("recording");
     let home = Home::new();
     home.configure(&Config { tools: NEW_TOOL, ..Config::default() });
@@ -88,24 +88,24 @@ fn a_stdio_session_is_recorded() {
     drop(input);
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{:?}", output.status);
-    let said = String::from_utf8(output.stdout).expect("what is said is UTF-8");
+    let said = String::from_utf8(output.stdout).expect("the output is UTF-8");
     assert!(said.lines().count() >= 5, "{said}");
 
-    let recording = fs::read(&path).expect("it was written");
+    let recording = fs::read(&path).expect("the recording exists");
     let done = replay(&recording[..]).unwrap_or_else(|error| panic!("{error}"));
     assert!(done.events >= 5, "{done:?}");
-    assert_eq!(done.bytes, said.len() as u64, "every byte that was read is in the recording");
+    assert_eq!(done.bytes, said.len() as u64, "the recording has every byte");
 }
 
 #[test]
-fn a_recording_writes_over_nothing() {
-    let folder = tempfile::tempdir().expect("a place for a recording");
+fn a_recording_overwrites_no_file() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("recording");
-    fs::write(&path, "precious").expect("it can be written");
+    fs::write(&path, "precious").expect("the file can be written");
     let home = Home::new();
     home.configure(&Config::default());
     let path_text = path.to_str().expect("a path of letters");
     let output = home.command(&["serve", "--record", path_text]).output().expect("it runs");
     assert!(!output.status.success());
-    assert_eq!(fs::read_to_string(&path).expect("it is there"), "precious");
+    assert_eq!(fs::read_to_string(&path).expect("the file exists"), "precious");
 }

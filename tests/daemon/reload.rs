@@ -1,4 +1,4 @@
-//! Starting beside another, in the place of a dead one, and with a configuration that changes.
+//! Starting beside another daemon, in place of a dead one, and with a changing configuration.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -21,7 +21,7 @@ fn names(tools: &Value) -> Vec<&str> {
     tools.iter().filter_map(|tool| tool["name"].as_str()).collect()
 }
 
-/// What a second `serve` at the same socket says, and how it exits. Its tasks are elsewhere.
+/// Output of a second `serve` at the same socket, which must be refused. Its tasks are elsewhere.
 fn refused(home: &Home) -> String {
     let mut command = home.command(&["serve"]);
     command.env("XDG_STATE_HOME", home.path().join("other")).stderr(Stdio::piped());
@@ -31,9 +31,10 @@ fn refused(home: &Home) -> String {
     String::from_utf8(output.stderr).expect("text")
 }
 
-/// SIGHUP: new tools and limits for new calls, everybody is told, what runs goes on.
+/// SIGHUP: new tools and limits apply to new calls, every session is notified, running jobs
+/// continue.
 #[test]
-fn reloaded() {
+fn sighup_applies_to_new_calls() {
     let daemon = Daemon::start(&Config::default());
     let mark = marker();
     let mut peer = daemon.peer();
@@ -54,29 +55,29 @@ fn reloaded() {
     let status = peer.result("ceased/status", "{}");
     assert_eq!(status["limits"]["connections"], 7);
     assert_eq!(status["running"], 1);
-    assert_eq!(carriers(&mark), all, "a running job is not touched");
-    // A connection before initialize is not told.
+    assert_eq!(carriers(&mark), all, "a running job is affected");
+    // A connection before initialize gets no notification.
     assert!(fresh.is_silent());
     fresh.initialize();
 
-    // A tool that is gone goes on where it runs, and is cancelled as ever.
+    // A removed tool continues where it runs, and can be cancelled.
     daemon
         .home
         .configure_as(&daemon.home.config_text().replace("name = \"family\"", "name = \"gone\""));
     daemon.signal(Signal::HUP);
     peer.note("notifications/tools/list_changed");
     assert!(!names(&peer.result("tools/list", "{}")).contains(&"family"));
-    assert_eq!(carriers(&mark), all, "a running job is not touched");
+    assert_eq!(carriers(&mark), all, "a running job is affected");
     peer.cancel(family);
-    wait_until("the family is gone", || carriers(&mark).is_empty());
+    wait_until("the processes are gone", || carriers(&mark).is_empty());
     peer.result("ping", "{}");
     assert!(!peer.has_answer(family));
 }
 
-/// A configuration on a file system that does not answer, or with users that nobody knows anything
-/// of yet, keeps nobody waiting; the last one that was asked for holds in the end.
+/// A configuration on an unresponsive file system, or with users that cannot be looked up yet,
+/// blocks no peer; the last requested one is applied.
 #[test]
-fn reloaded_when_it_can_be_read() {
+fn an_unresponsive_configuration_file_blocks_no_peer() {
     let home = Home::new();
     let audit = home.path().join("audit.jsonl");
     let log = format!("[log]\naudit = {audit:?}\n");
@@ -89,7 +90,7 @@ fn reloaded_when_it_can_be_read() {
     let made = Command::new("mkfifo").arg(&path).status();
     assert!(made.is_ok_and(|status| status.success()));
     daemon.signal(Signal::HUP);
-    // It opens the file now, and nobody writes to it.
+    // The reload opens the pipe now; it has no writer.
     let write_only = OFlags::NONBLOCK.bits().cast_signed();
     let mut pipe = None;
     wait_until("it reads", || {
@@ -100,10 +101,10 @@ fn reloaded_when_it_can_be_read() {
     let mut pipe = pipe.expect("it reads");
     let call = peer.call("echo", r#"{"text":"meanwhile"}"#);
     assert_eq!(peer.answer(call)["result"]["content"][0]["text"], "meanwhile");
-    // Once more, before the first is done: that one is not applied.
+    // Another signal before the first reload is done: the first configuration is not applied.
     fs::rename(&audit, daemon.home.path().join("audit.1")).unwrap();
     daemon.signal(Signal::HUP);
-    wait_until("it has heard that", || audit.exists());
+    wait_until("the second reload has started", || audit.exists());
     let next = daemon.home.path().join("next.toml");
     fs::write(&next, &text).unwrap();
     fs::rename(&next, &path).unwrap();
@@ -114,9 +115,9 @@ fn reloaded_when_it_can_be_read() {
     assert!(!daemon.home.log().contains("not reloaded"), "{}", daemon.home.log());
 }
 
-/// A broken file changes nothing, and the log says what is wrong with it and where.
+/// An invalid file changes nothing, and the log names the mistake and its place.
 #[test]
-fn not_reloaded() {
+fn an_invalid_configuration_is_not_applied() {
     let daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     let tools = peer.result("tools/list", "{}");
@@ -132,7 +133,7 @@ fn not_reloaded() {
         daemon.home.configure_as(broken);
         daemon.signal(Signal::HUP);
         let mut log = String::new();
-        wait_until("it says why", || {
+        wait_until("the log has the reason", || {
             log = daemon.home.log().get(said..).unwrap_or_default().to_owned();
             log.contains("not reloaded")
         });
@@ -143,20 +144,20 @@ fn not_reloaded() {
     fs::remove_file(daemon.home.config_path()).unwrap();
     let said = daemon.home.log().len();
     daemon.signal(Signal::HUP);
-    wait_until("it says why", || {
+    wait_until("the log has the reason", || {
         daemon.home.log().get(said..).unwrap_or_default().contains("not reloaded")
     });
     assert_eq!(peer.result("tools/list", "{}"), tools);
-    assert!(peer.is_silent(), "a peer was told of a change that was none");
+    assert!(peer.is_silent(), "a notification without a change");
     daemon.home.configure_as(&good);
     daemon.signal(Signal::HUP);
     peer.note("notifications/tools/list_changed");
 }
 
-/// What cannot be listened on is found when the file is good already: still nothing is changed,
-/// not even what is logged, and the log says so.
+/// An unusable address in a valid file also changes nothing, not even the log level, and the log
+/// names the address.
 #[test]
-fn not_reloaded_for_an_address() {
+fn an_unusable_address_rejects_the_reload() {
     let daemon = Daemon::start(&Config::default());
     let good = daemon.home.config_text();
     let more = "[log]\nlevel = \"off\"\n\
@@ -165,7 +166,7 @@ fn not_reloaded_for_an_address() {
     for _ in 0..2 {
         let said = daemon.home.log().len();
         daemon.signal(Signal::HUP);
-        wait_until("it says why", || {
+        wait_until("the log has the reason", || {
             let log = daemon.home.log();
             let new = log.get(said..).unwrap_or_default();
             new.contains("not reloaded") && new.contains("/proc/nowhere")
@@ -174,9 +175,9 @@ fn not_reloaded_for_an_address() {
     daemon.peer().result("ping", "{}");
 }
 
-/// A second daemon leaves the first alone and says who is in its way.
+/// A second daemon leaves the first alone and names it.
 #[test]
-fn already_running() {
+fn a_second_daemon_names_the_first() {
     let daemon = Daemon::start(&Config::default());
     let said = refused(&daemon.home);
     assert!(said.contains(&daemon.pid().to_string()), "{said}");
@@ -184,9 +185,9 @@ fn already_running() {
     assert_eq!(daemon.status()["connections"], 1);
 }
 
-/// The file is a socket for its owner alone, goes at the end, and its lock stays.
+/// The socket file admits its owner only and is removed at the end; its lock stays.
 #[test]
-fn the_socket_file() {
+fn the_socket_file_is_private_and_removed_at_the_end() {
     let mut daemon = Daemon::start(&Config::default());
     let found = fs::symlink_metadata(daemon.socket()).unwrap();
     assert!(found.file_type().is_socket());
@@ -196,12 +197,12 @@ fn the_socket_file() {
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0));
     assert!(!daemon.socket().exists());
-    assert!(lock.exists(), "whoever removes the lock lets two daemons run");
+    assert!(lock.exists(), "without the lock two daemons could run");
 }
 
-/// A socket of a daemon that was killed is replaced; anything else in its place is not.
+/// The socket of a killed daemon is replaced; any other file is not.
 #[test]
-fn in_the_way() {
+fn only_a_stale_socket_is_replaced() {
     let home = Daemon::start(&Config::default()).kill();
     assert!(home.socket().exists());
     let mut daemon = Daemon::start_in(home.clone());
@@ -214,7 +215,7 @@ fn in_the_way() {
     assert_eq!(fs::read_to_string(home.socket()).unwrap(), "mine");
     fs::remove_file(home.socket()).unwrap();
 
-    // A listener that knows nothing of locks.
+    // A listener without a lock.
     let listener = std::os::unix::net::UnixListener::bind(home.socket()).unwrap();
     let said = refused(&home);
     assert!(said.contains("d.sock"), "{said}");
@@ -223,9 +224,9 @@ fn in_the_way() {
     assert_eq!(daemon.status()["connections"], 1);
 }
 
-/// A file put in the place of its socket while it runs is not its to remove.
+/// A file that replaced the socket meanwhile is not removed.
 #[test]
-fn replaced_meanwhile() {
+fn a_file_in_place_of_the_socket_is_not_removed() {
     let mut daemon = Daemon::start(&Config::default());
     fs::remove_file(daemon.socket()).unwrap();
     fs::write(daemon.socket(), "mine").unwrap();
@@ -234,10 +235,9 @@ fn replaced_meanwhile() {
     assert_eq!(fs::read_to_string(daemon.socket()).unwrap(), "mine");
 }
 
-/// Addresses that cannot be had: exit 2, which address and why, and what was bound before is
-/// cleared away.
+/// An unusable address: exit code 2 with address and reason, and sockets bound before are removed.
 #[test]
-fn addresses_that_cannot_be_had() {
+fn unusable_addresses_end_the_start() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
     let home = Home::new();
@@ -248,16 +248,16 @@ fn addresses_that_cannot_be_had() {
     ));
     let said = refused(&home);
     assert!(said.contains(&taken), "{said}");
-    assert!(!home.socket().exists(), "the first socket is left");
+    assert!(!home.socket().exists(), "the first socket file is left");
     home.configure_as("[[listen]]\ntransport = \"unix\"\npath = \"/proc/nowhere/d.sock\"\n");
     let said = refused(&home);
     assert!(said.contains("/proc/nowhere"), "{said}");
 }
 
-/// DUR-01: killed in the middle of a reload, whichever part of it: the next daemon has the
-/// configuration that is there, its sockets, and every task that a client was told of.
+/// DUR-01: killed at any moment of a reload, the next daemon has the current configuration, its
+/// sockets, and every announced task.
 #[test]
-fn killed_while_it_reloads() {
+fn a_kill_during_a_reload_loses_no_task() {
     const ROUNDS: usize = 40;
     let (home, mark) = (Home::new(), marker());
     let mut rng = Rng::new(11);
@@ -281,7 +281,7 @@ fn killed_while_it_reloads() {
         }
         told.push(peer.create_task("count", "{}"));
         told.push(peer.create_task("hang", &format!(r#"{{"t":"{mark}"}}"#)));
-        // A file that changes as it should be changed: there is never half of it.
+        // The file is replaced atomically.
         let next = home.path().join("next.toml");
         let now = home.config_text();
         home.configure(&config(!is_more));

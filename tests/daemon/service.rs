@@ -1,7 +1,7 @@
-//! The daemon under a service manager: sockets it is handed, what it tells, its watchdog; and what
-//! a reload opens and closes.
+//! The daemon under a service manager: inherited sockets, notifications, the watchdog; and
+//! listeners opened and closed by a reload.
 
-#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use ceased_tests::daemon::{Config, Daemon, Home, PATIENCE, Peer, Signal, wait_until};
 
-/// Two listening sockets that a service manager would make, and the daemon they are handed to.
+/// Two listening sockets of a service manager, and the home of the daemon that gets them.
 struct Activated {
     home: Home,
     unix: UnixListener,
@@ -37,7 +37,7 @@ impl Activated {
         Self { home, unix, tcp }
     }
 
-    /// Hands both over as descriptors 3 and 4, with what `line` does before.
+    /// Passes both sockets as descriptors 3 and 4, after the commands in `line`.
     fn command(&self, line: &str) -> Command {
         let line = format!("{line}; exec 3<&0 4<&1 </dev/null >/dev/null");
         let mut command = self.home.command_after(&line, &["serve"]);
@@ -49,22 +49,22 @@ impl Activated {
 
 const HANDED_OVER: &str = "export LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=mcp:net";
 
-/// What a tool sees of what is between the service manager and the daemon.
+/// A tool that prints its service manager variables and descriptors.
 const ENVIRONMENT: &str = r#"
 [[tool]]
 name = "environment"
 command = ["sh", "-c", "env | grep -c -e ^LISTEN_ -e ^NOTIFY_ -e ^WATCHDOG_; ls /proc/self/fd"]
 "#;
 
-/// Whether nothing that is meant for the daemon alone is in the environment of its children.
+/// Checks that no variable of the daemon itself reaches its children.
 fn assert_private(daemon: &Daemon, peer: &mut Peer) {
     let call = peer.call("environment", "{}");
     let answer = peer.answer(call);
     let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap_or_default();
     assert!(stdout.starts_with("0\n"), "{answer}");
     let open = stdout.lines().skip(1).filter(|fd| fd.parse::<u32>().unwrap() > 4).count();
-    assert_eq!(open, 0, "descriptors reached a tool: {stdout}");
-    // The keeper, where there is one, is a child of the daemon, too.
+    assert_eq!(open, 0, "a tool has inherited descriptors: {stdout}");
+    // The keeper, if any, is a child of the daemon too.
     let children = format!("/proc/{0}/task/{0}/children", daemon.pid());
     for child in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
         let environment = fs::read(format!("/proc/{child}/environ")).unwrap_or_default();
@@ -75,10 +75,10 @@ fn assert_private(daemon: &Daemon, peer: &mut Peer) {
     }
 }
 
-/// Sockets that listen already are taken over: who connected before the daemon ran is served, and
-/// the files stay when it ends.
+/// Inherited sockets are used: peers that connected before the start are served, and the socket
+/// files stay at the end.
 #[test]
-fn activated() {
+fn inherited_sockets_are_used() {
     let given = Activated::new(true);
     let mut early = Peer::of_socket(UnixStream::connect(given.home.socket()).unwrap().into());
     let mut daemon = Daemon::start_with(given.home.clone(), given.command(HANDED_OVER));
@@ -90,29 +90,33 @@ fn activated() {
     net.result("ping", "{}");
     assert_private(&daemon, &mut late);
 
-    // A reload that still wants them keeps them; one that does not says why they stay.
+    // A reload keeps sockets that are still configured; for others the log explains why they stay.
     daemon.signal(Signal::HUP);
     wait_until("it reloads", || daemon.home.log().contains("\"reloaded\""));
     net.result("ping", "{}");
     let both = daemon.home.config_text();
     daemon.home.configure(&Config { tools: ENVIRONMENT, ..Config::default() });
     daemon.signal(Signal::HUP);
-    wait_until("it says that the socket stays", || daemon.home.log().contains("still listening"));
-    TcpStream::connect(daemon.tcp_address()).expect("it is the service manager's");
+    wait_until("the log says that the socket stays", || {
+        daemon.home.log().contains("still listening")
+    });
+    TcpStream::connect(daemon.tcp_address()).expect("the socket belongs to the service manager");
 
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0));
-    let found = fs::symlink_metadata(given.home.socket()).expect("the file is not the daemon's");
+    let found = fs::symlink_metadata(given.home.socket())
+        .expect("the socket file belongs to the service manager");
     assert!(found.file_type().is_socket());
-    // The next one gets the same sockets.
+    // The next daemon gets the same sockets.
     given.home.configure_as(&both);
     let daemon = Daemon::start_with(given.home.clone(), given.command(HANDED_OVER));
     daemon.peer().result("ping", "{}");
 }
 
-/// What the configuration has no section for would leave its peers waiting: it does not start.
+/// An inherited socket without a section would leave its peers waiting, so the daemon does not
+/// start.
 #[test]
-fn handed_over_and_not_wanted() {
+fn an_inherited_socket_without_a_section_ends_the_start() {
     let given = Activated::new(false);
     let output = given.command(HANDED_OVER).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -121,9 +125,9 @@ fn handed_over_and_not_wanted() {
     assert!(said.contains("\"net\"") && said.contains(&address), "{said}");
 }
 
-/// Descriptors announced to another process are none of ours: it binds as ever.
+/// Descriptors for another process id are ignored: the daemon binds its socket.
 #[test]
-fn handed_over_to_another() {
+fn descriptors_of_another_process_are_ignored() {
     let given = Activated::new(false);
     drop(fs::remove_file(given.home.socket()));
     let daemon =
@@ -131,17 +135,17 @@ fn handed_over_to_another() {
     daemon.peer().result("ping", "{}");
 }
 
-/// A service manager's end of the notification socket.
+/// The service manager's end of the notification socket.
 struct Manager(UnixDatagram);
 
 impl Manager {
     fn next(&self) -> String {
         let mut bytes = [0; 4096];
-        let count = self.0.recv(&mut bytes).expect("the daemon says something");
+        let count = self.0.recv(&mut bytes).expect("the daemon sends a notification");
         String::from_utf8(bytes[..count].to_vec()).unwrap()
     }
 
-    /// The next word that begins like this; words between are of the watchdog.
+    /// The next notification with this beginning; skips those of the watchdog.
     fn wait_for(&self, start: &str) -> String {
         loop {
             let word = self.next();
@@ -162,9 +166,9 @@ fn under(manager: &Manager, address: &str, more: &str) -> (Home, Command) {
     (home, command)
 }
 
-/// The whole life as a service manager hears it, by path and by abstract name.
+/// The notifications of a whole run, by path and by abstract name.
 #[test]
-fn told() {
+fn the_service_manager_is_notified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let by_path = Manager(UnixDatagram::bind(&path).unwrap());
@@ -178,7 +182,7 @@ fn told() {
         let log = fs::File::create(home.log_path()).unwrap();
         let mut child = command.stderr(log).spawn().unwrap();
         assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=0 connections, 0 jobs, 0 tasks");
-        // It accepts from that word on, and at the very first try.
+        // The daemon accepts from that notification on, at the first try.
         let mut peer = Peer::of_socket(UnixStream::connect(home.socket()).unwrap().into());
         peer.initialize();
         let pid = rustix::process::Pid::from_child(&child);
@@ -195,9 +199,9 @@ fn told() {
     }
 }
 
-/// The watchdog is fed at half the time it gives, and not while the daemon hangs.
+/// The watchdog is fed after half its time, and not while the daemon hangs.
 #[test]
-fn watched() {
+fn the_watchdog_is_fed_unless_the_daemon_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = Manager(UnixDatagram::bind(&path).unwrap());
@@ -210,19 +214,19 @@ fn watched() {
         manager.wait_for("WATCHDOG=1\nSTATUS=");
     }
     daemon.signal(Signal::STOP);
-    // Messages from before it stopped may still be there; then nothing comes.
+    // Earlier notifications may be queued; after them none follows.
     manager.0.set_read_timeout(Some(std::time::Duration::from_millis(1000))).unwrap();
     let mut bytes = [0; 4096];
     let words = std::iter::from_fn(|| manager.0.recv(&mut bytes).ok()).take(10).count();
-    assert!(words < 10, "a daemon that is stopped says that all is well");
+    assert!(words < 10, "a stopped daemon feeds the watchdog");
     daemon.signal(Signal::CONT);
     manager.0.set_read_timeout(Some(PATIENCE)).unwrap();
     manager.wait_for("WATCHDOG=1\nSTATUS=");
 }
 
-/// Without a watchdog nothing wakes the daemon: it makes no system call while nobody needs it.
+/// Without a watchdog, an idle daemon makes no system call.
 #[test]
-fn unwatched() {
+fn an_idle_daemon_makes_no_system_call() {
     let daemon = Daemon::start(&Config::default());
     daemon.peer().result("ping", "{}");
     let switches = || {
@@ -230,8 +234,8 @@ fn unwatched() {
         let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
         line.unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
     };
-    // Whatever the peer left to do is done once nothing changes.
-    wait_until("nothing wakes it for a second", || {
+    // Waits until the clean-up after the peer is done.
+    wait_until("no wake-up for a second", || {
         let before = switches();
         std::thread::sleep(std::time::Duration::from_secs(1));
         switches() == before
@@ -240,9 +244,10 @@ fn unwatched() {
 
 const TCP: &str = "[[listen]]\ntransport = \"tcp\"\nanonymous = \"allow\"\naddress = ";
 
-/// A reload opens what is new, changes a mode where it is, and closes what is gone; peers stay.
+/// A reload opens new listeners, changes the mode of a socket in place, and closes removed ones;
+/// peers stay.
 #[test]
-fn doors_change() {
+fn a_reload_changes_the_listeners() {
     let daemon = Daemon::start(&Config::default());
     let home = &daemon.home;
     let plain = home.config_text();
@@ -253,7 +258,9 @@ fn doors_change() {
             .replace("transport = \"unix\"\n", "transport = \"unix\"\nmode = \"0660\"\n"),
     );
     daemon.signal(Signal::HUP);
-    wait_until("it listens on TCP", || home.log().contains(&format!("listening on tcp:{port}")));
+    wait_until("the daemon listens on TCP", || {
+        home.log().contains(&format!("listening on tcp:{port}"))
+    });
     let mut net = Peer::of_socket(TcpStream::connect(port).unwrap().into());
     net.initialize();
     let mode = fs::symlink_metadata(home.socket()).unwrap().permissions().mode();
@@ -261,13 +268,13 @@ fn doors_change() {
 
     home.configure_as(&plain);
     daemon.signal(Signal::HUP);
-    wait_until("it closes TCP", || home.log().contains("no longer listening on tcp:"));
-    wait_until("nobody gets in", || TcpStream::connect(port).is_err());
+    wait_until("the TCP listener is closed", || home.log().contains("no longer listening on tcp:"));
+    wait_until("connecting fails", || TcpStream::connect(port).is_err());
     net.result("ping", "{}");
     peer.result("ping", "{}");
     daemon.peer().result("ping", "{}");
 
-    // An address that cannot be had: nothing changes, not even what could.
+    // An unusable address: no part of the reload is applied.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken_address = taken.local_addr().unwrap();
     home.configure_as(&format!(
@@ -275,12 +282,12 @@ fn doors_change() {
         plain.replace("[limits]\n", "[limits]\nconnections = 7\n")
     ));
     daemon.signal(Signal::HUP);
-    wait_until("it says why", || home.log().contains("not reloaded"));
+    wait_until("the log has the reason", || home.log().contains("not reloaded"));
     assert!(home.log().contains(&taken_address.to_string()), "{}", home.log());
     assert_eq!(peer.result("ceased/status", "{}")["limits"]["connections"], 1024);
 }
 
-/// What cannot be changed while it runs is named; what can be, is.
+/// Keys that need a restart are named; the others are applied.
 #[test]
 fn keys_that_need_a_restart() {
     let daemon = Daemon::start(&Config::default());
@@ -289,20 +296,20 @@ fn keys_that_need_a_restart() {
     let changed = text.replace("[daemon]\n", "[daemon]\nstate_dir = \"elsewhere\"\n");
     home.configure_as(&format!("{changed}\n[log]\nlevel = \"debug\"\n"));
     daemon.signal(Signal::HUP);
-    wait_until("it names the key", || {
+    wait_until("the log names the key", || {
         home.log().lines().any(|line| line.contains("restarted") && line.contains("state_dir"))
     });
-    // The level is one that can: who connects is told at "debug" alone.
+    // The level can be changed: connections are logged at "debug" only.
     let said = home.log().len();
     daemon.peer().result("ping", "{}");
-    wait_until("it logs more", || {
+    wait_until("the log has more lines", || {
         home.log().get(said..).unwrap_or_default().contains("\"connected\"")
     });
 }
 
-/// A TCP peer that never ends its message is closed; on a Unix socket it may take its time.
+/// A TCP peer with an incomplete message is closed in time; a Unix peer is not.
 #[test]
-fn slow_frames() {
+fn slow_messages_close_tcp_peers_only() {
     let daemon =
         Daemon::start(&Config { limits: "frame_time = \"200ms\"", tcp: true, ..Config::default() });
     let mut near = daemon.connect();
@@ -311,16 +318,16 @@ fn slow_frames() {
     far.result("ping", "{}");
     let mut slow = daemon.connect_tcp();
     slow.try_send(b"{\"jsonrpc\":").unwrap();
-    assert_eq!(slow.line(), None, "it is closed");
+    assert_eq!(slow.line(), None, "the peer is closed");
     wait_until("the log names the limit", || daemon.home.log().contains("limits.frame_time"));
     far.result("ping", "{}");
     near.try_send(b"\"2.0\",\"id\":1,\"method\":\"ping\"}\n").unwrap();
     assert!(near.line().unwrap().contains("\"id\":1"));
 }
 
-/// Messages that have begun are bounded together: whoever holds most goes.
+/// Incomplete messages are limited in total: the peer that holds most is closed.
 #[test]
-fn partial_bytes() {
+fn incomplete_messages_are_limited_in_total() {
     let daemon = Daemon::start(&Config {
         limits: "message_bytes = \"64KiB\"\npartial_bytes = \"64KiB\"",
         ..Config::default()
@@ -331,30 +338,30 @@ fn partial_bytes() {
     most.try_send(text(40 << 10).as_bytes()).unwrap();
     let mut less = daemon.connect();
     less.try_send(text(30 << 10).as_bytes()).unwrap();
-    assert_eq!(most.line(), None, "it is closed");
+    assert_eq!(most.line(), None, "the peer is closed");
     wait_until("the log names the limit", || daemon.home.log().contains("limits.partial_bytes"));
     less.try_send(b"\"}\n").unwrap();
     assert!(less.line().unwrap().contains("error"));
     bystander.result("ping", "{}");
 }
 
-/// A control group that is handed to an unprivileged user as `Delegate=yes` does it: the daemon is
-/// born in it, makes the groups of its jobs below, and leaves none.
+/// A control group delegated to an unprivileged user, as with `Delegate=yes`: the daemon starts in
+/// it, creates the groups of its jobs below, and leaves none.
 #[test]
-fn delegated() {
+fn a_delegated_control_group_is_used() {
     use std::os::unix::fs::chown;
     const UID: u32 = 65_000;
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
     let Some(mount) = mount.and_then(|line| line.split(' ').nth(4)) else {
-        return eprintln!("skipped: delegated needs a cgroup2 mount");
+        return eprintln!("SKIPPED: requires a cgroup2 mount");
     };
     let group = std::path::Path::new(mount).join(format!("ceased-test-{}", std::process::id()));
     if fs::create_dir(&group).is_err() {
-        return eprintln!("skipped: delegated needs root and a cgroup2 that can be written to");
+        return eprintln!("SKIPPED: requires root and a writable cgroup2");
     }
     for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
-        chown(group.join(file), Some(UID), Some(UID)).expect("root may give it away");
+        chown(group.join(file), Some(UID), Some(UID)).expect("root can change the owner");
     }
     let home = Home::new();
     home.configure(&Config::default());
@@ -367,7 +374,7 @@ fn delegated() {
     let mut daemon = Daemon::start_with(home, command);
     let below = |name: &str| format!("{}/{name}", group.display());
     let containment = format!("a control group per job below {}", below("ceased-"));
-    wait_until("the log says where", || daemon.home.log().contains(&containment));
+    wait_until("the log names the containment", || daemon.home.log().contains(&containment));
     let subgroups =
         || fs::read_dir(&group).unwrap().flatten().filter(|e| e.path().is_dir()).count();
     let mark = ceased_tests::daemon::marker();
@@ -376,13 +383,13 @@ fn delegated() {
     peer.wait_started(&[family]);
     assert_eq!(subgroups(), 1);
     peer.cancel(family);
-    wait_until("the family is gone", || ceased_tests::daemon::carriers(&mark).is_empty());
-    // Killed, it leaves what its keeper ends and removes.
+    wait_until("the processes are gone", || ceased_tests::daemon::carriers(&mark).is_empty());
+    // After a kill, the keeper ends the processes and removes the groups.
     let family = peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
     peer.wait_started(&[family]);
     daemon.signal(Signal::KILL);
     daemon.wait();
-    wait_until("the family is gone", || ceased_tests::daemon::carriers(&mark).is_empty());
-    wait_until("its groups are gone", || subgroups() == 0);
-    wait_until("the group can go", || fs::remove_dir(&group).is_ok());
+    wait_until("the processes are gone", || ceased_tests::daemon::carriers(&mark).is_empty());
+    wait_until("the control groups are removed", || subgroups() == 0);
+    wait_until("the group can be removed", || fs::remove_dir(&group).is_ok());
 }

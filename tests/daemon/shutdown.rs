@@ -1,4 +1,4 @@
-//! How a daemon ends: told to, told twice, killed; and that nothing of it is left in any case.
+//! The end of a daemon: by one signal, by two, by SIGKILL; no process is left in any case.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use ceased_tests::daemon::{
 use serde_json::Value;
 
 const SHUTTING_DOWN: i64 = -31005;
-/// Does not end before it is killed, and says when it is there.
+/// A tool that ignores SIGTERM and reports its start.
 const DEAF: &str = r#"
 [[tool]]
 name = "deaf"
@@ -30,14 +30,14 @@ fn task(id: &str) -> String {
     format!(r#"{{"taskId":"{id}"}}"#)
 }
 
-/// A call of `tool` that has begun.
+/// A call of `tool` that has started.
 fn begun(peer: &mut Peer, tool: &str, mark: &str) -> u64 {
     let id = peer.call(tool, &with(mark));
     peer.wait_started(&[id]);
     id
 }
 
-/// The containments to try; a control group only where the machine gives one.
+/// Tiers to test; control groups only if the machine has them.
 fn tiers() -> Vec<&'static str> {
     let home = Home::new();
     home.configure(&Config::default());
@@ -45,8 +45,8 @@ fn tiers() -> Vec<&'static str> {
     let has_cgroup = tried.expect("the binary runs").status.success();
     if !has_cgroup {
         let is_must = std::env::var_os("CEASED_TEST_NEEDS_CGROUP").is_some();
-        assert!(!is_must, "control groups are needed");
-        eprintln!("SKIPPED, no control groups here");
+        assert!(!is_must, "control groups are required");
+        eprintln!("SKIPPED: no control groups here");
     }
     if has_cgroup { vec!["cgroup", "guard"] } else { vec!["guard"] }
 }
@@ -59,9 +59,9 @@ fn start_with(tier: &str, config: &Config<'_>) -> Daemon {
     Daemon::start_with(home, command)
 }
 
-/// STOP-01: everybody is answered, everything is stopped, exit 0, in time.
+/// STOP-01: every request is answered, every job is stopped, exit code 0, in time.
 #[test]
-fn told_to() {
+fn sigterm_answers_and_stops_everything() {
     for tier in tiers() {
         for signal in [Signal::TERM, Signal::INT] {
             let config =
@@ -90,7 +90,7 @@ fn told_to() {
                 assert!(peer.rest().iter().all(|message| message["id"].is_null()));
             }
             assert_eq!(daemon.wait().code(), Some(0), "{tier}");
-            // Families are killed after 200 ms; the rest is the machine's.
+            // Process trees are killed after 200 ms; the rest is a slow machine.
             assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
             assert_none_left(&plain);
             assert_none_left(&durable);
@@ -100,28 +100,28 @@ fn told_to() {
     }
 }
 
-/// RPC-03: what was answered is sent to whoever reads, as long as the time for the end is not over.
+/// RPC-03: answers are sent to a slow reader as long as the shutdown's time is not over.
 #[test]
-fn who_reads_slowly_gets_every_answer() {
+fn a_slow_reader_gets_every_answer() {
     let config = Config { daemon: "shutdown_grace = \"60s\"", ..Config::default() };
     let mut daemon = Daemon::start(&config);
     let mut peer = daemon.peer();
     let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(50_000));
     let calls: Vec<u64> = (0..40).map(|_| peer.call("echo", &text)).collect();
     let answered = |status: &Value| status["counters"]["answers"].as_u64() >= Some(41);
-    wait_until("all are answered", || answered(&daemon.status()));
+    wait_until("all requests are answered", || answered(&daemon.status()));
     daemon.signal(Signal::TERM);
     for call in calls {
-        // A second and more in all: this is how slowly it reads.
+        // Slow reads: more than a second in total.
         std::thread::sleep(Duration::from_millis(40));
         assert!(peer.answer(call)["result"].is_object());
     }
     assert_eq!(daemon.wait().code(), Some(0));
 }
 
-/// While it drains, nothing new is begun.
+/// During a shutdown no job starts.
 #[test]
-fn nothing_new_while_it_drains() {
+fn no_job_starts_during_a_shutdown() {
     let config = Config { daemon: "shutdown_grace = \"8s\"", tools: DEAF, ..Config::default() };
     let mut daemon = Daemon::start(&config);
     let (mark, late) = (marker(), marker());
@@ -131,8 +131,8 @@ fn nothing_new_while_it_drains() {
     assert_eq!(peer.answer(deaf)["error"]["code"], SHUTTING_DOWN);
     let call = peer.call("hang", &with(&late));
     assert_eq!(peer.answer(call)["error"]["code"], SHUTTING_DOWN);
-    assert!(UnixStream::connect(daemon.socket()).is_err(), "a new peer was let in");
-    // A tool that ignores SIGTERM is killed in time, whatever its own kill_grace.
+    assert!(UnixStream::connect(daemon.socket()).is_err(), "a new peer was accepted");
+    // A tool that ignores SIGTERM is killed within the shutdown's time, whatever its kill_grace.
     let start = Instant::now();
     assert_eq!(daemon.wait().code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
@@ -140,9 +140,9 @@ fn nothing_new_while_it_drains() {
     assert_none_left(&late);
 }
 
-/// A second signal ends it at once, and nothing survives that either.
+/// A second signal ends the daemon at once, and no process survives.
 #[test]
-fn told_twice() {
+fn a_second_signal_ends_at_once() {
     for tier in tiers() {
         let config =
             Config { daemon: "shutdown_grace = \"10m\"", tools: DEAF, ..Config::default() };
@@ -152,9 +152,9 @@ fn told_twice() {
         let deaf = begun(&mut peer, "deaf", &mark);
         daemon.signal(Signal::TERM);
         assert_eq!(peer.answer(deaf)["error"]["code"], SHUTTING_DOWN);
-        assert!(!carriers(&mark).is_empty(), "it was to ignore SIGTERM");
+        assert!(!carriers(&mark).is_empty(), "the tool obeyed SIGTERM");
         daemon.signal(Signal::TERM);
-        // It would be ten minutes otherwise.
+        // The kill_grace would take ten minutes.
         assert_eq!(daemon.wait().code(), Some(0), "{tier}");
         assert_none_left(&mark);
         assert!(!daemon.socket().exists(), "the socket file is left");
@@ -162,25 +162,25 @@ fn told_twice() {
     }
 }
 
-/// Peers that do not read cannot hold up the end.
+/// Peers that do not read cannot delay a shutdown.
 #[test]
-fn a_peer_that_does_not_read() {
+fn a_peer_that_does_not_read_does_not_delay_shutdown() {
     let mut daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     let text = "x".repeat(1 << 20);
     for _ in 0..4 {
         peer.call("echo", &format!(r#"{{"text":"{text}"}}"#));
     }
-    wait_until("its answers wait", || daemon.status()["counters"]["answers"].as_u64() > Some(4));
+    wait_until("unsent answers wait", || daemon.status()["counters"]["answers"].as_u64() > Some(4));
     let start = Instant::now();
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().code(), Some(0));
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
 }
 
-/// STOP-01 of a daemon that has no time for anything: its tools go with it.
+/// STOP-01 for a killed daemon: its tools end too.
 #[test]
-fn killed() {
+fn tools_end_with_a_killed_daemon() {
     for tier in tiers() {
         let daemon = start_with(tier, &Config { tools: DEAF, ..Config::default() });
         let (plain, durable, deaf) = (marker(), marker(), marker());
@@ -188,13 +188,13 @@ fn killed() {
         begun(&mut peer, "family", &plain);
         begun(&mut peer, "deaf", &deaf);
         peer.create_task("family", &with(&durable));
-        wait_until("all three of the task run", || carriers(&durable).len() >= 5);
+        wait_until("all processes of the task run", || carriers(&durable).len() >= 5);
         let home = daemon.kill();
         for mark in [plain, durable, deaf] {
-            wait_until("nobody survives the daemon", || carriers(&mark).is_empty());
+            wait_until("no process survives the daemon", || carriers(&mark).is_empty());
         }
         assert!(peer.rest().iter().all(|message| message["id"].is_null()));
-        // The next one takes its place, stale socket and all.
+        // The next daemon replaces the stale socket.
         assert!(home.socket().exists(), "{tier}");
         let mut next = Daemon::start_in(home);
         assert_eq!(next.status()["connections"], 1);
@@ -203,9 +203,9 @@ fn killed() {
     }
 }
 
-/// A daemon that stops for a while is late, not broken.
+/// A daemon that was stopped for a while continues.
 #[test]
-fn stopped_and_continued() {
+fn a_stopped_daemon_continues() {
     let daemon = Daemon::start(&Config::default());
     let mut peer = daemon.peer();
     daemon.signal(Signal::STOP);
@@ -215,9 +215,9 @@ fn stopped_and_continued() {
     assert_eq!(peer.answer(sleep)["result"]["content"][0]["text"], "slept 10 ms");
 }
 
-/// A standard error without a reader does not delay the end.
+/// A standard error without a reader does not delay shutdown.
 #[test]
-fn standard_error_is_closed() {
+fn a_closed_standard_error_does_not_delay_shutdown() {
     let home = Home::new();
     home.configure(&Config::default());
     let (reader, writer) = std::io::pipe().unwrap();
@@ -229,7 +229,7 @@ fn standard_error_is_closed() {
     peer.initialize();
     for _ in 0..50 {
         let sleep = peer.call("sleep", r#"{"ms":86400000}"#);
-        // Logged.
+        // Causes a log line.
         peer.cancel(sleep);
     }
     assert_eq!(peer.result("ping", "{}"), serde_json::json!({}));
@@ -239,9 +239,9 @@ fn standard_error_is_closed() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// A containment that does not exist is refused with the names of those that do.
+/// An unknown containment is refused with the names of the known ones.
 #[test]
-fn an_unknown_containment() {
+fn an_unknown_containment_is_refused() {
     let home = Home::new();
     home.configure(&Config::default());
     let output = home

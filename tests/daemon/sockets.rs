@@ -66,7 +66,7 @@ fn without_run_user_the_socket_is_in_the_state_directory() {
     assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
     let ran = ann.run(&["tools"]);
     assert!(ran.out.contains("of-ann"), "{ran:?}");
-    // The user logs in, and the daemon of before is found all the same.
+    // After a login, the daemon from before is still found.
     let run = RunUser::of(&ann);
     for args in [&["tools"][..], &["connect", "--spawn"]] {
         let ran = ann.start(with_runtime_dir(ann.command(args), &run)).wait();
@@ -85,17 +85,17 @@ fn users_and_root_do_not_meet_by_accident() {
     assert_eq!(ann.run(&["connect", "--spawn"]).code, Some(0));
     let system = PathBuf::from("/run/ceased");
     let places_of_root = system.exists() || PathBuf::from("/run/user/0").exists();
-    // Each of them with the environment of ann, as after su or sudo.
+    // Each of the others with the environment of ann, as after su or sudo.
     for (other, tool) in [(&bob, "of-bob"), (&root, "of-root")] {
         let borrowed = |args: &[&str]| {
             let mut command = with_runtime_dir(other.command(args), &run);
-            // The state of this machine's root is none of the test's.
+            // The state of this machine's root stays untouched.
             command.env("XDG_STATE_HOME", other.home().join("state"));
             command
         };
         let found = other.start(borrowed(&["tools"])).wait();
         assert!(!found.out.contains("of-ann"), "{found:?}");
-        // The places of this machine's root are in use, or belong to its service.
+        // The socket paths of this machine's root may be in use by its service.
         if other.uid == 0 && places_of_root {
             continue;
         }
@@ -103,7 +103,7 @@ fn users_and_root_do_not_meet_by_accident() {
         assert_eq!(spawned.code, Some(0), "{spawned:?}");
         let found = other.start(borrowed(&["tools"])).wait();
         assert!(found.out.contains(tool), "{found:?}");
-        // A socket that root made for itself is no system daemon.
+        // A socket that root created for itself is no system daemon.
         let found = ann.run(&["tools"]);
         assert!(found.out.contains("of-ann") && !found.out.contains(tool), "{found:?}");
     }

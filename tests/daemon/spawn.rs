@@ -1,7 +1,7 @@
-//! `ceased connect --spawn` and what it rests on: one daemon however many ask, errors that are
-//! shown, an end when nobody needs it; and `connect` at the end of its input.
+//! `ceased connect --spawn`: one daemon for any number of clients, visible errors, exit when idle;
+//! and `connect` at the end of its input.
 
-#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 
 use std::fs;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 "#;
 
-/// A home in which no daemon runs; the one that is spawned there ends with it.
+/// A home for a spawned daemon, which ends with it.
 struct Nest(Home);
 
 impl Nest {
@@ -28,7 +28,7 @@ impl Nest {
         Self(home)
     }
 
-    /// `connect` with these arguments, which finds its way by the configuration alone.
+    /// Runs `connect` with these arguments; only the configuration names the socket.
     fn connect(&self, args: &[&str]) -> Child {
         let mut command: Command = self.0.command(&["connect"]);
         command.args(args).env("HOME", self.0.path());
@@ -36,7 +36,7 @@ impl Nest {
         command.spawn().expect("the binary can be started")
     }
 
-    /// The daemon's process, by the lock it holds.
+    /// Process id of the daemon, from its lock.
     fn daemon(&self) -> Option<Pid> {
         let lock = fs::read_to_string(self.0.path().join("d.sock.lock")).ok()?;
         Pid::from_raw(lock.trim().parse().ok()?)
@@ -46,13 +46,13 @@ impl Nest {
 impl Drop for Nest {
     fn drop(&mut self) {
         if let Some(pid) = self.daemon() {
-            // It may have ended.
+            // The daemon may have exited already.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// Processes whose command line names this home and that serve.
+/// Number of `serve` processes with this home in their command line.
 fn daemons(home: &Home) -> usize {
     let marker = home.path().to_string_lossy().into_owned();
     let entries = fs::read_dir("/proc").expect("proc").flatten();
@@ -63,7 +63,7 @@ fn daemons(home: &Home) -> usize {
         .count()
 }
 
-/// Says hello and closes: what was answered, and what was said beside it.
+/// Sends initialize and closes the input; returns the answers, standard error and the exit code.
 fn hello(mut child: Child) -> (Vec<Value>, String, Option<i32>) {
     child.stdin.take().unwrap().write_all(HELLO.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -72,7 +72,7 @@ fn hello(mut child: Child) -> (Vec<Value>, String, Option<i32>) {
     (answers, String::from_utf8(output.stderr).unwrap(), output.status.code())
 }
 
-/// Twenty at once: one daemon, everybody is answered, one of them says that it started it.
+/// Twenty clients at once: one daemon, every client is answered, and one reports the start.
 #[test]
 fn twenty_at_once_start_one() {
     let nest = Nest::new();
@@ -91,13 +91,13 @@ fn twenty_at_once_start_one() {
     let log = fs::read_to_string(nest.0.path().join("d.sock.log")).unwrap();
     assert_eq!(log.matches("listening on unix:").count(), 1, "{log}");
 
-    // It is nobody's: not in the session of who started it, and with nothing of theirs open.
-    let pid = nest.daemon().expect("its lock");
+    // The daemon has its own session and no descriptor of the client.
+    let pid = nest.daemon().expect("the lock names the daemon");
     assert_eq!(rustix::process::getsid(Some(pid)).unwrap(), pid);
     let directory = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_nonzero())).unwrap();
     assert_eq!(directory, nest.0.path().canonicalize().unwrap());
 
-    // It is found from now on, and started again when it is gone.
+    // Later clients find the daemon, and start a new one after its end.
     let (answers, said, _) = hello(nest.connect(&["--spawn"]));
     assert_eq!((answers.len(), said.as_str()), (1, ""));
     kill_process(pid, Signal::TERM).unwrap();
@@ -105,12 +105,15 @@ fn twenty_at_once_start_one() {
     let (answers, said, _) = hello(nest.connect(&["--spawn"]));
     assert_eq!(answers.len(), 1);
     assert!(said.contains("started one"), "{said}");
+    // The log of the previous daemon is kept in a separate file.
+    let before = fs::read_to_string(nest.0.path().join("d.sock.log.1")).unwrap();
+    let log = fs::read_to_string(nest.0.path().join("d.sock.log")).unwrap();
+    assert!(before.contains("shutting down") && !log.contains("shutting down"), "{before}{log}");
 }
 
-/// A daemon that listens on TCP alone is nowhere that a spawned one is waited for: that is said,
-/// and none is started.
+/// A daemon with TCP listeners only has no socket to wait for: the command says so and starts none.
 #[test]
-fn nowhere_to_be_spawned() {
+fn a_configuration_without_a_unix_socket_spawns_no_daemon() {
     let home = Home::new();
     let tcp = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\nanonymous = \"allow\"\n";
     home.configure_as(tcp);
@@ -122,10 +125,10 @@ fn nowhere_to_be_spawned() {
     assert!(!ran.err.contains("started"), "{ran:?}");
 }
 
-/// A daemon that ends has no socket any more, and its state directory until all it ran has ended:
-/// who comes in between waits for that, and has one of its own.
+/// A daemon that shuts down has removed its socket but keeps its state directory until its jobs
+/// have ended: a new client waits for that and starts its own.
 #[test]
-fn while_the_last_one_ends() {
+fn a_client_waits_for_the_end_of_the_last_daemon() {
     const STUBBORN: &str = r#"
         [[tool]]
         name = "stubborn"
@@ -142,18 +145,18 @@ fn while_the_last_one_ends() {
     let call = peer.call("stubborn", "{}");
     peer.wait_started(&[call]);
     kill_process(nest.daemon().expect("its lock"), Signal::TERM).unwrap();
-    wait_until("it has no socket any more", || !nest.0.socket().exists());
+    wait_until("the socket is removed", || !nest.0.socket().exists());
     let (answers, said, code) = hello(nest.connect(&["--spawn", "--eof-grace", "30s"]));
     assert_eq!((answers.len(), code), (1, Some(0)), "{said}");
-    // On a machine that is slow enough it was gone already.
+    // On a slow machine the daemon may be gone already.
     assert!(said.matches("waiting for its end").count() <= 1, "{said}");
-    wait_until("there is one of them", || daemons(&nest.0) == 1);
+    wait_until("one daemon runs", || daemons(&nest.0) == 1);
 }
 
-/// The log of a daemon that nobody looks after does not grow for ever: it and the one before it are
-/// kept, and what goes wrong while it begins anew is in one of them.
+/// The log of a spawned daemon is rotated: the current and the previous file are kept, and errors
+/// during the rotation are in one of them.
 #[test]
-fn its_log_is_kept_small() {
+fn the_log_of_a_spawned_daemon_is_rotated() {
     const MOST: u64 = 1 << 20;
     let nest = Nest::new();
     nest.0.configure_as(&format!("{}\n[log]\nlevel = \"trace\"\n", nest.0.config_text()));
@@ -164,7 +167,7 @@ fn its_log_is_kept_small() {
     let comes = || drop(UnixStream::connect(nest.0.socket()).unwrap());
     let mut renewed = 0;
     let mut first = None;
-    wait_until("it has begun anew twice", || {
+    wait_until("two rotations", || {
         (0..200).for_each(|_| comes());
         let found =
             fs::metadata(&before).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found));
@@ -176,22 +179,22 @@ fn its_log_is_kept_small() {
     });
     assert!(size(&before) >= MOST);
     let pid = nest.daemon().expect("its lock");
-    // It may be beginning anew at this moment.
-    wait_until("whatever else is said on standard error goes the same way", || {
+    // The log may be rotated at this moment.
+    wait_until("standard error goes to the log", || {
         let stderr = fs::read_link(format!("/proc/{}/fd/2", pid.as_raw_nonzero())).unwrap();
         log.canonicalize().is_ok_and(|log| log == stderr)
     });
-    // A removed log is made again: a file without a name is not written to forever.
-    wait_until("it is removed", || fs::remove_file(&log).is_ok());
-    wait_until("it is there again", || {
+    // A removed log is created again, instead of writing to a deleted file.
+    wait_until("the log is removed", || fs::remove_file(&log).is_ok());
+    wait_until("the log exists again", || {
         (0..200).for_each(|_| comes());
         log.exists()
     });
 }
 
-/// A daemon that cannot start says why, on the standard error of who wanted it.
+/// A failed start prints its reason on the client's standard error.
 #[test]
-fn why_it_does_not_start() {
+fn a_failed_start_prints_its_reason() {
     let nest = Nest::new();
     fs::write(nest.0.socket(), "mine").unwrap();
     let (answers, said, code) = hello_lenient(nest.connect(&["--spawn"]));
@@ -203,12 +206,12 @@ fn why_it_does_not_start() {
     let (_, said, code) = hello_lenient(nest.connect(&["--spawn"]));
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("workers"), "{said}");
-    // Where it is to be is the configuration's to say.
+    // The configuration names the socket of a spawned daemon.
     let (_, said, code) = hello_lenient(nest.connect(&["--spawn", "--socket", "/nowhere"]));
     assert_eq!(code, Some(2), "{said}");
 }
 
-/// As [`hello`], of a program that may not read.
+/// As [`hello`], for a program that may not read its input.
 fn hello_lenient(mut child: Child) -> (String, String, Option<i32>) {
     drop(child.stdin.take());
     let output = child.wait_with_output().unwrap();
@@ -216,9 +219,9 @@ fn hello_lenient(mut child: Child) -> (String, String, Option<i32>) {
     (text(output.stdout), text(output.stderr), output.status.code())
 }
 
-/// A daemon that nobody needs ends; one that keeps a result for somebody does not.
+/// An idle daemon exits; one that keeps a result does not.
 #[test]
-fn idle_exit() {
+fn an_idle_daemon_exits_after_its_last_task() {
     let home = Home::new();
     home.configure(&Config::default());
     let command = home.command(&["serve", "--idle-exit", "300ms"]);
@@ -241,13 +244,13 @@ fn idle_exit() {
     let mut peer = daemon.peer();
     peer.result("tasks/result", &format!("{{\"taskId\":\"{task}\"}}"));
     drop(peer);
-    assert_eq!(daemon.wait().code(), Some(0), "it ends with the ttl of its last task");
+    assert_eq!(daemon.wait().code(), Some(0), "the daemon ends with the ttl of its last task");
 }
 
-/// After the end of its input `connect` stays until the daemon has answered, as long as it is told
-/// to or the configuration says.
+/// After the end of its input, `connect` waits for answers for the time of its option or of the
+/// configuration.
 #[test]
-fn answers_after_the_end_of_input() {
+fn connect_waits_for_answers_after_the_end_of_input() {
     let slow = format!("{HELLO}{}", peer::call(2, "sleep", r#"{"ms":1500}"#, ""));
     let waited = |daemon: &Daemon, args: &[&str]| {
         let mut command = daemon.home.command(&["connect"]);
@@ -259,7 +262,7 @@ fn answers_after_the_end_of_input() {
         drop(stdin);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        // Whether `initialize` was answered before the end was read is luck, where nobody waits.
+        // Without a grace period, `initialize` may or may not be answered.
         let told = String::from_utf8(output.stdout).unwrap();
         told.lines().any(|line| line.contains(r#""id":2"#))
     };
@@ -270,9 +273,9 @@ fn answers_after_the_end_of_input() {
     assert!(waited(&daemon, &["--eof-grace", "20s"]), "by the option");
 }
 
-/// A standard output that takes nothing is a failure, and said to be one.
+/// An unwritable standard output is reported as an error.
 #[test]
-fn a_full_standard_output() {
+fn a_full_standard_output_is_an_error() {
     let home = Home::new();
     home.configure(&Config::default());
     let mut command = home.command(&["stdio"]);

@@ -1,7 +1,7 @@
-//! `ceased connect --spawn` where the running daemon cannot be reached, or where its files are
-//! somebody else's: it fails soon and says what to do.
+//! `ceased connect --spawn` when the running daemon is unreachable, or its files belong to another
+//! user: it fails soon and names a remedy.
 
-#![allow(clippy::unwrap_used, reason = "what a helper cannot do ends its test")]
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 "#;
-/// A user who runs nothing here.
+/// A user without processes.
 const OTHER: u32 = 61_234;
 
 fn home() -> Home {
@@ -34,7 +34,7 @@ fn connect(home: &Home) -> Child {
     connect_as(home, &home.config_path())
 }
 
-/// A copy of the configuration in a directory of its own, which stays this user's.
+/// A copy of the configuration in a separate directory owned by this user.
 fn config_elsewhere(home: &Home) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.toml");
@@ -49,10 +49,10 @@ fn connect_as(home: &Home, config: &Path) -> Child {
     command.spawn().expect("the binary can be started")
 }
 
-/// Waits for its end while its input stays open: its exit code and what it said.
+/// Waits for the end of a command with open input: its exit code and standard error.
 fn failed(mut child: Child) -> (Option<i32>, String) {
     let mut status = None;
-    wait_until("it ends although its input has not", || {
+    wait_until("the command ends before its input", || {
         status = child.try_wait().unwrap();
         status.is_some()
     });
@@ -61,7 +61,7 @@ fn failed(mut child: Child) -> (Option<i32>, String) {
     (status.unwrap().code(), said)
 }
 
-/// Ends the daemon that was spawned in this home, if one was.
+/// Ends the daemon that was spawned in this home, if any.
 fn end_spawned(home: &Home) {
     let lock = fs::read_to_string(home.path().join("d.sock.lock")).unwrap_or_default();
     if let Some(pid) = lock.trim().parse().ok().and_then(Pid::from_raw) {
@@ -69,7 +69,7 @@ fn end_spawned(home: &Home) {
     }
 }
 
-/// Replacement of a file.
+/// Replaces a file.
 type Harm = fn(&Path);
 
 const HARMS: [(&str, Harm); 4] = [
@@ -89,7 +89,7 @@ const HARMS: [(&str, Harm); 4] = [
     }),
 ];
 
-/// A log or a lock that is no file of this user's alone is refused at once and left as it is.
+/// A log or lock that is no regular file of this user alone is refused at once and left unchanged.
 #[test]
 fn a_log_or_lock_that_is_no_plain_file_is_refused() {
     let names = ["d.sock.log", "d.sock.spawn"];
@@ -101,14 +101,14 @@ fn a_log_or_lock_that_is_no_plain_file_is_refused() {
         assert_eq!(code, Some(3), "{name} {what}: {said}");
         assert!(said.contains(what) && said.contains(name), "{name} {what}: {said}");
         assert!(!home.socket().exists(), "a daemon was started");
-        // A fifo has no end to be read to.
+        // A fifo cannot be read to its end.
         if path.is_file() {
             assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "{name} {what}");
         }
     }
 }
 
-/// A directory that others can write is refused, unless it is one like `/tmp`.
+/// A directory writable for others is refused, unless it is sticky like `/tmp`.
 #[test]
 fn a_runtime_directory_that_others_can_write_is_refused() {
     let home = home();
@@ -129,12 +129,12 @@ fn a_runtime_directory_that_others_can_write_is_refused() {
     end_spawned(&home);
 }
 
-/// What belongs to another user is refused: the directory, the log, the lock, and the daemon that
-/// listens there.
+/// Files of another user are refused: the directory, the log, the lock, and a daemon that listens
+/// there.
 #[test]
-fn what_belongs_to_another_user_is_refused() {
+fn files_of_another_user_are_refused() {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED, cannot give anything away");
+        eprintln!("SKIPPED: cannot change the owner of files");
         return;
     }
     let belongs = format!("uid {OTHER}");
@@ -153,7 +153,7 @@ fn what_belongs_to_another_user_is_refused() {
     }
     let home = home();
     let listener = UnixListener::bind(home.socket()).unwrap();
-    // The listening thread is noted when it begins.
+    // The kernel records the listening thread's user at listen.
     let listener = thread::spawn(move || {
         let uid = Uid::from_raw(OTHER);
         set_thread_res_uid(uid, uid, uid).unwrap();
@@ -166,9 +166,9 @@ fn what_belongs_to_another_user_is_refused() {
     assert!(said.contains(&belongs) && said.contains("without --spawn"), "{said}");
 }
 
-/// A daemon whose socket was removed is found again, and no second one is started.
+/// A running daemon without its socket file is reached again, and no second one starts.
 #[test]
-fn a_daemon_whose_socket_was_removed_is_reached_again() {
+fn a_daemon_without_its_socket_file_is_reached_again() {
     let daemon = Daemon::start_in(home());
     fs::remove_file(daemon.socket()).unwrap();
     let mut child = connect(&daemon.home);
@@ -179,10 +179,9 @@ fn a_daemon_whose_socket_was_removed_is_reached_again() {
     assert!(!said.contains("started one"), "{said}");
 }
 
-/// A daemon that runs and cannot be reached is named, with what to do about it, long before it is
-/// given up to wait for one.
+/// An unreachable daemon is named with the remedy, long before the wait for a daemon ends.
 #[test]
-fn a_daemon_out_of_reach_is_named_with_the_remedy() {
+fn an_unreachable_daemon_is_named_with_the_remedy() {
     let daemon = Daemon::start_in(home());
     fs::remove_file(daemon.socket()).unwrap();
     fs::write(daemon.socket(), "in the way").unwrap();
@@ -192,16 +191,16 @@ fn a_daemon_out_of_reach_is_named_with_the_remedy() {
     let pid = daemon.pid();
     assert!(said.contains(&format!("process {pid}")), "{said}");
     assert!(said.contains(&format!("kill -HUP {pid}")), "{said}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());
-    // What it says helps.
+    assert!(begun.elapsed() < Duration::from_secs(20), "the error took {:?}", begun.elapsed());
+    // The remedy works.
     fs::remove_file(daemon.socket()).unwrap();
     daemon.signal(Signal::HUP);
-    wait_until("it can be reached", || {
+    wait_until("the daemon is reachable", || {
         std::os::unix::net::UnixStream::connect(daemon.socket()).is_ok()
     });
 }
 
-/// The end of the input ends it, whatever it waits for.
+/// The end of the input ends every wait.
 #[test]
 fn the_end_of_input_ends_the_wait_for_a_daemon() {
     let home = home();

@@ -1,5 +1,5 @@
-//! Daemons that cannot start: what they say, how they exit, that they leave nothing behind; and what
-//! `check` says of them before.
+//! Daemons that cannot start: their errors, exit codes and absence of leftovers; and the errors of
+//! `check` for the same configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,15 +9,15 @@ use ceased_tests::daemon::{
     Config, Daemon, Home, Program, Ran, wait_until, wait_until_no_group_of,
 };
 
-/// A home whose daemon has these further tables.
+/// A home with these further tables.
 fn home(tables: &str) -> Home {
     let home = Home::new();
     home.configure(&Config { tools: tables, ..Config::default() });
     home
 }
 
-/// A run that is wrong use: what it said. It must leave no control group, which the next daemon
-/// would take for one of a daemon that was killed.
+/// Runs a command that must exit with 2 and leave no control group, which the next daemon would
+/// take for one of a killed daemon.
 fn refused(home: &Home, args: &[&str], tier: Option<&str>) -> Ran {
     let mut command = home.command(args);
     command.env("CEASED_CONTAINMENT", tier.unwrap_or_default());
@@ -30,16 +30,16 @@ fn refused(home: &Home, args: &[&str], tier: Option<&str>) -> Ran {
     ran
 }
 
-/// The line of a run that is not a log's.
+/// The line of the output that is no log record.
 fn complaint(ran: &Ran) -> String {
     let said: Vec<&str> = ran.err.lines().filter(|line| line.starts_with("ceased: ")).collect();
     assert_eq!(said.len(), 1, "{ran:?}");
     said.concat()
 }
 
-/// An audit log that cannot be written to is a wrong configuration, and `check` knows it.
+/// An unwritable audit log is a configuration error, reported by `check` too.
 #[test]
-fn an_audit_log_that_cannot_be() {
+fn an_unwritable_audit_log_is_reported_by_check() {
     let home = home("[log]\naudit = \"nowhere/a.jsonl\"\n");
     let path = home.path().join("nowhere/a.jsonl");
     let said = complaint(&refused(&home, &["serve"], None));
@@ -49,31 +49,31 @@ fn an_audit_log_that_cannot_be() {
         assert_eq!(complaint(&refused(&home, args, None)), said, "{args:?}");
     }
 
-    // A directory, and a link, are no logs; a file that will be made, or is there, is fine.
-    fs::create_dir_all(&path).expect("a directory of our own");
+    // A directory or link is refused; a regular or missing file is accepted.
+    fs::create_dir_all(&path).expect("the home is ours");
     for args in ["serve", "check"] {
         let said = complaint(&refused(&home, &[args], None));
         assert!(said.contains("a.jsonl cannot be used: Is a directory"), "{said}");
     }
-    fs::remove_dir(&path).expect("it is empty");
+    fs::remove_dir(&path).expect("the directory is empty");
     assert_eq!(home.run(&["check"]).code, Some(0));
-    assert!(!path.exists(), "a check makes nothing");
-    fs::write(&path, "before\n").expect("a file of our own");
+    assert!(!path.exists(), "a check creates no file");
+    fs::write(&path, "before\n").expect("the file is ours");
     assert_eq!(home.run(&["check"]).code, Some(0));
-    assert_eq!(fs::read_to_string(&path).expect("it is there"), "before\n");
+    assert_eq!(fs::read_to_string(&path).expect("the file exists"), "before\n");
     let link = home.path().join("link");
-    std::os::unix::fs::symlink(&path, &link).expect("a link of our own");
+    std::os::unix::fs::symlink(&path, &link).expect("the link is ours");
     home.configure_as(&home.config_text().replace("nowhere/a.jsonl", "link"));
     let said = complaint(&refused(&home, &["serve"], None));
     assert_eq!(complaint(&refused(&home, &["check"], None)), said);
 }
 
-/// A recording writes over nothing, and says which option wanted it.
+/// A recording overwrites no file, and the error names the option.
 #[test]
-fn a_recording_that_cannot_be_made() {
+fn an_impossible_recording_is_refused() {
     let home = home("");
     let there = home.path().join("recording");
-    fs::write(&there, "precious").expect("a file of our own");
+    fs::write(&there, "precious").expect("the file is ours");
     let nowhere = home.path().join("nowhere/recording");
     for (path, why) in [(&there, "File exists"), (&nowhere, "No such file")] {
         let path = path.to_str().expect("a path of letters");
@@ -82,11 +82,11 @@ fn a_recording_that_cannot_be_made() {
             assert!(said.contains(&format!("{path} (--record): {why}")), "{said}");
         }
     }
-    assert_eq!(fs::read_to_string(&there).expect("it is there"), "precious");
+    assert_eq!(fs::read_to_string(&there).expect("the file exists"), "precious");
 }
 
-/// A start that fails after the file of its recording was made takes it away again: an empty one is
-/// of no use, and the next start with the same option would be refused for it.
+/// A start that fails after creating its recording removes the file, because an empty file would
+/// block the next start with the same option.
 #[test]
 fn a_failed_start_leaves_no_recording() {
     let home = home("");
@@ -100,13 +100,12 @@ fn a_failed_start_leaves_no_recording() {
     }
 }
 
-/// A start that fails late, as one that fails early, takes its control group with it: by whichever
-/// way it got one.
+/// A failed start removes its control group, in every way of getting one.
 #[test]
 fn a_failed_start_leaves_no_control_group() {
     let home = home("");
     let path = home.path().join("recording");
-    fs::write(&path, "").expect("a file of our own");
+    fs::write(&path, "").expect("the file is ours");
     let path = path.to_str().expect("a path of letters");
     for tier in [None, Some("cgroup")] {
         refused(&home, &["serve", "--record", path], tier);
@@ -116,16 +115,16 @@ fn a_failed_start_leaves_no_control_group() {
     refused(&home, &["serve"], None);
 }
 
-/// What `check` says is fine, `serve` does not refuse for its tokens.
+/// A token file accepted by `check` is accepted by `serve`.
 #[test]
-fn a_token_file_that_is_not_there() {
+fn a_missing_token_file_is_reported_by_check() {
     let listen = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\n\
                   token_file = \"tokens\"\n";
     let home = home(listen);
     let said = complaint(&refused(&home, &["serve"], None));
     assert!(said.contains("tokens") && said.contains("No such file"), "{said}");
     assert_eq!(complaint(&refused(&home, &["check"], None)), said);
-    // Everything that is wrong, at once.
+    // All mistakes are reported at once.
     let more = format!("{}\n[log]\naudit = \"nowhere/a\"\n", home.config_text());
     home.configure_as(&more);
     let ran = refused(&home, &["check"], None);
@@ -133,9 +132,9 @@ fn a_token_file_that_is_not_there() {
     assert!(ran.err.contains(&said) && ran.err.contains("the audit log"), "{ran:?}");
 }
 
-/// A limit of the system that leaves no room for a daemon is named, with what raises it.
+/// A system limit that is too low for a daemon is named, with the setting that raises it.
 #[test]
-fn limits_that_are_too_low() {
+fn system_limits_that_are_too_low_are_named() {
     let home = home("");
     let few = home.command_after("ulimit -n 20", &["serve"]);
     let ran = Program::start(&home, few).wait();
@@ -143,7 +142,7 @@ fn limits_that_are_too_low() {
     let said = complaint(&ran);
     assert!(said.contains("Too many open files") && said.contains("LimitNOFILE="), "{said}");
     let Some(alone) = home.command_limited(0, 1, &["serve"]) else {
-        eprintln!("SKIPPED, cannot become another user");
+        eprintln!("SKIPPED: cannot become another user");
         return;
     };
     let ran = Program::start(&home, alone).wait();
@@ -152,25 +151,25 @@ fn limits_that_are_too_low() {
     assert!(said.contains("TasksMax=") && !ran.err.contains("panicked"), "{ran:?}");
 }
 
-/// A user of the daemon cannot change its `main`, and is told about a remedy.
+/// A user of the binary cannot change its `main`, so the warning names another remedy.
 #[test]
-fn processes_that_are_not_contained() {
+fn missing_containment_is_a_warning() {
     let home = home("");
     let mut command = home.command(&["serve"]);
     command.env("CEASED_CONTAINMENT", "groups");
     let daemon = Daemon::start_with(home, command);
-    // It listens before its log is written.
-    wait_until("it is a warning", || daemon.home.log().contains("not wholly contained"));
+    // The daemon listens before its log is written.
+    wait_until("the warning is logged", || daemon.home.log().contains("not wholly contained"));
     let log = daemon.home.log();
     let said = log.lines().find(|line| line.contains("not wholly contained"));
-    let said = said.expect("it was there");
+    let said = said.expect("the warning was logged");
     assert!(said.contains("leave CEASED_CONTAINMENT unset"), "{said}");
     assert!(!said.contains("main"), "{said}");
 }
 
-/// A program that is not there is no fault of the configuration: it may come. But it is said.
+/// A missing program is a warning and no error, because it may be installed later.
 #[test]
-fn programs_that_are_not_there() {
+fn missing_programs_are_warnings() {
     let home = home(
         r#"
 [[tool]]
@@ -211,14 +210,14 @@ required = true
     }
 }
 
-/// SEC-02: every command that would run what a file says refuses one that somebody else can write,
-/// or whose directory somebody else can; and says how to put it right.
+/// SEC-02: every command that would run tools refuses a configuration that another user can write,
+/// or in a directory that another user can write, and names the remedy.
 #[test]
-fn a_configuration_of_somebody_else() {
+fn a_configuration_writable_by_another_user_is_refused() {
     let home = home("");
     let (file, dir) = (home.config_path(), home.path().to_owned());
     let chmod = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the file is ours");
     };
     let judged = |want: &[&str]| {
         for args in [&["serve"][..], &["stdio"], &["call", "echo", "text=x"], &["check"]] {
@@ -238,8 +237,8 @@ fn a_configuration_of_somebody_else() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    // Root takes no orders from others, whatever the mode; and others take root's.
-    std::os::unix::fs::chown(&file, Some(1), None).expect("root can");
+    // Root accepts only files of root, whatever the mode; other users accept files of root too.
+    std::os::unix::fs::chown(&file, Some(1), None).expect("root can change the owner");
     judged(&[&format!("{path} belongs to uid 1 (mode 0644)"), &format!("chown 0 {path}")]);
     std::os::unix::fs::chown(&file, Some(0), None).expect("root can");
     std::os::unix::fs::chown(&dir, Some(1), None).expect("root can");
@@ -251,7 +250,7 @@ fn a_configuration_of_somebody_else() {
         for args in [&["check"][..], &["call", "echo", "text=x"]] {
             let Some(command) = home.command_limited(1, 64, args) else { return };
             let ran = Program::start(&home, command).wait();
-            // A call looks for a daemon at the usual place before it gives up.
+            // A call first tries the usual socket.
             assert_eq!(ran.code == Some(0), code == 0, "uid {owner}, mode {mode:o}: {ran:?}");
             let is_told = ran.err.contains("the configuration is not taken");
             assert_eq!(is_told, code != 0, "uid {owner}, mode {mode:o}: {ran:?}");
@@ -261,7 +260,7 @@ fn a_configuration_of_somebody_else() {
 
 /// SEC-02: the working directory is not searched for a configuration.
 #[test]
-fn a_configuration_that_merely_lies_there() {
+fn a_configuration_in_the_working_directory_is_not_read() {
     let home = home("");
     let alone = |args: &[&str]| {
         let mut command = home.command(args);
@@ -269,7 +268,7 @@ fn a_configuration_that_merely_lies_there() {
         command
     };
     if Path::new("/etc/ceased/config.toml").exists() {
-        eprintln!("skipped: there is a configuration of the system");
+        eprintln!("SKIPPED: the system has a configuration");
         return;
     }
     let ran = Program::start(&home, alone(&["check"])).wait();
@@ -281,8 +280,8 @@ fn a_configuration_that_merely_lies_there() {
     assert!(ran.err.contains("no config to run the tool from"), "{ran:?}");
 }
 
-/// SEC-04: `check` refuses a tool in which whoever calls it would write code, and takes one that
-/// gives the same input to its code as an argument.
+/// SEC-04: `check` refuses a tool whose callers could write code, and accepts the same input as an
+/// argument of the code.
 #[test]
 fn input_in_code_is_refused_by_check() {
     let home = Home::new();

@@ -27,7 +27,7 @@ fn with(mark: &str) -> String {
     format!(r#"{{"t":"{mark}"}}"#)
 }
 
-/// A child that is killed when a test gives up on it.
+/// A child that is killed when the test ends.
 struct Served(Child);
 
 impl Served {
@@ -37,12 +37,12 @@ impl Served {
             status = self.0.try_wait().expect("a child");
             status.is_some()
         });
-        status.expect("it has ended")
+        status.expect("the child has ended")
     }
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.0);
-        kill_process(pid, signal).expect("it was not waited for");
+        kill_process(pid, signal).expect("the child is not yet waited for");
     }
 }
 
@@ -53,8 +53,8 @@ impl Drop for Served {
     }
 }
 
-/// The binary between two pipes, with a peer at the other ends; and, to look at their modes, our
-/// copies of the ends it got.
+/// The binary between two pipes, a peer at their other ends, and copies of the binary's ends to
+/// check their modes.
 struct Piped {
     served: Served,
     peer: Peer,
@@ -78,9 +78,9 @@ fn is_blocking(fd: &OwnedFd) -> bool {
     !fcntl_getfl(fd).expect("an open descriptor").contains(OFlags::NONBLOCK)
 }
 
-/// The usual way: answers, the end of input, exit 0; and nobody's pipe changes its mode.
+/// The usual case: answers, end of input, exit code 0; the pipes keep their mode.
 #[test]
-fn pipes() {
+fn a_session_runs_over_pipes() {
     let home = home("");
     let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
     peer.initialize();
@@ -88,7 +88,7 @@ fn pipes() {
     assert!(tools["tools"].as_array().is_some_and(|tools| tools.len() >= 5));
     assert!(theirs.iter().all(is_blocking), "a pipe shared with the parent became non-blocking");
     drop(theirs);
-    // Requests from before the end are answered after it.
+    // Requests before the end of input are answered after it.
     let asked: Vec<u64> =
         (0..20).map(|n| peer.call("echo", &format!(r#"{{"text":"{n}"}}"#))).collect();
     let last = peer.request("ping", "{}");
@@ -99,11 +99,14 @@ fn pipes() {
     assert!(peer.answer(last)["result"].is_object());
     assert!(peer.rest().is_empty());
     assert_eq!(served.wait().code(), Some(0));
+    // Hosts show the standard error of a server as its errors.
+    let said = home.log();
+    assert!(!said.contains("INFO") && !said.contains("DEBUG"), "{said}");
 }
 
-/// One socket for both directions, as some hosts have it.
+/// One socket for both directions, as with some hosts.
 #[test]
-fn a_socket_pair() {
+fn a_session_runs_over_a_socket_pair() {
     let home = home("");
     let (ours, theirs) = UnixStream::pair().unwrap();
     let copy = OwnedFd::from(theirs.try_clone().unwrap());
@@ -126,9 +129,9 @@ fn a_socket_pair() {
     assert_eq!(served.wait().code(), Some(0));
 }
 
-/// A conversation out of a file into a file.
+/// A session from a file to a file.
 #[test]
-fn files() {
+fn a_session_runs_from_file_to_file() {
     let home = home("");
     let (script, said) = (home.path().join("script"), home.path().join("said"));
     let lines = [request(1, "initialize", HELLO), call(2, "echo", r#"{"text":"filed"}"#, "")];
@@ -149,16 +152,16 @@ fn files() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn an_empty_input_ends_successfully() {
     let home = home("");
     let output = home.command(&["stdio"]).stdout(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stdout.is_empty());
 }
 
-/// STOP-01 of a host that goes: what still runs after `eof_grace` is stopped for real.
+/// STOP-01 when a host ends: jobs that still run after `eof_grace` are stopped.
 #[test]
-fn end_of_input_ends_what_runs() {
+fn end_of_input_stops_jobs_after_the_grace_period() {
     let home = home("eof_grace = \"100ms\"\nshutdown_grace = \"8s\"");
     let (plain, durable) = (marker(), marker());
     let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
@@ -176,9 +179,9 @@ fn end_of_input_ends_what_runs() {
     assert_none_left(&durable);
 }
 
-/// What ends within `eof_grace` is answered.
+/// A job that ends within `eof_grace` is answered.
 #[test]
-fn end_of_input_leaves_time() {
+fn jobs_within_the_grace_period_are_answered() {
     let home = home("eof_grace = \"20s\"");
     let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
     drop(theirs);
@@ -188,12 +191,12 @@ fn end_of_input_leaves_time() {
     peer.finish();
     assert_eq!(peer.answer(sleep)["result"]["content"][0]["text"], "slept 300 ms");
     assert_eq!(served.wait().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(15), "it waited for nothing");
+    assert!(start.elapsed() < Duration::from_secs(15), "the exit waited without a reason");
 }
 
-/// A host that stops reading, and keeps its end of our input open, is gone all the same.
+/// A host that stops reading but keeps its writing end open counts as disconnected.
 #[test]
-fn nobody_reads_any_more() {
+fn a_host_that_closes_its_reading_end_ends_the_session() {
     let home = home("");
     let mark = marker();
     let (stdin, mut input) = std::io::pipe().unwrap();
@@ -202,16 +205,16 @@ fn nobody_reads_any_more() {
     let mut served = Served(child.unwrap());
     let hello = request(1, "initialize", HELLO);
     writeln!(input, "{hello}\n{}", call(2, "family", &with(&mark), "")).unwrap();
-    wait_until("the family is there", || carriers(&mark).len() >= 3);
+    wait_until("the processes run", || carriers(&mark).len() >= 3);
     drop(output);
     assert_eq!(served.wait().code(), Some(0));
     assert_none_left(&mark);
     drop(input);
 }
 
-/// SIGTERM: everything is answered, stopped, and gone.
+/// SIGTERM: every request is answered, every process is gone.
 #[test]
-fn terminated() {
+fn sigterm_answers_and_stops_everything() {
     let home = home("shutdown_grace = \"8s\"");
     let mark = marker();
     let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
@@ -226,9 +229,9 @@ fn terminated() {
     assert_none_left(&mark);
 }
 
-/// SIGKILL: the tools go, too.
+/// SIGKILL: the tools end too.
 #[test]
-fn killed() {
+fn tools_end_with_a_killed_program() {
     let home = home("");
     let mark = marker();
     let Piped { mut served, mut peer, theirs } = piped(&home, &["stdio"]);
@@ -238,12 +241,13 @@ fn killed() {
     peer.wait_started(&[family]);
     served.signal(Signal::KILL);
     served.wait();
-    wait_until("the family is gone", || carriers(&mark).is_empty());
+    wait_until("the processes are gone", || carriers(&mark).is_empty());
 }
 
-/// A broken configuration is said on standard error, with its place, and nothing on output.
+/// An invalid configuration is reported on standard error with its place; standard output stays
+/// empty.
 #[test]
-fn broken_configuration() {
+fn an_invalid_configuration_is_on_standard_error() {
     let home = Home::new();
     home.configure_as("[daemon]\nworkers = 0\nshutdown_grace = \"2h\"\n");
     let output =
@@ -255,9 +259,9 @@ fn broken_configuration() {
     assert!(said.contains("`workers`") && said.contains("`shutdown_grace`"), "{said}");
 }
 
-/// `ceased connect` carries a conversation, and its end, both ways.
+/// `ceased connect` forwards a session and its end in both directions.
 #[test]
-fn bridged() {
+fn connect_forwards_a_session() {
     let daemon = Daemon::start(&Config { tcp: true, ..Config::default() });
     let address = daemon.tcp_address().to_string();
     let socket = daemon.socket();
@@ -276,9 +280,9 @@ fn bridged() {
     daemon.wait_idle();
 }
 
-/// A bridge that is killed is a peer that has gone.
+/// A killed bridge is a disconnected peer.
 #[test]
-fn a_bridge_that_is_killed() {
+fn a_killed_bridge_is_a_disconnect() {
     let daemon = Daemon::start(&Config::default());
     let mark = marker();
     let Piped { mut served, mut peer, theirs } = piped(&daemon.home, &["connect"]);
@@ -288,12 +292,12 @@ fn a_bridge_that_is_killed() {
     peer.wait_started(&[family]);
     served.signal(Signal::KILL);
     served.wait();
-    wait_until("the family is gone", || carriers(&mark).is_empty());
+    wait_until("the processes are gone", || carriers(&mark).is_empty());
     daemon.wait_idle();
 }
 
 #[test]
-fn a_bridge_whose_daemon_dies() {
+fn a_bridge_without_its_daemon_exits_with_3() {
     let daemon = Daemon::start(&Config::default());
     let Piped { mut served, mut peer, theirs } = piped(&daemon.home, &["connect"]);
     drop(theirs);
@@ -302,13 +306,13 @@ fn a_bridge_whose_daemon_dies() {
     assert!(peer.rest().is_empty());
     let status = served.wait();
     let said = home.log();
-    // It must not look like a conversation that came to its end.
+    // Must differ from a regular end of the session.
     assert_eq!(status.code(), Some(3), "{said}");
     assert!(said.contains("daemon"), "{said}");
 }
 
 #[test]
-fn a_bridge_to_nowhere() {
+fn a_bridge_without_a_daemon_exits_with_3() {
     let home = home("");
     let output =
         home.command(&["connect"]).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
@@ -319,10 +323,9 @@ fn a_bridge_to_nowhere() {
     assert!(said.contains("d.sock"), "{said}");
 }
 
-/// `metrics.listen` is an address for one: `ceased serve` takes it, and processes of one peer, of
-/// which any number run at once, beside a daemon or without, do not.
+/// Only `ceased serve` binds `metrics.listen`; commands of which several may run at once do not.
 #[test]
-fn metrics_are_served_by_a_daemon_alone() {
+fn only_serve_binds_the_metrics_address() {
     let home = Home::new();
     let door = home.path().join("m.sock");
     let metrics = format!("[metrics]\nlisten = \"unix:{}\"\n", door.display());
@@ -331,12 +334,14 @@ fn metrics_are_served_by_a_daemon_alone() {
     let mut second = piped(&home, &["stdio"]);
     first.peer.initialize();
     second.peer.initialize();
-    assert!(!door.exists(), "one of them serves metrics");
+    assert!(!door.exists(), "a session serves metrics");
     let ran = home.run(&["call", "echo", "text=alone"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "alone\n"), "{ran:?}");
+    // No record of the daemon in this process.
+    assert_eq!(ran.err.lines().filter(|line| !line.starts_with("ceased: ")).count(), 0, "{ran:?}");
 
     let daemon = Daemon::start_in(home);
-    UnixStream::connect(&door).expect("the daemon serves them");
+    UnixStream::connect(&door).expect("the daemon serves metrics");
     let mut third = piped(&daemon.home, &["stdio"]);
     third.peer.initialize();
     let elsewhere = daemon.home.path().join("elsewhere.sock");
@@ -345,28 +350,28 @@ fn metrics_are_served_by_a_daemon_alone() {
     let ran = daemon.home.run(&["call", "echo", "text=beside"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "beside\n"), "{ran:?}");
     assert!(ran.err.contains("in this process") && !elsewhere.exists(), "{ran:?}");
-    UnixStream::connect(&door).expect("the daemon still serves them");
+    UnixStream::connect(&door).expect("the daemon still serves metrics");
     for mut one in [first, second, third] {
         one.peer.finish();
         assert_eq!(one.served.wait().code(), Some(0));
     }
 }
 
-/// A pipe that holds no byte more: the end that nobody reads, and the other.
+/// A full pipe: its unread end and its writing end.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (unread, full) = std::io::pipe().expect("a pipe");
-    // An open file of its own, or whoever gets the pipe would have a mode that it did not choose.
+    // A separate open file description, so that the mode of the pipe is not shared.
     let own = format!("/proc/self/fd/{}", full.as_raw_fd());
     let mut options = File::options();
     let options = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let mut own = options.open(own).expect("it is ours");
+    let mut own = options.open(own).expect("the pipe is ours");
     while own.write(b"x").is_ok() {}
     (unread, full)
 }
 
-/// A host that never reads our standard error is served all the same, and sees us end.
+/// A host that never reads standard error is served and sees the exit.
 #[test]
-fn nobody_reads_what_is_said() {
+fn an_unread_standard_error_blocks_no_session() {
     let home = home("");
     home.configure_as(&format!("{}\n[log]\nlevel = \"trace\"\n", home.config_text()));
     let (stdin, input) = std::io::pipe().unwrap();
@@ -376,7 +381,7 @@ fn nobody_reads_what_is_said() {
     let mut served = Served(child.unwrap());
     let mut peer = Peer::of_pipes(output.into(), input.into());
     peer.initialize();
-    // More lines of log than may wait.
+    // More log lines than the queue holds.
     for _ in 0..3000 {
         let sleep = peer.call("sleep", r#"{"ms":60000}"#);
         peer.cancel(sleep);
@@ -387,23 +392,23 @@ fn nobody_reads_what_is_said() {
     drop(unread);
 }
 
-/// A command whose standard error nobody reads hears a signal all the same, and stops its tool.
+/// A command with an unread standard error reacts to a signal and stops its tool.
 #[test]
-fn nobody_reads_what_a_command_says() {
+fn an_unread_standard_error_blocks_no_cancel() {
     let daemon = Daemon::start(&Config::default());
     let mark = marker();
     let (unread, stderr) = full_pipe();
     let named = format!("t={mark}");
     let child = daemon.home.command(&["call", "family", &named]).stderr(stderr).spawn();
     let mut called = Served(child.unwrap());
-    wait_until("the family is there", || carriers(&mark).len() >= 4);
+    wait_until("the processes run", || carriers(&mark).len() >= 4);
     called.signal(Signal::INT);
     assert_eq!(called.wait().code(), Some(130));
     assert_none_left(&mark);
     drop(unread);
 }
 
-/// More than a pipe holds.
+/// Longer than the capacity of a pipe.
 const LONG_RESULT: &str = r#"
 [[tool]]
 name = "long"
@@ -411,7 +416,7 @@ run_as = "daemon"
 command = ["sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x"]
 "#;
 
-/// Waits until a pipe is full, as far as that can be seen from its other end.
+/// Waits until a pipe is full, judged from its reading end.
 fn wait_until_full(pipe: &std::io::PipeReader) {
     const NEARLY: u64 = 60 * 1024;
     wait_until("the pipe is full", || {
@@ -419,9 +424,9 @@ fn wait_until_full(pipe: &std::io::PipeReader) {
     });
 }
 
-/// A command whose standard output nobody reads hears a signal all the same.
+/// A command with an unread standard output reacts to a signal.
 #[test]
-fn nobody_reads_a_result() {
+fn an_unread_result_blocks_no_cancel() {
     let daemon = Daemon::start(&Config { tools: LONG_RESULT, ..Config::default() });
     for signal in [Signal::TERM, Signal::INT] {
         let (unread, stdout) = std::io::pipe().unwrap();
@@ -433,10 +438,10 @@ fn nobody_reads_a_result() {
     }
 }
 
-/// A standard output in non-blocking mode, as whoever shares it may have set it, takes a result as
-/// fast as it is read.
+/// A non-blocking standard output, possibly set by another process, gets the result as fast as it
+/// is read.
 #[test]
-fn a_result_into_a_pipe_that_does_not_block() {
+fn a_result_is_written_to_a_non_blocking_pipe() {
     let daemon = Daemon::start(&Config { tools: LONG_RESULT, ..Config::default() });
     let (mut output, stdout) = std::io::pipe().unwrap();
     let mode = fcntl_getfl(&stdout).unwrap();
@@ -450,9 +455,9 @@ fn a_result_into_a_pipe_that_does_not_block() {
     assert_eq!(called.wait().code(), Some(0));
 }
 
-/// A daemon whose standard error nobody reads says where it listens, and is not held up by that.
+/// A daemon with an unread standard error logs its address and is not blocked.
 #[test]
-fn nobody_reads_what_a_daemon_says() {
+fn an_unread_standard_error_blocks_no_daemon() {
     let home = home("");
     let (unread, stderr) = full_pipe();
     let mut served = Served(home.command(&["serve"]).stderr(stderr).spawn().unwrap());
@@ -462,7 +467,7 @@ fn nobody_reads_what_a_daemon_says() {
     home.configure_as(&home.config_text().replace("d.sock", "e.sock"));
     served.signal(Signal::HUP);
     let moved = home.path().join("e.sock");
-    wait_until("it listens elsewhere", || UnixStream::connect(&moved).is_ok());
+    wait_until("the daemon listens on the new address", || UnixStream::connect(&moved).is_ok());
     peer.result("ping", "{}");
     served.signal(Signal::TERM);
     assert_eq!(served.wait().code(), Some(0));

@@ -1,4 +1,4 @@
-//! A daemon whose store misbehaves on purpose: what it says, and that it goes on (DUR-01).
+//! A daemon with a faulty store: its answers, and that it keeps running (DUR-01).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use ceased_tests::daemon::peer::{call, request};
 use ceased_tests::daemon::{Peer, wait_until};
 use serde_json::Value;
 
-/// A daemon in this process, with a tool that ends when it is let.
+/// A daemon in this process, with a tool that waits for the test.
 struct Rig {
     daemon: DaemonHandle,
     faults: Faults,
@@ -61,7 +61,7 @@ fn quick() -> HandlerTool {
         .task_support(TaskSupport::Optional)
 }
 
-/// The same in each way in which its tasks may be stored: in two writes, or in one if it ends soon.
+/// The same in both ways of storing its tasks: two writes, or one write for a short task.
 fn every_quick() -> [HandlerTool; 2] {
     [quick(), quick().read_only()]
 }
@@ -76,8 +76,8 @@ fn of_task(task: &str) -> String {
     format!(r#"{{"taskId":"{task}"}}"#)
 }
 
-/// DUR-01: while the store does not take what is new, new tasks are refused and say why, plain
-/// calls go on, and afterwards all is as before without anybody's doing.
+/// DUR-01: while the store accepts no new tasks, they are refused with the reason, plain calls
+/// continue, and later the store recovers by itself.
 #[test]
 fn new_tasks_are_refused_and_plain_calls_go_on() {
     let faults = [(Fault::Full, "full"), (Fault::FullForAll, "full"), (Fault::Broken, "broken")];
@@ -92,20 +92,20 @@ fn new_tasks_are_refused_and_plain_calls_go_on() {
         assert_eq!(refused["error"]["data"]["store"], word, "{refused}");
         let plain = peer.call("quick", "{}");
         assert_eq!(peer.answer(plain)["result"]["content"][0]["text"], "done", "{fault:?}");
-        // Promised tasks are still there.
+        // Announced tasks still exist.
         assert_eq!(peer.result("tasks/result", &of_task(&before)), kept);
         rig.faults.set(Fault::None);
-        wait_until("tasks are taken again", || {
+        wait_until("tasks are accepted again", || {
             create(&mut peer, "quick")["result"]["task"]["taskId"].is_string()
         });
         rig.daemon.shut_down().unwrap();
     }
 }
 
-/// DUR-01: a task that was accepted ends while the store is full, and its result is seen once it
-/// is kept.
+/// DUR-01: an accepted task ends while the store is full, and its result becomes visible after its
+/// write.
 #[test]
-fn what_was_begun_ends_while_the_store_fails() {
+fn accepted_tasks_end_while_the_store_fails() {
     for fault in [Fault::Full, Fault::FullForAll, Fault::Broken, Fault::Unknown] {
         let rig = Rig::start();
         let mut peer = rig.peer();
@@ -114,16 +114,16 @@ fn what_was_begun_ends_while_the_store_fails() {
         rig.gate.send(()).unwrap();
         let asked = peer.request("tasks/result", &of_task(&task));
         if fault == Fault::Full {
-            // The owed result fits.
+            // The pending result fits.
             assert_eq!(peer.answer(asked)["result"]["content"][0]["text"], "let through");
             continue;
         }
-        // The store has not taken it: a plain call goes the whole way meanwhile.
+        // The write is pending: meanwhile a plain call completes.
         let plain = peer.call("quick", "{}");
         assert_eq!(peer.answer(plain)["result"]["content"][0]["text"], "done");
         rig.faults.set(Fault::None);
         let mut answer = peer.answer(asked);
-        wait_until("the result can be had", || {
+        wait_until("the result is available", || {
             if answer["result"].is_null() {
                 let again = peer.request("tasks/result", &of_task(&task));
                 answer = peer.answer(again);
@@ -134,7 +134,7 @@ fn what_was_begun_ends_while_the_store_fails() {
     }
 }
 
-/// DUR-01: nothing is said of a task before the store has it.
+/// DUR-01: no answer mentions a task before its write.
 #[test]
 fn an_answer_waits_for_the_store() {
     for quick in every_quick() {
@@ -152,10 +152,10 @@ fn an_answer_waits_for_the_store() {
     }
 }
 
-/// What happens before a store carries out a batch.
+/// Called before a store carries out a batch.
 type Before = Box<dyn FnMut(&[StoreWrite]) -> Result<(), StoreError> + Send>;
 
-/// A store with something before it.
+/// A store with a hook before each commit.
 struct Hooked {
     inner: Memory,
     before: Before,
@@ -190,12 +190,12 @@ impl Store for Hooked {
     }
 }
 
-/// Of each record that was written: whether it was new, and whether its task had ended.
+/// For each written record: whether it was new, and whether its task had ended.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<(bool, bool)>>>);
 
 impl Written {
-    /// A store that notes it.
+    /// A store that records its writes.
     fn store(&self) -> Hooked {
         let written = Arc::clone(&self.0);
         Hooked::new(move |writes| {
@@ -213,10 +213,10 @@ impl Written {
     }
 }
 
-/// A task of a tool that may change something is written when it is created and when it has ended,
-/// however soon that is.
+/// A task of a tool that is not read-only is written at its creation and at its end, however short
+/// it is.
 #[test]
-fn a_short_task_that_changes_something_is_written_twice() {
+fn a_short_task_that_is_not_read_only_is_written_twice() {
     let written = Written::default();
     let daemon = Daemon::new().tool(quick().build().unwrap()).store(written.store());
     let daemon = daemon.start().unwrap();
@@ -229,10 +229,10 @@ fn a_short_task_that_changes_something_is_written_twice() {
     daemon.shut_down().unwrap();
 }
 
-/// In the same way on a worker thread, or on that of the loop's leader once the tool is known to be
-/// quick: written with its task, or after it, and never told before.
+/// On a worker thread, or on the loop's thread for a fast tool: the end is written with the task or
+/// after it, and never announced before.
 #[test]
-fn what_is_written_once_depends_on_how_long_it_takes() {
+fn a_short_read_only_task_is_written_once() {
     let written = Written::default();
     let quick = quick().read_only().build().unwrap();
     let limits = ceased::Limits { task_ops_per_second: None, ..Default::default() };
@@ -250,7 +250,8 @@ fn what_is_written_once_depends_on_how_long_it_takes() {
     daemon.shut_down().unwrap();
 }
 
-/// When nobody can say what is on disk, or nobody is there to write, the daemon ends and says so.
+/// If the content of the disk is unknown, or the store's thread is gone, the daemon exits and says
+/// so.
 #[test]
 fn a_store_that_is_lost_ends_the_daemon() {
     for fault in [Fault::Lost, Fault::Panic] {
@@ -258,7 +259,7 @@ fn a_store_that_is_lost_ends_the_daemon() {
         let mut peer = rig.peer();
         rig.faults.set(fault);
         peer.request("tools/call", r#"{"name":"quick","arguments":{},"task":{}}"#);
-        // It promises nothing and goes.
+        // The daemon announces nothing more and exits.
         assert!(peer.rest().iter().all(|message| message["result"].is_null()));
         match rig.daemon.shut_down() {
             Err(RunError::Store(StoreError::Lost(_))) => {}
@@ -267,22 +268,22 @@ fn a_store_that_is_lost_ends_the_daemon() {
     }
 }
 
-/// The params of a call as a task.
+/// Params of a call as a task.
 const TASK: &str = r#"{"name":"quick","arguments":{},"task":{}}"#;
 
-/// What goes wrong with the next batch that the loop's leader carries out.
+/// Fault in the next batch that the loop's leader carries out.
 #[derive(Debug, Clone)]
-enum Misfortune {
-    /// The disk says nothing until it is let.
+enum BatchFault {
+    /// The disk blocks until the test releases it.
     Stall,
     Fail(StoreError),
     Panic,
 }
 
-/// A daemon whose disk is quick, until its leader meets with a misfortune.
+/// A daemon with a fast disk, until its leader hits a fault.
 struct Quick {
     daemon: DaemonHandle,
-    next: Arc<Mutex<Option<Misfortune>>>,
+    next: Arc<Mutex<Option<BatchFault>>>,
     met: Receiver<()>,
     release: Sender<()>,
 }
@@ -293,7 +294,7 @@ impl Quick {
     }
 
     fn with(quick: HandlerTool) -> Self {
-        let next = Arc::<Mutex<Option<Misfortune>>>::default();
+        let next = Arc::<Mutex<Option<BatchFault>>>::default();
         let (meet, met) = channel();
         let (release, released) = channel();
         let watched = Arc::clone(&next);
@@ -305,12 +306,12 @@ impl Quick {
             }
             match next {
                 None => Ok(()),
-                Some(Misfortune::Stall) => {
+                Some(BatchFault::Stall) => {
                     released.recv().unwrap();
                     Ok(())
                 }
-                Some(Misfortune::Fail(error)) => Err(error),
-                Some(Misfortune::Panic) => panic!("the store panics on purpose"),
+                Some(BatchFault::Fail(error)) => Err(error),
+                Some(BatchFault::Panic) => panic!("the store panics on purpose"),
             }
         });
         let policy =
@@ -324,14 +325,14 @@ impl Quick {
         Peer::of(&self.daemon)
     }
 
-    /// Has tasks made until the leader has met with it; the requests that were not answered.
-    fn meet(&self, peer: &mut Peer, misfortune: Misfortune) -> Vec<u64> {
-        *self.next.lock().unwrap() = Some(misfortune);
+    /// Creates tasks until the leader has hit the fault; returns the unanswered requests.
+    fn meet(&self, peer: &mut Peer, fault: BatchFault) -> Vec<u64> {
+        *self.next.lock().unwrap() = Some(fault);
         let mut asked = Vec::new();
         wait_until("the leader carries out a batch", || {
             asked.retain(|id| !peer.has_answer(*id));
             asked.push(peer.request("tools/call", TASK));
-            // One after the other: many at once are for the store's thread.
+            // One at a time, because larger batches go to the store's thread.
             let _ = peer.result("ping", "{}");
             self.met.try_recv().is_ok()
         });
@@ -339,10 +340,10 @@ impl Quick {
     }
 }
 
-/// A disk that says nothing for as long as it likes holds up nobody but those who wait for it, and
-/// those in the order in which they came; and again, when it was trusted again (DUR-01).
+/// A blocked disk delays only the requests that wait for it, and later those stay in order; the
+/// same again after the leader has resumed its own writes (DUR-01).
 #[test]
-fn a_disk_that_stalls_under_the_leader_holds_up_nobody() {
+fn a_disk_that_stalls_under_the_leader_delays_no_other_request() {
     for quick in every_quick() {
         stall(quick);
     }
@@ -352,7 +353,7 @@ fn stall(quick: HandlerTool) {
     let rig = Quick::with(quick);
     let (mut one, mut other) = (rig.peer(), rig.peer());
     for _ in 0..3 {
-        let mut asked = rig.meet(&mut one, Misfortune::Stall);
+        let mut asked = rig.meet(&mut one, BatchFault::Stall);
         for _ in 0..20 {
             let _ = one.result("ping", "{}");
             asked.push(one.request("tools/call", TASK));
@@ -360,7 +361,7 @@ fn stall(quick: HandlerTool) {
             assert_eq!(other.text(plain), "done");
         }
         let waiting = asked.split_off(asked.len() - 20);
-        assert!(waiting.iter().all(|id| !one.has_answer(*id)), "nothing of it is on disk");
+        assert!(waiting.iter().all(|id| !one.has_answer(*id)), "the write is not complete");
         rig.release.send(()).unwrap();
         for id in asked.into_iter().chain(waiting) {
             let task = one.answer(id)["result"]["task"]["taskId"].as_str().unwrap().to_owned();
@@ -370,14 +371,14 @@ fn stall(quick: HandlerTool) {
     rig.daemon.shut_down().unwrap();
 }
 
-/// The daemon ends although its leader stands in a write; what was told to be kept is.
+/// Shutdown completes although the leader is in a write; announced tasks are stored.
 #[test]
-fn a_disk_that_stalls_under_the_leader_is_waited_for_at_the_end() {
+fn shutdown_waits_for_a_write_of_the_leader() {
     let rig = Quick::start();
     let mut peer = rig.peer();
-    rig.meet(&mut peer, Misfortune::Stall);
+    rig.meet(&mut peer, BatchFault::Stall);
     let ending = std::thread::spawn(|| rig.daemon.shut_down());
-    wait_until("it takes no more calls", || {
+    wait_until("calls are refused", || {
         let id = peer.next_id();
         let _ = peer.try_send((call(id, "quick", "{}", "") + "\n").as_bytes());
         let answer = std::iter::from_fn(|| peer.message()).find(|message| message["id"] == id);
@@ -387,7 +388,7 @@ fn a_disk_that_stalls_under_the_leader_is_waited_for_at_the_end() {
     ending.join().unwrap().unwrap();
 }
 
-/// What fails under the leader fails as it does under the store's thread.
+/// A failure under the leader is handled like one under the store's thread.
 #[test]
 fn a_store_that_fails_under_the_leader_recovers() {
     for (error, word) in
@@ -395,36 +396,36 @@ fn a_store_that_fails_under_the_leader_recovers() {
     {
         let rig = Quick::start();
         let mut peer = rig.peer();
-        let asked = rig.meet(&mut peer, Misfortune::Fail(error));
+        let asked = rig.meet(&mut peer, BatchFault::Fail(error));
         let answers: Vec<Value> = asked.into_iter().map(|id| peer.answer(id)).collect();
-        // It may have been what a task came to: then that is written once more.
+        // The failed write may have been the end of a task, which is written again.
         let is_good = |answer: &Value| {
             answer["error"]["data"]["store"] == word
                 || answer["result"]["task"]["taskId"].is_string()
         };
         assert!(answers.iter().all(is_good), "{answers:?}");
-        wait_until("tasks are taken again", || {
+        wait_until("tasks are accepted again", || {
             create(&mut peer, "quick")["result"]["task"]["taskId"].is_string()
         });
         rig.daemon.shut_down().unwrap();
     }
 }
 
-/// When nobody can say what is on disk the daemon ends, whoever found out.
+/// If the content of the disk is unknown, the daemon exits, whichever thread found it.
 #[test]
 fn a_store_that_is_lost_under_the_leader_ends_the_daemon() {
-    for misfortune in [Misfortune::Fail(StoreError::Lost("on purpose".into())), Misfortune::Panic] {
+    for fault in [BatchFault::Fail(StoreError::Lost("on purpose".into())), BatchFault::Panic] {
         let rig = Quick::start();
         let mut peer = rig.peer();
-        *rig.next.lock().unwrap() = Some(misfortune.clone());
-        // It promises nothing and goes.
+        *rig.next.lock().unwrap() = Some(fault.clone());
+        // The daemon announces nothing more and exits.
         wait_until("the leader carries out a batch", || {
             let line = request(peer.next_id(), "tools/call", TASK) + "\n";
             peer.try_send(line.as_bytes()).is_err() || peer.message().is_none()
         });
         match rig.daemon.shut_down() {
             Err(RunError::Store(StoreError::Lost(_))) => {}
-            other => panic!("{misfortune:?}: {other:?}"),
+            other => panic!("{fault:?}: {other:?}"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! `ceased call --timeout`: the exit code, what is shown, and that nothing runs on.
+//! `ceased call --timeout`: the exit code, the output, and the end of the tool's processes.
 
 use ceased_tests::daemon::{Config, Daemon, Home, Ran, assert_none_left, marker, wait_until};
 
-/// Says something, and how far it is, and waits.
+/// Prints a line, reports progress, and waits.
 const CHATTY: &str = r#"
 [[tool]]
 name = "chatty"
@@ -12,16 +12,16 @@ type = "string"
 required = true
 "#;
 
-/// A run that must exit like this.
+/// Runs a command and checks its exit code.
 fn exits(home: &Home, code: i32, args: &[&str]) -> Ran {
     let ran = home.run(args);
     assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
     ran
 }
 
-/// `--timeout`: exit 124, and nothing runs on by then.
+/// `--timeout` exits with 124 after all processes have ended.
 #[test]
-fn a_timeout() {
+fn a_timeout_exits_with_124() {
     let daemon = Daemon::start(&Config::default());
     for task in [false, true] {
         let mark = marker();
@@ -39,10 +39,9 @@ fn a_timeout() {
     assert_eq!(status["tasks"]["cancelled"], 1);
 }
 
-/// What a tool has printed when its time is up is shown, and its progress was; then nothing of it
-/// runs on, with a daemon and without.
+/// After a timeout the output so far is printed, and no process is left, with a daemon and without.
 #[test]
-fn a_timeout_shows_what_there_is() {
+fn a_timeout_prints_the_output_so_far() {
     let daemon = Daemon::start(&Config { tools: CHATTY, ..Config::default() });
     let alone = Home::new();
     alone.configure(&Config { tools: CHATTY, ..Config::default() });
@@ -56,7 +55,7 @@ fn a_timeout_shows_what_there_is() {
         assert!(ran.err.contains("timed out after 1s"), "{ran:?}");
         assert!(ran.err.contains("processes are gone"), "{ran:?}");
     }
-    // One that waits for its turn has said nothing.
+    // A queued call has no output.
     let config = Config { daemon: "workers = 1", tools: CHATTY, ..Config::default() };
     let daemon = Daemon::start(&config);
     let mark = marker();
@@ -70,10 +69,10 @@ fn a_timeout_shows_what_there_is() {
     peer.cancel(first);
 }
 
-/// A command that somebody else stops by its number is answered with what it had printed and with
-/// what became of it, not with a signal that explains nothing.
+/// A command stopped by another user through its job number is answered with its output and the
+/// cause, not only with a signal.
 #[test]
-fn a_command_that_somebody_else_stops() {
+fn a_command_stopped_by_an_operator_reports_it() {
     let daemon = Daemon::start(&Config { tools: CHATTY, ..Config::default() });
     let (mut requestor, mut operator) = (daemon.peer(), daemon.peer());
     let mark = marker();

@@ -1,5 +1,4 @@
-//! `ceased ps` and `ceased top` as a person sees them, on a terminal of 80 columns and 24 lines
-//! (CAN-13).
+//! `ceased ps` and `ceased top` on a terminal of 80 columns and 24 lines (CAN-13).
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -18,11 +17,11 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::json;
 
-/// A program on a terminal of its own.
+/// A program on its own terminal.
 struct Screen {
     child: Child,
     ours: OwnedFd,
-    /// The other end, to see in which mode the program leaves it.
+    /// The other end, to check the mode in which the program leaves the terminal.
     theirs: OwnedFd,
     before: Termios,
     terminal: Arc<Mutex<vt100::Parser>>,
@@ -47,7 +46,7 @@ impl Screen {
         let ours = openpt(flags).expect("a terminal");
         grantpt(&ours).expect("ours");
         unlockpt(&ours).expect("ours");
-        let theirs = ioctl_tiocgptpeer(&ours, flags).expect("its other end");
+        let theirs = ioctl_tiocgptpeer(&ours, flags).expect("the terminal has another end");
         size(&ours, LINES, COLUMNS);
         let before = tcgetattr(&theirs).expect("a terminal has a mode");
         let end = || Stdio::from(theirs.try_clone().expect("a descriptor"));
@@ -58,7 +57,7 @@ impl Screen {
         if no_color {
             command.env("NO_COLOR", "1");
         }
-        let child = command.spawn().expect("it can be started");
+        let child = command.spawn().expect("the program can be started");
         let terminal = Arc::new(Mutex::new(vt100::Parser::new(some(LINES), some(COLUMNS), 0)));
         let mut reader = File::from(ours.try_clone().expect("a descriptor"));
         let shared = Arc::clone(&terminal);
@@ -80,7 +79,7 @@ impl Screen {
         self.look(vt100::Screen::contents)
     }
 
-    /// Waits until the screen shows something, and is not just being drawn.
+    /// Waits until the screen shows the text and is stable.
     fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
         let until = Instant::now() + PATIENCE;
         let mut before = self.text();
@@ -107,7 +106,7 @@ impl Screen {
         size(&self.ours, rows, columns);
     }
 
-    /// Waits for its end: the terminal is as it was.
+    /// Waits for the exit and checks that the terminal's mode is restored.
     fn end(mut self) -> Option<i32> {
         let mut code = None;
         wait_until("it ends", || {
@@ -130,7 +129,7 @@ impl Drop for Screen {
     }
 }
 
-/// A family that ignores SIGTERM longer than a test looks at it.
+/// A tool that ignores SIGTERM for longer than the test takes.
 const STUBBORN: &str = r#"
 [[tool]]
 name = "stubborn"
@@ -149,7 +148,7 @@ fn daemon() -> (Daemon, Peer) {
     (daemon, peer)
 }
 
-/// What a user is called on this machine; the number where there is no name.
+/// Name of a user on this machine, or the number without one.
 fn name_of(uid: u32) -> String {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = passwd.lines().find_map(|line| {
@@ -160,7 +159,7 @@ fn name_of(uid: u32) -> String {
     named.unwrap_or_else(|| format!("uid:{uid}"))
 }
 
-fn who() -> String {
+fn user_name() -> String {
     name_of(rustix::process::getuid().as_raw())
 }
 
@@ -168,9 +167,9 @@ fn line<'a>(text: &'a str, part: &str) -> &'a str {
     text.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("no {part}:\n{text}"))
 }
 
-/// What runs, for whom, since when, and is the cancel done: at a glance, once.
+/// `ceased ps` prints jobs, owners, ages, and cancel states.
 #[test]
-fn ps() {
+fn ps_lists_jobs_with_owner_and_cancel_state() {
     let (daemon, mut peer) = daemon();
     let mark = marker();
     let call = peer.call("stubborn", &json!({"t": mark}).to_string());
@@ -179,25 +178,25 @@ fn ps() {
     let ran = daemon.home.run(&["ps"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let running = line(&ran.out, "stubborn");
-    assert!(running.contains(&who()) && running.contains("[###-------] 25%"), "{running}");
+    assert!(running.contains(&user_name()) && running.contains("[###-------] 25%"), "{running}");
     assert!(ran.out.contains("└ ") && ran.out.contains(" sleep"), "its processes: {}", ran.out);
     assert!(line(&ran.out, &task[..8]).contains("working, ttl 59m"), "{}", ran.out);
     assert!(ran.out.lines().all(|line| line.chars().count() <= 100), "{}", ran.out);
     let json = daemon.home.run(&["ps", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
     assert_eq!(json["host"]["survivors"], 0);
-    // CAN-13: from the request until it has ceased.
+    // CAN-13: from the request until the last process has ended.
     peer.send(&format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{call},"reason":"no use"}}}}"#
     ));
     let mut shown = String::new();
-    wait_until("it is shown as cancelling", || {
+    wait_until("the job is shown as cancelling", || {
         shown = daemon.home.run(&["ps"]).out;
         shown.contains("SIGTERM: no use")
     });
     let cancelling = line(&shown, "SIGTERM: no use").to_owned();
     assert!(cancelling.contains("  cancelling "), "{cancelling}");
-    wait_until("its end is shown", || {
+    wait_until("the end is shown", || {
         shown = daemon.home.run(&["ps"]).out;
         shown.contains("CEASED")
     });
@@ -207,9 +206,9 @@ fn ps() {
     assert!(shown.contains("cancels done: 1"), "{shown}");
 }
 
-/// CAN-13: live at 80x24; a cancel by its keys, from the confirmation to the receipt.
+/// CAN-13: a cancel by keys at 80x24, from the confirmation to the receipt.
 #[test]
-fn a_cancel_in_top() {
+fn top_cancels_the_selected_job() {
     let (daemon, mut peer) = daemon();
     let mark = marker();
     let call = peer.call("stubborn", &json!({"t": mark}).to_string());
@@ -217,39 +216,39 @@ fn a_cancel_in_top() {
     let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
     let text = screen.wait("the job is shown", |text| text.contains("stubborn"));
     assert!(text.lines().count() <= usize::from(LINES));
-    assert!(line(&text, "stubborn").starts_with('>'), "it is selected:\n{text}");
-    assert!(line(&text, "stubborn").contains(&who()), "{text}");
-    screen.wait("its processes are shown", |text| text.contains("└ ") && text.contains("sleep"));
+    assert!(line(&text, "stubborn").starts_with('>'), "the job is not selected:\n{text}");
+    assert!(line(&text, "stubborn").contains(&user_name()), "{text}");
+    screen.wait("the processes are shown", |text| text.contains("└ ") && text.contains("sleep"));
     assert!(line(&text, "survivors").contains("survivors 0"), "{text}");
     screen.press("c");
-    let text = screen.wait("it asks", |text| text.contains("cancel job 1"));
+    let text = screen.wait("a confirmation is shown", |text| text.contains("cancel job 1"));
     assert!(line(&text, "cancel job 1").contains("stubborn"), "{text}");
     screen.press("n");
-    screen.wait("it was told no", |text| text.contains("not cancelled"));
+    screen.wait("the refusal is shown", |text| text.contains("not cancelled"));
     assert_eq!(daemon.status()["cancelling"], 0);
     screen.press("cy");
     let text =
-        screen.wait("it is shown as cancelling", |text| text.contains("SIGTERM: ceased top"));
+        screen.wait("the job is shown as cancelling", |text| text.contains("SIGTERM: ceased top"));
     assert!(line(&text, "SIGTERM:").contains("cancelling"), "{text}");
-    let text = screen.wait("it is shown as ceased", |text| text.contains(", 0 left in "));
+    let text = screen.wait("the job is shown as ceased", |text| text.contains(", 0 left in "));
     assert!(text.contains("CEASED") && !text.contains("SIGTERM:"), "{text}");
     assert!(line(&text, ", 0 left in ").contains("s: ceased top"), "{text}");
     assert_none_left(&mark);
-    // It stays, with its age, for whoever looks up a moment later.
+    // The receipt stays visible with its age.
     let of_receipt =
         |text: &str| text.lines().find(|line| line.contains(", 0 left in ")).map(str::to_owned);
-    screen.wait("it is still shown", |text| {
+    screen.wait("the receipt is still shown", |text| {
         of_receipt(text).is_some_and(|line| line.contains("s ago ") && !line.contains(" 0."))
     });
-    assert!(!peer.answer(call)["result"]["isError"].is_null(), "its requestor was told");
+    assert!(!peer.answer(call)["result"]["isError"].is_null(), "the requestor was answered");
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
 }
 
-/// CAN-13: a person who has never seen it reads, from one screen of 80 columns and 24 lines and
-/// nothing else, what runs, for whom, since when, and whether the cancel is done.
+/// CAN-13: one screen of 80 columns and 24 lines shows the running jobs, their owners and ages, and
+/// whether a cancel is complete.
 #[test]
-fn what_a_stranger_reads() {
+fn top_shows_jobs_owners_ages_and_cancels() {
     let config = Config { daemon: "workers = 3", tools: STUBBORN, ..Config::default() };
     let daemon = Daemon::start(&config);
     let mut peer = daemon.peer();
@@ -266,19 +265,25 @@ fn what_a_stranger_reads() {
         (other, call)
     });
     let task = peer.create_task("sleep", r#"{"ms":600001}"#);
-    // One cancel is done, one is under way.
+    // One cancel is complete, one is in progress.
     peer.cancel(calls[0]);
-    wait_until("the first has ceased", || daemon.home.run(&["ps"]).out.contains(", 0 left in "));
+    wait_until("the first cancel is complete", || {
+        daemon.home.run(&["ps"]).out.contains(", 0 left in ")
+    });
     let screen = Screen::start(&daemon, &["top", "--every", "100ms"], true);
-    screen.wait("it is shown", |text| text.contains("CANCEL DONE"));
+    screen.wait("the receipt is shown", |text| text.contains("CANCEL DONE"));
     peer.cancel(calls[1]);
-    let text = screen.wait("it is being cancelled", |text| text.contains("cancelling 0."));
+    let text =
+        screen.wait("the second job is being cancelled", |text| text.contains("cancelling 0."));
     eprintln!("{text}");
-    // What runs, for whom, since when: under these heads, in these words.
+    // Job, owner and age are in columns with these heads.
     let heads = line(&text, "STARTED");
     assert!(["JOB", "RUNS", "FOR", "STATE"].iter().all(|head| heads.contains(head)), "{heads}");
     let job = line(&text, "cancelling 0.");
-    assert!(job.contains("stubborn") && job.contains(&who()) && job.contains("s ago"), "{job}");
+    assert!(
+        job.contains("stubborn") && job.contains(&user_name()) && job.contains("s ago"),
+        "{job}"
+    );
     assert!(job.contains("SIGTERM: test"), "how far, and why: {job}");
     if other_call.is_some() {
         let theirs =
@@ -287,13 +292,14 @@ fn what_a_stranger_reads() {
     }
     let of_task = line(&text, &task[..8]);
     assert!(of_task.contains("sleep") && of_task.contains("working, ttl 59m"), "{of_task}");
-    // Is the cancel done: of one it says so, of the other it does not.
+    // A completed cancel is shown as done, the other one is not.
     let done = line(&text, ", 0 left in ");
     assert!(done.contains("stubborn") && done.contains(" ended,"), "{done}");
     assert!(line(&text, "survivors").contains("cancels done: 1") && text.contains("survivors 0"));
     assert!(!text.contains("uid:1 "), "names, not numbers: {text}");
     assert!(text.lines().all(|line| line.chars().count() <= usize::from(COLUMNS)), "{text}");
-    let text = screen.wait("both are done", |text| text.matches(", 0 left in ").count() == 2);
+    let text =
+        screen.wait("both cancels are complete", |text| text.matches(", 0 left in ").count() == 2);
     assert!(line(&text, "survivors").contains("cancels done: 2"), "{text}");
     for mark in &marks {
         assert_none_left(mark);
@@ -305,22 +311,22 @@ fn what_a_stranger_reads() {
     assert_eq!(screen.end(), Some(0));
 }
 
-/// The other keys: filter, sort, inspect, and leaving by Ctrl-C.
+/// The other keys: filter, sort, inspect, and exit by Ctrl-C.
 #[test]
-fn the_keys_of_top() {
+fn top_filters_sorts_and_inspects() {
     let (daemon, mut peer) = daemon();
     let task = peer.create_task("sleep", r#"{"ms":600000}"#);
     let call = peer.call("hang", &json!({"t": marker()}).to_string());
     wait_until("both run", || daemon.status()["running"] == 2);
     let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
-    screen.wait("both are shown", |text| text.contains("hang") && text.contains("TASK"));
+    screen.wait("job and task are shown", |text| text.contains("hang") && text.contains("TASK"));
     screen.press("/hang");
     let shows = |text: &str| text.contains("show what has: hang") && !text.contains("TASK");
-    screen.wait("it is filtered", shows);
+    screen.wait("the list is filtered", shows);
     screen.press("\r");
-    screen.wait("it says so", |text| text.contains("showing only: hang"));
+    screen.wait("the filter is shown", |text| text.contains("showing only: hang"));
     screen.press("\u{1b}");
-    screen.wait("all is shown again", |text| text.contains("TASK"));
+    screen.wait("the whole list is shown again", |text| text.contains("TASK"));
     screen.press("s");
     screen.wait("another order", |text| text.contains("(age)"));
     screen.press("G");
@@ -336,10 +342,9 @@ fn the_keys_of_top() {
     peer.cancel(call);
 }
 
-/// Without colours nothing is lost; another size is taken in; a signal leaves the terminal as it
-/// was.
+/// Without colours the content is the same; a resize is handled; a signal restores the terminal.
 #[test]
-fn plain_resized_and_ended() {
+fn top_without_colours_handles_resize_and_signals() {
     let (daemon, mut peer) = daemon();
     let call = peer.call("stubborn", &json!({"t": marker()}).to_string());
     peer.wait_started(&[call]);
@@ -365,12 +370,12 @@ fn plain_resized_and_ended() {
     peer.cancel(call);
 }
 
-/// It does nothing while nothing happens, and leaves when the daemon does.
+/// `ceased top` is idle without changes, and exits with the daemon.
 #[test]
-fn at_rest_and_left_alone() {
+fn top_is_idle_without_changes_and_exits_with_the_daemon() {
     let (daemon, _peer) = daemon();
     let screen = Screen::start(&daemon, &["top", "--every", "1h"], false);
-    screen.wait("it is shown", |text| text.contains("q quit"));
+    screen.wait("the screen is shown", |text| text.contains("q quit"));
     let ticks = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
         let rest = stat.rsplit_once(')').expect("a name").1.to_owned();
@@ -379,18 +384,18 @@ fn at_rest_and_left_alone() {
     };
     let before = ticks(screen.child.id());
     std::thread::sleep(std::time::Duration::from_secs(1));
-    assert!(ticks(screen.child.id()) - before <= 20, "it works while nothing happens");
+    assert!(ticks(screen.child.id()) - before <= 20, "the program uses the processor while idle");
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
     let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
-    screen.wait("it is shown", |text| text.contains("q quit"));
+    screen.wait("the screen is shown", |text| text.contains("q quit"));
     drop(daemon);
     assert_eq!(screen.end(), Some(3));
 }
 
-/// Where there is no terminal it says what there is instead.
+/// Without a terminal, `ceased top` names an alternative.
 #[test]
-fn no_terminal() {
+fn top_without_a_terminal_names_an_alternative() {
     let (daemon, _peer) = daemon();
     let ran = daemon.home.run(&["top"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");

@@ -1,5 +1,5 @@
-//! A user of this machine as an SDK starts programs for one: a home, and an environment of HOME,
-//! LOGNAME, PATH, SHELL, TERM and USER.
+//! A user of this machine with the environment that an SDK passes to programs: HOME, LOGNAME, PATH,
+//! SHELL, TERM and USER.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -11,30 +11,31 @@ use ceased_tests::binary::ceased;
 use ceased_tests::daemon::{Home, Program, Ran, Signal, wait_until};
 use rustix::process::{Pid, geteuid, kill_process};
 
-/// A user with a home. What it has started is killed with it.
+/// A user with a home. Its processes are killed when dropped.
 pub(crate) struct User {
     home: Home,
     pub(crate) uid: u32,
 }
 
 impl User {
-    /// A user that owns nothing else; `None`, with a note, where this process cannot become one.
+    /// A new user without files; `None` with a printed line if this process may not change its
+    /// user.
     pub(crate) fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {
-            eprintln!("skipped: only root can be two users");
+            eprintln!("SKIPPED: two users require root");
             return None;
         }
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         Some(Self::with_uid(1_000_000 + std::process::id() % 100_000 * 100 + n % 100))
     }
 
-    /// Root, with a home of its own.
+    /// Root, with a separate home.
     pub(crate) fn root() -> Option<Self> {
         geteuid().is_root().then(|| Self::with_uid(0))
     }
 
-    /// The user of this number.
+    /// The user with this uid.
     pub(crate) fn with_uid(uid: u32) -> Self {
         let home = Home::new();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -47,12 +48,12 @@ impl User {
         self.home.path()
     }
 
-    /// Gives a file or directory to this user.
+    /// Changes the owner of a file or directory to this user.
     pub(crate) fn own(&self, path: &Path) {
         chown(path, Some(self.uid), Some(self.uid)).unwrap();
     }
 
-    /// Makes a directory of this user, below its home.
+    /// Creates a directory of this user, below its home.
     pub(crate) fn dir(&self, name: &str) -> PathBuf {
         let path = self.home().join(name);
         fs::create_dir_all(&path).unwrap();
@@ -96,6 +97,14 @@ impl User {
         self.run_in(self.home(), args)
     }
 
+    /// Runs the binary as this user, in a directory, with these lines as its input.
+    pub(crate) fn say_in(&self, dir: &Path, args: &[&str], lines: &str) -> Ran {
+        let input = self.file("input", lines);
+        let mut command = self.command_in(dir, args);
+        command.stdin(fs::File::open(input).unwrap());
+        self.start(command).wait()
+    }
+
     /// Runs the binary as this user, in a directory.
     pub(crate) fn run_in(&self, dir: &Path, args: &[&str]) -> Ran {
         Program::start(&self.home, self.command_in(dir, args)).wait()
@@ -115,7 +124,7 @@ impl User {
             let is_ours = entry.metadata().ok()?.uid() == self.uid;
             let line = fs::read(entry.path().join("cmdline")).ok()?;
             let has = line.split(|byte| *byte == 0).any(|part| part == argument.as_bytes());
-            // Root has others.
+            // Other processes of root are excluded by their environment.
             let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
             let home = format!("HOME={}", self.home().display());
             let lives_here = environment.split(|byte| *byte == 0).any(|v| v == home.as_bytes());
@@ -133,7 +142,7 @@ impl Drop for User {
             }
         }
         if !std::thread::panicking() {
-            wait_until("its daemons end", || self.processes("serve").is_empty());
+            wait_until("the user's daemons end", || self.processes("serve").is_empty());
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `c1 stops reading`, `c1 reads`, `c1 half-closes`, `c1 is gone` | the peer does so |
 //! | `turn` | everything that arrived was handed in |
 //! | `j1 done TEXT`, `j1 error TEXT`, `j1 stopped`, `j1 at NUMBER` | the job ends, or got further |
+//! | `j1 prints TEXT` | the last line of its output |
 //! | `wait MILLISECONDS`, `shut down within MILLISECONDS` | time passes, the end is near |
 
 use std::fmt::Write as _;
@@ -47,6 +48,7 @@ fn perform(world: &mut World, line: &str) -> Vec<String> {
         (_, Some(job), _) => match rest.split_once(' ').unwrap_or((rest, "")) {
             ("done", text) => world.done(job, text),
             ("error", text) => world.fail(job, -32000, text),
+            ("prints", line) => world.output(job, line),
             ("stopped", _) => world.stopped(job),
             ("at", number) => world.progress(job, number.parse().expect("progress is a number")),
             _ => panic!("nobody knows how to {line:?}"),

@@ -13,6 +13,7 @@ mod durable;
 mod durable_interleavings;
 mod extension;
 mod golden;
+mod heartbeat;
 mod host;
 mod idempotency;
 mod interleavings;

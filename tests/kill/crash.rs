@@ -1,7 +1,7 @@
-//! Killed at any moment, under load, with a disk that fills up and writes that are torn: what
-//! clients were told is what they find (DUR-01).
+//! A daemon killed at random moments, under load, with a disk that fills up and torn writes:
+//! clients find the state that they were told (DUR-01).
 //!
-//! `CEASED_KILL_ROUNDS` says how often the daemon is killed, `CEASED_KILL_SEED` when.
+//! `CEASED_KILL_ROUNDS` is the number of kills, `CEASED_KILL_SEED` the seed of their times.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod told;
@@ -22,18 +22,18 @@ use ceased_tests::wal;
 
 use told::{Book, SharedBook, Told, ask, compare, is_last, is_unstored, of_task};
 
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: u64 = 6;
-/// Older tasks may have expired.
+/// Older tasks may have expired; only younger ones are checked.
 const TTL: Duration = Duration::from_secs(60);
 const CHECKED_FOR: Duration = Duration::from_secs(40);
-/// Of the tasks of earlier rounds, so many are looked at again in each.
+/// Tasks of earlier rounds that each round checks again.
 const OLD_CHECKED: usize = 40;
-/// Bytes of the disk that fills up, and what is kept free of it.
+/// Size of the small disk, and the space that the store reserves on it.
 const DISK_BYTES: u64 = 16 << 20;
 const RESERVE: &str = "2MiB";
 
-/// A tool whose results need room.
+/// A tool with large results.
 const LARGE: &str = r#"
 [[tool]]
 name = "large"
@@ -41,16 +41,16 @@ command = ["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"]
 task_support = "optional"
 "#;
 
-/// A state directory, and what was told by the daemons that had it.
+/// A state directory, and the claims of the daemons that used it.
 struct Place {
     home: Home,
     state: PathBuf,
-    /// The disk that it is on, if that is one that fills up.
+    /// The small disk that holds the directory, if the round uses one.
     disk: Option<SmallDisk>,
     book: Book,
 }
 
-/// What happened, so that nobody takes for tested what was not.
+/// Counts of each event, to prove that the test reached it.
 #[derive(Debug, Default)]
 struct Tally {
     told: usize,
@@ -80,7 +80,7 @@ impl Place {
         self.state.join("tasks/tasks.db-wal")
     }
 
-    /// A daemon that has this place, of which nothing else is left.
+    /// Starts a daemon on this directory, after checking that no process of an earlier one is left.
     fn start(&self, marker: &str) -> Daemon {
         let daemon = Daemon::start_in(self.home.clone());
         assert_none_left(marker);
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-/// Fills the disk and frees it at any moment, until it is told to stop.
+/// Fills and frees the disk at random moments until it is told to stop.
 fn spoil(disk: &SmallDisk, mut rng: Rng, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
@@ -96,12 +96,12 @@ fn spoil(disk: &SmallDisk, mut rng: Rng, is_over: &AtomicBool) {
     }
 }
 
-/// Where clients put down what they hear.
+/// Shared record of the clients' observations.
 #[derive(Clone)]
 struct Notes {
     book: SharedBook,
     refused: Arc<AtomicUsize>,
-    /// Whether the disk may be full.
+    /// Whether writes may fail because the disk is full.
     may_refuse: bool,
 }
 
@@ -160,7 +160,7 @@ fn client(peer: &mut Peer, rng: &mut Rng, marker: &str, to: &Notes) -> Option<()
     }
 }
 
-/// Clients talk to the daemon, all at once, until it is killed. What they were told.
+/// Runs concurrent clients until the daemon is killed, and returns their observations.
 fn load(place: &Place, daemon: Daemon, rng: &mut Rng, marker: &str, tally: &Tally) -> Book {
     let notes = Notes {
         book: SharedBook::default(),
@@ -196,11 +196,11 @@ fn assert_as_told<'a>(peer: &mut Peer, told: impl Iterator<Item = (&'a String, &
     }
 }
 
-/// One life of the daemon: what was told before is checked, more is told, and it is killed; and the
-/// next one is asked for all of that. It may find a torn write, and a disk that is full.
+/// One life of the daemon: checks earlier claims, collects more, kills the daemon, and checks all
+/// of them against the next one, which may find a torn write and a full disk.
 fn round(place: &mut Place, rng: &mut Rng, marker: &str, tally: &mut Tally) {
     if rng.once_in(6) {
-        // Killed while it starts, wherever that is.
+        // A kill at a random moment of the start.
         let program = Program::start(&place.home, place.home.command(&["serve"]));
         thread::sleep(Duration::from_micros(rng.below(80_000) as u64));
         program.signal(Signal::KILL);
@@ -230,27 +230,27 @@ fn round(place: &mut Place, rng: &mut Rng, marker: &str, tally: &mut Tally) {
     place.book.extend(told);
 }
 
-/// DUR-01: nothing lost, nothing contradicted, no process left.
+/// DUR-01: no state lost, none contradicted, no process left.
 #[test]
-fn killed_at_any_moment_it_keeps_its_word() {
+fn a_kill_at_any_moment_contradicts_no_answer() {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("CEASED_KILL_ROUNDS");
     let seed = number("CEASED_KILL_SEED").unwrap_or(1);
-    // It may have to be built, which is not what is timed.
+    // Builds the binary first, so that the build is not timed.
     let _ = ceased();
     let mut places = vec![Place::new(None)];
     places.extend(SmallDisk::mount(DISK_BYTES).map(|disk| Place::new(Some(disk))));
     let (marker, begun) = (marker(), Instant::now());
     let (mut rng, mut tally) = (Rng::new(seed), Tally::default());
     for number in 0..rounds.unwrap_or(30) {
-        // As many as fit into a minute, unless it was asked for more.
+        // As many rounds as fit into a minute, unless the environment asks for more.
         if rounds.is_none() && begun.elapsed() > Duration::from_secs(60) {
             assert!(number >= 5, "too slow to tell");
             break;
         }
         let chosen = rng.below(places.len());
         let place = &mut places[chosen];
-        // A store that has grown needs no room for long.
+        // A store that has grown is shrunk again.
         if place.disk.is_some() && rng.once_in(4) {
             *place = Place::new(SmallDisk::mount(DISK_BYTES));
         }
@@ -260,15 +260,15 @@ fn killed_at_any_moment_it_keeps_its_word() {
         }
     }
     eprintln!("{:?}, {tally:?}", begun.elapsed());
-    assert!(tally.told > 0, "nobody was told anything");
-    assert!(tally.torn_bytes > 0, "nothing was torn");
+    assert!(tally.told > 0, "no client got an answer");
+    assert!(tally.torn_bytes > 0, "no write was torn");
     assert!(
         tally.rounds_with_refusals > 0 || tally.rounds_on_small_disk < 5,
         "the disk was never full"
     );
 }
 
-/// Tasks of which a client was told that they have ended, and how.
+/// Tasks that a client was told have ended, with their result.
 fn ended(daemon: &Daemon, count: usize) -> Book {
     let mut peer = daemon.peer();
     let mut book = Book::new();
@@ -283,22 +283,22 @@ fn ended(daemon: &Daemon, count: usize) -> Book {
     book
 }
 
-/// Tasks of a book that contradict it after this was done to the store of a killed daemon.
+/// Tasks of a book that contradict the store after `sabotage` changed the files of a killed daemon.
 fn noticed(sabotage: impl Fn(&Path)) -> (usize, usize) {
     let place = Place::new(None);
-    let daemon = place.start("nobody");
+    let daemon = place.start("unused");
     let book = ended(&daemon, 5);
     drop(daemon.kill());
     sabotage(&place.state.join("tasks"));
-    let daemon = place.start("nobody");
+    let daemon = place.start("unused");
     let mut peer = daemon.peer();
     let wrong = book.iter().filter(|(task, told)| compare(&mut peer, task, told).is_err()).count();
     (wrong, book.len())
 }
 
-/// The comparison can fail: a store that lost something does not pass, a whole one does.
+/// Counter-test: the comparison reports a store with lost tasks, and accepts an intact one.
 #[test]
-fn a_store_that_forgets_is_noticed() {
+fn a_store_that_lost_tasks_is_reported() {
     assert_eq!(noticed(|_| {}), (0, 5));
     let delete = |dir: &Path| {
         let database = rusqlite::Connection::open(dir.join("tasks.db")).unwrap();
@@ -306,7 +306,7 @@ fn a_store_that_forgets_is_noticed() {
         assert_eq!(database.execute(sql, []).unwrap(), 1);
     };
     assert_eq!(noticed(delete), (1, 5));
-    // The last commits that were synced are gone.
+    // Removes the last synced commits.
     let cut = |dir: &Path| {
         let log = dir.join("tasks.db-wal");
         let valid = wal::valid_bytes(&fs::read(&log).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A directory of users that does not answer holds up nobody but who becomes one of them.
+//! A user database that does not answer delays only jobs that run as one of its users.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -10,9 +10,9 @@ use crate::process_kit::Tier;
 use crate::stopped::assert_others_run;
 use crate::{argument, rig, run_as_test};
 
-/// The directory is a pipe that nobody writes to, for one process and its children.
+/// The user database is a pipe without a writer, for one process and its children.
 #[test]
-fn users_that_cannot_be_looked_up() {
+fn an_unresponsive_user_database_delays_only_its_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("passwd");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -23,21 +23,21 @@ fn users_that_cannot_be_looked_up() {
         unshare
     };
     if !apart("true").status().is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED, cannot mount anything here");
+        eprintln!("SKIPPED: cannot mount here");
         return;
     }
-    // What builds the program looks users up as well.
+    // Cargo looks up users too, so the binary is built before.
     let _ = ceased_tests::binary::ceased();
     let test = env::current_exe().unwrap();
     let mut command = apart(test.to_str().unwrap());
     command.env_remove("CARGO");
-    run_as_test(command, "accounts::with_a_directory_that_is", pipe.to_str().unwrap());
+    run_as_test(command, "accounts::with_unresponsive_user_database", pipe.to_str().unwrap());
 }
 
 // STOP-01
 #[test]
 #[ignore = "runs in a process of its own, which has no users"]
-fn with_a_directory_that_is() {
+fn with_unresponsive_user_database() {
     let Some(pipe) = argument() else { return };
     for tier in [Tier::Cgroup, Tier::Guard, Tier::Groups] {
         let Some(mut rig) = rig(tier) else { continue };
@@ -51,7 +51,7 @@ fn with_a_directory_that_is() {
 
         let launch = rig.command(&["true"]);
         let job = rig.launch(Launch { user: Some(1), ..launch });
-        // Its answer at last: that is no file of users.
+        // The database answers at last, with content that is no passwd file.
         drop(OpenOptions::new().write(true).open(&pipe).unwrap());
         let ending = rig.wait_ending(job);
         let Ending::NotStarted(reason) = ending else { panic!("{ending:?}") };

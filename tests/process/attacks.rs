@@ -1,5 +1,4 @@
-//! Jobs that turn on what watches them: their guard, the keeper, and processes outside of their pid
-//! namespace.
+//! Jobs that attack their guard or the keeper, and jobs in a pid namespace.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -7,36 +6,37 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use ceased::process::JobId;
 use ceased::process::guard::Program;
 use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, Stopped};
-use ceased_core::ids::JobId;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::guard_death::guard_of;
 use crate::process_kit::{PATIENCE, Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig, rig_with, run_alone, run_as_test};
 
-/// A user without an account, who runs nothing else.
-const NOBODYS_UID: u32 = 231_847;
+/// A user without an account and without other processes.
+const UNUSED_UID: u32 = 231_847;
 
-/// Runs a test of this binary in processes of their own: as root, and as an ordinary user.
+/// Runs a test of this binary twice in processes of their own: as root, and as an ordinary user.
 fn run_as_both(test: &str, argument: &str) {
     run_alone(test, argument);
     if !geteuid().is_root() {
-        eprintln!("SKIPPED as another user, cannot become one");
+        eprintln!("SKIPPED as another user: cannot become one");
         return;
     }
-    // It could not build the program.
+    // The ordinary user could not build the binary.
     let _ = ceased_tests::binary::ceased();
     let mut command = Command::new(env::current_exe().unwrap());
-    command.uid(NOBODYS_UID).gid(NOBODYS_UID).current_dir("/").env_remove("CARGO");
+    command.uid(UNUSED_UID).gid(UNUSED_UID).current_dir("/").env_remove("CARGO");
     run_as_test(command, test, argument);
 }
 
-/// A job of this perl program, whose first argument is its marker. `None`, said aloud, without perl.
+/// A job that runs this perl program with its marker as first argument. `None` with a printed line
+/// if there is no perl.
 fn perl(rig: &mut Rig, script: &str, marker: &str) -> Option<JobId> {
     if !Path::new("/usr/bin/perl").exists() {
-        eprintln!("SKIPPED, no perl here");
+        eprintln!("SKIPPED: no perl here");
         return None;
     }
     Some(rig.run(&["perl", "-e", script, marker]))
@@ -46,7 +46,8 @@ fn orphans(argument: &str) -> Orphans {
     if argument == "Adopt" { Orphans::Adopt } else { Orphans::Leave }
 }
 
-/// Ends a job whose guard is attacked: everything is gone when that is reported, and in time.
+/// Ends a job that attacks its guard: the report comes in time, and only when every process is
+/// gone.
 fn end(rig: &Rig, job: JobId, marker: &str) -> Stopped {
     rig.order(Order::Terminate(job));
     rig.order(Order::Kill(job));
@@ -80,7 +81,7 @@ fn stopped_in_a_loop() {
                   while (1) { kill 'STOP', $guard }";
     let Some(job) = perl(&mut rig, script, &marker) else { return };
     rig.wait_ready(job);
-    eventually("all of them run", || carriers(&marker).len() == 5);
+    eventually("all processes run", || carriers(&marker).len() == 5);
     assert_eq!(end(&rig, job, &marker), Stopped::Killed);
     assert_works(&mut rig);
 }
@@ -92,7 +93,7 @@ fn guard_that_is_traced_is_replaced() {
     run_as_both("attacks::traced", "Leave");
 }
 
-/// The tool says how far it came: an ordinary user is not let to trace the guard at all.
+/// The tool reports whether the trace succeeded: the kernel denies it to an ordinary user.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn traced() {
@@ -100,7 +101,7 @@ fn traced() {
     let number = match env::consts::ARCH {
         "x86_64" => "101",
         "aarch64" => "117",
-        other => return eprintln!("SKIPPED, its number for ptrace is not known: {other}"),
+        other => return eprintln!("SKIPPED: system call number of ptrace is unknown: {other}"),
     };
     let mut rig = rig_with(Tier::Guard, orphans).unwrap();
     let marker = marker();
@@ -109,7 +110,7 @@ fn traced() {
                   syscall(NUMBER, 0x4207, $guard, 0, 0) if $seized; \
                   open(P, '>&=3'); syswrite(P, $seized ? \"1\\n\" : \"2\\n\"); sleep 1000 while 1";
     let Some(job) = perl(&mut rig, &script.replace("NUMBER", number), &marker) else { return };
-    let Report::Progress { progress, .. } = rig.report() else { panic!("no word of it") };
+    let Report::Progress { progress, .. } = rig.report() else { panic!("no progress report") };
     let is_traced = (progress - 1.0).abs() < 0.5;
     assert_eq!(is_traced, geteuid().is_root(), "only root may trace a guard");
     end(&rig, job, &marker);
@@ -122,7 +123,7 @@ fn fork_chains_are_ended_when_their_guard_is_killed() {
     run_as_both("attacks::chains_without_guard", "1");
 }
 
-/// Two chains of forks, one of which changes its session at every step, kill their guard.
+/// Two chains of forks kill their guard; one of them changes its session at every step.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn chains_without_guard() {
@@ -132,7 +133,7 @@ fn chains_without_guard() {
     for _ in 0..5 {
         let mut rig = rig_with(Tier::Guard, Orphans::Adopt).unwrap();
         let marker = marker();
-        // Its command dies with the guard, so that a child has to do it.
+        // The command dies with its guard, so a child has to kill the guard.
         let script = "use POSIX; my $guard = getppid(); $SIG{TERM} = 'IGNORE'; \
                       if (fork == 0) { while (1) { exit if fork } } \
                       if (fork == 0) { while (1) { exit if fork; setsid() } } \
@@ -149,11 +150,11 @@ fn chains_without_guard() {
     }
 }
 
-/// A job in a pid namespace of its own; `None`, said aloud, where there can be none.
+/// A job in its own pid namespace; `None` with a printed line if the machine allows none.
 fn isolated(rig: &mut Rig, argv: &[&str]) -> Option<JobId> {
     let program = Program::named(ceased_tests::binary::ceased()).unwrap();
     if let Err(error) = program.check_isolation() {
-        eprintln!("SKIPPED, no pid namespaces here: {error}");
+        eprintln!("SKIPPED: no pid namespaces here: {error}");
         return None;
     }
     let launch = rig.command(argv);
@@ -162,7 +163,7 @@ fn isolated(rig: &mut Rig, argv: &[&str]) -> Option<JobId> {
 
 // STOP-01
 #[test]
-fn isolated_job_sees_and_reaches_itself_alone() {
+fn isolated_job_sees_and_reaches_only_its_own_processes() {
     for tier in [Tier::Cgroup, Tier::Guard] {
         run_as_both("attacks::in_a_namespace", &format!("{tier:?}"));
     }
@@ -188,15 +189,15 @@ fn in_a_namespace() {
     let [own, parent, all, unreached, guard, uid] = lines.as_slice() else { panic!("{exit:?}") };
     assert_eq!((exit.code, exit.survivors), (Some(7), Some(0)), "{text}");
     assert_eq!((*own, *parent, *unreached), ("2", "2", "unreached"), "{text}");
-    assert!(all.split(' ').count() < 5, "it sees others: {all}");
+    assert!(all.split(' ').count() < 5, "foreign processes are visible: {all}");
     assert_eq!((*guard, *uid), (job.to_string().as_str(), geteuid().as_raw().to_string().as_str()));
-    // Each step ends it, and whatever it started.
+    // Each step ends the job and all its processes.
     for order in [Order::Terminate, Order::Kill] {
         let marker = marker();
         let script = "(setsid sleep $1 & setsid sleep $1 &) & echo 1 >&3; sleep $1";
         let job = isolated(&mut rig, &["sh", "-c", script, "sh", &marker]).unwrap();
         rig.wait_ready(job);
-        eventually("all of them run", || carriers(&marker).len() == 4);
+        eventually("all processes run", || carriers(&marker).len() == 4);
         rig.order(order(job));
         let exit = rig.wait_exit(job);
         let by = if exit.stopped == Stopped::Killed { 9 } else { 15 };
@@ -215,7 +216,7 @@ fn isolated_job_ends_with_its_guard() {
     }
 }
 
-/// From outside, a guard can be killed or stopped: the kernel ends the namespace with it.
+/// A guard can be killed or stopped from outside; the kernel then ends the namespace.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn guard_of_a_namespace_killed() {
@@ -227,7 +228,7 @@ fn guard_of_a_namespace_killed() {
                       echo 1 >&3; sleep $1; sleep $1";
         let Some(job) = isolated(&mut rig, &["sh", "-c", script, "sh", &marker]) else { return };
         rig.wait_ready(job);
-        eventually("all of them run", || carriers(&marker).len() >= 4);
+        eventually("all processes run", || carriers(&marker).len() >= 4);
         let guard = carriers(&marker).iter().find_map(|(pid, _)| guard_of(*pid)).unwrap();
         kill_process(Pid::from_raw(guard).unwrap(), signal).unwrap();
         if signal == Signal::STOP {
@@ -239,9 +240,9 @@ fn guard_of_a_namespace_killed() {
     assert_works(&mut rig);
 }
 
-/// Where no namespace can be had, the command does not run, and its ending says why.
+/// Without namespaces the command does not run, and the report gives the reason.
 #[test]
-fn isolation_that_cannot_be_had_is_told() {
+fn unavailable_isolation_is_reported() {
     let mut rig = Rig::new(Containment::Groups, Orphans::Leave);
     let launch = rig.command(&["true"]);
     let job = rig.launch(Launch { isolation: Isolation::Pid, ..launch });
@@ -256,7 +257,7 @@ fn keeper_that_dies_early_is_replaced() {
     run_alone("attacks::keepers_killed", "1");
 }
 
-/// One keeper after another is killed as soon as it is there, and there is always a next one.
+/// Each keeper is killed as soon as it has started, and a new one always follows.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn keepers_killed() {
@@ -268,7 +269,7 @@ fn keepers_killed() {
     let begun = Instant::now();
     for _ in 0..4 {
         let mut keeper = None;
-        eventually("there is another keeper", || {
+        eventually("a new keeper has started", || {
             keeper = crate::guard_death::guards("keeper").into_iter().find(|pid| *pid != last);
             keeper.is_some()
         });

@@ -1,4 +1,4 @@
-//! Deaths of those who watch: the daemon, a guard, the keeper, the supervisor itself.
+//! Deaths of the daemon, a guard, the keeper and the supervisor.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,49 +14,47 @@ use crate::process_kit::{
 };
 use crate::{alone, argument, rig, rig_with, run_alone};
 
-/// A tool with a descendant in its own session that ignores SIGTERM and knows nothing of us.
+/// A tool with a descendant in its own session that ignores SIGTERM and has an empty environment.
 const STRAY: &str = "(env -i setsid sh -c 'trap \"\" TERM HUP; sleep $0' $1 &) & \
                      trap '' TERM; wait; echo 1 >&3; sleep $1; sleep $1";
-/// How many processes of the stray tool carry the marker.
+/// Processes of the stray tool that carry the marker.
 const STRAY_PROCESSES: usize = 4;
 
 fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
 }
 
-/// Starts a daemon in a process of its own that runs the stray tool; returns its control group.
+/// Starts a daemon process that runs the stray tool; returns its control group.
 fn daemon(tier: Tier, marker: &str) -> Option<(Child, Option<PathBuf>)> {
     daemon_runs(tier, marker, STRAY)
 }
 
-/// Starts a daemon in a process of its own that runs a script with this marker.
+/// Starts a daemon process that runs a script with this marker.
 pub(crate) fn daemon_runs(
     tier: Tier,
     marker: &str,
     script: &str,
 ) -> Option<(Child, Option<PathBuf>)> {
-    let mut daemon = alone(
-        "guard_death::daemon_that_waits_for_its_death",
-        &format!("{tier:?} {marker} {script}"),
-    )
-    .stdin(Stdio::null())
-    .stdout(Stdio::piped())
-    .spawn()
-    .unwrap();
+    let mut daemon =
+        alone("guard_death::daemon_that_runs_until_killed", &format!("{tier:?} {marker} {script}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
     let lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
     for line in lines.map_while(Result::ok) {
         if let Some((_, base)) = line.split_once("READY ") {
             return Some((daemon, (!base.is_empty()).then(|| base.into())));
         }
     }
-    // No control groups on this machine.
+    // This machine has no control groups.
     assert!(daemon.wait().unwrap().success());
     None
 }
 
 #[test]
 #[ignore = "runs in a process of its own, and is killed there"]
-fn daemon_that_waits_for_its_death() {
+fn daemon_that_runs_until_killed() {
     let Some(argument) = argument() else { return };
     let (tier, rest) = argument.split_once(' ').unwrap();
     let (marker, script) = rest.split_once(' ').unwrap();
@@ -75,12 +73,12 @@ fn daemon_that_waits_for_its_death() {
 fn daemon_is_killed(tier: Tier) {
     let marker = marker();
     let Some((mut daemon, base)) = daemon(tier, &marker) else { return };
-    eventually("the tool is at large", || carriers(&marker).len() == STRAY_PROCESSES);
+    eventually("the tool has started", || carriers(&marker).len() == STRAY_PROCESSES);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     eventually("the tool is gone", || carriers(&marker).is_empty());
     if let Some(base) = base {
-        eventually("its groups are gone", || !base.exists());
+        eventually("the control groups are removed", || !base.exists());
     }
 }
 
@@ -94,7 +92,7 @@ fn the_daemon_is_killed_with_guards() {
     daemon_is_killed(Tier::Guard);
 }
 
-/// The guards of a job among our children, or the keeper.
+/// Guards of a job, or the keeper, among the children of this process.
 pub(crate) fn guards(label: &str) -> Vec<i32> {
     let mine = children();
     let named = carriers("ceased-guard").into_iter();
@@ -109,11 +107,11 @@ pub(crate) fn guards(label: &str) -> Vec<i32> {
 }
 
 #[test]
-fn a_guard_heeds_nobody_else() {
+fn a_guard_ignores_signals() {
     run_alone("guard_death::guard_under_signals", "1");
 }
 
-/// Signals to a guard, by accident or by a kill of everything with its name, change nothing.
+/// Signals to a guard, by mistake or by a kill of every process of its name, have no effect.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn guard_under_signals() {
@@ -130,7 +128,7 @@ fn guard_under_signals() {
         kill(guard, signal);
     }
     kill(guard, Signal::STOP);
-    eventually("the tool is at large", || carriers(&marker).len() == STRAY_PROCESSES);
+    eventually("the tool has started", || carriers(&marker).len() == STRAY_PROCESSES);
     rig.order(Order::Terminate(job));
     rig.order(Order::Kill(job));
     let exit = rig.wait_exit(job);
@@ -143,7 +141,7 @@ fn a_guard_is_killed() {
     run_alone("guard_death::guard_killed_with_adoption", "1");
 }
 
-/// STOP-01, when somebody kills the guard and orphans come to the daemon.
+/// STOP-01: the guard is killed while orphans go to the daemon.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn guard_killed_with_adoption() {
@@ -154,26 +152,26 @@ fn guard_killed_with_adoption() {
     let marker = marker();
     let job = rig.shell(STRAY, &marker);
     rig.wait_ready(job);
-    eventually("the tool is at large", || carriers(&marker).len() == STRAY_PROCESSES);
+    eventually("the tool has started", || carriers(&marker).len() == STRAY_PROCESSES);
     let other = rig.run(&["sleep", "1000"]);
-    eventually("the other is guarded", || guards(&other.to_string()).len() == 1);
+    eventually("the other job is guarded", || guards(&other.to_string()).len() == 1);
     let [guard] = guards(&job.to_string()).try_into().unwrap();
     kill(guard, Signal::KILL);
     let exit = rig.wait_exit(job);
     assert_eq!((exit.code, exit.signal, exit.stopped), (None, None, Stopped::Killed));
     assert_none_left(&marker);
-    // The other job did not notice.
+    // The other job is unaffected.
     rig.order(Order::Terminate(other));
     assert_eq!(rig.wait_exit(other).signal, Some(15));
     let (mut left, mut spare) = (children(), guards("spare"));
     left.sort_unstable();
     spare.sort_unstable();
-    assert_eq!(left, spare, "nobody but the guard of the next command, and what it is a copy of");
+    assert_eq!(left, spare, "only the spare guard and its original are left");
     assert_eq!(spare.len(), 2);
 }
 
-/// To start a guard takes longer than most commands take: all but the first are copies of one. They
-/// are where that was put in memory, which the system chooses anew for each program it starts.
+/// All guards but the first are copies of one process, because starting a guard takes longer than
+/// most commands. A copy has the memory layout of its original; a new program gets a random one.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn copies() {
@@ -184,7 +182,7 @@ fn copies() {
     let jobs = [(); 3].map(|()| rig.run(&["sleep", "1000"]));
     let mut places = std::collections::BTreeSet::new();
     for job in jobs {
-        eventually("it is guarded", || guards(&job.to_string()).len() == 1);
+        eventually("the job is guarded", || guards(&job.to_string()).len() == 1);
         let [guard] = guards(&job.to_string()).try_into().unwrap();
         let maps = fs::read_to_string(format!("/proc/{guard}/maps")).unwrap();
         places.insert(maps.split('-').next().unwrap().to_owned());
@@ -202,18 +200,18 @@ fn guards_are_copies() {
 }
 
 #[test]
-fn what_guards_are_copies_of_dies() {
+fn commands_run_on_when_the_original_of_guards_dies() {
     run_alone("guard_death::no_original", "1");
 }
 
-/// Whether a process waits for somebody, as a guard does that is wholly there.
+/// Whether a process sleeps, as a completely started guard does.
 fn sleeps(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" S"))
 }
 
-/// What guards are copies of is killed, or stopped: commands run on and are guarded, and the next
-/// ones are, too.
+/// The original of the guards is killed or stopped: running commands continue and stay guarded, and
+/// so do later ones.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn no_original() {
@@ -223,22 +221,22 @@ fn no_original() {
     let mut rig = rig(Tier::Guard).unwrap();
     for signal in [Signal::KILL, Signal::STOP, Signal::KILL] {
         let before = rig.run(&["sleep", "1000"]);
-        eventually("it is guarded", || guards(&before.to_string()).len() == 1);
-        eventually("the next guard is there", || guards("spare").len() == 3);
+        eventually("the job is guarded", || guards(&before.to_string()).len() == 1);
+        eventually("the next guard has started", || guards("spare").len() == 3);
         let busy = guards(&before.to_string());
-        // One that dies while it is copied would be replaced at once.
-        eventually("nobody is copied", || guards("spare").into_iter().all(sleeps));
+        // An original that dies while it is copied is replaced at once.
+        eventually("no copy is in progress", || guards("spare").into_iter().all(sleeps));
         for pid in guards("spare").into_iter().filter(|pid| !busy.contains(pid)) {
             kill(pid, signal);
         }
         if signal == Signal::KILL {
-            eventually("they are dead", || guards("spare") == busy);
+            eventually("the spare guards are dead", || guards("spare") == busy);
         }
         for _ in 0..3 {
             let marker = marker();
             let job = rig.shell(STRAY, &marker);
             rig.wait_ready(job);
-            eventually("it is guarded", || guards(&job.to_string()).len() == 1);
+            eventually("the job is guarded", || guards(&job.to_string()).len() == 1);
             rig.order(Order::Kill(job));
             assert_eq!(rig.wait_exit(job).stopped, Stopped::Killed);
             assert_none_left(&marker);
@@ -250,8 +248,8 @@ fn no_original() {
     assert_eq!(children(), [] as [i32; 0]);
 }
 
-/// Copies are killed the moment there are any, some before they have said that they are there:
-/// none of them is left unburied.
+/// Copies are killed as soon as they exist, some before they report their start: every copy is
+/// reaped.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn short_lived_copies() {
@@ -259,26 +257,26 @@ fn short_lived_copies() {
         return;
     }
     let mut rig = rig(Tier::Guard).unwrap();
-    // The killed process may be the guard of a command, which then is not started.
+    // The killed process may be the guard of a command, which then does not start.
     let ended = |rig: &mut Rig| assert!(matches!(rig.report(), Report::Ended { .. }));
     for _ in 0..100 {
-        // Two in a row that are copied: many failures in a row would be the end of copying.
+        // Two successful copies in between, because many failures in a row end copying.
         for _ in 0..2 {
             rig.run(&["true"]);
             ended(&mut rig);
         }
-        eventually("nobody is copied", || {
+        eventually("no copy is in progress", || {
             let spare = guards("spare");
             spare.len() == 2 && spare.into_iter().all(sleeps)
         });
         let before = children();
         rig.run(&["true"]);
-        // At once, and not when a poll comes by.
+        // Polls without a pause to catch the copy early.
         let until = Instant::now() + PATIENCE;
         let new = loop {
             match children().into_iter().find(|pid| !before.contains(pid)) {
                 Some(new) => break new,
-                None => assert!(Instant::now() < until, "in vain: one is there that was not"),
+                None => assert!(Instant::now() < until, "no new child appeared"),
             }
         };
         kill(new, Signal::KILL);
@@ -289,11 +287,11 @@ fn short_lived_copies() {
 }
 
 #[test]
-fn copies_that_die_at_once() {
+fn copies_that_die_at_once_are_reaped() {
     run_alone("guard_death::short_lived_copies", "1");
 }
 
-/// Without adoption, at least the command's session is ended.
+/// Without adoption of orphans, the command's session is ended at least.
 #[test]
 fn a_guard_is_killed_in_an_embedding_program() {
     let mut rig = rig(Tier::Guard).unwrap();
@@ -306,7 +304,7 @@ fn a_guard_is_killed_in_an_embedding_program() {
     assert_none_left(&marker);
 }
 
-/// The guard that a process of a tool descends from.
+/// The guard among the ancestors of a tool's process.
 pub(crate) fn guard_of(mut pid: i32) -> Option<i32> {
     loop {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -334,16 +332,16 @@ fn keeper_killed() {
     eventually("it runs", || !guards("keeper").is_empty());
     let [first] = guards("keeper").try_into().unwrap();
     let started = Instant::now();
-    eventually("it lived long enough", || started.elapsed().as_millis() > 1100);
+    eventually("the keeper is old enough", || started.elapsed().as_millis() > 1100);
     kill(first, Signal::KILL);
-    eventually("there is another", || guards("keeper").iter().any(|pid| *pid != first));
+    eventually("a new keeper has started", || guards("keeper").iter().any(|pid| *pid != first));
     let base = rig.base.clone().unwrap();
     assert!(rig.supervisor.shutdown(PATIENCE));
     assert!(!base.exists());
     assert_eq!(children(), [] as [i32; 0]);
 }
 
-/// Dropping a supervisor kills what it runs (STOP-01).
+/// Dropping a supervisor kills its jobs (STOP-01).
 #[test]
 fn the_supervisor_is_dropped() {
     for tier in [Tier::Cgroup, Tier::Guard] {
@@ -362,6 +360,7 @@ fn the_supervisor_is_dropped() {
             other @ (Report::Ended { .. }
             | Report::Outlasting { .. }
             | Report::Progress { .. }
+            | Report::Line { .. }
             | Report::Surveyed { .. }
             | Report::Located { .. }
             | Report::Lingering { .. }) => {
@@ -371,7 +370,7 @@ fn the_supervisor_is_dropped() {
     }
 }
 
-/// A report that panics ends the supervisor, and what it runs with it.
+/// A panic in the report callback ends the supervisor and its jobs.
 #[test]
 fn the_supervisor_panics() {
     for tier in [Tier::Cgroup, Tier::Guard, Tier::Groups] {
@@ -383,7 +382,7 @@ fn the_supervisor_panics() {
             ceased::process::Supervisor::start(containment, Orphans::Leave, report).unwrap();
         let marker = marker();
         let launch = ceased::process::Launch {
-            job: ceased_core::ids::JobId::new(1),
+            job: ceased::process::JobId::new(1),
             argv: ["sh", "-c", "trap '' TERM; echo 1 >&3; sleep $1; sleep $1", "sh", &marker]
                 .iter()
                 .map(Into::into)
@@ -394,21 +393,20 @@ fn the_supervisor_panics() {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 0,
-            task: None,
+            output: ceased::process::OutputOptions::default(),
         };
         supervisor.order(Order::Launch(Box::new(launch))).unwrap();
         eventually("it notices", || {
-            supervisor.order(Order::Kill(ceased_core::ids::JobId::new(9))).is_err()
+            supervisor.order(Order::Kill(ceased::process::JobId::new(9))).is_err()
         });
         eventually("the tool is gone", || carriers(&marker).is_empty());
         assert!(!supervisor.shutdown(PATIENCE));
     }
 }
 
-/// What a daemon and its keeper left behind when both were killed is ended by the next daemon.
+/// After the daemon and its keeper were killed, the next daemon ends their leftovers.
 #[test]
-fn leftovers_are_ended() {
+fn the_next_daemon_ends_leftovers() {
     let Some(rig) = rig(Tier::Cgroup) else { return };
     let parent = rig.base.as_deref().and_then(Path::parent).unwrap().to_owned();
     let mut dead = Command::new("true").spawn().unwrap();
@@ -421,7 +419,7 @@ fn leftovers_are_ended() {
     let next = Cgroup::create().unwrap();
     stray.wait().unwrap();
     assert_none_left(&marker);
-    eventually("its groups are gone", || !left.exists());
-    assert!(rig.base.as_ref().unwrap().exists(), "that of a live daemon stays");
+    eventually("the control groups are removed", || !left.exists());
+    assert!(rig.base.as_ref().unwrap().exists(), "the control group of a live daemon stays");
     fs::remove_dir(next.path()).unwrap();
 }

@@ -1,15 +1,15 @@
-//! Processes that we may not kill: their job says so, and ends when they do.
+//! Processes that the supervisor may not kill: it reports them, and the job ends when they do.
 
 use std::fs;
 
+use ceased::process::JobId;
 use ceased::process::{Ending, Order, Orphans, Report, Stopped};
-use ceased_core::ids::JobId;
 use ceased_tests::c_tool::{CTool, ROOTED};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, marker};
 use crate::{argument, rig_with, run_ordinary};
 
-/// STOP-02: a set-uid program of root's, run by somebody else. In a control group it can be killed.
+/// STOP-02: a set-uid root program, run by an ordinary user. In a control group it can be killed.
 #[test]
 fn a_job_that_cannot_be_killed_is_reported_once_and_ends_by_itself() {
     let Some(tool) = CTool::build(ROOTED, 0o4755) else { return };
@@ -21,7 +21,7 @@ fn a_job_that_cannot_be_killed_is_reported_once_and_ends_by_itself() {
     }
 }
 
-/// Orders SIGKILL until it is said to be in vain.
+/// Sends SIGKILL until the supervisor reports that it has no effect.
 fn wait_outlasting(rig: &Rig, job: JobId) -> ceased::process::Exit {
     loop {
         rig.order(Order::Kill(job));
@@ -56,10 +56,11 @@ fn rooted() {
         Report::Progress { .. } => {}
         Report::Lingering { .. } => rig.wait_ready(job),
         Report::Ended { ending: Ending::Exited(exit), .. } if exit.code == Some(3) => {
-            return eprintln!("SKIPPED, set-uid programs have no effect here");
+            return eprintln!("SKIPPED: set-uid programs have no effect here");
         }
         other @ (Report::Outlasting { .. }
         | Report::Ended { .. }
+        | Report::Line { .. }
         | Report::Surveyed { .. }
         | Report::Located { .. }) => panic!("{other:?}"),
     }
@@ -68,7 +69,7 @@ fn rooted() {
     assert_eq!((exit.survivors, exit.stopped), (Some(1), Stopped::Killed));
     let (code, out) = if is_command == "true" { (None, "") } else { (Some(7), "so far\n") };
     assert_eq!((exit.code, exit.stdout.text().as_str()), (code, out));
-    // It is said once, and the job goes on.
+    // Reported once; the job continues.
     rig.order(Order::Kill(job));
     rig.order(Order::Kill(job));
     let other = rig.run(&["true"]);

@@ -1,4 +1,4 @@
-//! Commands as jobs, with real processes: what is started, what is reported, what is left.
+//! Commands as jobs with real processes: start, reports, and absence of leftovers.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod accounts;
@@ -23,13 +23,13 @@ use ceased::process::guard::Program;
 use ceased::process::{Cgroup, Orphans};
 use process_kit::{PATIENCE, Rig, Tier};
 
-/// The number of a user who is not root and runs nothing.
+/// Uid of an ordinary user without processes.
 const ORDINARY: u32 = 64_321;
 
-/// The environment variable by which a test finds out that it runs in a process of its own.
+/// Environment variable that marks a test running in its own process.
 const ALONE: &str = "CEASED_TEST_ALONE";
 
-/// A supervisor of a tier, if this machine has it.
+/// A supervisor of a tier, if this machine supports the tier.
 fn rig(tier: Tier) -> Option<Rig> {
     rig_with(tier, Orphans::Leave)
 }
@@ -39,19 +39,19 @@ fn rig_with(tier: Tier, orphans: Orphans) -> Option<Rig> {
     tier.containment(program).map(|containment| Rig::new(containment, orphans))
 }
 
-/// A test of this binary, to be run in a process of its own.
+/// Command that runs a test of this binary in its own process.
 fn alone(test: &str, argument: &str) -> Command {
     as_test(Command::new(env::current_exe().unwrap()), test, argument)
 }
 
-/// A command that starts this binary, as one that runs this test.
+/// Completes a command that starts this binary so that it runs this test.
 fn as_test(mut command: Command, test: &str, argument: &str) -> Command {
     command.args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"]);
     command.env(ALONE, argument);
     command
 }
 
-/// Runs a test of this binary in a process of its own and passes its failure on.
+/// Runs a test of this binary in its own process and propagates its failure.
 fn run_alone(test: &str, argument: &str) {
     run_as_test(Command::new(env::current_exe().unwrap()), test, argument);
 }
@@ -65,12 +65,12 @@ fn run_as_test(command: Command, test: &str, argument: &str) {
     assert!(output.status.success() && is_run, "{test}:\n{said}\n{errors}");
 }
 
-/// Runs a test of this binary in a process of its own, as a user who is not root, with a delegated
-/// control group where there can be one. False, said aloud, where we may not become that user.
+/// Runs a test of this binary in its own process as an ordinary user, with a delegated control
+/// group if possible. False with a printed line if this process may not change its user.
 fn run_ordinary(test: &str, argument: &str) -> bool {
     let id = ORDINARY.to_string();
     let test_binary = env::current_exe().unwrap();
-    // What builds the program is run by us.
+    // The binary is built before, as the current user.
     let _ = ceased_tests::binary::ceased();
     let group = Delegated::make();
     let procs = group.as_ref().map_or("/dev/null".into(), |group| group.0.join("cgroup.procs"));
@@ -83,7 +83,7 @@ fn run_ordinary(test: &str, argument: &str) -> bool {
     let mut tried = become_them(&test_binary);
     let tried = tried.arg("--list").output();
     if !tried.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED, cannot run this as another user");
+        eprintln!("SKIPPED: cannot run this as another user");
         return false;
     }
     run_as_test(become_them(&test_binary), test, argument);
@@ -94,12 +94,12 @@ fn run_ordinary(test: &str, argument: &str) -> bool {
 const ORDINARILY: &str = "echo $$ > \"$0\"; id=\"$1\"; shift; \
                           exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups -- \"$@\"";
 
-/// A control group that belongs to the ordinary user, below ours.
+/// A control group owned by the ordinary user, below the group of this process.
 struct Delegated(PathBuf);
 
 impl Delegated {
     fn make() -> Option<Self> {
-        // Where one of ours can be made, its parent is where.
+        // A trial group tells the parent of new groups.
         let trial = Cgroup::create().ok()?;
         let path = trial.path().parent()?.join(format!("ordinary-{}", std::process::id()));
         drop(trial);
@@ -121,7 +121,7 @@ impl Drop for Delegated {
     }
 }
 
-/// What [`alone`] was given; `None` in a test that was started in another way.
+/// Argument given to [`alone`]; `None` in a test that was started otherwise.
 fn argument() -> Option<String> {
     env::var(ALONE).ok()
 }

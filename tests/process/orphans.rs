@@ -1,5 +1,4 @@
-//! Children that a tool leaves to whoever watches it: they are buried, however many they are and
-//! however they came.
+//! Orphans of a tool: the guard or supervisor reaps them, whatever their number and origin.
 
 use std::fs;
 use std::process::Command;
@@ -13,23 +12,23 @@ use crate::{argument, rig, rig_with, run_alone};
 fn has_perl() -> bool {
     let has = Command::new("perl").arg("-v").output().is_ok();
     if !has {
-        eprintln!("SKIPPED, no perl here");
+        eprintln!("SKIPPED: no perl here");
     }
     has
 }
 
-/// The state of a process, and its parent.
+/// State and parent of a process.
 fn look(pid: i32) -> Option<(char, i32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut rest = stat.rsplit_once(')')?.1.split_whitespace();
     Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
 }
 
-/// STOP-01, the other way round: when nothing of a job is alive that is reported, however many
-/// zombies its command leaves at once. The guard is stopped while it does: of all of them it is
-/// told by one signal, as on a machine that is too busy to run it.
+/// STOP-01: a job without a live process is reported as ended, however many zombies its command
+/// leaves at once. The guard is stopped meanwhile, so one SIGCHLD stands for all of them, as on a
+/// busy machine.
 #[test]
-fn more_zombies_than_are_buried_at_once() {
+fn more_zombies_than_one_pass_reaps_do_not_delay_the_end() {
     const ZOMBIES: &str = "2500";
     if !has_perl() {
         return;
@@ -43,8 +42,8 @@ fn more_zombies_than_are_buried_at_once() {
         panic!("{report:?}");
     };
     let leader = format!("{leader}").parse().unwrap();
-    let (_, guard) = look(leader).expect("nobody has buried it");
-    eventually("it has left them", || look(leader).is_some_and(|(state, _)| state == 'Z'));
+    let (_, guard) = look(leader).expect("the leader is not reaped yet");
+    eventually("the leader has exited", || look(leader).is_some_and(|(state, _)| state == 'Z'));
     eventually("the guard is stopped", || look(guard).is_some_and(|(state, _)| state == 'T'));
     kill_process(Pid::from_raw(guard).unwrap(), Signal::CONT).unwrap();
     let exit = rig.wait_exit(job);
@@ -52,13 +51,13 @@ fn more_zombies_than_are_buried_at_once() {
 }
 
 #[test]
-fn siblings_of_a_command_are_buried() {
+fn siblings_of_a_command_are_reaped() {
     for tier in [Tier::Cgroup, Tier::Guard, Tier::Groups] {
         run_alone("orphans::siblings", &format!("{tier:?}"));
     }
 }
 
-/// CAN-07: a command can make a process that is not its child but its parent's.
+/// CAN-07: a command can create a sibling instead of a child (`CLONE_PARENT`).
 #[test]
 #[ignore = "runs in a process of its own"]
 fn siblings() {
@@ -68,7 +67,7 @@ fn siblings() {
     let clone = match std::env::consts::ARCH {
         "x86_64" => "56",
         "aarch64" => "220",
-        other => return eprintln!("SKIPPED, its number for clone is not known: {other}"),
+        other => return eprintln!("SKIPPED: system call number of clone is unknown: {other}"),
     };
     let Some(mut rig) = rig_with(tier, Orphans::Adopt).filter(|_| has_perl()) else { return };
     let script = "use POSIX; my $CLONE_PARENT = 0x8000; \
@@ -82,7 +81,7 @@ fn siblings() {
         let exit = rig.wait_exit(job);
         assert_eq!(exit.code, Some(0), "{}", exit.stderr.text());
         let is_zombie = |pid: &i32| look(*pid).is_some_and(|(state, _)| state == 'Z');
-        eventually("all are buried", || !children().iter().any(is_zombie));
+        eventually("all zombies are reaped", || !children().iter().any(is_zombie));
     }
     assert!(rig.supervisor.shutdown(PATIENCE));
     assert_eq!(children(), [] as [i32; 0]);

@@ -1,4 +1,4 @@
-//! Where a command starts and what it may use there: its directory and its resource limits.
+//! Working directory and resource limits of a command.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -18,16 +18,16 @@ fn rigs() -> impl Iterator<Item = Rig> {
     TIERS.into_iter().filter_map(rig)
 }
 
-/// The user `nobody`, or another where we can become one.
+/// The current user, and the user `nobody` if this process can change its user.
 fn users() -> Vec<Option<u32>> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("without another user: only root can be one");
+        eprintln!("SKIPPED as another user: requires root");
     }
     [None, Some(1)].into_iter().filter(|user| user.is_none() || is_root).collect()
 }
 
-/// What `pwd -P` says below a base, or why it does not start.
+/// Output of `pwd -P` in a directory below a base, or the reason why the command does not start.
 fn directory_of(
     rig: &mut Rig,
     base: &Path,
@@ -43,7 +43,7 @@ fn directory_of(
     }
 }
 
-/// SEC-03: a link below the base leads nowhere else.
+/// SEC-03: a symbolic link below the base cannot lead out of it.
 #[test]
 fn directory_below_a_base_stays_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,9 +71,9 @@ fn directory_below_a_base_stays_there() {
     }
 }
 
-/// SEC-03: nor does one that is put there meanwhile.
+/// SEC-03: the same for a link created between check and start.
 #[test]
-fn directory_that_is_exchanged_for_a_link_is_not_left() {
+fn directory_replaced_by_a_link_does_not_lead_out_of_the_base() {
     let dir = tempfile::tempdir().unwrap();
     let base = dir.path().canonicalize().unwrap();
     fs::create_dir(base.join("x")).unwrap();
@@ -107,7 +107,7 @@ fn output(rig: &mut Rig, script: &str, user: Option<u32>) -> String {
     rig.wait_exit(job).stdout.text()
 }
 
-/// SEC-01: the soft limit of open files is the one this process was started with.
+/// SEC-01: the command gets the original soft limit of open files, not the daemon's raised one.
 #[test]
 fn limit_of_files_is_the_original_one() {
     run_alone("place::with_a_raised_limit_of_files", "1");
@@ -132,13 +132,13 @@ fn with_a_raised_limit_of_files() {
     }
 }
 
-/// SEC-01: what root may is not for another user: priorities, core files, locked memory.
+/// SEC-01: root's privileges (priorities, core files, locked memory) do not pass to another user.
 #[test]
-fn limits_of_root_are_not_for_others() {
+fn limits_of_root_are_not_inherited_by_other_users() {
     if rustix::process::geteuid().is_root() {
         run_alone("place::with_the_limits_of_root", "1");
     } else {
-        eprintln!("skipped: only root has them");
+        eprintln!("SKIPPED: requires root");
     }
 }
 

@@ -1,16 +1,17 @@
-//! No process counts as gone while no descriptor is left to look with.
+//! A process does not count as gone while file descriptors are exhausted and `/proc` cannot be
+//! read.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use ceased::process::JobId;
 use ceased::process::{Order, Orphans, Report, Stopped};
-use ceased_core::ids::JobId;
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::process_kit::{Rig, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig_with, run_alone};
 
-/// Everything that can still be opened, by this process.
+/// Every remaining descriptor of this process.
 fn all_descriptors() -> Vec<File> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = Some(128);
@@ -18,8 +19,8 @@ fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// A tool's process that ignores SIGTERM and SIGHUP, in a session of its own if that is wanted,
-/// and the shell that started it.
+/// Starts a process that ignores SIGTERM and SIGHUP, optionally in its own session; returns the job
+/// and the shell that started the process.
 fn start(rig: &mut Rig, how: &str, marker: &str) -> (JobId, i32) {
     let script = format!("(trap '' TERM HUP; exec {how} sleep $1) & echo 1 >&3; wait");
     let job = rig.shell(&script, marker);
@@ -38,7 +39,7 @@ fn kill(pid: i32) {
 
 // STOP-01
 #[test]
-fn who_cannot_look_does_not_say_that_nobody_is_left() {
+fn a_job_does_not_end_while_proc_is_unreadable() {
     run_alone("proc_unreadable::leader_killed", "1");
     run_alone("proc_unreadable::guard_killed", "1");
 }
@@ -71,7 +72,7 @@ fn guard_killed() {
     let guard = crate::guard_death::guard_of(leader).unwrap();
     let mut taken = all_descriptors();
     kill(guard);
-    // What its death sets free is taken at once, or nobody would be blind.
+    // Takes the descriptors that the guard's death frees, so that the supervisor gets none.
     let until = Instant::now() + Duration::from_millis(500);
     let mut early = None;
     while early.is_none() && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! A tool on a file system that does not answer holds up nobody but itself.
+//! A tool on an unresponsive file system delays only itself.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use ceased::process::JobId;
 use ceased::process::{
     Containment, Ending, Isolation, Launch, Order, Orphans, Report, Stopped, Supervisor,
 };
-use ceased_core::ids::{JobId, StatusId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -22,23 +22,23 @@ use tempfile::TempDir;
 use crate::process_kit::{PATIENCE, Rig, Tier, eventually};
 use crate::rig;
 
-/// Longer than a request of the kernel.
+/// Larger than any request of the kernel.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
 /// Requests of the protocol, by their numbers.
 const LOOKUP: u32 = 1;
 const INIT: u32 = 26;
 
-/// A mounted file system whose server is this test, and answers when it likes.
-struct Frozen {
+/// A FUSE file system served by this test, which answers on demand.
+struct UnresponsiveFs {
     server: File,
     at: TempDir,
 }
 
-/// A question of the kernel's that waits.
+/// A pending request of the kernel.
 struct Question(u64);
 
-impl Frozen {
-    /// `None`, said aloud, where we may not mount.
+impl UnresponsiveFs {
+    /// `None` with a printed line if this process may not mount.
     fn mount() -> Option<Self> {
         let server = OpenOptions::new()
             .read(true)
@@ -54,27 +54,27 @@ impl Frozen {
         let data = format!("fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other");
         let data = CString::new(data).unwrap();
         let flags = MountFlags::NODEV | MountFlags::NOSUID;
-        if let Err(error) = mount("frozen", at.path(), "fuse", flags, data.as_c_str()) {
-            eprintln!("SKIPPED, cannot mount a file system: {error}");
+        if let Err(error) = mount("unresponsive", at.path(), "fuse", flags, data.as_c_str()) {
+            eprintln!("SKIPPED: cannot mount a file system: {error}");
             return None;
         }
-        let mut frozen = Self { server, at };
-        let Question(id) = frozen.question(INIT);
-        // Version 7.31, and room to write a page.
+        let mut stuck_fs = Self { server, at };
+        let Question(id) = stuck_fs.question(INIT);
+        // Version 7.31, with room for a page per write.
         let words = [7u32, 31, 0, 0, 0, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let body: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
-        frozen.answer(Question(id), 0, &body);
-        Some(frozen)
+        stuck_fs.answer(Question(id), 0, &body);
+        Some(stuck_fs)
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.at.path().join(name)
     }
 
-    /// The next question of a kind. A process that waits for the answer cannot even be killed.
+    /// The next request of a kind. Not even SIGKILL ends a process that waits for its answer.
     fn question(&mut self, kind: u32) -> Question {
         loop {
-            assert!(is_ready(&self.server), "nobody asks");
+            assert!(is_ready(&self.server), "no request of the kernel");
             let mut bytes = vec![0; REQUEST_BYTES_MAX];
             let n = self.server.read(&mut bytes).unwrap();
             assert!(n >= 16, "{n}");
@@ -95,8 +95,8 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
-    /// Every waiting process gets an error.
+impl Drop for UnresponsiveFs {
+    /// Dropping the server fails every pending request.
     fn drop(&mut self) {
         let _ = unmount(self.at.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
@@ -107,7 +107,7 @@ fn is_ready(fd: &impl std::os::fd::AsFd) -> bool {
     poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&patience)).unwrap() > 0
 }
 
-/// Others start, run and end meanwhile.
+/// Other jobs start, run and end meanwhile.
 pub(crate) fn assert_others_run(rig: &mut Rig) {
     let other = rig.run(&["echo", "well"]);
     assert_eq!(rig.wait_exit(other).stdout.head(), b"well\n");
@@ -116,9 +116,9 @@ pub(crate) fn assert_others_run(rig: &mut Rig) {
     assert_eq!(rig.wait_exit(killed).stopped, Stopped::Killed);
 }
 
-/// A command that will wait for the file system, and whose program, or directory, is not there.
-fn stuck(rig: &mut Rig, frozen: &Frozen, is_program: bool) -> (Launch, &'static str) {
-    let path = frozen.path("tool");
+/// A command on this file system whose program, or directory, does not exist.
+fn stuck(rig: &mut Rig, stuck_fs: &UnresponsiveFs, is_program: bool) -> (Launch, &'static str) {
+    let path = stuck_fs.path("tool");
     if is_program {
         return (rig.command(&[path.to_str().unwrap()]), "cannot run");
     }
@@ -126,9 +126,9 @@ fn stuck(rig: &mut Rig, frozen: &Frozen, is_program: bool) -> (Launch, &'static 
     (Launch { cwd: Some(path.into()), ..launch }, "cannot enter the working directory")
 }
 
-/// Whether SIGTERM waits for the one process of a job.
+/// Whether SIGTERM is pending for the one process of a job.
 fn is_told(rig: &Rig, job: JobId) -> bool {
-    rig.order(Order::Survey(StatusId::new(1), vec![job]));
+    rig.order(Order::Survey { ticket: 1, jobs: vec![job] });
     let report = rig.report();
     let Report::Surveyed { processes, .. } = report else { panic!("{report:?}") };
     let [(_, processes)] = processes.try_into().unwrap();
@@ -139,89 +139,89 @@ fn is_told(rig: &Rig, job: JobId) -> bool {
 }
 
 // STOP-01
-fn a_tool_on_a_frozen_file_system(tier: Tier) {
+fn a_tool_on_an_unresponsive_file_system(tier: Tier) {
     let Some(mut rig) = rig(tier) else { return };
-    let Some(mut frozen) = Frozen::mount() else { return };
+    let Some(mut stuck_fs) = UnresponsiveFs::mount() else { return };
     for is_program in [true, false] {
-        let (launch, complaint) = stuck(&mut rig, &frozen, is_program);
+        let (launch, complaint) = stuck(&mut rig, &stuck_fs, is_program);
         let job = rig.launch(launch);
-        let question = frozen.question(LOOKUP);
+        let question = stuck_fs.question(LOOKUP);
         assert_others_run(&mut rig);
-        frozen.answer_not_there(question);
+        stuck_fs.answer_not_there(question);
         if is_program {
-            // It looks whether its interpreter is missing.
-            let question = frozen.question(LOOKUP);
-            frozen.answer_not_there(question);
+            // The child checks whether the program's interpreter is missing.
+            let question = stuck_fs.question(LOOKUP);
+            stuck_fs.answer_not_there(question);
         }
         let ending = rig.wait_ending(job);
         let Ending::NotStarted(reason) = ending else { panic!("{ending:?}") };
         assert!(reason.contains(complaint) && reason.contains("No such file"), "{reason}");
 
-        let (launch, _) = stuck(&mut rig, &frozen, is_program);
+        let (launch, _) = stuck(&mut rig, &stuck_fs, is_program);
         let job = rig.launch(launch);
-        let question = frozen.question(LOOKUP);
+        let question = stuck_fs.question(LOOKUP);
         rig.order(Order::Terminate(job));
-        eventually("its signal waits for it", || is_told(&rig, job));
-        // It does not count as gone while the kernel keeps it.
+        eventually("the signal is pending", || is_told(&rig, job));
+        // The process does not count as gone while the kernel keeps it.
         assert_others_run(&mut rig);
-        frozen.answer_not_there(question);
+        stuck_fs.answer_not_there(question);
         let exit = rig.wait_exit(job);
         assert_eq!((exit.signal, exit.stopped), (Some(15), Stopped::Terminated));
     }
 }
 
 #[test]
-fn a_tool_on_a_frozen_file_system_in_a_control_group() {
-    a_tool_on_a_frozen_file_system(Tier::Cgroup);
+fn a_tool_on_an_unresponsive_file_system_in_a_control_group() {
+    a_tool_on_an_unresponsive_file_system(Tier::Cgroup);
 }
 
 #[test]
-fn a_tool_on_a_frozen_file_system_behind_a_guard() {
-    a_tool_on_a_frozen_file_system(Tier::Guard);
+fn a_tool_on_an_unresponsive_file_system_behind_a_guard() {
+    a_tool_on_an_unresponsive_file_system(Tier::Guard);
 }
 
 #[test]
-fn a_tool_on_a_frozen_file_system_in_a_process_group() {
-    a_tool_on_a_frozen_file_system(Tier::Groups);
+fn a_tool_on_an_unresponsive_file_system_in_a_process_group() {
+    a_tool_on_an_unresponsive_file_system(Tier::Groups);
 }
 
-/// What the tool waits for keeps nobody else's end of a pipe, or of a connection, open.
+/// A blocked tool keeps no foreign end of a pipe or connection open.
 #[test]
-fn a_frozen_tool_holds_no_descriptors_of_others() {
+fn a_blocked_tool_holds_no_foreign_descriptors() {
     let Some(mut rig) = rig(Tier::Groups) else { return };
-    let Some(mut frozen) = Frozen::mount() else { return };
+    let Some(mut stuck_fs) = UnresponsiveFs::mount() else { return };
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    let (launch, _) = stuck(&mut rig, &frozen, false);
+    let (launch, _) = stuck(&mut rig, &stuck_fs, false);
     let job = rig.launch(launch);
-    let question = frozen.question(LOOKUP);
+    let question = stuck_fs.question(LOOKUP);
     drop(writer);
-    // The other tests of this process have copies until their commands are started.
+    // Other tests of this process hold copies until their commands have started.
     let mut byte = [0];
     let closed = is_ready(&reader.as_fd()) && rustix::io::read(&reader, &mut byte) == Ok(0);
-    frozen.answer_not_there(question);
+    stuck_fs.answer_not_there(question);
     assert!(matches!(rig.wait_ending(job), Ending::NotStarted(_)));
-    assert!(closed, "its end is open");
+    assert!(closed, "the writing end is still open");
 }
 
-/// The end of a supervisor does not wait for what not even SIGKILL ends, and says that it is left.
+/// Shutdown of a supervisor does not wait for a process that survives SIGKILL, and reports it.
 #[test]
-fn a_frozen_tool_does_not_hold_up_the_end() {
+fn a_blocked_tool_does_not_delay_shutdown() {
     let Some(mut rig) = rig(Tier::Groups) else { return };
-    let Some(mut frozen) = Frozen::mount() else { return };
-    let (launch, _) = stuck(&mut rig, &frozen, true);
+    let Some(mut stuck_fs) = UnresponsiveFs::mount() else { return };
+    let (launch, _) = stuck(&mut rig, &stuck_fs, true);
     rig.launch(launch);
-    let question = frozen.question(LOOKUP);
+    let question = stuck_fs.question(LOOKUP);
     let (done, is_done) = channel();
     let supervisor = rig.supervisor;
     std::thread::spawn(move || done.send(supervisor.shutdown(Duration::from_millis(10))));
-    let is_clean = is_done.recv_timeout(PATIENCE).expect("it does not wait for ever");
-    assert!(!is_clean, "it is left");
-    frozen.answer_not_there(question);
+    let is_clean = is_done.recv_timeout(PATIENCE).expect("shutdown returns");
+    assert!(!is_clean, "shutdown reports the leftover process");
+    stuck_fs.answer_not_there(question);
 }
 
 /// `shutdown` of a blocked supervisor returns within its bound.
 #[test]
-fn a_supervisor_that_is_held_up_is_not_waited_for() {
+fn shutdown_of_a_blocked_supervisor_is_bounded() {
     let (let_go, held) = channel::<()>();
     let (told, reports) = channel();
     let report = Box::new(move |report| {
@@ -240,14 +240,13 @@ fn a_supervisor_that_is_held_up_is_not_waited_for() {
         stdin: None,
         user: None,
         isolation: Isolation::None,
-        output_bytes_max: 0,
-        task: None,
+        output: ceased::process::OutputOptions::default(),
     };
     supervisor.order(Order::Launch(Box::new(launch))).unwrap();
     reports.recv_timeout(PATIENCE).unwrap();
     let (done, is_done) = channel();
     std::thread::spawn(move || done.send(supervisor.shutdown(Duration::from_millis(10))));
-    let is_clean = is_done.recv_timeout(PATIENCE).expect("it does not wait for ever");
-    assert!(!is_clean, "nobody knows what is left");
+    let is_clean = is_done.recv_timeout(PATIENCE).expect("shutdown returns");
+    assert!(!is_clean, "a blocked supervisor cannot vouch for its jobs");
     drop(let_go);
 }

@@ -1,4 +1,4 @@
-//! What a tool gets and what it gives: its environment, its descriptors, its output, its ending.
+//! A command's environment, descriptors, output and exit.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
-use ceased_core::ids::{StatusId, TaskId};
 
 use crate::process_kit::{
     PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
@@ -43,7 +42,7 @@ fn input_of_any_size() {
             let job = rig.launch(launch);
             assert_eq!(rig.wait_exit(job).stdout.text().trim(), size.to_string());
         }
-        // A tool that does not read holds up nothing.
+        // A tool that does not read its input delays no one else's job.
         let mut launch = rig.command(&["true"]);
         launch.stdin = Some(vec![b'x'; 3_000_000]);
         let job = rig.launch(launch);
@@ -53,16 +52,14 @@ fn input_of_any_size() {
 
 #[test]
 fn environment_and_directory() {
-    let task = "67e55044-10b1-426f-9247-bb680e5fe0c8";
     for mut rig in rigs() {
         let mut launch = rig.command(&["sh", "-c", "env; pwd"]);
         launch.env = vec![("ADDED".into(), "yes".into())];
         launch.cwd = Some("/usr".into());
-        launch.task = TaskId::parse(task);
         let job = rig.launch(launch);
         let text = rig.wait_exit(job).stdout.text();
         let lines: Vec<&str> = text.lines().collect();
-        for want in ["ADDED=yes", "CEASED_PROGRESS=3", &format!("CEASED_TASK={task}"), "/usr"] {
+        for want in ["ADDED=yes", "CEASED_PROGRESS=3", "/usr"] {
             assert!(lines.contains(&want), "{want} in {text}");
         }
         assert!(lines.contains(&format!("CEASED_JOB={job}").as_str()), "{text}");
@@ -71,7 +68,7 @@ fn environment_and_directory() {
 }
 
 #[test]
-fn what_speaks_to_the_daemon_alone_stays_with_it() {
+fn variables_of_the_daemon_are_not_inherited() {
     let mut command = alone("tool::private_environment", "1");
     command.env("NOTIFY_SOCKET", "/x").env("WATCHDOG_USEC", "1").env("LISTEN_FDS", "1");
     command.env("CEASED_TASK", "of an outer daemon").env("INHERITED", "yes");
@@ -104,7 +101,7 @@ fn private_environment() {
     }
 }
 
-/// No descriptor but four, no signal blocked or ignored, a session of its own.
+/// A command starts with four descriptors, no blocked or ignored signal, and its own session.
 #[test]
 fn a_clean_start() {
     // Inheritable on purpose, as an embedding program may have them.
@@ -124,8 +121,8 @@ fn a_clean_start() {
             let line = status.lines().find(|line| line.starts_with(set)).unwrap();
             assert!(line.ends_with("\t0000000000000000"), "{line}");
         }
-        // A starting program has more of its own for a moment.
-        eventually("it has just these descriptors", || {
+        // A starting program opens further ones for a moment.
+        eventually("the command has exactly these descriptors", || {
             let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
             let mut fds: Vec<_> = fds.map(|entry| entry.file_name()).collect();
             fds.sort();
@@ -157,8 +154,9 @@ fn progress_lines() {
                 Report::Lingering { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }
+                | Report::Line { .. }
                 | Report::Surveyed { .. } => {
-                    panic!("nothing lingers, and nobody asked")
+                    panic!("no lingering process, and no status was requested")
                 }
             }
         };
@@ -171,7 +169,7 @@ fn progress_lines() {
     }
 }
 
-/// A command that cannot be started says why, and hurts no other.
+/// A command that cannot start reports the reason and affects no other job.
 #[test]
 fn commands_that_cannot_be_started() {
     let dir = tempfile::tempdir().unwrap();
@@ -214,7 +212,7 @@ fn commands_that_cannot_be_started() {
 }
 
 #[test]
-fn orders_about_jobs_that_are_not_there() {
+fn orders_for_unknown_jobs_are_ignored() {
     for mut rig in rigs() {
         let job = rig.run(&["true"]);
         assert_eq!(rig.wait_exit(job).code, Some(0));
@@ -222,7 +220,7 @@ fn orders_about_jobs_that_are_not_there() {
             rig.order(order);
         }
         let next = rig.run(&["true"]);
-        assert_eq!(rig.wait_exit(next).code, Some(0), "and nothing else was reported");
+        assert_eq!(rig.wait_exit(next).code, Some(0), "nothing else was reported");
     }
 }
 
@@ -240,9 +238,9 @@ fn an_abandoned_job_is_still_reported_once_it_ends() {
     }
 }
 
-/// The statuses of children that are not ours stay theirs.
+/// The supervisor leaves exit statuses of foreign children to the embedding program.
 #[test]
-fn children_of_an_embedding_program() {
+fn children_of_an_embedding_program_are_not_reaped() {
     for mut rig in rigs() {
         let others: Vec<_> = (0..20)
             .map(|code| {
@@ -261,14 +259,14 @@ fn children_of_an_embedding_program() {
 }
 
 #[test]
-fn nothing_leaks() {
+fn five_hundred_jobs_leak_nothing() {
     for tier in TIERS {
         run_alone("tool::five_hundred_jobs", &format!("{tier:?}"));
     }
 }
 
-/// CAN-07: 500 jobs leave no descriptor, no thread, no zombie, no group but the one that is kept for
-/// the next.
+/// CAN-07: 500 jobs leave no descriptor, thread, zombie or control group, except the group kept for
+/// the next job.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn five_hundred_jobs() {
@@ -284,10 +282,10 @@ fn five_hundred_jobs() {
         entries.filter(|entry| entry.path().is_dir()).count()
     };
     let kept = usize::from(base.is_some());
-    // The turn in which it ended is over when this is answered.
-    rig.order(Order::Survey(StatusId::new(1), Vec::new()));
+    // The answer comes after the turn in which the job ended.
+    rig.order(Order::Survey { ticket: 1, jobs: Vec::new() });
     assert!(matches!(rig.report(), Report::Surveyed { .. }));
-    assert_eq!(groups(), kept, "one group is kept for the next");
+    assert_eq!(groups(), kept, "one group is kept for the next job");
     let held = || (count("/proc/self/fd"), count("/proc/self/task"), children().len());
     let before = held();
     for round in 0..10 {
@@ -310,10 +308,10 @@ fn five_hundred_jobs() {
         while ended < running.len() {
             ended += usize::from(matches!(rig.report(), Report::Ended { .. }));
         }
-        assert!(rig.reports.try_recv().is_err(), "one end for each, round {round}");
+        assert!(rig.reports.try_recv().is_err(), "one report per job, round {round}");
     }
-    eventually("it holds what it held before", || held() == before);
-    eventually("no group is left but that", || groups() == kept);
+    eventually("the number of descriptors is as before", || held() == before);
+    eventually("no other group is left", || groups() == kept);
     assert!(rig.supervisor.shutdown(PATIENCE));
     assert!(base.is_none_or(|base| !base.exists()));
     assert_eq!(children(), [] as [i32; 0]);
@@ -326,7 +324,7 @@ fn a_thousand_at_once() {
     }
 }
 
-/// A thousand commands take one thread, and a kill of one of them does not wait for the others.
+/// A thousand commands take one thread, and killing one does not wait for the others.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn thousand() {
@@ -335,14 +333,14 @@ fn thousand() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
-    // Seven descriptors a job are the most any tier needs.
+    // A tier needs at most seven descriptors per job.
     let jobs = limit.maximum.map_or(1000, |max| usize::try_from(max / 8).unwrap().min(1000));
     let Some(mut rig) = rig(tier) else { return };
     let marker = marker();
     let threads = fs::read_dir("/proc/self/task").unwrap().count();
     let start = Instant::now();
     let running: Vec<_> = (0..jobs).map(|_| rig.run(&["sleep", &marker])).collect();
-    eventually("all of them run", || carriers(&format!("sleep\0{marker}")).len() == jobs);
+    eventually("all jobs run", || carriers(&format!("sleep\0{marker}")).len() == jobs);
     println!("{tier:?}: {jobs} started in {:?}", start.elapsed());
     assert_eq!(fs::read_dir("/proc/self/task").unwrap().count(), threads);
     let fds = fs::read_dir("/proc/self/fd").unwrap().count();
@@ -351,7 +349,7 @@ fn thousand() {
     let one = *running.get(jobs / 2).unwrap();
     rig.order(Order::Kill(one));
     assert_eq!(rig.wait_exit(one).signal, Some(9));
-    println!("one of them killed in {:?}", start.elapsed());
+    println!("one job killed in {:?}", start.elapsed());
     let start = Instant::now();
     for job in running.iter().filter(|job| **job != one) {
         rig.order(Order::Terminate(*job));

@@ -1,11 +1,11 @@
-//! Processes that a first look does not show: those without a first thread, and those that have
+//! Processes that a plain search misses: those whose first thread has exited, and those that have
 //! left the control group of their job.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ceased::process::JobId;
 use ceased::process::{Order, Orphans, Stopped};
-use ceased_core::ids::JobId;
 use ceased_tests::c_tool::{CTool, LEADERLESS};
 
 use crate::guard_death::daemon_runs;
@@ -18,8 +18,7 @@ fn tier(name: &str) -> Tier {
     TIERS.into_iter().find(|tier| format!("{tier:?}") == name).unwrap()
 }
 
-/// STOP-01, as the process table sees it: the kernel may need a moment to take a dead process out
-/// of it that was moved.
+/// STOP-01, checked against the process table: the kernel may remove a moved dead process late.
 fn assert_killed(rig: &Rig, job: JobId, marker: &str) {
     rig.order(Order::Terminate(job));
     rig.order(Order::Kill(job));
@@ -28,18 +27,18 @@ fn assert_killed(rig: &Rig, job: JobId, marker: &str) {
     assert_ne!(exit.stopped, Stopped::No);
 }
 
-// ---------------------------------------------------------------- without its first thread
+// ---------------------------------------------------------------- first thread has exited
 
 // STOP-01
 #[test]
-fn a_process_without_its_first_thread_is_ended() {
+fn a_process_whose_first_thread_exited_is_ended() {
     for tier in TIERS {
         run_alone("unseen::leaderless", &format!("{tier:?}"));
         run_ordinary("unseen::leaderless", &format!("{tier:?}"));
     }
 }
 
-/// It is told by SIGTERM, ended by SIGKILL, and its job lasts as long as it does.
+/// SIGTERM reaches the process, SIGKILL ends it, and its job lasts until then.
 #[test]
 #[ignore = "runs in a process of its own"]
 fn leaderless() {
@@ -48,7 +47,7 @@ fn leaderless() {
     let Some(tool) = CTool::build(LEADERLESS, 0o755) else { return };
     let path = tool.path();
     let path = path.to_str().unwrap();
-    // The command itself, a child of it, and one that outlives it; with SIGTERM and without.
+    // The command itself, a child of it, and a child that outlives it; with SIGTERM and without.
     for script in
         ["exec \"$1\" \"$2\" $3", "\"$1\" \"$2\" $3 & wait", "\"$1\" \"$2\" $3 & exec sleep \"$2\""]
     {
@@ -69,9 +68,9 @@ fn leaderless() {
     }
 }
 
-/// The end of the daemon is the end of it too.
+/// The process also ends with the daemon.
 #[test]
-fn a_process_without_its_first_thread_dies_with_the_daemon() {
+fn a_process_whose_first_thread_exited_dies_with_the_daemon() {
     let Some(tool) = CTool::build(LEADERLESS, 0o755) else { return };
     let path = tool.path();
     let script = format!("{} $1 deaf & wait", path.display());
@@ -81,19 +80,19 @@ fn a_process_without_its_first_thread_dies_with_the_daemon() {
         daemon.kill().unwrap();
         daemon.wait().unwrap();
         eventually("the tool is gone", || carriers(&marker).is_empty());
-        assert!(base.is_none_or(|base| gone(&base)), "its groups are left");
+        assert!(base.is_none_or(|base| gone(&base)), "control groups are left");
     }
 }
 
 fn gone(base: &Path) -> bool {
-    eventually("its groups are gone", || !base.exists());
+    eventually("the control groups are removed", || !base.exists());
     true
 }
 
-/// What a daemon and its keeper left behind is ended by the next start, a process without its first
-/// thread included.
+/// The next start ends the leftovers of a daemon and its keeper, including a process whose first
+/// thread has exited.
 #[test]
-fn a_process_without_its_first_thread_is_ended_by_the_next_start() {
+fn a_process_whose_first_thread_exited_is_ended_by_the_next_start() {
     let Some(tool) = CTool::build(LEADERLESS, 0o755) else { return };
     let Some(rig) = rig_with(Tier::Cgroup, Orphans::Leave) else { return };
     let parent = rig.base.as_deref().and_then(Path::parent).unwrap().to_owned();
@@ -103,24 +102,26 @@ fn a_process_without_its_first_thread_is_ended_by_the_next_start() {
     fs::create_dir_all(left.join("g1")).unwrap();
     let marker = marker();
     let procs = left.join("g1/cgroup.procs");
-    // A process without its first thread would not be moved whole.
+    // The shell moves itself: a process whose first thread has exited cannot be moved by its pid.
     let mut stray = std::process::Command::new("sh")
         .args(["-c", "echo $$ > \"$1\"; exec \"$2\" \"$3\" deaf", "sh"])
         .args([procs.as_path(), tool.path().as_path(), Path::new(&marker)])
         .spawn()
         .unwrap();
     let stat = format!("/proc/{}/stat", stray.id());
-    eventually("its first thread is gone", || fs::read_to_string(&stat).unwrap().contains(") Z"));
+    eventually("the first thread has exited", || {
+        fs::read_to_string(&stat).unwrap().contains(") Z")
+    });
     let next = ceased::process::Cgroup::create().unwrap();
     stray.wait().unwrap();
     assert_none_left(&marker);
-    eventually("its groups are gone", || !left.exists());
+    eventually("the control groups are removed", || !left.exists());
     drop(next);
 }
 
-// ---------------------------------------------------------------- outside of its group
+// ---------------------------------------------------------------- outside of its control group
 
-/// Scripts whose processes leave their control group for `$2`, where `$1` is their marker.
+/// Scripts whose processes move to the control group `$2`; `$1` is their marker.
 const LEAVERS: [&str; 7] = [
     // The command itself, with a child.
     "echo $$ > $2; sleep $1 & echo 1 >&3; wait",
@@ -128,14 +129,14 @@ const LEAVERS: [&str; 7] = [
     "(echo 0 > $2; exec sleep $1) & echo 1 >&3; wait",
     // A grandchild whose parent stays.
     "(sh -c 'echo 0 > $1; exec sleep $0' $1 $2 & wait) & echo 1 >&3; wait",
-    // An orphan of the same session.
+    // An orphan in the same session.
     "((echo 0 > $2; exec sleep $1) &); echo 1 >&3; sleep $1",
-    // An orphan of a session of its own, which ignores SIGTERM.
+    // An orphan in its own session that ignores SIGTERM.
     "(setsid sh -c 'trap \"\" TERM; echo 0 > $1; sleep $0; sleep $0' $1 $2 &); echo 1 >&3; sleep $1",
-    // The same without the name of its job, as sudo starts it.
+    // The same without the variable that names the job, as sudo starts it.
     "(env -i setsid sh -c 'trap \"\" TERM; echo 0 > $1; (sleep $0 &); sleep $0; :' $1 $2 &); \
      echo 1 >&3; sleep $1",
-    // One that outlives the command.
+    // A process that outlives the command.
     "(env -i setsid sh -c 'echo 0 > $1; sleep $0' $1 $2 &) & echo 1 >&3; sleep 1",
 ];
 
@@ -180,7 +181,7 @@ fn leavers() {
         let job = leave(&mut rig, script, &marker, &outside);
         assert_killed(&rig, job, &marker);
     }
-    // Into the group of another job, which does not end by it.
+    // The processes move into the group of another job, which is not affected.
     let other = rig.run(&["sh", "-c", "echo 1 >&3; exec sleep 1000"]);
     rig.wait_ready(other);
     let mut pid = 0;
@@ -196,12 +197,12 @@ fn leavers() {
         let job = leave(&mut rig, script, &marker, &inside);
         assert_killed(&rig, job, &marker);
     }
-    assert!(Path::new(&format!("/proc/{pid}")).exists(), "the other job runs");
+    assert!(Path::new(&format!("/proc/{pid}")).exists(), "the other job still runs");
     rig.order(Order::Kill(other));
     assert_eq!(rig.wait_exit(other).signal, Some(9));
 }
 
-/// Orphans that exit are reaped while jobs run, and nobody else's children are.
+/// Orphans that exit are reaped while jobs run; foreign children are not.
 #[test]
 fn orphans_are_reaped_while_their_job_runs() {
     run_alone("unseen::reaped", "1");
@@ -225,13 +226,13 @@ fn reaped() {
         all.filter(|pid| *pid != own.id().cast_signed() && stat(*pid).contains(") Z")).count()
     };
     eventually("orphans come", || zombies() > 0 || crate::process_kit::children().len() < 4);
-    eventually("all of them are reaped", || zombies() == 0);
+    eventually("all orphans are reaped", || zombies() == 0);
     assert!(own.wait().unwrap().success());
     rig.order(Order::Kill(job));
     assert_eq!(rig.wait_exit(job).signal, Some(9));
 }
 
-/// The keeper ends what has left as well, when the daemon is killed.
+/// The keeper also ends processes that left their group when the daemon is killed.
 #[test]
 fn a_process_that_left_its_group_dies_with_the_daemon() {
     let Some(rig) = rig_with(Tier::Cgroup, Orphans::Leave) else { return };
@@ -253,6 +254,6 @@ fn a_process_that_left_its_group_dies_with_the_daemon() {
         daemon.kill().unwrap();
         daemon.wait().unwrap();
         eventually("the tool is gone", || carriers(&marker).is_empty());
-        assert!(base.is_none_or(|base| gone(&base)), "its groups are left");
+        assert!(base.is_none_or(|base| gone(&base)), "control groups are left");
     }
 }

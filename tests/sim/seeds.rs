@@ -1,7 +1,6 @@
-//! The simulator over many seeds: every run must end well, and together they must reach
-//! everything worth reaching.
+//! The simulator over many seeds: every run succeeds, and together the runs reach every mark.
 //!
-//! `CEASED_SIM_SEEDS` says how many seeds (20,000 if not said), `CEASED_SIM_FIRST` where to begin.
+//! `CEASED_SIM_SEEDS` is the number of seeds (default 20,000), `CEASED_SIM_FIRST` the first one.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -18,7 +17,7 @@ use ceased_tests::workspace;
 
 const SEEDS: u64 = 20_000;
 const STEPS: usize = 500;
-/// Beyond this no new seed is begun.
+/// Time after which no further seed starts.
 const BUDGET: Duration = Duration::from_secs(90);
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -28,7 +27,7 @@ fn number(name: &str, usual: u64) -> u64 {
     })
 }
 
-/// Runs one; what goes wrong is told in full, with the shortest history that fails.
+/// Runs one seed; on failure prints the shortest failing history.
 fn must(one: Run, failed: &AtomicBool) -> Outcome {
     match run(one) {
         Ok((outcome, _)) => outcome,
@@ -43,9 +42,9 @@ fn must(one: Run, failed: &AtomicBool) -> Outcome {
     }
 }
 
-/// RPC-03, TSK-10, TSK-21, TSK-24, TSK-26, CAN-08, CAN-11, DET-01: whatever happens, in any order.
+/// RPC-03, TSK-10, TSK-21, TSK-24, TSK-26, CAN-08, CAN-11, DET-01: in every order of events.
 #[test]
-fn every_world_is_as_the_oracle_says() {
+fn every_history_agrees_with_the_oracle() {
     let first = number("CEASED_SIM_FIRST", 1);
     let seeds = number("CEASED_SIM_SEEDS", SEEDS);
     let start = Instant::now();
@@ -58,8 +57,8 @@ fn every_world_is_as_the_oracle_says() {
             if seed >= first + seeds {
                 return;
             }
-            // Most runs have every fault there is to choose from; some have none, for the plain
-            // life that faults would hide. Some are held against the schemas.
+            // Most runs inject every kind of fault; some inject none, because faults hide plain
+            // histories. Some validate frames against the schemas.
             let faults = if seed.is_multiple_of(16) { Faults::NONE } else { Faults::ALL };
             let validate = if seed.is_multiple_of(64) { 7 } else { 0 };
             let one = Run { seed, steps: STEPS, faults, validate };
@@ -89,9 +88,9 @@ fn every_world_is_as_the_oracle_says() {
     assert!(missing.is_empty() || done < 5000, "{done} seeds never reached {missing:?}");
 }
 
-/// A seed that once failed is run for ever.
+/// A seed that failed once stays in the list.
 #[test]
-fn seeds_that_failed_once_do_not_again() {
+fn seeds_that_failed_once_pass() {
     let path = workspace::root().join("tests/seeds.txt");
     let text = std::fs::read_to_string(path).expect("the seeds can be read");
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
@@ -104,7 +103,7 @@ fn seeds_that_failed_once_do_not_again() {
         count += 1;
         if faults == Some("store") {
             eprintln!(
-                "again: cargo run -p ceased-tests --bin sim -- --store --seed {seed} --steps {steps}"
+                "reproduce: cargo run -p ceased-tests --bin sim -- --store --seed {seed} --steps {steps}"
             );
             assert!(durable_walk::walk(seed, steps).kills > 0, "too tame");
             continue;
@@ -115,9 +114,9 @@ fn seeds_that_failed_once_do_not_again() {
     assert!(count > 0, "there is no seed in tests/seeds.txt");
 }
 
-/// One long life instead of many short ones: nothing may build up.
+/// One long history: no table grows with its length.
 #[test]
-fn one_long_run() {
+fn one_long_history_succeeds() {
     let steps = usize::try_from(number("CEASED_SIM_LONG", 20_000)).expect("it fits");
     for seed in 1..=3 {
         let outcome =

@@ -1,4 +1,4 @@
-//! What the ACP suites share: peers that have initialized, and the forms of a cancel.
+//! Shared parts of the ACP suites: initialized peers, and the forms of a cancel.
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole};
 use ceased_core::ids::{AskId, ConnId, JobId};
@@ -11,13 +11,13 @@ use crate::world::{World, raw_json, result_of};
 /// Both dialects.
 pub const FORMS: [AcpForm; 2] = [AcpForm::Published, AcpForm::Proposed];
 
-/// Capabilities that declare cancellation, or do not.
+/// Capabilities with or without cancellation.
 #[must_use]
 pub fn supports(cancellation: bool) -> Value {
     if cancellation { json!({"cancellation": {"request": true}}) } else { json!({}) }
 }
 
-/// A client connects to us, and both sides say whether they cancel.
+/// Opens a connection from a client; `we` and `it` say which side declares cancellation.
 ///
 /// # Panics
 /// When `initialize` is not answered.
@@ -30,10 +30,10 @@ pub fn open_to_client(w: &mut World, form: AcpForm, we: bool, it: bool) -> ConnI
     c
 }
 
-/// We connect to an agent, and both sides say whether they cancel.
+/// Opens a connection to an agent; `we` and `it` say which side declares cancellation.
 ///
 /// # Panics
-/// When our caller is not told of its answer.
+/// When the caller of `initialize` gets no answer.
 pub fn open_to_agent(w: &mut World, form: AcpForm, we: bool, it: bool) -> ConnId {
     let c = w.open_acp(form, AcpRole::Client);
     let params = json!({"protocolVersion": 1, "clientCapabilities": supports(we)});
@@ -45,7 +45,7 @@ pub fn open_to_agent(w: &mut World, form: AcpForm, we: bool, it: bool) -> ConnId
     c
 }
 
-/// A client prompts us; the job starts.
+/// A client sends a prompt; its job starts.
 #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
 pub fn prompt(w: &mut World, c: ConnId, id: Value) -> JobId {
     w.request(c, id, "session/prompt", json!({"sessionId": "s", "prompt": []}))
@@ -56,7 +56,7 @@ pub fn cancel(w: &mut World, c: ConnId, id: &Value) {
     w.tell(c, "$/cancel_request", json!({"requestId": id}));
 }
 
-/// A request to make of a peer.
+/// A request to a peer.
 #[must_use]
 pub fn asking(method: &str, params: &Value) -> OutgoingRequest {
     OutgoingRequest {
@@ -67,25 +67,25 @@ pub fn asking(method: &str, params: &Value) -> OutgoingRequest {
     }
 }
 
-/// What an agent asks before it does something.
+/// The question of an agent before an action.
 #[must_use]
 pub fn permission() -> OutgoingRequest {
     let params = json!({"sessionId": "s", "toolCall": {"toolCallId": "t"}, "options": []});
     asking("session/request_permission", &params)
 }
 
-/// A peer answers a request of ours with this result.
+/// A peer answers a request of the engine with this result.
 pub fn answer(w: &mut World, c: ConnId, id: &Value, result: &Value) {
     w.send(c, &json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
 }
 
-/// A peer answers a request of ours as cancelled.
+/// A peer answers a request of the engine as cancelled.
 pub fn refuse(w: &mut World, c: ConnId, id: &Value) {
     let error = json!({"code": -32800, "message": "Request cancelled"});
     w.send(c, &json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
 }
 
-/// The answer to a cancelled request; `source` is who cancelled it, if not its sender.
+/// The answer to a cancelled request; `source` is the origin of the cancel, if not its sender.
 #[must_use]
 pub fn cancelled(form: AcpForm, id: &Value, source: Option<&str>) -> Value {
     let message = match form {
@@ -99,16 +99,16 @@ pub fn cancelled(form: AcpForm, id: &Value, source: Option<&str>) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": error})
 }
 
-/// What the callers were told, as words.
+/// Answers to the callers, as text.
 #[must_use]
 pub fn told(w: &World) -> Vec<String> {
     w.told_words().into_iter().map(|(_, word)| word).collect()
 }
 
-/// Every table is empty but for the connections.
+/// Checks that every table except the connections is empty.
 ///
 /// # Panics
-/// When one is not.
+/// When a table has an entry.
 pub fn nothing_is_left(w: &World) {
     let sizes = w.sizes();
     assert_eq!((sizes.requests, sizes.jobs, sizes.timers), (0, 0, 0));

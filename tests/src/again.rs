@@ -1,4 +1,5 @@
-//! Calls whose requestor comes back: tools for every policy, and calls with an idempotency key.
+//! Calls that a requestor repeats: tools for every disconnect policy, and calls with an idempotency
+//! key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,8 @@ fn tool(name: &str, on_disconnect: OnDisconnect) -> Tool {
     }
 }
 
-/// Settings with the tools `work`, which is cancelled when its peer goes, `patient`, which goes on
-/// for 5 s, and `detached`.
+/// Settings with the tools `work`, which is cancelled when its peer disconnects, `patient`, which
+/// continues for 5 s, and `detached`.
 #[must_use]
 pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
     let tools = [
@@ -41,7 +42,7 @@ pub fn line(id: &str, tool: &str, key: &str, arguments: &str, more: &str) -> Str
     )
 }
 
-/// Sends a call with a key, without waiting for anything.
+/// Sends a call with a key and waits for nothing.
 pub fn call(w: &mut World, conn: ConnId, id: &str, tool: &str, key: &str) {
     w.send(conn, &line(id, tool, key, "{}", ""));
 }

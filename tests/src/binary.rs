@@ -1,26 +1,26 @@
-//! The built `ceased` binary, for suites that need the real thing.
+//! The built binaries, for suites that run real programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The `ceased` binary of the same profile as the running test, brought up to date first.
+/// The `ceased` binary of the running test's profile, built again if necessary.
 ///
 /// # Panics
 ///
-/// When it is neither there nor can be built.
+/// When the binary is missing and cannot be built.
 #[must_use]
 pub fn ceased() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| fresh(&["-p", "ceased", "--bin", "ceased"], "ceased"))
 }
 
-/// The agent of the examples, as [`ceased()`].
+/// The example agent, as [`ceased()`].
 ///
 /// # Panics
 ///
-/// When it is neither there nor can be built.
+/// When the binary is missing and cannot be built.
 #[must_use]
 pub fn acp_agent() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
@@ -28,25 +28,25 @@ pub fn acp_agent() -> &'static Path {
     BINARY.get_or_init(|| fresh(&wanted, "examples/acp_agent"))
 }
 
-/// The engine alone of the examples, as [`ceased()`].
+/// The example `hello`, as [`ceased()`].
 ///
 /// # Panics
 ///
-/// When it is neither there nor can be built.
+/// When the binary is missing and cannot be built.
 #[must_use]
 pub fn hello() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| fresh(&["-p", "ceased-examples", "--example", "hello"], "examples/hello"))
 }
 
-/// What cargo builds when this is wanted, at this place below the profile's directory.
+/// Builds a program and returns its path, `place` below the directory of the profile.
 fn fresh(wanted: &[&str], place: &str) -> PathBuf {
     // <target>/<profile>/deps/<test>, or <target>/<profile>/<program>
     let test = env::current_exe().expect("a test knows its own path");
     let beside = test.parent().expect("a program is in a directory");
     let profile_dir = if beside.ends_with("deps") { beside.parent() } else { Some(beside) };
     let profile_dir = profile_dir.expect("tests are built below a profile");
-    // Cargo tells its tests where it is; a test that is run by hand takes what is built.
+    // A test run by cargo rebuilds the program; a test run by hand uses the existing one.
     if let Some(cargo) = env::var_os("CARGO") {
         build(Path::new(&cargo), wanted, profile_dir);
     }
@@ -56,7 +56,7 @@ fn fresh(wanted: &[&str], place: &str) -> PathBuf {
     binary
 }
 
-/// The profile `dev` is the only one whose directory has another name.
+/// The profile `dev` is the only one with a directory of another name.
 fn build(cargo: &Path, wanted: &[&str], profile_dir: &Path) {
     let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",

@@ -1,5 +1,5 @@
-//! Tools in C, for what no shell can do. They are compiled when a test wants them, by the compiler
-//! driver that links the tests as well.
+//! Tools in C, for behaviour that a shell cannot show. Compiled on demand by the compiler driver
+//! that also links the tests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,8 +8,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A program whose first thread leaves by `exit(2)` while another works. `$1` is a marker; with a
-/// `$2`, SIGTERM is ignored. Says `1` on descriptor 3 when its first thread has left.
+/// A program whose first thread exits by `exit(2)` while another one works. `$1` is a marker; a
+/// second argument makes it ignore SIGTERM. Writes `1` to descriptor 3 when its first thread has
+/// exited.
 pub const LEADERLESS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -42,8 +43,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A program that becomes root wholly, where it is set-uid: no other user can signal it. `$1` is a
-/// marker; it ends when the file `$2` is gone. Says `1` on descriptor 3 when it is root.
+/// A set-uid program that becomes root completely, so that no other user can signal it. `$1` is a
+/// marker; the program ends when the file `$2` is removed. Writes `1` to descriptor 3 when it is
+/// root.
 pub const ROOTED: &str = r#"
 #define _GNU_SOURCE
 #include <signal.h>
@@ -59,52 +61,52 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A compiled tool, in a directory that every user may enter.
+/// A compiled tool, in a directory open to every user.
 #[derive(Debug)]
 pub struct CTool {
     dir: TempDir,
 }
 
 impl CTool {
-    /// Compiles one, with this mode. `None`, said aloud, where there is no compiler.
+    /// Compiles a tool and sets its mode. `None` with a printed line if there is no compiler.
     ///
     /// # Panics
     ///
-    /// When it cannot be written or compiled.
+    /// When the tool cannot be written or compiled.
     #[must_use]
     pub fn build(source: &str, mode: u32) -> Option<Self> {
         let dir = TempDir::new().expect("a directory for the tool");
         let open = |mode| fs::Permissions::from_mode(mode);
-        fs::set_permissions(dir.path(), open(0o755)).expect("a directory of our own");
+        fs::set_permissions(dir.path(), open(0o755)).expect("the directory is ours");
         let tool = Self { dir };
         let text = tool.dir.path().join("tool.c");
-        fs::write(&text, source).expect("a file of our own");
+        fs::write(&text, source).expect("the source is written");
         let compiled =
             Command::new("cc").arg("-pthread").arg("-o").arg(tool.path()).arg(&text).status();
         let Ok(status) = compiled else {
-            eprintln!("SKIPPED, no C compiler here");
+            eprintln!("SKIPPED: no C compiler here");
             return None;
         };
         assert!(status.success(), "the tool can be compiled");
-        fs::set_permissions(tool.path(), open(mode)).expect("a file of our own");
+        fs::set_permissions(tool.path(), open(mode)).expect("the tool is ours");
         Some(tool)
     }
 
-    /// Where the program is.
+    /// Path of the program.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("tool")
     }
 
-    /// A file beside it that is there until it is removed.
+    /// Creates a file beside the program.
     ///
     /// # Panics
     ///
-    /// When it cannot be written.
+    /// When the file cannot be written.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
-        fs::write(&path, "").expect("a file of our own");
+        fs::write(&path, "").expect("the file is written");
         path
     }
 }

@@ -1,7 +1,6 @@
-//! The real daemon as a child process: its configuration, its life, what it says and what it holds.
+//! The real daemon as a child process: its configuration, life cycle, output and resources.
 //!
-//! Everything waits for an event with [`PATIENCE`], which is longer than anything takes on a busy
-//! machine, and never for a time.
+//! Every wait is for an event and bounded by [`PATIENCE`], which is generous for a busy machine.
 
 mod home;
 pub mod peer;
@@ -31,14 +30,14 @@ pub use table::{
     Vitals, assert_none_left, carriers, marker, wait_for_family, wait_until_no_group_of,
 };
 
-/// Longer than anything takes on a busy machine.
+/// Bound of every wait, generous for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until something holds; the text is for whoever reads the failure.
+/// Waits until a condition holds; the text describes it in the failure.
 ///
 /// # Panics
 ///
-/// When it does not within [`PATIENCE`].
+/// When the condition does not hold within [`PATIENCE`].
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
@@ -50,14 +49,14 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 /// A running `ceased serve`. Killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
-    /// Where it lives: its configuration, its socket, what it wrote to standard error.
+    /// Directory with its configuration, socket and log.
     pub home: Home,
     child: Child,
     tcp: Option<SocketAddr>,
 }
 
 impl Daemon {
-    /// Starts one with this configuration in a directory of its own and waits until it listens.
+    /// Starts a daemon with this configuration in a new directory and waits until it listens.
     #[must_use]
     pub fn start(config: &Config<'_>) -> Self {
         let home = Home::new();
@@ -65,18 +64,18 @@ impl Daemon {
         Self::start_in(home)
     }
 
-    /// Starts one in a directory that has its configuration and waits until it listens.
+    /// Starts a daemon in a directory with a configuration and waits until it listens.
     #[must_use]
     pub fn start_in(home: Home) -> Self {
         let command = home.command(&["serve"]);
         Self::start_with(home, command)
     }
 
-    /// Starts one by a command of [`Home::command`] and waits until it listens.
+    /// Starts a daemon with a command of [`Home::command`] and waits until it listens.
     ///
     /// # Panics
     ///
-    /// When it ends instead.
+    /// When the daemon exits instead.
     #[must_use]
     pub fn start_with(home: Home, mut command: std::process::Command) -> Self {
         let log = fs::OpenOptions::new()
@@ -103,38 +102,38 @@ impl Daemon {
         daemon
     }
 
-    /// Its process id.
+    /// Process id of the daemon.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    /// Where it listens on TCP.
+    /// TCP address of the daemon.
     ///
     /// # Panics
     ///
-    /// When its configuration has no TCP listener.
+    /// When the configuration has no TCP listener.
     #[must_use]
     pub fn tcp_address(&self) -> SocketAddr {
         self.tcp.expect("a TCP listener")
     }
 
-    /// A connection to its Unix socket that has said nothing yet.
+    /// A new connection to the Unix socket.
     ///
     /// # Panics
     ///
-    /// When it does not accept.
+    /// When the daemon does not accept.
     #[must_use]
     pub fn connect(&self) -> Peer {
         let stream = UnixStream::connect(self.home.socket()).expect("the daemon accepts");
         Peer::of_socket(OwnedFd::from(stream))
     }
 
-    /// A connection to its TCP socket that has said nothing yet.
+    /// A new connection to the TCP socket.
     ///
     /// # Panics
     ///
-    /// When it does not accept.
+    /// When the daemon does not accept.
     #[must_use]
     pub fn connect_tcp(&self) -> Peer {
         let stream = std::net::TcpStream::connect(self.tcp_address()).expect("the daemon accepts");
@@ -142,7 +141,7 @@ impl Daemon {
         Peer::of_socket(OwnedFd::from(stream))
     }
 
-    /// A peer that has shaken hands.
+    /// A peer after the handshake.
     #[must_use]
     pub fn peer(&self) -> Peer {
         let mut peer = self.connect();
@@ -150,7 +149,7 @@ impl Daemon {
         peer
     }
 
-    /// A peer that has shaken hands over TCP.
+    /// A TCP peer after the handshake.
     #[must_use]
     pub fn tcp_peer(&self) -> Peer {
         let mut peer = self.connect_tcp();
@@ -158,8 +157,8 @@ impl Daemon {
         peer
     }
 
-    /// A connection of another user that has said nothing yet; `None`, said aloud, where we may not
-    /// become somebody else.
+    /// A new connection of another user; `None` with a printed line if this process may not change
+    /// its user.
     ///
     /// # Panics
     ///
@@ -167,24 +166,24 @@ impl Daemon {
     #[must_use]
     pub fn connect_of(&self, uid: u32) -> Option<Peer> {
         if !geteuid().is_root() {
-            eprintln!("SKIPPED, cannot become another user");
+            eprintln!("SKIPPED: cannot become another user");
             return None;
         }
         let path = self.home.socket();
         for path in [self.home.path(), &path] {
             let open = fs::Permissions::from_mode(0o1777);
-            fs::set_permissions(path, open).expect("what is our own");
+            fs::set_permissions(path, open).expect("the home directory is ours");
         }
-        // Credentials belong to a thread; this one keeps them to itself and ends with them.
+        // Credentials belong to a thread, so a temporary thread changes them.
         let connected = std::thread::spawn(move || {
             let uid = Uid::from_raw(uid);
             set_thread_res_uid(uid, uid, uid).expect("root can change its user");
-            UnixStream::connect(path).expect("the socket is open to everybody")
+            UnixStream::connect(path).expect("the socket is open to every user")
         });
         Some(Peer::of_socket(connected.join().expect("it connects").into()))
     }
 
-    /// A peer of another user that has shaken hands, as [`Daemon::connect_of`].
+    /// A peer of another user after the handshake, as [`Daemon::connect_of`].
     #[must_use]
     pub fn peer_of(&self, uid: u32) -> Option<Peer> {
         let mut peer = self.connect_of(uid)?;
@@ -192,29 +191,29 @@ impl Daemon {
         Some(peer)
     }
 
-    /// What it says of itself, to a peer that leaves at once.
+    /// The daemon's status, requested by a temporary peer.
     #[must_use]
     pub fn status(&self) -> Value {
         self.peer().result("ceased/status", "{}")
     }
 
-    /// What it holds.
+    /// Resources of the daemon process.
     #[must_use]
     pub fn vitals(&self) -> Vitals {
         Vitals::of(self.pid())
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the daemon.
     ///
     /// # Panics
     ///
-    /// When it was waited for already.
+    /// When the daemon was already waited for.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid()).expect("a child has an id");
-        kill_process(pid, signal).expect("the daemon was not waited for yet");
+        kill_process(pid, signal).expect("the daemon is not yet waited for");
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon exits.
     pub fn wait(&mut self) -> ExitStatus {
         let mut ended = None;
         wait_until("the daemon ends", || {
@@ -224,7 +223,7 @@ impl Daemon {
         ended.unwrap_or_else(|| ExitStatus::from_raw(0))
     }
 
-    /// Kills it with SIGKILL and gives back where it lived.
+    /// Kills the daemon with SIGKILL and returns its directory.
     #[must_use]
     pub fn kill(mut self) -> Home {
         self.signal(Signal::KILL);
@@ -232,7 +231,7 @@ impl Daemon {
         self.home.clone()
     }
 
-    /// Waits until it has no job and no request, and nobody but the asker is connected.
+    /// Waits until the daemon has no job, no request and no connection but this one.
     ///
     /// # Panics
     ///
@@ -257,7 +256,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it has no job, whoever is connected.
+    /// Waits until the daemon has no job, whatever is connected.
     pub fn wait_until_no_job(&self) {
         let mut peer = self.peer();
         wait_until("every job is gone", || {
@@ -266,7 +265,7 @@ impl Daemon {
         });
     }
 
-    /// Where its socket is.
+    /// Path of the Unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.home.socket()
@@ -278,10 +277,10 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             let log = self.home.log();
             let tail: Vec<&str> = log.lines().rev().take(20).collect();
-            eprintln!("the daemon's last words:");
+            eprintln!("end of the daemon's log:");
             tail.iter().rev().for_each(|line| eprintln!("  {line}"));
         }
-        // It may have ended.
+        // The daemon may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

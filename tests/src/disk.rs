@@ -1,4 +1,4 @@
-//! A disk that is easily filled: a file system in memory of a few megabytes.
+//! A disk that is quickly filled: a small file system in memory.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// What takes the room.
+/// Name of the file that takes the space.
 const FILLER: &str = "filler";
 
-/// A small file system of its own. Gone when dropped.
+/// A small file system. Unmounted when dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     dir: TempDir,
 }
 
 impl SmallDisk {
-    /// Mounts one of so many bytes; `None`, and a line that says so, where we may not.
+    /// Mounts a file system of this size; `None` with a printed line if this process may not mount.
     ///
     /// # Panics
     ///
-    /// When no directory can be made.
+    /// When no directory can be created.
     #[must_use]
     pub fn mount(bytes: u64) -> Option<Self> {
         let dir = tempfile::Builder::new().prefix("ceased-disk-").tempdir();
@@ -34,21 +34,21 @@ impl SmallDisk {
         if mounted.is_ok_and(|status| status.success()) {
             return Some(disk);
         }
-        eprintln!("skipped: no small disk can be mounted here (that needs root)");
+        eprintln!("SKIPPED: mounting a small disk requires root");
         None
     }
 
-    /// Where it is.
+    /// Mount point.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Uses up all the room there is.
+    /// Uses up all free space.
     ///
     /// # Panics
     ///
-    /// When not even an empty file can be made.
+    /// When not even an empty file can be created.
     pub fn fill(&self) {
         let mut options = File::options();
         let file = options.create(true).append(true).open(self.path().join(FILLER));
@@ -58,16 +58,16 @@ impl SmallDisk {
         }
     }
 
-    /// Gives the room back that [`SmallDisk::fill`] used up.
+    /// Frees the space that [`SmallDisk::fill`] has used.
     pub fn free(&self) {
-        // It may not have been filled.
+        // The file may be missing.
         let _ = fs::remove_file(self.path().join(FILLER));
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a process that is about to end may still be in there.
+        // A lazy unmount, because an ending process may still use the file system.
         let _ = Command::new("umount").arg("-l").arg(self.path()).stderr(Stdio::null()).status();
         let _ = fs::remove_dir(self.path());
     }

@@ -1,5 +1,5 @@
-//! Random walks over durable tasks: the process is killed again and again, and whatever any client
-//! was told stays true (DUR-01).
+//! Random walks over durable tasks: the process is killed repeatedly, and every statement to a
+//! client stays true (DUR-01).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,15 +33,15 @@ struct Client {
     modern: bool,
 }
 
-/// Everything said of one task, to any peer, over all restarts.
+/// Statements about one task, to any peer, over all restarts.
 #[derive(Debug, Default)]
 struct Said {
     user: u32,
-    /// Until when it may not be forgotten, by the wall clock.
+    /// Earliest time at which the task may be forgotten, by the wall clock.
     until: u64,
-    /// Everything final that was said of it, by the form it was said in.
+    /// Final statements, by the form they were made in.
     last: BTreeMap<&'static str, Value>,
-    /// A peer was told that it does not exist.
+    /// Whether a peer was told that the task does not exist.
     gone: bool,
 }
 
@@ -60,11 +60,11 @@ struct Walk {
     world: World,
     clients: BTreeMap<ConnId, Client>,
     asked: BTreeMap<String, Asked>,
-    /// Requests that were cancelled where that means silence.
+    /// Requests whose cancel means that no answer follows.
     taken_back: BTreeSet<String>,
     said: BTreeMap<String, Said>,
     next: u64,
-    /// Jobs looked at when they started.
+    /// Number of jobs already examined at their start.
     seen: usize,
     kills: usize,
     held: usize,
@@ -88,7 +88,7 @@ fn settings(rng: &mut Rng) -> Arc<Settings> {
         ..TaskPolicy::default()
     };
     let kept = Tool { on_disconnect: OnDisconnect::Detach, ..tools::tool("kept") };
-    // Its jobs begin while their tasks are being written.
+    // Jobs of this tool start while their tasks are being written.
     let looks = Tool { read_only: true, ..tools::optional("look") };
     let catalog = Catalog::new([tools::optional("sleep"), looks, kept]).expect("good tools");
     Arc::new(Settings { limits, tasks, catalog, ..Settings::default() })
@@ -122,7 +122,7 @@ impl Walk {
         self.world.now().wall.as_millis()
     }
 
-    // ----------------------------------------------------------------------- what is done
+    // ----------------------------------------------------------------------- steps
 
     fn step(&mut self) {
         match self.rng.below(100) {
@@ -205,7 +205,7 @@ impl Walk {
         self.send(conn, client, Asked { conn, method: "tools/call", task: None }, params);
     }
 
-    /// A call that becomes a task when its connection goes, which it often does at once.
+    /// A call that becomes a task when its connection closes, which often happens at once.
     fn call(&mut self) {
         let Some((conn, client)) = self.some_client() else { return };
         let params = json!({"name": "kept", "arguments": {}});
@@ -216,13 +216,13 @@ impl Walk {
         }
     }
 
-    /// A call is taken back, whose task may have come to be or not.
+    /// Cancels a call, whose task may exist already or not.
     fn cancel(&mut self) {
         let Some((conn, client)) = self.some_client() else { return };
         let creates = |asked: &Asked| asked.method == "tools/call" && asked.conn == conn;
         let latest = self.asked.iter().rfind(|(_, asked)| creates(asked));
         let Some(id) = latest.map(|(id, _)| id.clone()).filter(|_| client.modern) else { return };
-        // Nothing may come for it any more.
+        // No answer may follow.
         self.asked.remove(&id);
         self.taken_back.insert(id.clone());
         self.world.send(conn, &cancel(json!(id)));
@@ -242,7 +242,7 @@ impl Walk {
         if known.is_empty() {
             return;
         }
-        // Mostly one of the latest.
+        // Mostly one of the latest tasks.
         let from = if self.rng.once_in(3) { 0 } else { known.len().saturating_sub(5) };
         let task = (*self.rng.pick(&known[from..])).clone();
         let methods: &[&'static str] = match client.modern {
@@ -264,7 +264,7 @@ impl Walk {
         }
     }
 
-    /// A job does something, as a rule it ends.
+    /// A job reports something, usually its end.
     fn report(&mut self) {
         let running: Vec<JobId> = self.world.running.keys().copied().collect();
         if running.is_empty() {
@@ -303,7 +303,7 @@ impl Walk {
         self.store.take(&mut self.world);
         let why = if self.rng.once_in(2) { Unstored::Full } else { Unstored::Broken };
         if self.rng.once_in(4) {
-            // It was found to have failed before anything was written.
+            // The failure was detected before a write was tried.
             self.world.feed(Input::StoreFailed(why));
         }
         for _ in 0..=self.rng.below(3) {
@@ -314,8 +314,8 @@ impl Walk {
         }
     }
 
-    /// The process is killed: what the engine knew is lost, and of what was on its way to the disk
-    /// some may have arrived.
+    /// Kills the process: the engine's state is lost, and some of the writes in progress may have
+    /// reached the disk.
     fn kill(&mut self) {
         self.store.take(&mut self.world);
         let arrived = self.rng.below(self.store.waiting.len() + 1);
@@ -355,14 +355,17 @@ impl Walk {
         self.seen = 0;
     }
 
-    // ----------------------------------------------------------------------- what is seen
+    // ----------------------------------------------------------------------- observations
 
-    /// Holds everything that was said against what is on disk and what was said before.
+    /// Compares every statement with the content of the disk and with earlier statements.
     fn look(&mut self) {
         for job in self.world.started.clone().into_iter().skip(self.seen) {
             let Some(running) = self.world.running.get(&job) else { continue };
             if let Some(task) = running.task.filter(|_| running.tool != "look") {
-                assert!(self.store.records.contains_key(&task), "{job} runs for no promise");
+                assert!(
+                    self.store.records.contains_key(&task),
+                    "{job} runs for a task that is not on disk"
+                );
             }
         }
         self.seen = self.world.started.len();
@@ -395,7 +398,7 @@ impl Walk {
             return;
         }
         let id = message["id"].as_str().unwrap_or_default();
-        assert!(!self.taken_back.contains(id), "it was taken back: {message}");
+        assert!(!self.taken_back.contains(id), "an answer to a cancelled request: {message}");
         let Some(asked) = self.asked.remove(id) else { return };
         let Some(result) = message.get("result") else {
             return self.hear_error(client, &asked, &message["error"]);
@@ -417,9 +420,9 @@ impl Walk {
         }
     }
 
-    /// Nothing is said of a task that is not promised to that user.
+    /// Every statement concerns a task that was announced to that user.
     fn of(&mut self, client: Client, id: &str) -> &mut Said {
-        let said = self.said.get_mut(id).unwrap_or_else(|| panic!("{id} was never promised"));
+        let said = self.said.get_mut(id).unwrap_or_else(|| panic!("{id} was never announced"));
         assert_eq!(said.user, client.user, "{id} is another's (TSK-39)");
         assert!(!said.gone, "{id} is back");
         said
@@ -427,12 +430,12 @@ impl Walk {
 
     fn hear_promise(&mut self, client: Client, handle: &Value) {
         let id = handle["taskId"].as_str().expect("a handle names its task").to_owned();
-        assert!(self.on_disk(&id).is_some(), "{id} is promised before it is on disk");
+        assert!(self.on_disk(&id).is_some(), "{id} is announced before it is on disk");
         let ttl = handle.get("ttl").or_else(|| handle.get("ttlMs")).and_then(Value::as_u64);
         let record = &self.store.records[&TaskId::parse(&id).expect("an id")];
-        let until = record.created.as_millis() + ttl.expect("it has a ttl");
+        let until = record.created.as_millis() + ttl.expect("a task has a ttl");
         let said = Said { user: client.user, until, ..Said::default() };
-        assert!(self.said.insert(id, said).is_none(), "an id is given once");
+        assert!(self.said.insert(id, said).is_none(), "an id is used twice");
     }
 
     fn on_disk(&self, id: &str) -> Option<&ceased_core::tasks::durable::TaskRecord> {
@@ -441,7 +444,7 @@ impl Walk {
 
     /// A core task object.
     fn hear_object(&mut self, client: Client, object: &Value) {
-        let id = object["taskId"].as_str().expect("it names its task").to_owned();
+        let id = object["taskId"].as_str().expect("a task object has an id").to_owned();
         let mut object = object.clone();
         object.as_object_mut().expect("an object").remove("_meta");
         self.hear_state(client, &id, "object", object);
@@ -449,7 +452,7 @@ impl Walk {
 
     /// A task object of the extension.
     fn hear_detailed(&mut self, client: Client, detailed: &Value) {
-        let id = detailed["taskId"].as_str().expect("it names its task").to_owned();
+        let id = detailed["taskId"].as_str().expect("a task object has an id").to_owned();
         let mut detailed = detailed.clone();
         let members = detailed.as_object_mut().expect("an object");
         members.remove("_meta");
@@ -459,13 +462,13 @@ impl Walk {
         {
             self.hear_final(client, &id, "outcome", result);
         } else if members["status"] == "completed" || members["status"] == "failed" {
-            panic!("an end without what came of it: {detailed}");
+            panic!("an end without an outcome: {detailed}");
         }
         self.hear_state(client, &id, "detailed", detailed);
     }
 
     fn hear_state(&mut self, client: Client, id: &str, form: &'static str, object: Value) {
-        let status = object["status"].as_str().expect("it has a status").to_owned();
+        let status = object["status"].as_str().expect("a task object has a status").to_owned();
         if TERMINAL.contains(&status.as_str()) {
             let cancelled = status == "cancelled";
             self.hear_final(client, id, form, object);
@@ -473,18 +476,18 @@ impl Walk {
             return;
         }
         let said = self.of(client, id);
-        assert!(said.last.is_empty(), "{id} had ended, and is {status}: {:?}", said.last);
+        assert!(said.last.is_empty(), "{id} had ended and is {status} again: {:?}", said.last);
     }
 
-    /// Something that is never different again.
+    /// A statement that must never change.
     fn hear_final(&mut self, client: Client, id: &str, form: &'static str, mut what: Value) {
-        // A result carries, where its revision wants it, who gave it and its type.
+        // Revisions with result metadata add the server and the type to a result.
         if let Some(result) = what.as_object_mut().filter(|_| form == "outcome") {
             result.remove("_meta");
             result.remove("resultType");
         }
         let ended = self.on_disk(id).is_none_or(|record| record.status.is_terminal());
-        assert!(ended, "{id} is said to have ended and that is not on disk: {what}");
+        assert!(ended, "the end of {id} is announced and not on disk: {what}");
         let before = self.of(client, id).last.insert(form, what.clone());
         assert!(before.as_ref().is_none_or(|before| *before == what), "{before:?} and {what}");
     }
@@ -498,15 +501,15 @@ impl Walk {
         let wall = self.wall();
         for (id, said) in &self.said {
             let there = said.user != client.user || said.until <= wall || listed.contains(id);
-            assert!(there, "{id} was promised until {} and is not there at {wall}", said.until);
+            assert!(there, "{id} was announced until {} and is missing at {wall}", said.until);
         }
     }
 
-    /// Of what is in a list, its owner may not have been told.
+    /// An owner may see a task in a list before it gets the handle.
     fn hear_listed(&mut self, client: Client, object: &Value) {
         let id = object["taskId"].as_str().expect("an id").to_owned();
         assert!(self.on_disk(&id).is_some(), "{id} is listed and not on disk");
-        let record = self.on_disk(&id).expect("it is on disk");
+        let record = self.on_disk(&id).expect("a listed task is on disk");
         let until = record.created.as_millis() + object["ttl"].as_u64().expect("a ttl");
         let user = client.user;
         self.said.entry(id.clone()).or_insert_with(|| Said { user, until, ..Said::default() });
@@ -526,7 +529,7 @@ impl Walk {
                 said.gone = true;
             }
         } else if code == -32602 {
-            let status = message.split(' ').nth(3).expect("it says how it ended").to_owned();
+            let status = message.split(' ').nth(3).expect("the message has the status").to_owned();
             let cancelled = json!(status == "cancelled");
             self.hear_final(client, id, "cancelled", cancelled);
         } else if asked.method == "tasks/result" && ![-31003, -31005, -31006].contains(&code) {
@@ -536,7 +539,7 @@ impl Walk {
 
     // ----------------------------------------------------------------------- the end
 
-    /// Everything that is still promised is there, and in the end nothing is.
+    /// Checks that every announced task exists, and that after all ttls the store is empty.
     fn finish(mut self) -> (usize, usize, usize) {
         self.kill();
         self.store.commit_all(&mut self.world);
@@ -559,33 +562,33 @@ impl Walk {
                     self.look();
                 }
             }
-            assert!(self.asked.is_empty(), "all that is asked is answered: {:?}", self.asked);
+            assert!(self.asked.is_empty(), "unanswered requests: {:?}", self.asked);
         }
         self.world.advance(300 * SECOND);
         self.store.commit_all(&mut self.world);
         let sizes = self.world.sizes();
         assert_eq!((sizes.tasks, sizes.jobs, sizes.held, sizes.unpersisted), (0, 0, 0, 0));
-        assert!(self.store.records.is_empty(), "the store does not grow for ever");
+        assert!(self.store.records.is_empty(), "records are left in the store");
         let ended = self.said.values().filter(|said| !said.last.is_empty()).count();
         (self.kills, self.held, ended)
     }
 }
 
-/// What a walk came to.
+/// Statistics of a walk.
 #[derive(Debug, Clone, Copy)]
 pub struct Walked {
-    /// How often the process was killed.
+    /// Number of kills.
     pub kills: usize,
-    /// The most requests that waited for the store at once.
+    /// Largest number of requests that waited for the store.
     pub held: usize,
-    /// Ends of tasks that somebody was told.
+    /// Announced ends of tasks.
     pub ended: usize,
 }
 
 /// Walks `steps` steps through a world of durable tasks.
 ///
 /// # Panics
-/// When something that was told is lost or contradicted, or an invariant of the engine is broken.
+/// When a statement is lost or contradicted, or an invariant of the engine is broken.
 #[must_use]
 pub fn walk(seed: u64, steps: usize) -> Walked {
     let mut walk = Walk::new(seed);

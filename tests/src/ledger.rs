@@ -21,7 +21,7 @@ pub struct Rule {
     pub source: String,
     /// Strength of the rule in its source; `OURS` for promises of this project.
     pub level: String,
-    /// Party that is bound.
+    /// Party bound by the rule.
     pub party: String,
     /// The rule, restated.
     pub rule: String,
@@ -37,11 +37,11 @@ pub struct Rule {
 pub fn rules() -> Vec<Rule> {
     let path = workspace::root().join("tests/rules.toml");
     let text = fs::read_to_string(&path).expect("the ledger is beside the tests");
-    toml::from_str::<Ledger>(&text).expect("the ledger is as it should be").rule
+    toml::from_str::<Ledger>(&text).expect("the ledger is valid TOML").rule
 }
 
-/// The part of a file that is test code: all of it below `tests/`, the text after `#[cfg(test)]`
-/// elsewhere. The suite of the ledger does not count: it names rules that have no test.
+/// Test code of a file: all of it below `tests/`, elsewhere the text after `#[cfg(test)]`. The suite
+/// of the ledger does not count, because it names rules without a test.
 #[must_use]
 pub fn test_code(file: &SourceFile) -> &str {
     if file.path == "tests/conformance/ledger.rs" {
@@ -90,8 +90,7 @@ pub fn tests_of(id: &str, files: &[SourceFile]) -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The test function that a line belongs to: the next one for a comment above it, the one that the
-/// line is in otherwise.
+/// Test function of a line: the next one for a comment above it, otherwise the one around the line.
 fn test_at<'a>(lines: &[&'a str], at: usize) -> Option<&'a str> {
     let is_doc = |line: &str| line.trim_start().starts_with("///");
     let head = if is_doc(lines[at]) {

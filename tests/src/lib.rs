@@ -1,4 +1,4 @@
-//! The test kit: what the suites of this workspace share.
+//! The test kit: shared parts of the suites of this workspace.
 
 pub mod acp;
 pub mod again;

@@ -1,45 +1,45 @@
-//! A naive model of what every peer may see: written from the rules, with linear searches and no
-//! regard for how the engine does it.
+//! A naive model of the observable behaviour, written from the rules, with linear searches and
+//! independent of the engine's implementation.
 //!
-//! Messages are told as short texts, such as `1:R 7` (request 1 was answered with result 7) or
-//! `S #2 failed` (the second task is said to have failed).
+//! Messages are short texts, such as `1:R 7` (request 1 was answered with result 7) or `S #2
+//! failed` (a status notification: the second task has failed).
 
 use std::collections::BTreeMap;
 
-/// Nanoseconds since the world began.
+/// Nanoseconds since the start of the world.
 pub type Time = u64;
 
-/// What the rules leave to the operator.
+/// Settings that the rules leave to the operator.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    /// Jobs at once.
+    /// Concurrent jobs.
     pub running_max: usize,
-    /// The ttl of every task.
+    /// Ttl of every task.
     pub ttl: Time,
-    /// The longest a task may live.
+    /// Longest lifetime of a task.
     pub max_ttl: Time,
-    /// How long the result of an overdue task is kept.
+    /// Time that the result of an overdue task is kept.
     pub late_result: Time,
     /// Whether a task may finish after its ttl.
     pub may_finish: bool,
-    /// Between raising a flag and giving up.
+    /// Time from the flag until the handler is abandoned.
     pub patience: Time,
-    /// Between SIGTERM and SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Time,
-    /// Between one SIGKILL and the next.
+    /// Time from one SIGKILL to the next.
     pub kill_again: Time,
 }
 
-/// How a job ends.
+/// Outcome of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With a result.
+    /// A result.
     Good,
-    /// With a result that says it is an error.
+    /// A result with `isError`.
     Bad,
-    /// With a JSON-RPC error, -32000.
+    /// A JSON-RPC error, -32000.
     Error,
-    /// With nothing.
+    /// No result, because the job was stopped.
     Stopped,
 }
 
@@ -47,7 +47,7 @@ pub enum End {
 enum For {
     Request(String),
     Task,
-    Nobody,
+    NoRequest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ enum State {
     Gone,
 }
 
-/// Work, in the order it was asked for.
+/// A job, in the order of creation.
 #[derive(Debug, Clone)]
 struct Job {
     conn: u64,
@@ -89,19 +89,19 @@ enum Pending {
     Wait(usize),
 }
 
-/// What happened in one step.
+/// Observations of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// What each connection was told, sorted.
+    /// Messages to each connection, sorted.
     pub told: BTreeMap<u64, Vec<String>>,
-    /// Jobs started, in order.
+    /// Started jobs, in order.
     pub started: Vec<usize>,
-    /// Steps taken to stop jobs, sorted.
+    /// Stop steps, sorted.
     pub stops: Vec<(usize, &'static str)>,
 }
 
 impl Seen {
-    /// The same with an order that does not matter taken away.
+    /// Removes an order that does not matter.
     #[must_use]
     pub fn sorted(mut self) -> Self {
         self.told.retain(|_, lines| !lines.is_empty());
@@ -123,50 +123,50 @@ pub struct Model {
 }
 
 impl Model {
-    /// A world in which nothing has happened.
+    /// A new world.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         let (open, jobs, tasks) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self { policy, now: 0, open, jobs, tasks, seen: Seen::default() }
     }
 
-    /// What happened since this was last asked.
+    /// Observations since the last call.
     pub fn seen(&mut self) -> Seen {
         std::mem::take(&mut self.seen).sorted()
     }
 
-    /// How many jobs were asked for so far; the next one has this number.
+    /// Number of jobs so far, which is the number of the next one.
     #[must_use]
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
 
-    /// How many tasks there ever were.
+    /// Number of tasks so far.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// The status of a task; `None` once it is deleted.
+    /// Status of a task; `None` after its deletion.
     #[must_use]
     pub fn status(&self, task: usize) -> Option<&'static str> {
         self.tasks.get(task).filter(|task| !task.gone).map(|task| task.status)
     }
 
-    /// Jobs the host runs.
+    /// Jobs that the host runs.
     #[must_use]
     pub fn running(&self) -> Vec<usize> {
         let runs = |job: &Job| matches!(job.state, State::Running | State::Stopping { .. });
         (0..self.jobs.len()).filter(|at| runs(&self.jobs[*at])).collect()
     }
 
-    /// Jobs that wait.
+    /// Queued jobs.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.jobs.iter().filter(|job| job.state == State::Queued).count()
     }
 
-    /// Requests that wait for an answer.
+    /// Unanswered requests.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.open.values().map(BTreeMap::len).sum()
@@ -196,13 +196,13 @@ impl Model {
         self.open.insert(conn, BTreeMap::new());
     }
 
-    /// A plain call.
+    /// A call without a task.
     pub fn call(&mut self, conn: u64, id: &str, command: bool) {
         if self.in_flight(conn, id) {
             return;
         }
         let job = self.enqueue(conn, For::Request(id.to_owned()), None, command);
-        let requests = self.open.get_mut(&conn).expect("it is open");
+        let requests = self.open.get_mut(&conn).expect("the connection is open");
         requests.insert(id.to_owned(), Pending::Call(job));
     }
 
@@ -239,7 +239,7 @@ impl Model {
             return self.tell(conn, format!("{id}:{outcome}"));
         }
         self.tasks[task].waiters.push((conn, id.to_owned()));
-        let requests = self.open.get_mut(&conn).expect("it is open");
+        let requests = self.open.get_mut(&conn).expect("the connection is open");
         requests.insert(id.to_owned(), Pending::Wait(task));
     }
 
@@ -267,7 +267,7 @@ impl Model {
     fn disown(&mut self, job: usize) {
         let policy = self.policy;
         let entry = &mut self.jobs[job];
-        entry.whose = For::Nobody;
+        entry.whose = For::NoRequest;
         match entry.state {
             State::Queued => entry.state = State::Gone,
             State::Running => {
@@ -299,7 +299,7 @@ impl Model {
 
     fn answer_waiters(&mut self, waiters: Vec<(u64, String)>, outcome: &str) {
         for (conn, id) in waiters {
-            self.open.get_mut(&conn).expect("who is gone does not wait").remove(&id);
+            self.open.get_mut(&conn).expect("a waiter is connected").remove(&id);
             self.tell(conn, format!("{id}:{outcome}"));
         }
     }
@@ -308,7 +308,7 @@ impl Model {
     pub fn done(&mut self, job: usize, end: End) {
         let entry = &mut self.jobs[job];
         entry.state = State::Gone;
-        let (conn, whose) = (entry.conn, std::mem::replace(&mut entry.whose, For::Nobody));
+        let (conn, whose) = (entry.conn, std::mem::replace(&mut entry.whose, For::NoRequest));
         let (status, outcome) = match end {
             End::Good => ("completed", format!("R {job}")),
             End::Bad => ("failed", format!("R !{job}")),
@@ -316,14 +316,14 @@ impl Model {
             End::Stopped => ("failed", "E -32603".to_owned()),
         };
         match whose {
-            For::Nobody => {}
+            For::NoRequest => {}
             For::Request(id) => {
-                self.open.get_mut(&conn).expect("it is open").remove(&id);
+                self.open.get_mut(&conn).expect("the connection is open").remove(&id);
                 self.tell(conn, format!("{id}:{outcome}"));
             }
             For::Task => {
-                let task = self.jobs[job].task.expect("it works for a task");
-                // What belongs to a task says to which.
+                let task = self.jobs[job].task.expect("the job has a task");
+                // A result of a task names the task.
                 let outcome =
                     if outcome.starts_with('R') { format!("{outcome} #{task}") } else { outcome };
                 self.end_task(task, status, outcome);
@@ -331,21 +331,21 @@ impl Model {
         }
     }
 
-    /// A job got further.
+    /// A job reports progress.
     pub fn progress(&mut self, job: usize, to: u32) {
         let entry = &mut self.jobs[job];
         if entry.last.is_some_and(|last| to <= last) {
             return;
         }
         entry.last = Some(to);
-        if entry.whose != For::Nobody {
+        if entry.whose != For::NoRequest {
             let of_task = entry.task.map(|task| format!(" #{task}")).unwrap_or_default();
             let conn = entry.conn;
             self.tell(conn, format!("P {job} {to}{of_task}"));
         }
     }
 
-    /// A connection is gone.
+    /// A connection is closed.
     pub fn close(&mut self, conn: u64) {
         for (id, pending) in self.open.remove(&conn).unwrap_or_default() {
             match pending {

@@ -1,10 +1,10 @@
-//! Requests that speak for themselves (MOD-01): params with a claim, for a test to send.
+//! Self-contained requests (MOD-01): params with protocol metadata.
 
 use serde_json::{Value, json};
 
 use crate::schema::MODERN;
 
-/// The extension as its key.
+/// Key of the tasks extension.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Params of a client that declares these capabilities.

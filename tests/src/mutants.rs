@@ -1,4 +1,4 @@
-//! Deliberate faults: the list of them, and applying one to a copy of the core.
+//! Deliberate faults: their list, and their application to a copy of the core.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::workspace;
 /// One deliberate fault.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Fault {
-    /// A name for it.
+    /// Name of the fault.
     pub name: String,
-    /// What it breaks.
+    /// Rule or property that the fault breaks.
     pub breaks: String,
-    /// The suite that is to be tried first; the simulator if not said.
+    /// Suite to try first; by default the simulator.
     pub suite: Option<String>,
-    /// The file it is in, below the root of the workspace.
+    /// Path of the changed file below the root of the workspace.
     pub file: String,
-    /// What stands there, exactly once.
+    /// Text to replace, which occurs exactly once.
     pub find: String,
-    /// What stands there instead.
+    /// Replacement.
     pub replace: String,
 }
 
@@ -41,17 +41,17 @@ pub fn faults() -> Vec<Fault> {
 }
 
 impl Fault {
-    /// The file below `root` with the fault in it.
+    /// Content of the file below `root` with the fault applied.
     ///
     /// # Errors
-    /// When the file cannot be read or what is to be replaced does not stand in it exactly once.
+    /// When the file cannot be read, or the text to replace does not occur exactly once.
     pub fn applied(&self, root: &Path) -> Result<String, String> {
         let path = root.join(&self.file);
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", self.file))?;
         match text.matches(&self.find).count() {
             1 => Ok(text.replacen(&self.find, &self.replace, 1)),
             count => Err(format!(
-                "{}: what it replaces stands {count} times in {}; write its `find` anew",
+                "{}: the text to replace occurs {count} times in {}; update its `find`",
                 self.name, self.file
             )),
         }

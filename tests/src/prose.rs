@@ -1,88 +1,62 @@
-//! Sentences that hide their subject, found in comments and documents.
+//! Words of the prose that hide the subject of a clause, found in comments, names and documents.
 
-/// Words that no sentence begins with; a sentence has a thing of the code as its subject.
-const SUBJECTS: [&str; 6] = ["Who", "Whoever", "Whom", "Nobody", "Somebody", "Everybody"];
-/// Verbs that make a clause of a leading "What".
-const AFTER_WHAT: [&str; 4] = ["is", "was", "has", "can"];
+/// Words that stand for a subject without naming it. A clause has a thing of the code instead.
+const WORDS: [&str; 6] = ["who", "whoever", "whom", "nobody", "somebody", "everybody"];
 
-/// Lines of Rust code with a comment in which such a sentence begins, numbered from 1.
+/// Comment lines and function names of Rust code with such a word, numbered from 1.
 #[must_use]
-pub fn in_comments(code: &str) -> Vec<(usize, String)> {
+pub fn in_code(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    let mut in_sentence = false;
     for (at, line) in code.lines().enumerate() {
-        let Some(text) = comment(line) else {
-            in_sentence = false;
-            continue;
+        let has_word = match comment(line) {
+            Some(text) => words_of(text).any(|word| is_forbidden(&word) || word == "what"),
+            None => function_name(line).is_some_and(|name| name.split('_').any(is_forbidden)),
         };
-        if offends(text, &mut in_sentence) {
+        if has_word {
             found.push((at + 1, line.trim().to_owned()));
         }
     }
     found
 }
 
-/// As [`in_comments`], for Markdown; code blocks do not count.
+/// As [`in_code`], for the text of Markdown outside code.
 #[must_use]
 pub fn in_markdown(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    let (mut in_sentence, mut in_code) = (false, false);
+    let mut in_code = false;
     for (at, line) in text.lines().enumerate() {
         if line.trim_start().starts_with("```") {
             in_code = !in_code;
-        }
-        let begins_anew = line.trim_start().starts_with(['#', '|', '-', '*']);
-        if in_code || line.trim().is_empty() || begins_anew {
-            in_sentence = false;
-        }
-        let is_row = line.trim_start().starts_with('|');
-        let is_found = line.split('|').any(|cell| {
-            // Each cell of a table is a text of its own.
-            in_sentence &= !is_row;
-            offends(cell, &mut in_sentence)
-        });
-        if !in_code && is_found {
+        } else if !in_code && words_of(line).any(|word| is_forbidden(&word)) {
             found.push((at + 1, line.trim().to_owned()));
         }
     }
     found
+}
+
+fn is_forbidden(word: &str) -> bool {
+    WORDS.contains(&word)
 }
 
 /// Text of a line that is a comment and nothing else.
 fn comment(line: &str) -> Option<&str> {
-    let text = line.trim_start().strip_prefix("//")?;
-    Some(text.strip_prefix(['/', '!']).unwrap_or(text).trim())
+    line.trim_start().strip_prefix("//")
 }
 
-/// Whether such a sentence begins on this line. `in_sentence` says that the line before ended in
-/// the middle of a sentence, and is set for the next one.
-fn offends(line: &str, in_sentence: &mut bool) -> bool {
-    let line = line.trim();
-    let mut rest = line;
-    let mut begins = !std::mem::replace(in_sentence, !line.is_empty() && !ends(line));
-    while !rest.is_empty() {
-        if begins && has_no_subject(rest) {
-            return true;
-        }
-        begins = true;
-        rest = [". ", "? ", "! ", ": ", "; "]
-            .iter()
-            .filter_map(|end| rest.find(end))
-            .min()
-            .map_or("", |at| rest[at + 2..].trim_start());
-    }
-    false
+/// Name of the function that a line declares.
+fn function_name(line: &str) -> Option<&str> {
+    let (before, rest) = line.split_once("fn ")?;
+    let is_declaration = !before.contains('"') && (before.is_empty() || before.ends_with(' '));
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+    is_declaration.then_some(&rest[..end])
 }
 
-fn ends(line: &str) -> bool {
-    line.ends_with(['.', '?', '!', ':', '|', '`'])
-}
-
-fn has_no_subject(sentence: &str) -> bool {
-    let sentence = sentence.trim_start_matches(['*', '-', '#', '"', '(', ' ', '/']);
-    let mut words = sentence.split(|c: char| !c.is_ascii_alphanumeric());
-    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    SUBJECTS.contains(&first) || (first == "What" && AFTER_WHAT.contains(&second))
+/// Words of a text in lower case, without code between backticks and texts between quotes.
+fn words_of(text: &str) -> impl Iterator<Item = String> {
+    let plain = text.split('`').step_by(2).flat_map(|part| part.split('"').step_by(2));
+    plain
+        .flat_map(|part| part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+        .map(str::to_ascii_lowercase)
 }
 
 #[cfg(test)]
@@ -94,21 +68,26 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_without_a_subject_is_found() {
-        let code = "/// Who asks.\nlet a = 1; // Who\n// One. Nobody does.\n//! What is kept,\n\
-                    // What the store keeps.\n";
-        assert_eq!(lines(in_comments(code)), [1, 3, 4]);
+    fn a_word_anywhere_in_a_comment_is_found() {
+        let code = "/// Who asks.\nlet a = 1; let who = 2;\n// One. Then nobody does.\n//! Keeps what is\n";
+        assert_eq!(lines(in_code(code)), [1, 3, 4]);
     }
 
     #[test]
-    fn a_name_in_the_middle_of_a_sentence_is_not() {
-        let code = "// The person\n// Who is not at the start of a sentence.\n";
-        assert!(in_comments(code).is_empty());
+    fn a_word_in_a_function_name_is_found() {
+        let code = ["    pub fn told_who_asks(a: u8) {", "fn whole() {", "let nobody_fn = 1;"];
+        assert_eq!(lines(in_code(&code.join("\n"))), [1]);
+    }
+
+    #[test]
+    fn quoted_words_and_parts_of_words_do_not_count() {
+        let code = "// The user `nobody`, the text \"who\", and the whole of whose part.\n";
+        assert!(in_code(code).is_empty());
     }
 
     #[test]
     fn code_blocks_of_documents_do_not_count() {
-        let text = "```text\nWho\n```\n\n| a | Nobody waits |\n\n- Somebody\n";
-        assert_eq!(lines(in_markdown(text)), [5, 7]);
+        let text = "```text\nWho\n```\n\n| a | if nobody waits |\n\n- `who` is a name\n";
+        assert_eq!(lines(in_markdown(text)), [5]);
     }
 }

@@ -1,11 +1,11 @@
-//! A small random generator with a seed, so that every failure can be run again.
+//! A small seeded random generator, so that every failure can be reproduced.
 
-/// SplitMix64: one word of state, good enough to choose events.
+/// SplitMix64: one word of state, sufficient to choose events.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of this seed.
+    /// A generator with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)

@@ -1,8 +1,8 @@
-//! The published schemas of MCP and ACP: what every message the engine sends must satisfy.
+//! The published schemas of MCP and ACP, which every message of the engine must satisfy.
 //!
-//! The schemas are not part of this repository. They are looked for in `$CEASED_SCHEMAS` and in
-//! `../shared/schemas` beside the workspace; where they are not, it is said once, loudly, and
-//! nothing is validated.
+//! The schemas are not part of this repository. They are read from `$CEASED_SCHEMAS` or from
+//! `../shared/schemas` beside the workspace; without them, one line is printed and validation is
+//! skipped.
 
 mod modern;
 
@@ -20,10 +20,10 @@ use crate::workspace;
 
 pub use self::modern::{REVISION as MODERN, claims};
 
-/// What stands for a revision where the schema of ACP is meant.
+/// Pseudo-revision that stands for the schema of ACP.
 pub const ACP: &str = "acp";
 
-/// The schema documents by revision, and what was compiled of them so far.
+/// Schema documents by revision, and their compiled validators.
 struct Schemas {
     documents: BTreeMap<String, Value>,
     compiled: Mutex<BTreeMap<(String, String), Arc<Validator>>>,
@@ -34,7 +34,7 @@ fn schemas() -> Option<&'static Schemas> {
     SCHEMAS.get_or_init(load).as_ref()
 }
 
-/// Whether the schemas are here.
+/// Whether the schemas are available.
 #[must_use]
 pub fn available() -> bool {
     schemas().is_some()
@@ -53,7 +53,7 @@ fn load() -> Option<Schemas> {
     for (revision, file) in mcp.chain([acp]) {
         let path = folder.join(file);
         let Ok(text) = fs::read_to_string(&path) else {
-            // Not by `eprintln!`: the test harness would keep it to itself.
+            // Written directly to the terminal, because the test harness captures `eprintln!`.
             let bar = "=".repeat(66);
             let _ = writeln!(
                 io::stderr(),
@@ -66,7 +66,7 @@ fn load() -> Option<Schemas> {
         let mut document: Value = serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("{} is not JSON: {error}", path.display()));
         if let Some(members) = document.as_object_mut() {
-            // One definition is meant, not the document's own.
+            // A single definition is validated, not the document.
             members.remove("anyOf");
         }
         documents.insert(revision.to_owned(), document);
@@ -94,10 +94,10 @@ impl Schemas {
     }
 }
 
-/// Holds `value` against one definition of a revision. Does nothing where the schemas are not.
+/// Validates `value` against one definition of a revision. Does nothing without the schemas.
 ///
 /// # Errors
-/// What does not satisfy it, and where.
+/// The first violation and its place.
 pub fn check(revision: &str, definition: &str, value: &Value) -> Result<(), String> {
     let Some(schemas) = schemas() else { return Ok(()) };
     let validator = schemas.validator(revision, definition);
@@ -111,29 +111,29 @@ pub fn check(revision: &str, definition: &str, value: &Value) -> Result<(), Stri
     Err(format!("no {definition} of {revision}: {value}\n{}", errors.join("\n")))
 }
 
-/// What a request asked for, as far as its result's definition goes.
+/// Properties of a request that determine the definition of its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// The method.
     pub method: String,
-    /// Whether `params.task` was there.
+    /// Whether the request has `params.task`.
     pub with_task: bool,
-    /// Whether the request spoke for itself (MOD-01).
+    /// Whether the request is self-contained (MOD-01).
     pub claims: bool,
-    /// Whether a server asked it of us.
+    /// Whether a server sent the request.
     pub of_server: bool,
 }
 
-/// Holds one request of ours, in either role, against the schema of its revision.
+/// Validates a request of the engine, in either role, against the schema of its revision.
 ///
 /// # Errors
-/// What is not valid about it.
+/// The violation.
 ///
 /// # Panics
-/// When it is a request we never send.
+/// When the engine never sends such a request.
 pub fn check_request(revision: &str, message: &Value) -> Result<(), String> {
     let method = message["method"].as_str().unwrap_or_default();
-    // Sent before a revision was chosen, and always of the newest that has it.
+    // Sent before a revision is negotiated, with the newest session revision.
     let revision = if method == "initialize" { "2025-11-25" } else { revision };
     let definition = match method {
         "ping" => "PingRequest",
@@ -148,25 +148,25 @@ pub fn check_request(revision: &str, message: &Value) -> Result<(), String> {
         "tasks/result" => "GetTaskPayloadRequest",
         "tasks/list" => "ListTasksRequest",
         "tasks/cancel" => "CancelTaskRequest",
-        other => panic!("nobody of ours asks for {other}"),
+        other => panic!("the engine never sends a request {other}"),
     };
     check(revision, "JSONRPCRequest", message)?;
     check(revision, definition, message)
 }
 
-/// Holds one message that is no request against the schema of its revision.
+/// Validates a response or notification against the schema of its revision.
 ///
 /// # Errors
-/// What is not valid about it.
+/// The violation.
 ///
 /// # Panics
-/// When it is a message we never send.
+/// When the engine never sends such a message.
 pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> Result<(), String> {
     let subscribed = message.pointer(modern::SUBSCRIPTION).is_some();
     if asked.map_or(revision == modern::REVISION || subscribed, |asked| asked.claims) {
         return modern::check(message, asked);
     }
-    // What makes no claim is answered as where there is no session.
+    // A request without metadata is answered as outside of a session.
     let revision = if revision == modern::REVISION { "2024-11-05" } else { revision };
     let newest = revision == "2025-11-25";
     if let Some(method) = message.get("method").and_then(Value::as_str) {
@@ -177,7 +177,7 @@ pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> 
             "notifications/message" => "LoggingMessageNotification",
             "notifications/tasks/status" => "TaskStatusNotification",
             "notifications/tools/list_changed" => "ToolListChangedNotification",
-            other => panic!("nobody of ours sends {other}"),
+            other => panic!("the engine never sends {other}"),
         };
         assert!(message.get("id").is_none(), "a notification has no id: {message}");
         check(revision, "JSONRPCNotification", message)?;
@@ -187,7 +187,7 @@ pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> 
     } else {
         let envelope = if newest { "JSONRPCResultResponse" } else { "JSONRPCResponse" };
         check(revision, envelope, message)?;
-        let asked = asked.ok_or_else(|| format!("a result nobody asked for: {message}"))?;
+        let asked = asked.ok_or_else(|| format!("a result without a request: {message}"))?;
         let definitions = result_definitions(newest, asked);
         if definitions.is_empty() {
             return Err(format!("{} has no result in {revision}: {message}", asked.method));
@@ -199,8 +199,8 @@ pub fn check_message(revision: &str, message: &Value, asked: Option<&Asked>) -> 
     check(revision, "JSONRPCMessage", message)
 }
 
-/// An error whose request id could not be read is the one thing the older schemas have no form
-/// for: JSON-RPC says null, they allow neither null nor nothing.
+/// The older schemas have no form for an error whose request id is unreadable: JSON-RPC prescribes
+/// null, and the schemas allow neither null nor a missing id.
 fn check_error(revision: &str, message: &Value) -> Result<(), String> {
     let newest = revision == "2025-11-25";
     let definition = if newest { "JSONRPCErrorResponse" } else { "JSONRPCError" };
@@ -214,7 +214,7 @@ fn check_error(revision: &str, message: &Value) -> Result<(), String> {
     check(revision, definition, &readable)
 }
 
-/// The definitions a result must satisfy; none where the method has no result.
+/// Definitions that a result must satisfy; none if the method has no result.
 fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
     match asked.method.as_str() {
         "initialize" => &["InitializeResult"],
@@ -232,7 +232,7 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
         "tasks/get" if newest => &["GetTaskResult"],
         "tasks/list" if newest => &["ListTasksResult"],
         "tasks/cancel" if newest => &["CancelTaskResult"],
-        // A client's task ends in what its service answers; the tests look at that themselves.
+        // A client's task ends with the answer of its service; the tests check that themselves.
         "tasks/result" if newest => match asked.of_server {
             false => &["GetTaskPayloadResult", "CallToolResult"],
             true => &["GetTaskPayloadResult"],

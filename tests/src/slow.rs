@@ -1,64 +1,65 @@
-//! A slow, separate reading of JSON-RPC frames: what `ceased_core::rpc::message` must agree with.
+//! A slow, independent reader of JSON-RPC frames, which `ceased_core::rpc::message` must agree
+//! with.
 //!
-//! It has its own JSON grammar (RFC 8259) and goes through an envelope member by member, so that
-//! it shares nothing with the reader it is compared with but the decoding of string escapes.
+//! It has its own JSON grammar (RFC 8259) and processes an envelope member by member, and shares
+//! only the decoding of string escapes with the reader under test.
 
-/// The most levels this reader follows; callers keep the engine's own limit below it.
+/// Nesting that this reader supports; callers keep the engine's limit below it.
 const LEVELS_MAX: usize = 512;
 
-/// An id as the engine compares them: `1` and `"1"` are two, `1` and `1.0` are one.
+/// An id as compared by the engine: `1` and `"1"` differ, `1` and `1.0` are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Id {
-    /// `null`, where a dialect takes that for one.
+    /// `null`, in dialects that accept it.
     Null,
     /// An integer of 64 bits.
     Number(i64),
     /// A string, with escapes resolved.
     Text(String),
-    /// An integer beyond that, or a string with half a surrogate pair, in one spelling.
+    /// A larger integer, or a string with half a surrogate pair, in canonical spelling.
     Canonical(String),
 }
 
-/// What one frame says.
+/// Meaning of one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// The peer wants an answer.
+    /// A request.
     Request {
         /// Its id.
         id: Id,
-        /// Its id as it was written.
+        /// The id as written.
         token: String,
         /// The method.
         method: String,
         /// The params as JSON text.
         params: Option<String>,
     },
-    /// The peer tells us something.
+    /// A notification.
     Notification {
         /// The method.
         method: String,
         /// The params as JSON text.
         params: Option<String>,
     },
-    /// The peer answers.
+    /// A response.
     Response {
-        /// Whose answer it is, if that can be read.
+        /// Id of the request, if readable.
         id: Option<Id>,
-        /// Whether it is a result; else it is an error.
+        /// Whether the response is a result; otherwise it is an error.
         result: bool,
     },
-    /// Several messages, as JSON text each.
+    /// Several messages, each as JSON text.
     Batch(Vec<String>),
-    /// None of these.
+    /// None of the above.
     Invalid {
-        /// The id to answer to, as it was written.
+        /// The id to echo, as written.
         token: Option<String>,
         /// The error code.
         code: i64,
     },
 }
 
-/// Reads one frame the slow way.
+/// Reads one frame.
 #[must_use]
 pub fn classify(frame: &[u8], depth_max: usize) -> Said {
     let Ok(text) = std::str::from_utf8(frame) else { return invalid(None, -32700) };
@@ -88,7 +89,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     let Kind::Object(members) = &json.kind else { return invalid(None, -32600) };
     let mut found: [Vec<&Json<'_>>; 6] = Default::default();
     for (key, value) in members {
-        // A name that cannot be decoded is none of these.
+        // A name that cannot be decoded is no known member.
         let Some(key) = decode(key) else { continue };
         let names = ["jsonrpc", "id", "method", "params", "result", "error"];
         if let Some(at) = names.iter().position(|name| *name == key) {
@@ -99,7 +100,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     let id = ids.last().and_then(|raw| read_id(raw.text).map(|id| (id, raw.text)));
     let token = id.as_ref().map(|(_, token)| *token);
     if ids.len() > 1 {
-        // The last member that stands there twice decides what is echoed.
+        // The last of repeated ids is echoed.
         let last_twice = last_repeated(members);
         return invalid(token.filter(|_| last_twice.as_deref() != Some("id")), -32600);
     }
@@ -109,7 +110,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     if version.first().map(|raw| raw.text) != Some("\"2.0\"") {
         return invalid(token, -32600);
     }
-    // A null member counts as absent, unless a response has nothing else.
+    // A null member counts as absent, unless a response has no other member.
     let given = |found: &[&Json<'_>]| found.iter().any(|raw| raw.text != "null");
     let is_call = given(methods) && !given(results) && !given(errors);
     let is_response = !(given(methods) || given(results) && given(errors));
@@ -117,7 +118,7 @@ fn classify_value(json: &Json<'_>) -> Said {
     let is_error = is_response && !is_result && !errors.is_empty();
     match (is_call, is_result, is_error) {
         (true, ..) => {
-            let [method, ..] = methods[..] else { unreachable!("it has a method") };
+            let [method, ..] = methods[..] else { unreachable!("a request has a method") };
             let Some(method) = decode(method.text) else { return invalid(token, -32600) };
             let nothing = |raw: &&&Json<'_>| match &raw.kind {
                 Kind::List(items) => items.is_empty(),
@@ -132,7 +133,7 @@ fn classify_value(json: &Json<'_>) -> Said {
             match id {
                 _ if odd => invalid(token, -32600),
                 Some((id, token)) => Said::Request { id, token: token.to_owned(), method, params },
-                // Whether that is an id is the dialect's to say.
+                // The dialect decides whether that is an id.
                 None if ids.iter().all(|raw| raw.text == "null") => {
                     Said::Request { id: Id::Null, token: "null".to_owned(), method, params }
                 }
@@ -162,7 +163,7 @@ pub fn read_id(token: &str) -> Option<Id> {
     if !token.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return None;
     }
-    // The digits without the point, and how far it is moved.
+    // The digits without the point, and the shift of the point.
     let (mut digits, mut shift, mut negative) = (String::new(), 0_i128, false);
     let mut behind = false;
     for (at, c) in token.char_indices() {
@@ -205,7 +206,7 @@ pub fn read_id(token: &str) -> Option<Id> {
     Some(written.parse().map_or(Id::Canonical(written), Id::Number))
 }
 
-/// One spelling of a string in which surrogates stand alone.
+/// Canonical spelling of a string with unpaired surrogates.
 fn halves(token: &str) -> String {
     let (mut units, mut rest) = (Vec::new(), token[1..token.len() - 1].chars());
     while let Some(c) = rest.next() {
@@ -230,7 +231,7 @@ fn halves(token: &str) -> String {
     format!("\"{inner}\"")
 }
 
-/// The member of an object with this name, the last that is not `null`.
+/// The last member with this name that is not `null`.
 #[must_use]
 pub fn member(text: &str, name: &str) -> Option<String> {
     let Json { kind: Kind::Object(members), .. } = Reader::whole(text)? else { return None };
@@ -240,10 +241,10 @@ pub fn member(text: &str, name: &str) -> Option<String> {
     members.iter().rfind(named).map(|(_, value)| value.text.to_owned())
 }
 
-/// The value of a text, with U+FFFD for each half of a surrogate pair.
+/// Value of a JSON text, with U+FFFD for each half of a surrogate pair.
 ///
 /// # Panics
-/// When it is no JSON.
+/// When the text is no JSON.
 #[must_use]
 pub fn value(text: &str) -> serde_json::Value {
     let mut pieces: Vec<String> = Vec::new();
@@ -251,7 +252,7 @@ pub fn value(text: &str) -> serde_json::Value {
     while let Some(byte) = reader.peek() {
         let start = reader.at;
         if byte == b'"' {
-            let token = reader.string().expect("a string of a text that was read");
+            let token = reader.string().expect("a valid JSON text has valid strings");
             let halves = || serde_json::Value::String(cleaned(&halves(token))).to_string();
             pieces.push(decode(token).map_or_else(halves, |_| token.to_owned()));
         } else {
@@ -259,10 +260,10 @@ pub fn value(text: &str) -> serde_json::Value {
             pieces.push(text[start..reader.at].to_owned());
         }
     }
-    serde_json::from_str(&pieces.concat()).expect("it is JSON")
+    serde_json::from_str(&pieces.concat()).expect("the cleaned text is JSON")
 }
 
-/// A string in one spelling, in which only halves of pairs cannot be decoded.
+/// Canonical spelling of a string in which only halves of pairs are invalid.
 fn cleaned(token: &str) -> String {
     let mut text = token.to_owned();
     while decode(&text).is_none() {
@@ -273,14 +274,14 @@ fn cleaned(token: &str) -> String {
         let at = half.expect("a half of a pair");
         text.replace_range(at..at + 6, "\u{fffd}");
     }
-    decode(&text).expect("it was decoded")
+    decode(&text).expect("the cleaned string can be decoded")
 }
 
 fn decode(token: &str) -> Option<String> {
     serde_json::from_str(token).ok()
 }
 
-/// How deep the brackets outside of strings nest.
+/// Nesting of the brackets outside of strings.
 fn deepest(text: &str) -> usize {
     let (mut depth, mut most, mut quoted) = (0_usize, 0, false);
     let mut bytes = text.bytes();
@@ -299,7 +300,7 @@ fn deepest(text: &str) -> usize {
     most
 }
 
-/// A JSON value with the text it stands in.
+/// A JSON value with its source text.
 #[derive(Debug)]
 struct Json<'a> {
     text: &'a str,
@@ -310,7 +311,7 @@ struct Json<'a> {
 enum Kind<'a> {
     Scalar,
     List(Vec<Json<'a>>),
-    /// Names as tokens, in order, twice if they stand there twice.
+    /// Names as tokens, in order, with repetitions.
     Object(Vec<(&'a str, Json<'a>)>),
 }
 
@@ -460,7 +461,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_the_one_of_rfc_8259() {
+    fn the_grammar_is_that_of_rfc_8259() {
         for good in
             ["0", "-0", "1.5e-7", "[]", "[1, {\"a\":[]}]", "{ }", "\"\\u00e4\\n\"", " null "]
         {

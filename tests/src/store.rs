@@ -1,5 +1,5 @@
-//! A store for a world (DUR-01): what it is told to write waits until a test says that it is on
-//! disk, or that it is not; and a world can be made anew of what is on disk.
+//! A store for a world (DUR-01): a write waits until a test completes or fails it, and a new world
+//! can be created from the records on disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ pub struct Store {
     pub records: BTreeMap<TaskId, TaskRecord>,
     /// Writes that are not on disk yet.
     pub waiting: VecDeque<(Seq, StoreWrite)>,
-    /// How often a world was made of it.
+    /// Number of worlds created from this store.
     generation: u128,
-    /// Bytes of the largest result that is handed out with its task.
+    /// Largest result that is restored with its task.
     resident: usize,
 }
 
 impl Store {
-    /// A world whose tasks are those on disk.
+    /// A new world with the tasks on disk.
     ///
-    /// Writes not on disk are lost, as when the process is killed. The clock goes on from zero.
+    /// Incomplete writes are lost, as after a kill. The clock starts at zero.
     #[must_use]
     pub fn world(&mut self, settings: &Arc<Settings>) -> World {
         let mut world = self.empty_world(settings);
@@ -36,7 +36,7 @@ impl Store {
         world
     }
 
-    /// As [`Store::world`], with nothing restored yet: for a test that sets the clock first.
+    /// As [`Store::world`], without the restore, for a test that sets the clock first.
     #[must_use]
     pub fn empty_world(&mut self, settings: &Arc<Settings>) -> World {
         self.waiting.clear();
@@ -45,21 +45,21 @@ impl Store {
         World::made_of(Arc::clone(settings), self.mint())
     }
 
-    /// The ids of the latest world, which no other one draws.
+    /// Ids of the latest world, different from those of other worlds.
     #[must_use]
     pub fn mint(&self) -> Rigged {
         let number = |count: u128| (self.generation << 80) | (0x4000_8000 << 48) | count;
         Rigged::new((0..2000).map(|count| Uuid::from_u128(number(count))))
     }
 
-    /// So many writes reach the disk, and the engine is not told: the process is about to end.
+    /// Completes writes without a report to the engine, as when the process ends now.
     pub fn arrive(&mut self, count: usize) {
         for (_, write) in self.waiting.drain(..count).collect::<Vec<_>>() {
             self.apply(write);
         }
     }
 
-    /// Hands a world everything that is on disk. Results that would not be held are left here.
+    /// Hands every record on disk to a world. Results above the limit stay here.
     pub fn restore(&mut self, world: &mut World) {
         for record in self.records.values() {
             let mut record = record.clone();
@@ -72,10 +72,10 @@ impl Store {
         self.take(world);
     }
 
-    /// Takes what the engine wants written.
+    /// Takes the engine's writes.
     ///
     /// # Panics
-    /// When that is not numbered in order.
+    /// When they are not numbered in order.
     pub fn take(&mut self, world: &mut World) {
         for (seq, write) in world.stored.drain(..) {
             let last = self.waiting.back().map_or(0, |(last, _)| last.get());
@@ -84,13 +84,13 @@ impl Store {
                 let ended = record.status.is_terminal();
                 assert_eq!(ended, !record.outcome.is_open(), "an end has an outcome");
                 let here = !matches!(record.outcome, RecordedOutcome::Stored { .. });
-                assert!(here, "what is written is written whole");
+                assert!(here, "a record is incomplete");
             }
             self.waiting.push_back((seq, write));
         }
     }
 
-    /// So many writes are on disk now, and the engine is told.
+    /// Completes writes and reports them to the engine.
     pub fn commit(&mut self, world: &mut World, count: usize) {
         self.take(world);
         let mut upto = None;
@@ -106,7 +106,7 @@ impl Store {
         self.take(world);
     }
 
-    /// Everything is on disk, also what the engine wants written when it hears that.
+    /// Completes all writes, including those that follow the reports.
     pub fn commit_all(&mut self, world: &mut World) {
         self.take(world);
         while !self.waiting.is_empty() {
@@ -114,13 +114,13 @@ impl Store {
         }
     }
 
-    /// The oldest write is not carried out, or says so although it was.
+    /// Fails the oldest write, optionally after carrying it out.
     ///
     /// # Panics
-    /// When there is none.
+    /// When no write waits.
     pub fn refuse(&mut self, world: &mut World, why: Unstored, yet_done: bool) {
         self.take(world);
-        let (seq, write) = self.waiting.pop_front().expect("there is something to refuse");
+        let (seq, write) = self.waiting.pop_front().expect("a write waits");
         if yet_done {
             self.apply(write);
         }
@@ -133,12 +133,12 @@ impl Store {
         match write {
             StoreWrite::New(record) => {
                 let (key, records) = (record.key(), &self.records);
-                assert!(!records.contains_key(&key.task), "{key:?} is new and there already");
+                assert!(!records.contains_key(&key.task), "{key:?} is new and exists already");
                 self.put(record);
             }
             StoreWrite::Put(record) => {
                 let (key, records) = (record.key(), &self.records);
-                assert!(records.contains_key(&key.task), "{key:?} takes the place of nothing");
+                assert!(records.contains_key(&key.task), "{key:?} replaces no record");
                 self.put(record);
             }
             StoreWrite::Delete(key) => {
@@ -153,12 +153,12 @@ impl Store {
         let key = record.key();
         let others = self.records.values().filter(|other| other.id != key.task);
         let is_free = others.into_iter().all(|other| other.position != key.position);
-        assert!(is_free, "{key:?} is given twice");
+        assert!(is_free, "{key:?} is used twice");
         let before = self.records.insert(key.task, record);
         assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
     }
 
-    /// Brings what the engine asked for; nothing when the store cannot read.
+    /// Answers the engine's loads, with nothing if the store cannot be read.
     pub fn load(&mut self, world: &mut World, readable: bool) {
         for (load, key) in std::mem::take(&mut world.loads) {
             let record = self.records.get(&key.task).filter(|record| record.key() == key);

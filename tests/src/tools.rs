@@ -1,6 +1,7 @@
-//! Tools on paper: definitions with every task support, both ladders, a timeout and a check.
+//! Tool definitions for worlds: with every task support, both stop policies, a timeout and an
+//! argument check.
 //!
-//! Nothing runs them: a test says what they do.
+//! No code is behind them: the test decides the behaviour of a job.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool};
 
-/// How long the function tools may take to look at their flag.
+/// Time after which a function tool that ignores its flag is abandoned.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Between SIGTERM and SIGKILL of the command tools.
+/// Time from SIGTERM to SIGKILL of the command tools.
 pub const KILL_GRACE: Duration = Duration::from_secs(2);
-/// The timeout of the tools that have one.
+/// Timeout of the tools that have one.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Wants a member `text` with a string, and nothing else.
-struct WantsText;
+/// A check that requires a string member `text`.
+struct RequiresText;
 
-impl ArgumentCheck for WantsText {
+impl ArgumentCheck for RequiresText {
     fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
         let members: serde_json::Value =
             serde_json::from_str(arguments).map_err(|error| error.to_string())?;
@@ -32,45 +33,38 @@ impl ArgumentCheck for WantsText {
     }
 }
 
-/// A check that wants a member `text` with a string.
+/// An argument check that requires a string member `text`.
 #[must_use]
 pub fn wants_text() -> Box<dyn ArgumentCheck> {
-    Box::new(WantsText)
+    Box::new(RequiresText)
 }
 
-/// A function tool that does not run as a task.
+/// A function tool without tasks.
 #[must_use]
 pub fn tool(name: &str) -> Tool {
     Tool {
-        name: name.into(),
         title: Some(format!("The {name}").into()),
         description: Some(format!("Does \"{name}\".").into()),
-        input_schema: r#"{"type":"object"}"#.into(),
-        output_schema: None,
-        task_support: TaskSupport::Forbidden,
-        timeout: None,
-        ladder: StopPolicy::Handler { patience: PATIENCE },
-        check: None,
-        read_only: false,
-        on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-        allow: ceased_core::policy::access::Allow::Everyone,
-        payload: None,
+        ..Tool::new(name, StopPolicy::Handler { patience: PATIENCE })
     }
 }
 
-/// A function tool that may run as a task.
+/// A function tool with optional tasks.
 #[must_use]
 pub fn optional(name: &str) -> Tool {
     Tool { task_support: TaskSupport::Optional, ..tool(name) }
 }
 
-/// The tools of every world.
+/// The heartbeat of `slow`.
+pub const HEARTBEAT: Duration = Duration::from_millis(400);
+
+/// Tools of every world.
 ///
-/// | name | tasks | ladder | timeout |
+/// | name | tasks | stop policy | timeout |
 /// | --- | --- | --- | --- |
 /// | `echo` | forbidden | handler | none |
 /// | `sleep` | optional | handler | none |
-/// | `slow` | optional | handler | [`TIMEOUT`] |
+/// | `slow`, with a [`HEARTBEAT`] | optional | handler | [`TIMEOUT`] |
 /// | `build` | optional | command | [`TIMEOUT`] |
 /// | `report` | required | handler | none |
 /// | `strict` | optional, checks its arguments | handler | none |
@@ -79,7 +73,7 @@ pub fn catalog() -> Catalog {
     Catalog::new([
         tool("echo"),
         optional("sleep"),
-        Tool { timeout: Some(TIMEOUT), ..optional("slow") },
+        Tool { timeout: Some(TIMEOUT), heartbeat: Some(HEARTBEAT), ..optional("slow") },
         Tool {
             timeout: Some(TIMEOUT),
             ladder: StopPolicy::Command { kill_grace: KILL_GRACE },
@@ -87,12 +81,12 @@ pub fn catalog() -> Catalog {
             ..optional("build")
         },
         Tool { task_support: TaskSupport::Required, ..tool("report") },
-        Tool { check: Some(Box::new(WantsText)), ..optional("strict") },
+        Tool { check: Some(Box::new(RequiresText)), ..optional("strict") },
     ])
     .expect("good tools")
 }
 
-/// What every world does for servers: sampling and elicitation also as tasks, roots never.
+/// Services of every world for servers: sampling and elicitation also as tasks, roots never.
 #[must_use]
 pub fn services() -> Catalog {
     Catalog::new([
@@ -103,10 +97,10 @@ pub fn services() -> Catalog {
     .expect("good tools")
 }
 
-/// What every world offers to ACP peers, on either side: the methods of the protocol that the
+/// Services of every world for ACP peers, on either side: the methods of the protocol that the
 /// suites use.
 ///
-/// | method | ladder | timeout |
+/// | method | stop policy | timeout |
 /// | --- | --- | --- |
 /// | `initialize`, `session/new`, `fs/read_text_file`, `session/request_permission` | handler | none |
 /// | `session/prompt` | handler | [`TIMEOUT`] |

@@ -1,4 +1,4 @@
-//! Traces: what was handed to an engine, as data that can be handed in again (DET-01).
+//! Traces: the inputs of an engine, as data for a replay (DET-01).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::world::Rigged;
 
-/// One thing a host did.
+/// One input from a host.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// See [`Event`].
@@ -39,6 +39,8 @@ pub enum Input {
     Drained(ConnId),
     /// See [`Event`].
     Progress(JobId, f64, Option<f64>, Option<String>),
+    /// See [`Event`].
+    Output(JobId, String),
     /// See [`Event`].
     Log(JobId, LogLevel, Box<RawValue>),
     /// See [`Event`].
@@ -67,7 +69,7 @@ pub enum Input {
     Durable(Seq),
     /// See [`Event`].
     Unstored(Seq, Unstored),
-    /// The store is found to be of no use.
+    /// The host reports that the store has failed.
     StoreFailed(Unstored),
     /// See [`Event`].
     Loaded(LoadId, Option<TaskOutcome>),
@@ -79,12 +81,12 @@ pub enum Input {
     Turn,
     /// See [`Event`].
     Tick,
-    /// Not an event: that many bytes were taken from a send queue.
+    /// Not an event: the host took this many bytes from a send queue.
     Taken(ConnId, usize),
 }
 
 impl Input {
-    /// Does it.
+    /// Feeds the input to an engine.
     pub fn apply(&self, engine: &mut Engine, now: Now, actions: &mut Vec<Action>) {
         let event = match self {
             Self::Opened(conn, identity, role) => {
@@ -103,6 +105,7 @@ impl Input {
                 total: *total,
                 message: message.as_deref(),
             },
+            Self::Output(job, line) => Event::Output { job: *job, line },
             Self::Log(job, level, data) => Event::Log { job: *job, level: *level, data },
             Self::Asked(job, ask, request) => {
                 Event::Asked { job: *job, ask: *ask, conn: None, request: request.clone() }
@@ -150,16 +153,16 @@ impl Input {
     }
 }
 
-/// What an engine was asked and when.
+/// Inputs of an engine with their times.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// In order.
+    /// The inputs in order.
     pub inputs: Vec<(Now, Input)>,
 }
 
 impl Trace {
-    /// Hands everything to a fresh engine and says, line by line, what it did: the actions, and
-    /// the bytes of every send queue after every event.
+    /// Feeds all inputs to a fresh engine and returns, line by line, its actions and the bytes of
+    /// every send queue after every event.
     #[must_use]
     pub fn replay(&self, settings: &Arc<Settings>, mint: Rigged) -> Vec<String> {
         let mut engine = Engine::new(Arc::clone(settings), Box::new(mint));
@@ -184,7 +187,7 @@ impl Trace {
     }
 }
 
-/// FNV-1a over lines: one number to print and to compare.
+/// FNV-1a over lines: one number to print and compare.
 #[must_use]
 pub fn hash(lines: &[String]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

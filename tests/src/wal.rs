@@ -1,5 +1,5 @@
-//! What a crash may leave at the end of SQLite's write-ahead log: a write that was under way and
-//! was never synced, torn anywhere.
+//! The possible state of the end of SQLite's write-ahead log after a crash: a write in progress
+//! that was never synced, torn at any byte.
 //!
 //! The format is <https://www.sqlite.org/fileformat2.html#walformat>.
 
@@ -10,20 +10,20 @@ use std::path::Path;
 
 use crate::rng::Rng;
 
-/// Bytes of the log's own header, and of that of a frame.
+/// Sizes of the log's header and of a frame's header.
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
-/// The last bit says how words of the checksum are read.
+/// The last bit is the byte order of the checksum.
 const MAGIC: u32 = 0x377f_0682;
 
-/// A log as SQLite sees it when it recovers.
+/// A log as SQLite sees it during recovery.
 struct Log {
     is_big_endian: bool,
     page_bytes: usize,
     salts: [u8; 8],
-    /// The checksum of all that is valid.
+    /// Checksum of the valid part.
     sum: [u32; 2],
-    /// Where that ends.
+    /// End of the valid part.
     end: usize,
 }
 
@@ -32,7 +32,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl Log {
-    /// `None` when these bytes do not begin as a log does.
+    /// `None` if the bytes do not begin with a log header.
     fn read(bytes: &[u8]) -> Option<Self> {
         let magic = word(bytes, 0)?;
         let mut log = Self {
@@ -57,7 +57,7 @@ impl Log {
         Some(log)
     }
 
-    /// The checksum of all that came before and of these bytes.
+    /// Checksum of the valid part followed by these bytes.
     fn checksum(&self, bytes: &[u8]) -> [u32; 2] {
         let read = |word: &[u8]| {
             let word = word.try_into().expect("four bytes");
@@ -74,8 +74,7 @@ impl Log {
         begun.checksum(&frame[FRAME_HEADER..])
     }
 
-    /// The next frame, valid, of any page; the last one of a commit if it says how long the
-    /// database is.
+    /// The next valid frame, of a random page; with `pages_after` it is the last one of a commit.
     fn frame(&mut self, rng: &mut Rng, pages_after: u32) -> Vec<u8> {
         let page = 1 + u32::try_from(rng.below(20)).expect("a small number");
         let mut frame = [page.to_be_bytes(), pages_after.to_be_bytes()].concat();
@@ -93,16 +92,16 @@ fn noise(rng: &mut Rng, count: usize) -> Vec<u8> {
     (0..count).map(|_| rng.word().to_le_bytes()[0]).collect()
 }
 
-/// Where what SQLite takes for valid ends; `None` when there is no log.
+/// End of the part that SQLite considers valid; `None` without a log.
 #[must_use]
 pub fn valid_bytes(log: &[u8]) -> Option<usize> {
     Log::read(log).map(|log| log.end)
 }
 
-/// Leaves the beginning of a commit behind all that is valid in the log at `path`, torn before its
-/// last byte: some whole frames and a part of the last, or noise. Whatever is valid stays.
+/// Appends the beginning of a commit to the valid part of the log at `path`, torn before its last
+/// byte: some whole frames and a part of the last, or noise. The valid part is unchanged.
 ///
-/// How many bytes were written: none, if there is no file.
+/// Returns the number of bytes written, zero without a file.
 ///
 /// # Errors
 ///

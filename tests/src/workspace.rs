@@ -27,8 +27,8 @@ pub fn rust_files() -> Vec<SourceFile> {
     files(|path| path.extension().is_some_and(|extension| extension == "rs"))
 }
 
-/// Every file of the workspace that `wanted` wants, in the order of their paths. What Git and
-/// Cargo keep for themselves is none of it.
+/// Every file of the workspace selected by `wanted`, sorted by path. Skips hidden folders and
+/// `target`.
 ///
 /// # Panics
 /// When the workspace cannot be read.
@@ -84,6 +84,6 @@ fn walk(skip: &dyn Fn(&str) -> bool, visit: &mut dyn FnMut(&Path)) {
 }
 
 fn below_root(path: &Path) -> String {
-    let below = path.strip_prefix(root()).expect("it was found below the root");
+    let below = path.strip_prefix(root()).expect("the walk starts at the root");
     below.to_string_lossy().replace('\\', "/")
 }

@@ -1,6 +1,5 @@
-//! A world for the pure engine: a clock that moves when told, peers that are lines of text, jobs
-//! that end when told. It acts as an honest host and watches, after every event, what must hold
-//! whatever a test is about.
+//! A world for the pure engine: a clock, peers and jobs under the test's control. It acts as a
+//! correct host and checks general invariants after every event.
 
 mod acp;
 mod job;
@@ -38,19 +37,19 @@ use crate::trace::{Input, Trace};
 /// Every revision that is negotiated, oldest first.
 pub const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
-/// The id of an error about a request whose id could not be read. JSON-RPC says null; the newest
-/// schema forbids it and allows no id at all.
+/// Id of an error response to a request with an unreadable id. JSON-RPC prescribes null; the newest
+/// schema forbids null and allows a missing id.
 #[must_use]
 pub fn unreadable(revision: &str) -> Option<Value> {
     (revision != NEWEST).then_some(Value::Null)
 }
 
-/// The newest revision the engine speaks, the one with tasks.
+/// Newest session revision, the one with tasks.
 pub const NEWEST: &str = "2025-11-25";
-/// 2025-11-01T00:00:00Z, where every world begins.
+/// 2025-11-01T00:00:00Z, the start of every world.
 pub const WALL_START: u64 = 1_761_955_200_000;
 
-/// A generator of ids that a test can rig: first the ids it was given, then counted ones.
+/// An id source under the test's control: first the given ids, then counted ones.
 #[derive(Debug, Clone, Default)]
 pub struct Rigged {
     first: VecDeque<Uuid>,
@@ -58,7 +57,7 @@ pub struct Rigged {
 }
 
 impl Rigged {
-    /// Gives these ids first; the very first becomes the engine's cursor key.
+    /// Starts with these ids; the very first becomes the engine's cursor key.
     #[must_use]
     pub fn new(first: impl IntoIterator<Item = Uuid>) -> Self {
         Self { first: first.into_iter().collect(), count: 0 }
@@ -69,13 +68,13 @@ impl IdSource for Rigged {
     fn uuid(&mut self) -> Uuid {
         self.first.pop_front().unwrap_or_else(|| {
             self.count += 1;
-            // A version 4 UUID with a number in it.
+            // A version 4 UUID that contains a number.
             Uuid::from_u128((0xced0_0000_0000_4000_8000 << 48) | self.count)
         })
     }
 }
 
-/// A job the engine started and that has not ended.
+/// A job that the engine has started and that has not ended.
 #[derive(Debug, Clone)]
 pub struct Running {
     /// The name of its tool.
@@ -84,7 +83,7 @@ pub struct Running {
     pub arguments: String,
     /// Its task.
     pub task: Option<TaskId>,
-    /// The last step taken to stop it.
+    /// The last step of its stop policy.
     pub step: Option<StopStep>,
 }
 
@@ -96,38 +95,38 @@ pub struct World {
     next_conn: u64,
     next_ask: u64,
     seen: BTreeSet<JobId>,
-    /// Jobs that run, by id.
+    /// Running jobs by id.
     pub running: BTreeMap<JobId, Running>,
     /// Every job started, in order.
     pub started: Vec<JobId>,
-    /// Every step taken, in order.
+    /// Every stop step, in order.
     pub stops: Vec<(JobId, StopStep, StopReason)>,
-    /// How every call ended, in order.
+    /// Outcomes of outgoing calls, in order.
     pub told: Vec<(Caller, Answer)>,
-    /// Whose peers told of progress.
+    /// Callers whose peers reported progress.
     pub told_progress: Vec<Caller>,
-    /// What ACP peers told the host, in order: who, the method, the params.
+    /// Notifications of ACP peers to the host, in order: connection, method, params.
     pub notified: Vec<(ConnId, String, Option<String>)>,
-    /// Cancels that were not sent.
+    /// Cancels that the engine refused to send.
     pub refused_cancels: Vec<(Caller, Refusal)>,
-    /// Every survey, in order, until it is answered by [`World::surveyed`].
+    /// Every status request, in order, until [`World::surveyed`] answers it.
     pub surveys: Vec<(StatusId, Vec<JobId>, Option<Identity>)>,
-    /// Every write the engine wanted, in order.
+    /// Every write requested by the engine, in order.
     pub stored: Vec<(Seq, StoreWrite)>,
-    /// Every load the engine wanted, in order.
+    /// Every load requested by the engine, in order.
     pub loads: Vec<(LoadId, RecordKey)>,
-    /// Every note, in order.
+    /// Every audit event, in order.
     pub notes: Vec<AuditEvent>,
-    /// Every connection the engine closed, in order.
+    /// Every connection closed by the engine, in order.
     pub closed: Vec<(ConnId, CloseReason)>,
-    /// How often the engine said it is done.
+    /// Number of exit actions.
     pub exits: usize,
-    /// Whether answers are matched with requests and held against the published schemas. Off for
-    /// tests that send bytes nobody can read.
+    /// Whether answers are matched with requests and validated against the published schemas. Off
+    /// in tests that send unreadable bytes.
     pub strict: bool,
-    /// Inputs so far, if a test wants to know.
+    /// Inputs so far, if the test records them.
     pub trace: Option<Trace>,
-    /// What the engine did and said, line by line, if a test wants to know.
+    /// Actions and messages of the engine, line by line, if the test records them.
     pub transcript: Option<Vec<String>>,
 }
 
@@ -179,10 +178,10 @@ impl World {
         }
     }
 
-    /// Hands one thing in, does what the engine wants, and checks what must always hold.
+    /// Feeds one input, performs the engine's actions, and checks the invariants.
     ///
     /// # Panics
-    /// When something that must always hold does not.
+    /// When an invariant does not hold.
     pub fn feed(&mut self, input: Input) {
         if let Some(trace) = &mut self.trace {
             trace.inputs.push((self.now, input.clone()));
@@ -200,7 +199,7 @@ impl World {
         for conn in &flushed {
             assert!(
                 self.engine.send_queue(*conn).is_some(),
-                "{conn} is flushed and gone: {input:?}"
+                "flush of the closed connection {conn}: {input:?}"
             );
         }
         for (conn, waiting) in before {
@@ -211,7 +210,7 @@ impl World {
             assert!(times == wanted || cleared, "{conn}: {times} flushes for {input:?}");
         }
         let exit = actions.iter().position(|action| matches!(action, Action::Exit));
-        assert!(exit.is_none_or(|at| at + 1 == actions.len()), "there is more after the end");
+        assert!(exit.is_none_or(|at| at + 1 == actions.len()), "an action follows the exit");
         for action in actions {
             self.act(action);
         }
@@ -219,10 +218,10 @@ impl World {
         self.finish_closing();
     }
 
-    /// Answers a survey with what the host knows: the JSON text of an object.
+    /// Answers a status request with the host's part, the JSON text of an object.
     ///
     /// # Panics
-    /// When it is no JSON, or something that must always hold does not.
+    /// When the text is no JSON, or an invariant does not hold.
     pub fn surveyed(&mut self, survey: StatusId, host: &str) {
         let host = RawValue::from_string(host.to_owned()).expect("JSON");
         let mut actions = Vec::new();
@@ -256,7 +255,8 @@ impl World {
             }
             Action::Stop { job, step, why } => {
                 let running = self.running.get_mut(&job);
-                let running = running.unwrap_or_else(|| panic!("{job} is stopped and not running"));
+                let running =
+                    running.unwrap_or_else(|| panic!("stop of {job}, which does not run"));
                 let again = running.step == Some(StopStep::Kill) && step == StopStep::Kill;
                 assert!(again || running.step < Some(step), "{job}: {step:?} after {running:?}");
                 running.step = Some(step);
@@ -279,12 +279,12 @@ impl World {
             Action::Close { conn, why } => {
                 let peer = self.peers.get_mut(&conn).expect("a closed connection was open");
                 let before = peer.closing.replace(why);
-                // A peer that does not take our last words is closed without them.
+                // A peer that does not read is closed without its last frames.
                 let harder = before.is_some_and(|was| was.flushes() && !why.flushes());
                 assert!(before.is_none() || harder, "{conn} is closed twice");
                 self.closed.push((conn, why));
                 let left = self.engine.send_queue(conn).is_some_and(|queue| !queue.is_empty());
-                assert!(why.flushes() || !left, "{conn} keeps bytes nobody will send");
+                assert!(why.flushes() || !left, "{conn} is closed with unsent bytes");
             }
             Action::CollectHostStatus { survey, jobs, viewer } => {
                 self.surveys.push((survey, jobs, viewer));
@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    /// Gives every peer that reads what waits for it.
+    /// Delivers pending bytes to every peer that reads.
     fn deliver(&mut self) {
         let conns: Vec<ConnId> =
             self.peers.iter().filter(|(_, peer)| peer.reads).map(|(conn, _)| *conn).collect();
@@ -308,31 +308,31 @@ impl World {
         }
     }
 
-    /// A peer takes so many bytes.
+    /// A peer reads this many bytes.
     ///
     /// # Panics
-    /// When fewer wait for it.
+    /// When fewer bytes are pending.
     pub fn take(&mut self, conn: ConnId, count: usize) {
         if let Some(trace) = &mut self.trace {
             trace.inputs.push((self.now, Input::Taken(conn, count)));
         }
-        self.engine.send_queue(conn).expect("it is open").advance(count);
+        self.engine.send_queue(conn).expect("an open connection has a send queue").advance(count);
     }
 
     fn read(&mut self, conn: ConnId, bytes: Vec<u8>) {
-        let text = String::from_utf8(bytes).expect("what is sent is UTF-8");
-        let text = text.strip_suffix('\n').expect("what is sent ends with a line end").to_owned();
+        let text = String::from_utf8(bytes).expect("a frame is UTF-8");
+        let text = text.strip_suffix('\n').expect("a frame ends with a line end").to_owned();
         for line in text.split('\n') {
             assert!(!line.contains('\r') && !line.is_empty(), "one message is one line: {line:?}");
             if let Err(error) = serde_json::from_str::<&RawValue>(line) {
                 panic!("not JSON ({error}): {line}");
             }
-            // An id with half a surrogate pair, or beyond all numbers, is given back as it came.
+            // An id with half a surrogate pair, or beyond all number types, is echoed as written.
             let message: Value = serde_json::from_str(line).unwrap_or_default();
             if let Some(transcript) = &mut self.transcript {
                 transcript.push(format!("{conn}< {line}"));
             }
-            let peer = self.peers.get_mut(&conn).expect("who reads was opened");
+            let peer = self.peers.get_mut(&conn).expect("the peer exists");
             if self.strict {
                 peer.take_note_of(&message);
             }
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    /// As a host: what is to be closed is closed once what may be sent was sent.
+    /// As a host, closes connections after their last frames.
     fn finish_closing(&mut self) {
         let ready = |peer: &Peer| {
             !peer.gone && peer.closing.is_some_and(|why| peer.reads || !why.flushes())
@@ -352,9 +352,9 @@ impl World {
         }
     }
 
-    /// The connection is gone, for whatever reason.
+    /// A connection is lost for any reason.
     pub fn lose(&mut self, conn: ConnId) {
-        let peer = self.peers.get_mut(&conn).expect("who is lost was opened");
+        let peer = self.peers.get_mut(&conn).expect("the peer exists");
         if !std::mem::replace(&mut peer.gone, true) {
             self.feed(Input::Closed(conn));
         }
@@ -362,10 +362,10 @@ impl World {
 
     // ------------------------------------------------------------------------------- time
 
-    /// Lets time pass; ticks are handed in when they are due and at no other time.
+    /// Advances the clock; ticks are fed exactly when they are due.
     ///
     /// # Panics
-    /// When a tick at a deadline leaves that deadline as it was.
+    /// When a tick does not change its deadline.
     pub fn advance(&mut self, span: Duration) {
         let end = self.now.at + span;
         while let Some((due, timer)) = self.engine.deadline() {
@@ -380,7 +380,7 @@ impl World {
         self.move_clock_to(end);
     }
 
-    /// Lets time pass without a tick, as when the machine was suspended.
+    /// Advances the clock without a tick, as after a suspend of the machine.
     pub fn sleep_through(&mut self, span: Duration) {
         self.move_clock_to(self.now.at + span);
     }
@@ -392,26 +392,26 @@ impl World {
         self.now.wall = Wall::from_millis(self.now.wall.as_millis() + passed);
     }
 
-    /// Sets the wall clock, and that alone.
+    /// Sets the wall clock only.
     pub fn set_wall(&mut self, millis: u64) {
         self.now.wall = Wall::from_millis(millis);
     }
 
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub const fn now(&self) -> Now {
         self.now
     }
 
-    /// When the engine wants its next tick, from now.
+    /// Time until the engine's next deadline.
     #[must_use]
     pub fn due_in(&self) -> Option<Duration> {
         self.engine.deadline().map(|(due, _)| due.since(self.now.at))
     }
 
-    // ------------------------------------------------------------------------------- looking in
+    // ------------------------------------------------------------------------------- inspection
 
-    /// Whether requests of a connection wait for their answers.
+    /// Whether a connection has unanswered requests.
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
         self.engine.has_open_requests(conn)
@@ -423,25 +423,25 @@ impl World {
         self.engine.owner(job)
     }
 
-    /// Whether a job was told to stop.
+    /// Whether a job is being stopped.
     #[must_use]
     pub fn is_stopping(&self, job: JobId) -> bool {
         self.engine.is_stopping(job)
     }
 
-    /// Whether its engine wants a turn.
+    /// Whether the engine requests a turn.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
         self.engine.wants_turn()
     }
 
-    /// What the engine holds.
+    /// Sizes of the engine's tables.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         self.engine.sizes()
     }
 
-    /// What the engine counted.
+    /// Counters of the engine.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         self.engine.counters()
@@ -453,22 +453,22 @@ impl World {
         self.engine.send_queue(conn).map_or(0, |queue| queue.len())
     }
 
-    /// Whether the engine still knows a connection.
+    /// Whether the engine has this connection.
     #[must_use]
     pub fn is_open(&mut self, conn: ConnId) -> bool {
         self.engine.send_queue(conn).is_some()
     }
 
-    /// The last job started.
+    /// The job started last.
     ///
     /// # Panics
-    /// When none was.
+    /// When no job was started.
     #[must_use]
     pub fn last_started(&self) -> JobId {
         *self.started.last().expect("a job was started")
     }
 
-    /// The steps taken to stop one job.
+    /// The stop steps of one job.
     #[must_use]
     pub fn steps(&self, job: JobId) -> Vec<(StopStep, StopReason)> {
         let of_job = self.stops.iter().filter(|(stopped, ..)| *stopped == job);
@@ -476,7 +476,7 @@ impl World {
     }
 }
 
-/// An action as one line of a transcript; none for what a transcript shows anyway.
+/// An action as one line of a transcript; `None` for actions that are visible otherwise.
 fn describe(action: &Action) -> Option<String> {
     Some(match action {
         Action::Start { job, tool, arguments, task } => {
@@ -487,7 +487,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::Tell { caller, answer } => format!("tell {caller:?} {answer:?}"),
         Action::TellProgress { caller, params } => format!("progress {caller:?} {params}"),
         Action::Notified { conn, method, params } => format!("notified {conn} {method} {params:?}"),
-        Action::RefuseCancel { caller, refusal } => format!("no cancel {caller:?}: {refusal}"),
+        Action::RefuseCancel { caller, refusal } => format!("refused cancel {caller:?}: {refusal}"),
         Action::Store { seq, write } => format!("store {seq:?} {write:?}"),
         Action::Load { load, key } => format!("load {load:?} {}", key.task),
         Action::Flush { .. } => return None,

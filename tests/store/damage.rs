@@ -1,4 +1,4 @@
-//! Damage: what is not what was written is named and never handed out.
+//! Damage: a store reports a changed byte and never returns it as data.
 
 use std::fs;
 use std::path::Path;
@@ -28,9 +28,9 @@ fn why_unusable(dir: &Path) -> Unusable {
     }
 }
 
-/// DUR-01: a damaged file is named, and is there afterwards as it was.
+/// DUR-01: a damaged file is reported and left unchanged.
 #[test]
-fn what_is_no_store_is_named_and_left_alone() {
+fn a_file_that_is_no_store_is_reported_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tasks.db");
     for bytes in [&b""[..], b"not a database at all", &[0; 8192], &[0xff; 70_000]] {
@@ -39,7 +39,7 @@ fn what_is_no_store_is_named_and_left_alone() {
         let text = why.to_string();
         assert!(matches!(why, Unusable::Damaged(_)), "{why:?}");
         assert!(text.contains(&file.display().to_string()), "{text}");
-        assert!(fs::read(&file).unwrap() == bytes, "it was changed");
+        assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
         let _ = fs::remove_file(dir.path().join("tasks.db-wal"));
     }
 }
@@ -53,7 +53,7 @@ fn a_log_without_its_database_is_damage() {
 }
 
 #[test]
-fn a_newer_format_is_refused_as_that() {
+fn a_newer_format_is_rejected_by_its_version() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let connection = rusqlite::Connection::open(dir.path().join("tasks.db")).unwrap();
@@ -63,12 +63,12 @@ fn a_newer_format_is_refused_as_that() {
     let why = why_unusable(dir.path());
     assert!(matches!(why, Unusable::TooNew(_)), "{why:?}");
     assert!(why.to_string().contains("format 99"), "{why}");
-    assert!(fs::read(dir.path().join("tasks.db")).unwrap() == before, "it was changed");
+    assert!(fs::read(dir.path().join("tasks.db")).unwrap() == before, "the file was changed");
 }
 
-/// Bits rot anywhere: either the store says so, or what it gives is what was written.
+/// For a flipped bit anywhere, the store either reports damage or returns the data as written.
 #[test]
-fn rot_is_found_before_it_is_believed() {
+fn flipped_bits_are_detected() {
     let whole = tempfile::tempdir().unwrap();
     filled(whole.path());
     let good = contents(&mut open(whole.path())).unwrap();
@@ -98,9 +98,9 @@ fn rot_is_found_before_it_is_believed() {
     assert!(refused > 75, "{refused} refused, {unharmed} unharmed");
 }
 
-/// A result that rots while it is not in memory is not handed out; the others are.
+/// A result damaged on disk is not returned; the other results are.
 #[test]
-fn one_rotten_result_does_not_take_the_others_with_it() {
+fn one_damaged_result_leaves_the_others_readable() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let connection = rusqlite::Connection::open(dir.path().join("tasks.db")).unwrap();
@@ -116,9 +116,9 @@ fn one_rotten_result_does_not_take_the_others_with_it() {
     assert!(matches!(store.load(key(57)), Ok(None)));
 }
 
-/// A damaged database beside a log: either the log mends it, or neither is touched.
+/// A damaged database with a log: either the log repairs it, or both files stay unchanged.
 #[test]
-fn damage_beside_a_log_is_left_alone_with_it() {
+fn damage_that_the_log_cannot_repair_is_left_alone() {
     let life = tempfile::tempdir().unwrap();
     let mut store = open(life.path());
     let commit = |store: &mut Sqlite, numbers: std::ops::Range<u64>| {
@@ -146,10 +146,10 @@ fn damage_beside_a_log_is_left_alone_with_it() {
             Err(StoreError::Unusable(Unusable::Damaged(_))) => {
                 refused += 1;
                 let same = fs::read(&file).unwrap() == bytes && fs::read(&log).unwrap() == logged;
-                assert!(same, "page {page}: it was changed");
+                assert!(same, "page {page}: the file was changed");
             }
             Err(other) => panic!("page {page}: {other:?}"),
         }
     }
-    assert!(refused > 0, "nothing was damaged");
+    assert!(refused > 0, "no page was damaged");
 }

@@ -12,10 +12,10 @@ fn put(store: &mut Sqlite, number: u64) -> Result<(), StoreError> {
     store.commit(&[StoreWrite::New(sample::completed(number, 5000))], Due::New)
 }
 
-/// What somebody does to the files of a store in this directory.
+/// Changes the files of a store in this directory.
 type Harm = fn(&Path);
 
-/// Everything that takes files away from a store, with what it is called.
+/// Every way to take files away from a store, with a description.
 const HARMS: [(&str, Harm); 8] = [
     ("the directory is removed", |dir| fs::remove_dir_all(dir).unwrap()),
     ("the directory is renamed", |dir| fs::rename(dir, dir.with_extension("old")).unwrap()),
@@ -38,15 +38,15 @@ const HARMS: [(&str, Harm); 8] = [
     }),
 ];
 
-/// Makes the directory again, as the state directory's owner does before a store is reopened.
+/// Creates the directory again, as the owner of the state directory does before it reopens a store.
 fn make(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
 }
 
-/// DUR-01: a write to files that the next process does not find fails, and so does a look; reopened,
-/// the store has everything that was ever written, and so has the next process.
+/// DUR-01: after files are removed, writes and reads fail; the reopened store has every write, and
+/// so has the next process.
 #[test]
-fn removed_files_fail_the_write_and_are_made_again() {
+fn removed_files_fail_the_write_and_are_created_again() {
     for ((what, harm), looks) in HARMS.into_iter().flat_map(|harm| [(harm, false), (harm, true)]) {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("tasks");
@@ -72,7 +72,7 @@ fn removed_files_fail_the_write_and_are_made_again() {
         assert!(before.iter().all(|(id, record)| after.get(id) == Some(record)), "{what}");
         put(&mut store, 52).unwrap();
         let all = contents(&mut store).unwrap();
-        // As if this process were killed: nothing is written when it is forgotten.
+        // As after a kill of this process: `forget` skips the writes of `drop`.
         let copied = tempfile::tempdir().unwrap();
         super::copy(&dir, copied.path());
         assert_eq!(contents(&mut open(copied.path())).unwrap(), all, "{what}");
@@ -81,9 +81,9 @@ fn removed_files_fail_the_write_and_are_made_again() {
     }
 }
 
-/// DUR-01: files that were removed shortly before the end are made again at the end.
+/// DUR-01: files removed shortly before the store is closed are created again on close.
 #[test]
-fn removed_files_are_made_again_when_the_store_is_closed() {
+fn removed_files_are_created_again_on_close() {
     for (what, harm) in HARMS {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("tasks");
@@ -98,23 +98,23 @@ fn removed_files_are_made_again_when_the_store_is_closed() {
     }
 }
 
-/// DUR-01: a file that came in the place of one of the store's is neither written nor removed; when
-/// it is moved away the store goes on with what it has.
+/// DUR-01: a foreign file under the name of a store file is neither written nor removed; once it is
+/// moved away, the store continues.
 #[test]
-fn a_file_in_the_place_of_another_is_left_alone() {
+fn a_foreign_file_in_the_place_of_a_store_file_is_left_alone() {
     for name in ["tasks.db", "tasks.db-wal"] {
         let home = tempfile::tempdir().unwrap();
         let mut store = open(home.path());
         put(&mut store, 1).unwrap();
         let path = home.path().join(name);
         fs::rename(&path, home.path().join("kept")).unwrap();
-        fs::write(&path, "somebody else's").unwrap();
+        fs::write(&path, "foreign content").unwrap();
         for _ in 0..2 {
             let why = put(&mut store, 2).unwrap_err().to_string();
             assert!(why.contains("was replaced"), "{why}");
             let why = store.reopen().unwrap_err().to_string();
             assert!(why.contains(&format!("mv {}", path.display())), "{why}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), "somebody else's");
+            assert_eq!(fs::read_to_string(&path).unwrap(), "foreign content");
         }
         fs::rename(&path, home.path().join("moved")).unwrap();
         store.reopen().unwrap();

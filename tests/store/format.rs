@@ -1,4 +1,4 @@
-//! Files of every version: what was written once is read for ever.
+//! Files of every version: each released format stays readable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use ceased_core::tasks::durable::StoreWrite;
 use crate::sample::{completed, failed, key, put, working};
 use crate::{Contents, contents, open};
 
-/// The version this build writes.
+/// Version that this build writes.
 const VERSION: u32 = 2;
 
 fn file(version: u32) -> PathBuf {
@@ -33,7 +33,7 @@ fn as_contents(writes: Vec<StoreWrite>) -> Contents {
     records.map(|record| (record.id, format!("{record:?}"))).collect()
 }
 
-/// DUR-01: a file of each version is read whole, and can be written to.
+/// DUR-01: a file of each version is read completely and accepts writes.
 #[test]
 fn files_of_every_version_are_read() {
     let every: Vec<(u32, Vec<StoreWrite>)> = vec![(1, first()), (2, first())];
@@ -51,10 +51,10 @@ fn files_of_every_version_are_read() {
     }
 }
 
-/// A change of the format needs a new version, a step to it, and a file of the old one. This build
-/// writes what the file of its version says.
+/// A change of the format needs a new version, a migration, and a sample file of the old version.
+/// This build writes the format of its sample file.
 #[test]
-fn the_format_is_that_of_its_file() {
+fn the_format_matches_its_sample_file() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let schema = |path: &Path| {
@@ -65,7 +65,7 @@ fn the_format_is_that_of_its_file() {
             connection.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
         (version, schema)
     };
-    // A copy: to read a database is to write beside it.
+    // Works on a copy, because reading a database writes beside it.
     let copy = dir.path().join("copy.db");
     fs::copy(file(VERSION), &copy).unwrap();
     let now = schema(&dir.path().join("tasks.db"));
@@ -73,7 +73,7 @@ fn the_format_is_that_of_its_file() {
     assert_eq!(now, schema(&copy));
 }
 
-/// Makes the file of this version; for whoever adds one.
+/// Writes the sample file of this version; run it by hand when adding a version.
 #[test]
 #[ignore = "writes into the repository"]
 fn write_the_file_of_this_version() {

@@ -1,4 +1,5 @@
-//! A full disk: what is new is refused, what was begun can be ended, and it goes on by itself.
+//! A full disk: new tasks are refused, accepted ones can end, and writing resumes once there is
+//! space.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ const RESERVE: u64 = 2 << 20;
 
 /// DUR-01
 #[test]
-fn a_full_disk_ends_nothing_that_was_begun() {
+fn a_full_disk_ends_no_accepted_task() {
     let Some(disk) = SmallDisk::mount(16 << 20) else { return };
     let dir = disk.path().join("tasks");
     fs::create_dir(&dir).unwrap();
@@ -21,24 +22,24 @@ fn a_full_disk_ends_nothing_that_was_begun() {
     store.commit(&begun, Due::New).unwrap();
     disk.fill();
 
-    // At once, though the log has room for it: that is for how it would end.
+    // Refused at once although the log has space: that space is reserved for results.
     let number = 101;
     assert_eq!(store.commit(&[put(working(number))], Due::New), Err(StoreError::Full));
     let kept = contents(&mut store).unwrap();
     assert!(!kept.contains_key(&id(number)));
     assert_eq!(store.commit(&[put(completed(number, 1 << 20))], Due::New), Err(StoreError::Full));
 
-    // Accepted tasks end, although the disk has been filled up again.
+    // Accepted tasks end, although the disk is full again.
     for n in 0..20 {
         disk.fill();
         store.commit(&[put(completed(n, 10_000))], Due::Owed).unwrap();
     }
-    // More than there is room for is refused, and takes nothing with it.
+    // A write that exceeds the space is refused and leaves earlier writes intact.
     let huge = put(completed(1000, 8 << 20));
     assert_eq!(store.commit(&[huge], Due::Owed), Err(StoreError::Full));
     store.commit(&[delete(0)], Due::Owed).unwrap();
 
-    // It goes on by itself, and the reserve is there again.
+    // The store resumes by itself and restores the reserve.
     disk.free();
     store.commit(&[put(working(2000))], Due::New).unwrap();
     assert_eq!(fs::metadata(dir.join("reserve")).unwrap().len(), RESERVE);
@@ -50,7 +51,7 @@ fn a_full_disk_ends_nothing_that_was_begun() {
     assert!(!kept.contains_key(&id(0)) && kept.contains_key(&id(2000)));
 }
 
-/// A store that cannot even be made says that there is no room.
+/// Creating a store on a full disk reports that there is no space.
 #[test]
 fn a_disk_that_is_full_from_the_start() {
     let Some(disk) = SmallDisk::mount(1 << 20) else { return };
@@ -59,8 +60,12 @@ fn a_disk_that_is_full_from_the_start() {
     disk.fill();
     assert_eq!(Sqlite::open(&dir, RESERVE).err(), Some(StoreError::Full));
     disk.free();
-    // There is room for the store and none for the reserve: nothing new is begun.
+    // There is space for the store but not for the reserve: new tasks are refused.
     let mut store = Sqlite::open(&dir, RESERVE).unwrap();
-    assert_eq!(fs::metadata(dir.join("tasks.db-wal")).unwrap().len(), 0, "nor kept for the log");
+    assert_eq!(
+        fs::metadata(dir.join("tasks.db-wal")).unwrap().len(),
+        0,
+        "no space kept for the log"
+    );
     assert_eq!(store.commit(&[put(working(1))], Due::New), Err(StoreError::Full));
 }

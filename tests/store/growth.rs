@@ -1,4 +1,4 @@
-//! The files do not grow without bound: what is deleted makes room, and is given back.
+//! Bounded files: deleted records free space, and the space is returned to the file system.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::{contents, open};
 
 const TASKS: u64 = 800;
 const RESULT_BYTES: usize = 8_000;
-/// What the log's file has before it is used: a thousand pages.
+/// Initial size of the log file: a thousand pages.
 const LOG_BYTES: u64 = 32 + 1000 * 4120;
 
 fn bytes(dir: &Path) -> u64 {
@@ -18,10 +18,10 @@ fn bytes(dir: &Path) -> u64 {
     len("tasks.db") + len("tasks.db-wal")
 }
 
-/// DUR-01: rounds of tasks that come and go leave files as large as one round made them, and
-/// small ones when nothing is kept.
+/// DUR-01: rounds of created and deleted tasks leave files as large as after one round, and small
+/// files when no task is kept.
 #[test]
-fn many_tasks_come_and_go_and_the_files_level_off() {
+fn files_stay_bounded_while_tasks_come_and_go() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut peaks = Vec::new();
@@ -31,11 +31,11 @@ fn many_tasks_come_and_go_and_the_files_level_off() {
         for some in numbers.chunks(100) {
             let puts: Vec<_> = some.iter().map(|n| put(completed(*n, RESULT_BYTES))).collect();
             store.commit(&puts, Due::New).unwrap();
-            // As the daemon does under load: a step now and then.
+            // One maintenance step now and then, as the daemon does under load.
             store.tidy().unwrap();
         }
         peaks.push(bytes(dir.path()));
-        // All but the last tenth, which the next round's take the place of.
+        // All but the last tenth, whose place the next round takes.
         for some in numbers.chunks(100) {
             let deletes: Vec<_> = some.iter().map(|n| delete(*n)).collect();
             store.commit(&deletes, Due::Owed).unwrap();
@@ -45,10 +45,10 @@ fn many_tasks_come_and_go_and_the_files_level_off() {
     assert!(last <= first + first / 4, "{peaks:?}");
     while store.tidy().unwrap() {}
     let left = bytes(dir.path()) - LOG_BYTES;
-    assert!(left < 2 << 20, "{left} bytes for an empty store; full it had {last}");
+    assert!(left < 2 << 20, "{left} bytes for an empty store; it had {last} when full");
 }
 
-/// A log that is written to without a pause is cut back while that goes on.
+/// A log under constant writes is truncated meanwhile.
 #[test]
 fn the_log_stays_short_under_load() {
     let dir = tempfile::tempdir().unwrap();
@@ -63,10 +63,10 @@ fn the_log_stays_short_under_load() {
     assert!(longest < 12 << 20, "{longest}");
 }
 
-/// The log's file is there before it is used, and written over. A longer one is cut once it rests,
-/// and not while it is in use.
+/// The log file is allocated in advance and overwritten. A longer one is truncated once it is idle,
+/// never while in use.
 #[test]
-fn a_long_log_is_cut_once_it_rests() {
+fn a_long_log_is_truncated_once_idle() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let log = || fs::metadata(dir.path().join("tasks.db-wal")).map_or(0, |found| found.len());
@@ -74,15 +74,15 @@ fn a_long_log_is_cut_once_it_rests() {
     store.commit(&[put(completed(0, 6_000_000))], Due::New).unwrap();
     let long = log();
     assert!(long > 6_000_000, "{long}");
-    assert!(store.tidy().unwrap(), "there is more to do");
+    assert!(store.tidy().unwrap(), "maintenance has more to do");
     assert_eq!(log(), long);
     assert!(!store.tidy().unwrap());
     assert_eq!(log(), LOG_BYTES);
     for n in 10..400 {
         store.commit(&[put(completed(n, 100))], Due::New).unwrap();
-        assert_eq!(log(), LOG_BYTES, "it has grown or was cut");
+        assert_eq!(log(), LOG_BYTES, "the log has grown or was truncated");
     }
-    assert!(!store.tidy().unwrap(), "there is nothing more to do");
+    assert!(!store.tidy().unwrap(), "maintenance is complete");
     store.reopen().unwrap();
     assert_eq!(log(), LOG_BYTES);
     assert_eq!(contents(&mut store).unwrap().len(), 391);

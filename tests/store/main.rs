@@ -1,5 +1,5 @@
-//! The store on a disk, beside the one in memory: what it keeps, what a crash, damage or a full
-//! disk makes of it (DUR-01).
+//! The SQLite store compared with the one in memory, and its behaviour after crashes, damage and on
+//! a full disk (DUR-01).
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod damage;
@@ -17,7 +17,7 @@ use std::path::Path;
 use ceased::TaskId;
 use ceased::store::{Sqlite, Store, StoreError};
 
-/// What a store has, as text: its records, with their outcomes whole.
+/// Content of a store as text: its records with complete outcomes.
 type Contents = BTreeMap<TaskId, String>;
 
 fn contents(store: &mut dyn Store) -> Result<Contents, StoreError> {
@@ -32,7 +32,7 @@ fn open(dir: &Path) -> Sqlite {
     Sqlite::open(dir, 0).unwrap()
 }
 
-/// Copies the files of a store as they are now.
+/// Copies the files of a store in their current state.
 fn copy(from: &Path, to: &Path) {
     for name in ["tasks.db", "tasks.db-wal"] {
         if from.join(name).exists() {

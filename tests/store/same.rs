@@ -1,4 +1,4 @@
-//! The store on a disk does what the one in memory does, whatever is asked of it.
+//! The SQLite store and the one in memory give the same results for random operations.
 
 use ceased::store::{Due, Memory, Store};
 use ceased_core::tasks::durable::StoreWrite;
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a restore hands out, as text and in order of ids.
+/// Result of a restore, as text, sorted by id.
 fn restored(store: &mut dyn Store, resident: usize) -> Vec<String> {
     let mut records = Vec::new();
     store.restore(resident, &mut |record| records.push((record.id, record))).unwrap();
@@ -52,7 +52,7 @@ proptest! {
 
     /// DUR-01
     #[test]
-    fn a_disk_and_a_memory_are_the_same(steps in vec(step(), 1..24)) {
+    fn sqlite_and_memory_stores_agree(steps in vec(step(), 1..24)) {
         let dir = tempfile::tempdir().unwrap();
         let (mut disk, mut memory) = (open(dir.path()), Memory::new());
         for step in steps {

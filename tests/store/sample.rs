@@ -1,4 +1,4 @@
-//! Records to keep: every kind of owner, status and outcome.
+//! Sample records: every kind of owner, status and outcome.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) fn id(number: u64) -> TaskId {
     TaskId::new(Uuid::from_u64_pair(0x1234_5678_9abc_4def, 0x8000_0000_0000_0000 | number))
 }
 
-/// By what its record is found.
+/// Key of the task with this number.
 pub(crate) fn key(number: u64) -> RecordKey {
     working(number).key()
 }
@@ -41,7 +41,7 @@ pub(crate) fn working(number: u64) -> TaskRecord {
     }
 }
 
-/// A task that has ended with a result of about so many bytes.
+/// A completed task with a result of about `bytes` bytes.
 pub(crate) fn completed(number: u64, bytes: usize) -> TaskRecord {
     let json = format!("{{\"n\": {number},\"text\":\"{}\"}}", "é".repeat(bytes / 2));
     TaskRecord {

@@ -1,4 +1,5 @@
-//! Torn writes: whatever part of the log reached the disk, a whole number of commits is there.
+//! Torn writes: whatever part of the log reached the disk, the store holds a whole number of
+//! commits.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -11,10 +12,10 @@ use ceased_tests::wal;
 use crate::sample::{completed, delete, failed, put, working};
 use crate::{Contents, contents, copy, open};
 
-/// A store after some commits, as a crash leaves it.
+/// A store after some commits, as left by a crash.
 struct Crashed {
     dir: tempfile::TempDir,
-    /// After each commit since the log was empty: how long it was, and what was in the store.
+    /// Length of the log and content of the store after each commit since the log was empty.
     commits: Vec<(u64, Contents)>,
 }
 
@@ -33,7 +34,7 @@ fn batch(rng: &mut Rng) -> Vec<StoreWrite> {
         .collect()
 }
 
-/// Where the log ends, whose file may be longer.
+/// End of the log's content; the file may be longer.
 fn log_bytes(dir: &Path) -> u64 {
     let log = fs::read(dir.join("tasks.db-wal")).unwrap();
     wal::valid_bytes(&log).unwrap_or(0) as u64
@@ -45,7 +46,7 @@ fn crashed(rng: &mut Rng) -> Crashed {
     for _ in 0..rng.below(6) {
         store.commit(&batch(rng), Due::New).unwrap();
     }
-    // A log that is begun anew, so that its length says where it ends.
+    // Starts the log anew, so that its length is the end of its content.
     drop(store);
     let mut store = open(life.path());
     let mut commits = vec![(0, contents(&mut store).unwrap())];
@@ -57,14 +58,14 @@ fn crashed(rng: &mut Rng) -> Crashed {
     Crashed { dir, commits }
 }
 
-/// DUR-01: a commit that was synced whole is there whole; one that was not is not there at all.
+/// DUR-01: a synced commit is present completely; an unsynced one is absent.
 #[test]
-fn a_log_cut_anywhere_is_a_whole_number_of_commits() {
+fn a_truncated_log_holds_a_whole_number_of_commits() {
     let mut rng = Rng::new(1);
     for _ in 0..12 {
         let Crashed { dir, commits } = crashed(&mut rng);
         let whole = log_bytes(dir.path());
-        assert!(whole > 0, "nothing to cut");
+        assert!(whole > 0, "the log is empty");
         for _ in 0..12 {
             let cut = rng.below(usize::try_from(whole).unwrap() + 1) as u64;
             let torn = tempfile::tempdir().unwrap();
@@ -78,7 +79,7 @@ fn a_log_cut_anywhere_is_a_whole_number_of_commits() {
     }
 }
 
-/// DUR-01: a commit that was being written, behind all that was synced, is not there at all.
+/// DUR-01: a commit in progress behind the synced ones is absent.
 #[test]
 fn a_torn_tail_changes_nothing() {
     let mut rng = Rng::new(3);
@@ -86,7 +87,7 @@ fn a_torn_tail_changes_nothing() {
         let Crashed { dir, commits } = crashed(&mut rng);
         let path = dir.path().join("tasks.db-wal");
         let (end, expected) = commits.last().unwrap();
-        // The kit's reader of the log agrees with who wrote it, so what it leaves is plausible.
+        // The test's own log reader agrees with SQLite, so the cut is plausible.
         let valid = wal::valid_bytes(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(valid as u64, *end);
         for _ in 0..12 {
@@ -98,9 +99,9 @@ fn a_torn_tail_changes_nothing() {
     }
 }
 
-/// Bytes that never reached the disk read as something else: what is found is a state that was.
+/// Bytes that never reached the disk read as other bytes: the store shows an earlier state.
 #[test]
-fn a_log_with_a_wrong_byte_is_a_state_that_was() {
+fn a_log_with_a_wrong_byte_gives_an_earlier_state() {
     let mut rng = Rng::new(2);
     for _ in 0..8 {
         let Crashed { dir, commits } = crashed(&mut rng);
@@ -119,9 +120,9 @@ fn a_log_with_a_wrong_byte_is_a_state_that_was() {
     }
 }
 
-/// A store that was being made when the power went is made again; one that is whole is not.
+/// A half-created store is created again after a power failure; a complete one is not.
 #[test]
-fn a_store_half_made_is_made_again() {
+fn a_half_created_store_is_created_again() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("tasks.db.new"), "half of it").unwrap();
     let mut store = Sqlite::open(dir.path(), 0).unwrap();

@@ -96,19 +96,9 @@ impl Driver {
             ..Limits::default()
         };
         let echo = Tool {
-            name: "echo".into(),
-            title: None,
-            description: None,
-            input_schema: r#"{"type":"object"}"#.into(),
-            output_schema: None,
             task_support: TaskSupport::Optional,
             timeout: Some(Duration::from_secs(600)),
-            ladder: StopPolicy::Handler { patience: Duration::from_secs(10) },
-            check: None,
-            read_only: false,
-            on_disconnect: ceased_core::tool::OnDisconnect::Cancel,
-            allow: ceased_core::policy::access::Allow::Everyone,
-            payload: None,
+            ..Tool::new("echo", StopPolicy::Handler { patience: Duration::from_secs(10) })
         };
         let catalog = Catalog::new([echo]).expect("a good tool");
         let settings =

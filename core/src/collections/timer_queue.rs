@@ -37,6 +37,8 @@ pub enum Timer {
     DrainKill,
     /// The end of the shutdown.
     DrainEnd,
+    /// A job has told its requestor nothing for as long as its heartbeat.
+    Heartbeat(JobId),
 }
 
 impl Timer {
@@ -56,6 +58,7 @@ impl Timer {
             Self::Store => 10,
             Self::DrainKill => 11,
             Self::DrainEnd => 12,
+            Self::Heartbeat(_) => 13,
         }
     }
 }

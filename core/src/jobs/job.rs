@@ -394,13 +394,43 @@ pub(crate) struct Progress {
     pub(crate) last: Option<f64>,
     /// The latest value held back because the peer does not read.
     pub(crate) held: Option<Value>,
+    /// The last line of output.
+    pub(crate) line: Option<Box<str>>,
+    /// The value that the next heartbeat exceeds.
+    pub(crate) own: Own,
+    /// When the next heartbeat is due.
+    pub(crate) heartbeat: Option<Armed>,
+}
+
+/// The last value that a job reported itself and that was passed on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Own {
+    pub(crate) value: f64,
+    pub(crate) total: Option<f64>,
+    /// Heartbeats since.
+    pub(crate) beats: u32,
+}
+
+impl Own {
+    const NOTHING: Self = Self { value: 0.0, total: None, beats: 0 };
 }
 
 impl IsEmpty for Progress {
-    const NOTHING: &'static Self = &Self { token: None, latest: None, last: None, held: None };
+    const NOTHING: &'static Self = &Self {
+        token: None,
+        latest: None,
+        last: None,
+        held: None,
+        line: None,
+        own: Own::NOTHING,
+        heartbeat: None,
+    };
 
     fn is_nothing(&self) -> bool {
-        self.token.is_none() && self.latest.is_none()
+        self.token.is_none()
+            && self.latest.is_none()
+            && self.line.is_none()
+            && self.heartbeat.is_none()
     }
 }
 

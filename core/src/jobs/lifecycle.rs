@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
-use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Purpose};
+use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Own, Purpose};
 use crate::jobs::result::into_answer;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
@@ -34,9 +34,9 @@ use crate::tool::StopStep;
 const LINGER: Duration = Duration::from_millis(100);
 
 /// Address of the messages of a job: the peers that still want them.
-struct Audience {
+pub(super) struct Audience {
     conn: ConnId,
-    task: Option<TaskId>,
+    pub(super) task: Option<TaskId>,
     /// The request that the messages belong to.
     request: Option<RequestId>,
     /// Whether the cancel of that request recalls them (MOD-04).
@@ -251,6 +251,9 @@ impl Engine {
         }
         self.timers.disarm(&mut job.timer, Timer::Job(id));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        if let Some(progress) = job.progress.some() {
+            self.timers.disarm(&mut progress.heartbeat, Timer::Heartbeat(id));
+        }
         // Of a job that has told nothing there is nothing to hold back.
         if job.progress.latest.is_some()
             && let Some(connection) = self.connections.get_mut(&job.conn)
@@ -270,6 +273,7 @@ impl Engine {
             && task.job == Some(id)
         {
             task.job = None;
+            task.aside.forget_line();
             if task.is_being_created() {
                 task.aside.maker = Some((id, conn));
             }
@@ -278,7 +282,7 @@ impl Engine {
 
     /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
     /// since both leave it without a purpose.
-    fn audience(&self, job: &Job) -> Option<Audience> {
+    pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
         match job.purpose() {
             Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
             Purpose::Task => {
@@ -318,6 +322,10 @@ impl Engine {
             return;
         }
         told.last = Some(progress);
+        told.own = Own { value: progress, total, beats: 0 };
+        self.arm_heartbeat(id);
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let told = &mut *job.progress;
         let Some(connection) = self.connections.get_mut(&job.conn) else { return };
         if connection.send_queue.len() >= room {
             // The peer does not read: only the latest value waits for it.
@@ -345,7 +353,7 @@ impl Engine {
         Some(self.progress_message(job, *progress, *total, message.as_deref()))
     }
 
-    fn progress_message(
+    pub(super) fn progress_message(
         &self,
         job: &Job,
         progress: f64,
@@ -394,7 +402,7 @@ impl Engine {
         }
     }
 
-    fn write_progress(&mut self, message: ProgressMessage) {
+    pub(super) fn write_progress(&mut self, message: ProgressMessage) {
         let (Some(token), Some(audience)) = (&message.token, &message.audience) else {
             self.counters.progress_dropped += 1;
             return;
@@ -473,7 +481,7 @@ pub(crate) fn receipt(
 }
 
 /// How far a job is, as its peer is told.
-struct ProgressMessage {
+pub(super) struct ProgressMessage {
     token: Option<Box<str>>,
     audience: Option<Audience>,
     progress: f64,

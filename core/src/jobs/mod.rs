@@ -8,6 +8,7 @@
 //! `Requests::cancel` in `server/requests.rs` drops it. And its job has no receiver any more:
 //! [`Jobs::release`] leaves it with [`Purpose::Nobody`], which [`Purpose`] never leaves.
 
+pub(crate) mod heartbeat;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod outlast;

@@ -296,6 +296,7 @@ impl Engine {
                     self.kill_everything();
                 }
                 Timer::DrainEnd => self.end_drain(),
+                Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
             }
         }
     }

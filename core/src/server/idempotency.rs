@@ -158,6 +158,7 @@ impl Engine {
         job.forget_cancel();
         job.progress.tell(request.token.clone());
         job.progress.forget_held();
+        self.arm_heartbeat(id);
         self.put_questions(id, Answer::Refused);
     }
 

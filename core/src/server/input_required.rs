@@ -131,7 +131,8 @@ impl Engine {
         let request = self.jobs.suspend(id, state).expect("a call is suspended while it waits");
         let Some(job) = self.jobs.get_mut(id) else { return };
         // The token belonged to the answered request.
-        job.progress.take();
+        let mut before = job.progress.take();
+        self.timers.disarm(&mut before.heartbeat, Timer::Heartbeat(id));
         let mut requests = Vec::new();
         inputs::write(&mut Writer::new(&mut requests), job, &job.terms.peer());
         let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
@@ -205,6 +206,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.requests.open(reply, Work::Job(id));
         }
+        self.arm_heartbeat(id);
         self.suspended.note_asking(id);
     }
 

@@ -338,7 +338,9 @@ impl Engine {
         let mut job = Job::new(id, tool, owner, (conn, terms), self.now.at, (purpose, state));
         job.task = task;
         job.progress.tell(progress_token.map(|token| token.get().into()));
-        self.jobs.insert(job)
+        let id = self.jobs.insert(job);
+        self.arm_heartbeat(id);
+        id
     }
 
     /// Whether the job of a task may begin before that is on disk. It may have run then for one that

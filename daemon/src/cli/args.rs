@@ -55,6 +55,8 @@ pub(super) enum Command {
     Top(TopArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
+    /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
+    Trust(TrustArgs),
     /// Look after the tasks on the disk while no daemon uses them
     Store(StoreArgs),
     /// Print a script that completes command lines of ceased in a shell
@@ -132,6 +134,19 @@ pub(super) struct ConnectArgs {
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `trust`.
+#[derive(Debug, Args)]
+pub(super) struct TrustArgs {
+    /// The file [default: ./ceased.toml]
+    pub(super) file: Option<PathBuf>,
+    /// List the trusted files, and which of them have changed
+    #[arg(long, conflicts_with_all = ["file", "revoke"])]
+    pub(super) list: bool,
+    /// Trust it no longer
+    #[arg(long)]
+    pub(super) revoke: bool,
 }
 
 /// `store`.

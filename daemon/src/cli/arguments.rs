@@ -4,7 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::format::clean;
 use super::{Exit, Failure};
-use crate::client::Tool;
+use ceased_client::Tool;
 
 /// The arguments for `tool`: the object in `json`, with `pairs` on top.
 pub(super) fn parse(tool: &Tool, pairs: &[String], json: Option<&str>) -> Result<Value, Failure> {

@@ -10,7 +10,7 @@ use super::args::CallArgs;
 use super::cancel::{Gone, Whose, announce, report, stop_call, stop_for_answer, wait_until_gone};
 use super::display::Display;
 use super::{Backend, Exit, Failure, Io, arguments, discover, format};
-use crate::client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
+use ceased_client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
 /// How long after a Ctrl-C an answer that is due at once may take: the id of a task that is being
 /// created, the result of one that has ended.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Io;
-use crate::client::{CallId, Client, Error, INVALID_PARAMS, METHOD_NOT_FOUND};
+use ceased_client::{CallId, Client, Error, INVALID_PARAMS, METHOD_NOT_FOUND};
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

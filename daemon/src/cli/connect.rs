@@ -15,7 +15,7 @@ use rustix::net::Shutdown;
 use super::args::ConnectArgs;
 use super::discover;
 use super::{Backend, DaemonLocation, Exit, Failure, Io, spawn};
-use crate::client::{NonblockingWriter, is_gone, poll, read};
+use ceased_client::io::{NonblockingWriter, is_gone, poll, read};
 
 /// Held in each direction at most.
 const LANE_BYTES: usize = 64 * 1024;

@@ -8,7 +8,7 @@ use ceased_core::rpc::error::code;
 use super::args::DaemonArgs;
 use super::format::clean;
 use super::{Backend, DaemonLocation, Exit, Failure, Io};
-use crate::client::{Client, Endpoint, Error, Options};
+use ceased_client::{Client, Endpoint, Error, Options};
 
 /// How long connecting may take: a daemon on this machine accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);

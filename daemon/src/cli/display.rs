@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Io;
 use super::format::clean;
-use crate::client::{CallId, Log, Notification, Progress, Task, TaskStatus};
+use ceased_client::{CallId, Log, Notification, Progress, Task, TaskStatus};
 
 /// Steps of the bar: progress is counted in whatever the tool likes.
 const STEPS: f64 = 1000.0;

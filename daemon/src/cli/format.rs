@@ -8,9 +8,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Exit, Failure, Io};
-use crate::client::RpcError;
 pub(super) use crate::printable::clean;
 use crate::printable::clean_lines;
+use ceased_client::RpcError;
 
 /// The first line of a text, marked when there is more.
 pub(super) fn first_line(text: &str) -> String {

@@ -11,6 +11,7 @@ mod display;
 mod format;
 mod generate;
 mod output;
+mod project_trust;
 mod ps;
 mod spawn;
 mod status;
@@ -32,10 +33,10 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::client::{Error, Interrupts, Refusal};
 use crate::config::{Environment, SocketPaths};
 use crate::stderr::Brief;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
+use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
 use output::Output;
 
@@ -324,6 +325,7 @@ pub fn run(
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
+        Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),

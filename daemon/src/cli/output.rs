@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::stdio::stdout;
 
-use crate::client::{Error, NonblockingWriter, poll};
+use ceased_client::Error;
+use ceased_client::io::{NonblockingWriter, poll};
 
 /// Standard output, without a buffer.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::args::{DaemonArgs, ListArgs};
 use super::view::{Sort, Status, Trees};
 use super::{Backend, Exit, Failure, Io, discover, format};
 use crate::accounts;
-use crate::client::{Client, Error, METHOD_NOT_FOUND};
+use ceased_client::{Client, Error, METHOD_NOT_FOUND};
 
 /// Runs the command.
 pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {

@@ -17,10 +17,10 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::discover::{self, Unreachable};
 use super::{DaemonLocation, Exit, Failure, Io, trust};
-use crate::client::Endpoint;
 use crate::observability::logging;
-use crate::service_manager;
 use crate::store::directory::{Holder, Phase};
+use ceased_client::Endpoint;
+use ceased_process::daemon_support::variables_of_the_service_manager;
 
 /// How long a daemon may take until it listens, besides what the one before it is given to end.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -131,10 +131,18 @@ struct Spawned<'a> {
 
 impl Spawned<'_> {
     fn start(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+        if self.starts == 0 {
+            logging::keep(&self.log).map_err(|why| fail("keep the log", &self.log, &why))?;
+        }
         self.child = Some(start(self.site, self.path, &self.log)?);
         if self.starts == 0 {
             let (path, log) = (self.path.display(), self.log.display());
             io.say(&format!("no daemon at unix:{path}; started one, its log is {log}"));
+            if self.site.config.is_none() {
+                io.say(
+                    "it has no configuration file, so it has no tools; `ceased init` writes one",
+                );
+            }
         }
         self.starts += 1;
         Ok(())
@@ -349,7 +357,7 @@ fn spawn(site: &DaemonLocation, log: &Path, stderr: File) -> io::Result<Child> {
     if let Some(config) = &site.config {
         command.arg("--config").arg(std::path::absolute(config)?);
     }
-    for name in service_manager::private_variables() {
+    for name in variables_of_the_service_manager() {
         command.env_remove(name);
     }
     // Where it was first needed is no place for a daemon that others use, too.

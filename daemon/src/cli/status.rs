@@ -22,7 +22,7 @@ pub(super) fn tools(
         return Ok(Exit::Done);
     }
     if tools.is_empty() {
-        io.say("no tools");
+        io.say("no tools; `ceased init` in a project writes a configuration with some");
     }
     let rows: Vec<Vec<String>> = tools
         .iter()

@@ -7,7 +7,7 @@ use super::cancel::{Gone, Whose, report, wait_until_gone};
 use super::display::Display;
 use super::format::{self, clean, table};
 use super::{Backend, Exit, Failure, Io, discover};
-use crate::client::{Client, Error, INVALID_PARAMS, Task};
+use ceased_client::{Client, Error, INVALID_PARAMS, Task};
 
 /// `ceased tasks`.
 pub(super) fn tasks(

@@ -8,7 +8,7 @@ use super::args::WatchArgs;
 use super::format::clean;
 use super::tasks::unknown;
 use super::{Backend, Exit, Failure, Io, discover};
-use crate::client::{Client, Notification, Task, TaskStatus};
+use ceased_client::{Client, Notification, Task, TaskStatus};
 
 /// Between two looks when the server does not say.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,14 +1,15 @@
 //! A configuration for people: what would run, with every default spelt out.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs, Tool,
-    Users,
+    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
+    Tool, Users,
 };
-use crate::process::Isolation;
 use crate::store::Damaged;
+use ceased_process::Isolation;
 
 impl Listen {
     /// One line: the transport and its address.
@@ -86,6 +87,7 @@ impl Config {
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("isolation", isolation(daemon.isolation).into());
+        row("heartbeat", heartbeat(daemon.heartbeat));
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("json_depth", limits.json_depth.to_string());
@@ -140,10 +142,11 @@ impl Config {
         row("poll_interval", show_duration(tasks.poll_interval));
         row("page_size", tasks.page_size.to_string());
         row("status_notifications", tasks.status_notifications.to_string());
-        row("log level", self.log.level.name().into());
+        let level = self.log.level.map_or("info, with stdio warn", Level::name);
+        row("log level", level.into());
         row(
             "audit",
-            self.log.audit.as_ref().map_or("to the log".into(), |path| path.display().to_string()),
+            self.log.audit.as_ref().map_or("none".into(), |path| path.display().to_string()),
         );
         if let Some(listen) = &self.metrics.listen {
             row("metrics", listen.to_string());
@@ -154,7 +157,7 @@ impl Config {
         let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
         row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
         for tool in &self.tools {
-            rows.extend(describe_tool(tool, daemon.on_disconnect));
+            rows.extend(describe_tool(tool, daemon));
         }
         if self.tools.is_empty() {
             rows.push(("tools".into(), "none: there is nothing to call".into()));
@@ -169,8 +172,19 @@ impl Config {
     }
 }
 
+impl Tool {
+    /// The program and arguments that it runs, with their inputs in braces; or the builtin.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        match &self.run {
+            Run::Builtin(builtin) => format!("builtin {}", builtin.name()),
+            Run::Command(command) => argv(command),
+        }
+    }
+}
+
 /// The rows of one tool: its name with what it runs, then the rest.
-fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
+fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let mut more = |text: String| rows.push((String::new(), text));
     let bounds =
@@ -190,7 +204,10 @@ fn describe_tool(tool: &Tool, daemon: OnDisconnect) -> Vec<(String, String)> {
     if tool.read_only && matches!(tool.run, Run::Command(_)) {
         more("read-only".into());
     }
-    if tool.on_disconnect != daemon {
+    if tool.heartbeat != daemon.heartbeat {
+        more(format!("heartbeat {}", heartbeat(tool.heartbeat)));
+    }
+    if tool.on_disconnect != daemon.on_disconnect {
         more(format!("on_disconnect {}", on_disconnect(tool.on_disconnect)));
     }
     if let Some(question) = &tool.confirm {
@@ -210,6 +227,10 @@ const fn isolation(isolation: Isolation) -> &'static str {
         Isolation::None => "none",
         Isolation::Pid => "pid",
     }
+}
+
+fn heartbeat(span: Option<Duration>) -> String {
+    span.map_or_else(|| "off".into(), show_duration)
 }
 
 fn on_disconnect(policy: OnDisconnect) -> String {
@@ -240,6 +261,9 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     }
     if !command.inherit.also.is_empty() {
         more(format!("pass_env {}", command.inherit.also.join(" ")));
+    }
+    if let Some(progress) = &command.progress {
+        more(format!("progress {progress}"));
     }
     if let Some(file) = &command.env_file {
         more(format!("env_file {}", file.path.display()));

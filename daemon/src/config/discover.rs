@@ -74,6 +74,15 @@ impl Environment {
             .unwrap_or_else(|| PathBuf::from("/var/lib/ceased"))
     }
 
+    /// The directory of this user's state, whatever a service manager gives: `$XDG_STATE_HOME/ceased`,
+    /// else `~/.local/state/ceased`; `None` without a home.
+    #[must_use]
+    pub fn user_state_dir(&self) -> Option<PathBuf> {
+        let state = self.state_home.clone();
+        let state = state.or_else(|| Some(self.home.as_ref()?.join(".local/state")));
+        state.map(|dir| dir.join("ceased"))
+    }
+
     /// The configuration file to use: `explicit`, else `$CEASED_CONFIG`, else
     /// `$XDG_CONFIG_HOME/ceased/config.toml` (`~/.config` when unset), else
     /// `/etc/ceased/config.toml`. None when there is none: the defaults hold then.
@@ -83,6 +92,14 @@ impl Environment {
     /// # Errors
     /// When a file that was asked for by name does not exist.
     pub fn locate(&self, explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+        Ok(self.named(explicit)?.or_else(|| self.usual()))
+    }
+
+    /// The configuration file that is asked for by name: `explicit`, else `$CEASED_CONFIG`.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn named(&self, explicit: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         let named = explicit
             .map(|path| (path, "--config"))
             .or_else(|| self.ceased_config.as_deref().map(|path| (path, "$CEASED_CONFIG")));
@@ -93,13 +110,22 @@ impl Environment {
             let what = format!("the configuration file named by {by} does not exist");
             return Err(ConfigError::of_file(path, what, "name one that does, or leave it out"));
         }
-        let config_home =
-            self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
-        let found = [
-            config_home.map(|dir| dir.join("ceased/config.toml")),
-            Some(PathBuf::from(SYSTEM_CONFIG)),
-        ];
-        Ok(found.into_iter().flatten().find(|path| exists(path)))
+        Ok(None)
+    }
+
+    /// The configuration file that is used when none is asked for.
+    #[must_use]
+    pub fn usual(&self) -> Option<PathBuf> {
+        let found = [self.user_config(), Some(PathBuf::from(SYSTEM_CONFIG))];
+        found.into_iter().flatten().find(|path| exists(path))
+    }
+
+    /// Where the configuration of this user belongs; `None` without a home.
+    #[must_use]
+    pub fn user_config(&self) -> Option<PathBuf> {
+        let home = self.config_home.clone();
+        let home = home.or_else(|| Some(self.home.as_ref()?.join(".config")));
+        home.map(|dir| dir.join("ceased/config.toml"))
     }
 }
 

@@ -12,6 +12,7 @@ mod input;
 mod json;
 mod listen;
 mod monitoring;
+mod progress;
 mod raw;
 mod sections;
 mod socket_paths;
@@ -22,6 +23,7 @@ mod who;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::limits::OnTtl;
@@ -30,17 +32,18 @@ use ceased_core::tool::{OnDisconnect, TaskSupport};
 use ceased_transports::Address;
 
 use crate::owned_file::{self, Secrecy, Unfit};
-use crate::process::Isolation;
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin::Builtin;
+use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
 pub use crate::access::Users;
-pub use crate::process::Inherit;
+pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
+pub use progress::ProgressPattern;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
@@ -90,6 +93,8 @@ pub struct Daemon {
     pub on_disconnect: OnDisconnect,
     /// What separates commands from other processes, if their tool does not say.
     pub isolation: Isolation,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
@@ -212,11 +217,11 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Log {
-    /// Level of the log.
-    pub level: Level,
-    /// Where audit records go; None: to the log.
+    /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
+    pub level: Option<Level>,
+    /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
 }
 
@@ -281,6 +286,8 @@ pub struct Tool {
     pub arguments: Arguments,
     /// What its requestor is asked before it runs.
     pub confirm: Option<Template>,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
     /// What becomes of a plain call whose peer is gone.
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
@@ -313,9 +320,17 @@ pub struct CommandTool {
     pub inherit: Inherit,
     /// A file of further variables.
     pub env_file: Option<EnvFile>,
+    /// How its output shows its progress.
+    pub progress: Option<ProgressPattern>,
 }
 
 impl CommandTool {
+    /// What becomes of its output.
+    pub(crate) fn output_options(&self) -> OutputOptions {
+        let progress = self.progress.clone().map(|it| Arc::new(it) as Arc<dyn ReadProgress>);
+        OutputOptions { lines: true, progress, ..OutputOptions::kept(self.max_output) }
+    }
+
     /// The variables of its file.
     ///
     /// # Errors
@@ -402,20 +417,37 @@ impl Config {
     /// it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
     /// [`Self::read_env_files`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_bytes(Self::read(path)?, path)
+    }
+
+    /// Reads the bytes of a file, and nothing of what is in it.
+    ///
+    /// # Errors
+    /// When it cannot be read, others than root and the user of this process can have written it,
+    /// or it is larger than [`FILE_BYTES_MAX`].
+    pub fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
-        let bytes = match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
-            Ok(bytes) => bytes,
+        match owned_file::read(path, Secrecy::Public, FILE_BYTES_MAX) {
+            Ok(bytes) => Ok(bytes),
             Err(Unfit::Io(why)) if why.kind() == std::io::ErrorKind::FileTooLarge => {
                 let what = format!("the configuration is larger than {FILE_BYTES_MAX} bytes");
-                return fail(what, "is it the right file?");
+                fail(what, "is it the right file?")
             }
             Err(Unfit::Io(why)) => {
-                return fail(format!("cannot read the configuration: {why}"), "name another file");
+                fail(format!("cannot read the configuration: {why}"), "name another file")
             }
             Err(Unfit::Refused { what, remedy }) => {
-                return fail(format!("the configuration is not taken: {what}"), &remedy);
+                fail(format!("the configuration is not taken: {what}"), &remedy)
             }
-        };
+        }
+    }
+
+    /// The configuration in the bytes of the file `path`, with the files that it names.
+    ///
+    /// # Errors
+    /// When they are not UTF-8, or as [`Self::parse`] and [`Self::read_env_files`].
+    pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, ConfigError> {
+        let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
         match String::from_utf8(bytes) {
             Ok(text) => {
                 let mut config = Self::parse(&text, path)?;

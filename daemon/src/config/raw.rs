@@ -47,6 +47,7 @@ pub(super) struct Daemon {
     pub(super) eof_grace: Option<Spanned<Span>>,
     pub(super) on_disconnect: Option<Text>,
     pub(super) isolation: Option<Text>,
+    pub(super) heartbeat: Option<Text>,
 }
 
 /// `[[listen]]`
@@ -150,6 +151,8 @@ pub(super) struct Tool {
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) kill_grace: Option<Spanned<Span>>,
     pub(super) max_output: Option<Spanned<Size>>,
+    pub(super) heartbeat: Option<Text>,
+    pub(super) progress: Option<Text>,
     pub(super) cwd: Option<Text>,
     pub(super) env: Option<Spanned<Ordered<Text>>>,
     pub(super) pass_env: Option<Spanned<Vec<Text>>>,

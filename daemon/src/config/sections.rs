@@ -6,13 +6,17 @@ use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
-use crate::process::Isolation;
 use crate::store::Damaged;
+use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Longer than anything here is sensibly kept or waited for; far below what a clock can count.
 pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// More often, and heartbeats are work for a client.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
 /// Less, and no call with arguments fits; more, and what reads messages gives up by itself.
 const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
@@ -35,6 +39,7 @@ impl Daemon {
             eof_grace: Duration::from_millis(500),
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
+            heartbeat: Some(DEFAULT_HEARTBEAT),
         }
     }
 }
@@ -84,12 +89,6 @@ impl Default for Tasks {
             page_size: 100,
             status_notifications: true,
         }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self { level: Level::Info, audit: None }
     }
 }
 
@@ -146,6 +145,7 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
             .unwrap_or(default.on_disconnect),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
+        heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
     }
 }
 
@@ -180,6 +180,27 @@ pub(super) fn on_disconnect(
                 up to 1h";
     check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
     None
+}
+
+/// The time between heartbeats; off for `None`.
+pub(super) fn heartbeat(
+    key: Key,
+    written: Option<&raw::Text>,
+    default: Option<Duration>,
+    check: &mut Checker<'_>,
+) -> Option<Duration> {
+    let Some(written) = written else { return default };
+    let text = written.get_ref();
+    let span = if text == "off" { Ok(Duration::ZERO) } else { parse_duration(text) };
+    match span {
+        Ok(Duration::ZERO) => None,
+        Ok(span) if (HEARTBEAT_MIN..=HOUR).contains(&span) => Some(span),
+        Ok(_) | Err(_) => {
+            let hint = "it takes 100ms to 1h, such as \"10s\", or \"off\"";
+            check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+            default
+        }
+    }
 }
 
 pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
@@ -397,20 +418,9 @@ pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
 
 pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
     let key = |name| Key { table: "[log]", name };
-    let default = Log::default();
     let audit = raw.audit.as_ref().and_then(|written| check.path(key("audit"), written));
-    let level = check.choice(
-        key("level"),
-        raw.level.as_ref(),
-        default.level,
-        &[
-            ("off", Level::Off),
-            ("error", Level::Error),
-            ("warn", Level::Warn),
-            ("info", Level::Info),
-            ("debug", Level::Debug),
-            ("trace", Level::Trace),
-        ],
-    );
+    let levels = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+    let choices = levels.map(|level| (level.name(), Some(level)));
+    let level = check.choice(key("level"), raw.level.as_ref(), None, &choices);
     Log { level, audit }
 }

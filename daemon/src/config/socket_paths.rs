@@ -154,7 +154,7 @@ mod tests {
             ("/", 0, 0o755),
             ("/home/ann", ANN, 0o755),
             ("/home/bob", BOB, 0o755),
-            ("/root", 0, 0o700),
+            ("/admin", 0, 0o700),
         ],
         system: None,
     };
@@ -167,7 +167,7 @@ mod tests {
             ("/tmp", 0, 0o1777),
             ("/home/ann", ANN, 0o755),
             ("/home/bob", BOB, 0o755),
-            ("/root", 0, 0o700),
+            ("/admin", 0, 0o700),
         ],
         system: None,
     };
@@ -222,7 +222,14 @@ mod tests {
             // Without /run/user: a container, a cron job.
             (&BARE, ANN, "", "/home/ann", &[STATE_ANN], false),
             (&BARE, ANN, "/run/user/1001", "/home/ann", &[STATE_ANN], false),
-            (&BARE, 0, "", "/root", &[SYSTEM, "/root/.local/state/ceased/run/ceased.sock"], false),
+            (
+                &BARE,
+                0,
+                "",
+                "/admin",
+                &[SYSTEM, "/admin/.local/state/ceased/run/ceased.sock"],
+                false,
+            ),
             // Root with the home of a user, and a user with the home of another.
             (&BARE, 0, "", "/home/ann", &[SYSTEM], false),
             (&BARE, BOB, "", "/home/ann", &[SYSTEM], false),
@@ -233,10 +240,17 @@ mod tests {
             (&SERVER, 0, "", "", &["/run/user/0/ceased/ceased.sock"], true),
             (&BARE_SERVER, ANN, "", "/home/ann", &[STATE_ANN], true),
             // Its directory is not root's, so root's own daemon is elsewhere.
-            (&BARE_SERVER, 0, "", "/root", &["/root/.local/state/ceased/run/ceased.sock"], true),
+            (&BARE_SERVER, 0, "", "/admin", &["/admin/.local/state/ceased/run/ceased.sock"], true),
             // A daemon that root started for itself is root's alone.
             (&ROOTS, ANN, "", "/home/ann", &[STATE_ANN], false),
-            (&ROOTS, 0, "", "/root", &[SYSTEM, "/root/.local/state/ceased/run/ceased.sock"], false),
+            (
+                &ROOTS,
+                0,
+                "",
+                "/admin",
+                &[SYSTEM, "/admin/.local/state/ceased/run/ceased.sock"],
+                false,
+            ),
         ];
         for (at, (machine, uid, xdg, home, own, has_system)) in table.iter().enumerate() {
             let (found, system) = paths(machine, *uid, xdg, home);

@@ -87,6 +87,7 @@ fn every_key_is_taken() {
         eof_grace = "0s"
         on_disconnect = "5s"
         isolation = "pid"
+        heartbeat = "2s"
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -151,6 +152,7 @@ fn every_key_is_taken() {
             eof_grace: Duration::ZERO,
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
+            heartbeat: Some(secs(2)),
         }
     );
     assert_eq!(
@@ -198,7 +200,7 @@ fn every_key_is_taken() {
         }
     );
     let audit = Some("/home/u/audit.jsonl".into());
-    assert_eq!(config.log, Log { level: Level::Trace, audit });
+    assert_eq!(config.log, Log { level: Some(Level::Trace), audit });
     let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
     assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
     assert_eq!(

@@ -8,15 +8,17 @@ use toml::Spanned;
 use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
-use super::sections::{YEAR, isolation, on_disconnect};
+use super::progress::ProgressPattern;
+use super::sections::{YEAR, heartbeat, isolation, on_disconnect};
 use super::units::show_size;
 use super::{
     Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run, TaskSupport, Tool,
     code, input, raw, who,
 };
-use crate::process::{Isolation, is_private};
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::catalog::{NAME_HINT, is_name};
+use ceased_process::Isolation;
+use ceased_process::daemon_support::is_private;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
@@ -56,13 +58,15 @@ pub(super) fn tools(
             .as_ref()
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check));
         let on_disconnect = said.unwrap_or(daemon.on_disconnect);
+        let heartbeat =
+            heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check);
         let isolation =
             isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check);
         tools.extend(tool(at, raw, limits, check).map(|mut tool| {
             if let Run::Command(command) = &mut tool.run {
                 command.isolation = isolation;
             }
-            Tool { on_disconnect, ..tool }
+            Tool { heartbeat, on_disconnect, ..tool }
         }));
     }
     tools
@@ -125,6 +129,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         arguments,
         confirm,
         allow,
+        heartbeat: None,
         on_disconnect: OnDisconnect::default(),
     })
 }
@@ -152,6 +157,7 @@ fn builtin(
     for (name, written) in [
         ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
         ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
+        ("progress", place(&raw.progress)),
         ("cwd", place(&raw.cwd)),
         ("run_as", place(&raw.run_as)),
         ("isolation", place(&raw.isolation)),
@@ -228,9 +234,24 @@ fn command_tool(
     let inherit = inherit(raw, check);
     let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
     let env_file = env_file.map(EnvFile::at);
-    let isolation = Isolation::default();
-    let command =
-        CommandTool { template, kill_grace, max_output, run_as, isolation, inherit, env_file };
+    let progress = raw.progress.as_ref().and_then(|written| {
+        ProgressPattern::new(written.get_ref())
+            .map_err(|why| {
+                let what = format!("`progress` in [[tool]] is {:?}", written.get_ref());
+                check.problem(written.span().start, what, why);
+            })
+            .ok()
+    });
+    let command = CommandTool {
+        template,
+        kill_grace,
+        max_output,
+        run_as,
+        isolation: Isolation::default(),
+        inherit,
+        env_file,
+        progress,
+    };
     Some((command, arguments?))
 }
 

@@ -1,7 +1,6 @@
 //! What a configuration means for a daemon, at its start and at a reload.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ceased_core::identity::Identity;
@@ -12,25 +11,35 @@ use ceased_transports::{Address, SocketMode};
 use rustix::process::getuid;
 
 use crate::access::Access;
-use crate::config::{self, Config, Listen};
+use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Guards, ListenSpec, Reload, Reloaded};
 use crate::observability::logging::SetLevel;
 use crate::observability::metrics::Thresholds;
-use crate::process::Isolation;
 use crate::scarcity;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
 use crate::tools::catalog;
+use ceased_process::Isolation;
 
-/// What a configuration file holds now; for a reload of a daemon started with `started`, which
-/// listens where the configuration says only if `listens`.
-pub(crate) fn reload(path: PathBuf, started: Config, listens: bool, set_level: SetLevel) -> Reload {
+/// Reads the configuration that a reload applies.
+pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// What the configuration holds now; for a reload of a daemon started with `started`, which
+/// listens where the configuration says only if `listens`. `level` is that of the log where the file
+/// has none.
+pub(crate) fn reload(
+    load: LoadConfig,
+    started: Config,
+    listens: bool,
+    level: Level,
+    set_level: SetLevel,
+) -> Reload {
     Arc::new(move || {
-        let config = Config::load(&path).map_err(|error| error.to_string())?;
+        let config = load()?;
         let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
-        let (set_level, level) = (Arc::clone(&set_level), config.log.level);
+        let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
@@ -74,6 +83,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         on_disconnect: _,
         isolation: _,
         eof_grace: _,
+        heartbeat: _,
     } = &now.daemon;
     let config::Log { audit, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;

@@ -6,8 +6,8 @@ use crate::config::{self, CommandTool, Config, Run};
 use crate::daemon::StartError;
 use crate::daemon::configured::isolated;
 use crate::observability::audit;
-use crate::process;
-use crate::process::guard::Program;
+use ceased_process::daemon_support::unrunnable;
+use ceased_process::guard::Program;
 
 /// What a start would come to, here and now and as this user.
 pub(crate) struct Forecast {
@@ -27,7 +27,7 @@ pub(crate) fn forecast(config: &Config) -> Forecast {
     for tool in &config.tools {
         let Run::Command(command) = &tool.run else { continue };
         let (name, program) = (&tool.name, &command.template.program);
-        if let Some(why) = own_path(command).and_then(|path| process::unrunnable(program, path)) {
+        if let Some(why) = own_path(command).and_then(|path| unrunnable(program, path)) {
             let program = program.display();
             warnings.push(format!("the tool {name:?} runs {program:?}, {why}: calls of it fail"));
         }

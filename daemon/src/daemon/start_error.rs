@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use ceased_core::tool::BadTool;
 use ceased_transports::ListenError;
 
-use crate::scarcity;
 use crate::store::{StateDirError, StoreError};
 use crate::token_file::TokenFileError;
 
@@ -70,7 +69,7 @@ impl fmt::Display for StartError {
                 "cannot start: {error}; a newer kernel, or a sandbox that allows these system calls, \
                  is needed"
             ),
-            Self::Io(error) => match scarcity::limit_hint(error) {
+            Self::Io(error) => match ceased_process::limit_hint(error) {
                 Some(remedy) => write!(f, "cannot start: {error}; {remedy}"),
                 None => write!(f, "cannot start: {error}"),
             },

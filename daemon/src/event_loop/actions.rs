@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use ceased_core::action::{Action, AuditEvent, Receipt};
 use ceased_core::event::Event;
+use ceased_core::ids::StatusId;
 use ceased_core::outgoing::call::Caller;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
@@ -12,7 +13,7 @@ use ceased_transports::{Socket, Transport};
 use super::connections::Sending;
 use super::{LAST_FLUSH, Server, Stopping};
 use crate::event_loop::mailbox::Report;
-use crate::process;
+use crate::process_ids::from_process;
 use crate::store::thread::Order;
 
 /// Reports that the loop keeps room for.
@@ -65,28 +66,36 @@ impl Server {
         }
     }
 
-    fn take_process_report(&mut self, now: Now, report: process::Report) {
+    fn take_process_report(&mut self, now: Now, report: ceased_process::Report) {
         match report {
-            process::Report::Progress { job, progress, total, message } => {
-                let message = message.as_deref();
+            ceased_process::Report::Progress { job, progress, total, message } => {
+                let (job, message) = (from_process(job), message.as_deref());
                 let event = Event::Progress { job, progress, total, message };
                 self.engine.handle(now, event, &mut self.actions);
             }
-            process::Report::Lingering { job } => {
+            ceased_process::Report::Line { job, line } => {
+                let event = Event::Output { job: from_process(job), line: &line };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            ceased_process::Report::Lingering { job } => {
+                let job = from_process(job);
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }
-            process::Report::Surveyed { survey, processes } => {
-                self.answer_survey(now, survey, processes);
+            ceased_process::Report::Surveyed { ticket, processes } => {
+                let processes = processes.into_iter().map(|(job, list)| (from_process(job), list));
+                self.answer_survey(now, StatusId::new(ticket), processes.collect());
             }
-            process::Report::Located { ticket, located } => {
+            ceased_process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);
             }
-            process::Report::Outlasting { job, exit } => {
+            ceased_process::Report::Outlasting { job, exit } => {
+                let job = from_process(job);
                 self.trail.note_outlasting(job, &exit);
                 let outcome = super::jobs::unfinished(self.runs.get_mut(&job), &exit);
                 self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
             }
-            process::Report::Ended { job, ending } => {
+            ceased_process::Report::Ended { job, ending } => {
+                let job = from_process(job);
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
                 let outcome = super::jobs::command_outcome(run, ending);

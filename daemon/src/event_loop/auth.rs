@@ -5,6 +5,7 @@
 //! refusals take the same way and the same time.
 
 use ceased_core::identity::Identity;
+use ceased_core::protocol::AUTHENTICATE;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
 use ceased_core::rpc::frame::Frame;
@@ -16,9 +17,6 @@ use std::sync::Arc;
 
 use crate::access::TokenAccess;
 use crate::token_file::Token;
-
-/// The method that presents a token.
-pub(crate) const AUTHENTICATE: &str = "ceased/authenticate";
 
 /// Why a peer is refused that presented a token which is none.
 pub(super) const WRONG_TOKEN: &str = "wrong token";

@@ -21,12 +21,13 @@ use serde_json::value::to_raw_value;
 
 use super::{Server, run_as};
 use crate::config::CommandTool;
-use crate::process::{Ending, Exit, Launch, Order};
+use crate::process_ids::to_process;
 use crate::tools::arguments::Arguments;
 use crate::tools::cancel_token::CancelToken;
 use crate::tools::catalog::{Payload, PayloadRun};
 use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
 use crate::tools::worker_pool::Work;
+use ceased_process::{Ending, Exit, Launch, Order};
 
 /// Jobs under way.
 pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
@@ -78,6 +79,9 @@ pub(super) struct AwaitingConfirmation {
     arguments: Json,
     task: Option<TaskId>,
 }
+
+/// The variable that names the task a command is the work of. No configuration may set it.
+const TASK: &str = "CEASED_TASK";
 
 /// The question whether a job may run; handlers count theirs from 1.
 const CONFIRM: AskId = AskId::new(0);
@@ -180,18 +184,24 @@ impl Server {
             .map_err(|why| ErrorObject::new(code::FORBIDDEN, why))?;
         let internal = |why| ErrorObject::new(code::INTERNAL_ERROR, why);
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let task = task.map(|task| (TASK.into(), task.to_string().into()));
         self.runs.insert(job, RunningJob::Command(None));
         let launch = Launch {
-            job,
+            job: to_process(job),
             argv: filled.argv,
             cwd: filled.cwd,
-            env: command.variables().map_err(internal)?.into_iter().chain(env).collect(),
+            env: command
+                .variables()
+                .map_err(internal)?
+                .into_iter()
+                .chain(env)
+                .chain(task)
+                .collect(),
             inherit: command.inherit.clone(),
             stdin: filled.stdin,
             user,
             isolation: command.isolation,
-            output_bytes_max: command.max_output,
-            task,
+            output: command.output_options(),
         };
         self.supervisor
             .order(Order::Launch(Box::new(launch)))
@@ -212,13 +222,13 @@ impl Server {
             }
             (Some(RunningJob::Command(stopped)), StopStep::Flag | StopStep::Terminate) => {
                 *stopped = Some(why);
-                self.order(Order::Terminate(job));
+                self.order(Order::Terminate(to_process(job)));
             }
             (Some(RunningJob::Command(stopped)), StopStep::Kill | StopStep::Abandon) => {
                 *stopped = Some(why);
-                self.order(Order::Kill(job));
+                self.order(Order::Kill(to_process(job)));
             }
-            (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(job)),
+            (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(to_process(job))),
             // It was told that its question is cancelled, and ends by that.
             (Some(RunningJob::Unconfirmed(_)), _) => {}
             // It has ended, and its report is on the way.

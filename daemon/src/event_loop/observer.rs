@@ -21,7 +21,8 @@ use crate::daemon::say;
 use crate::event_loop::mailbox::LoopSender;
 use crate::observability::audit::{Audit, CancelRecord, Happening};
 use crate::observability::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
-use crate::process::{Ending, Exit, Order, Process, Stopped};
+use crate::process_ids::to_process;
+use ceased_process::{Ending, Exit, Order, Process, Stopped};
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -162,6 +163,7 @@ impl Server {
         if let Some(peer) = self.links.get_mut(&conn) {
             peer.on_record = true;
         }
+        tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
         self.audit(now, &Happening::Connect { identity, conn, peer, job });
     }
@@ -207,6 +209,7 @@ impl Server {
         let (received_bytes, sent_bytes) = (link.bytes_received(), link.bytes_sent());
         let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
         let identity = identity.clone();
+        tracing::debug!(%conn, %identity, received_bytes, sent_bytes, "disconnected");
         let gone = Happening::Disconnect { identity, conn, received_bytes, sent_bytes };
         self.audit(now, &gone);
     }
@@ -306,7 +309,9 @@ impl Server {
         viewer: Option<Identity>,
     ) {
         self.trail.surveys.insert(survey, viewer);
-        if self.supervisor.order(Order::Survey(survey, jobs)).is_err() {
+        let jobs = jobs.into_iter().map(to_process).collect();
+        let order = Order::Survey { ticket: survey.get(), jobs };
+        if self.supervisor.order(order).is_err() {
             self.answer_survey(now, survey, Vec::new());
         }
     }

@@ -15,7 +15,7 @@ use crate::event_loop::mailbox::Report;
 use crate::observability::metrics::Thresholds;
 use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
-use crate::sys;
+use ceased_process::daemon_support::block_signals;
 
 /// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
 /// who knows about them need not answer.
@@ -200,7 +200,7 @@ impl Server {
             Due::Alive => {
                 let probe = watchdog.ask();
                 // When it is gone the probe stays unanswered, and that is the point.
-                let _ = self.supervisor.probe(probe);
+                let _ = self.supervisor.probe(Box::new(move || probe.answer()));
                 self.upkeep.notifier.alive(&self.in_short());
             }
             Due::Silent(thread) => {
@@ -241,7 +241,10 @@ impl Server {
 
     /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
     pub(super) fn reload(&mut self) {
-        let Some((_, Some(reload))) = &self.signals else { return };
+        let Some((_, Some(reload))) = &self.signals else {
+            tracing::warn!("not reloaded: this daemon was started without a configuration to read");
+            return;
+        };
         if self.upkeep.reading != Reading::No {
             self.upkeep.reading = Reading::Stale;
             return;
@@ -249,7 +252,7 @@ impl Server {
         self.upkeep.notifier.reloading();
         let (reload, reports) = (Arc::clone(reload), self.reports.clone());
         let read = move || {
-            sys::block_signals();
+            block_signals();
             let read = catch_unwind(AssertUnwindSafe(|| reload().map(Box::new)));
             let read = read.unwrap_or_else(|_| Err("reading it panicked".to_owned()));
             reports.send(Report::Reloaded(Read(read)));

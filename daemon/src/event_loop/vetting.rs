@@ -19,7 +19,8 @@ use super::jobs::RunningJob;
 use super::origin::{self, Party};
 use super::repeats::Kind;
 use super::{Server, Stopping};
-use crate::process::{Located, Order};
+use crate::process_ids::from_process;
+use ceased_process::{Located, Order};
 
 const UNTOLD: &str = "jobs of other users run, and it cannot be told whether the process that connected is part of one, \
      because it has ended or is an orphan of a job: connect from a process that lives on";
@@ -120,10 +121,13 @@ impl Server {
         }
         let served = match located {
             Located::Outside => self.admit_within(now, transport, identity, None),
-            Located::Job(job) => match self.engine.owner(*job).cloned() {
-                Some(owner) => self.admit_within(now, transport, owner, Some(*job)),
-                None => self.refuse_untold(now, transport, identity),
-            },
+            Located::Job(job) => {
+                let job = from_process(*job);
+                match self.engine.owner(job).cloned() {
+                    Some(owner) => self.admit_within(now, transport, owner, Some(job)),
+                    None => self.refuse_untold(now, transport, identity),
+                }
+            }
             Located::Unknown => self.refuse_untold(now, transport, identity),
         };
         if let Err(error) = served {

@@ -27,13 +27,14 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of records that are handed over before the turn is over.
 const TOGETHER_BYTES: usize = 64 * 1024;
 
-/// The way to the audit log.
+/// The way to the audit log; without a file, records go nowhere.
 pub(crate) struct Audit {
     /// Records that were not handed over.
     fresh: Vec<u8>,
     /// A moment and how it is written: many records have the same.
     stamp: (Wall, String),
     shared: Arc<Shared>,
+    /// The writer of the file; `None` without one.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -71,23 +72,35 @@ impl Batch {
 }
 
 impl Audit {
-    /// Starts writing to `path`, or to the log where there is none.
+    /// Starts writing to `path`; without one, nothing is recorded.
     ///
     /// # Errors
     /// When the file cannot be opened, is no regular file, or there is no thread for it.
     pub(crate) fn start(path: Option<PathBuf>) -> Result<Self, StartError> {
-        let sink = path.map_or(Ok(Sink::Log), Sink::file)?;
         let shared = Arc::new(Shared::default());
-        let writer = Writer::new(sink, Arc::clone(&shared));
-        let thread =
-            thread::Builder::new().name("ceased-audit".into()).spawn(move || writer.run())?;
+        let thread = match path.map(Sink::file).transpose()? {
+            Some(sink) => {
+                let writer = Writer::new(sink, Arc::clone(&shared));
+                let name = "ceased-audit".into();
+                Some(thread::Builder::new().name(name).spawn(move || writer.run())?)
+            }
+            None => None,
+        };
         let first = Wall::from_millis(0);
         let (fresh, stamp) = (Vec::new(), (first, first.to_iso8601()));
-        Ok(Self { fresh, stamp, shared, thread: Some(thread) })
+        Ok(Self { fresh, stamp, shared, thread })
+    }
+
+    /// Whether records go anywhere.
+    const fn is_on(&self) -> bool {
+        self.thread.is_some()
     }
 
     /// Takes a record for the next [`Audit::hand_over`]; never waits.
     pub(crate) fn record(&mut self, time: Wall, happening: &Happening) {
+        if !self.is_on() {
+            return;
+        }
         if self.stamp.0 != time {
             self.stamp = (time, time.to_iso8601());
         }
@@ -113,6 +126,9 @@ impl Audit {
     /// Opens the file again, behind what was recorded so far; the old one stays in use if that
     /// fails.
     pub(crate) fn reopen(&mut self) {
+        if !self.is_on() {
+            return;
+        }
         self.hand_over();
         let mut queue = self.shared.queue();
         queue.waiting.reopen = Some(queue.waiting.lines.len());

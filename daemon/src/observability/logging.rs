@@ -102,6 +102,25 @@ fn previous(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Keeps the log of a daemon that has ended as the one before the next: its last words tell why it
+/// ended. A file of another user stays where it is, for [`create`] to refuse.
+///
+/// # Errors
+/// When the file cannot be renamed.
+pub(crate) fn keep(path: &Path) -> io::Result<()> {
+    trust::check_type(path)?;
+    let found = match File::open(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    trust::check_file(&found, path)?;
+    if found.metadata()?.len() == 0 {
+        return Ok(());
+    }
+    fs::rename(path, previous(path))
+}
+
 /// An empty log file, for its owner alone. A file of another user, and what is no regular file, is
 /// refused before anything of it is changed.
 pub(crate) fn create(path: &Path) -> io::Result<File> {

@@ -14,6 +14,7 @@ use ceased_core::counters::Counters;
 use ceased_core::identity::Identity;
 use ceased_core::ids::JobId;
 use ceased_core::stats::Gauges;
+use ceased_process::Process;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
@@ -199,7 +200,22 @@ pub(crate) struct HostStatus<'a> {
     /// The latest ends of jobs that were told to stop, newest first.
     receipts: Vec<&'a Past>,
     /// The processes of each job.
-    processes: BTreeMap<u64, Vec<crate::process::Process>>,
+    processes: BTreeMap<u64, Vec<ProcessStatus>>,
+}
+
+/// A process of a job, in a detailed status.
+#[derive(Debug, Serialize)]
+struct ProcessStatus {
+    pid: i32,
+    parent: i32,
+    name: String,
+}
+
+impl ProcessStatus {
+    fn all_of((job, processes): (u64, Vec<Process>)) -> (u64, Vec<Self>) {
+        let status = |Process { pid, parent, name }| Self { pid, parent, name };
+        (job, processes.into_iter().map(status).collect())
+    }
 }
 
 impl<'a> Snapshot<'a> {
@@ -228,7 +244,7 @@ impl<'a> Snapshot<'a> {
         &self,
         containment: &'a str,
         viewer: Option<&Identity>,
-        processes: BTreeMap<u64, Vec<crate::process::Process>>,
+        processes: BTreeMap<u64, Vec<Process>>,
         store: StoreStatus,
     ) -> HostStatus<'a> {
         HostStatus {
@@ -238,7 +254,7 @@ impl<'a> Snapshot<'a> {
             totals: viewer.is_none().then(|| self.totals()),
             store,
             receipts: self.metrics.receipts(viewer),
-            processes,
+            processes: processes.into_iter().map(ProcessStatus::all_of).collect(),
         }
     }
 }

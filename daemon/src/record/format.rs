@@ -109,6 +109,10 @@ pub(super) enum Happened {
         total: Option<u64>,
         message: Option<String>,
     },
+    Output {
+        job: u64,
+        line: String,
+    },
     Log {
         job: u64,
         level: usize,
@@ -220,6 +224,9 @@ impl Happened {
                 total: total.map(f64::to_bits),
                 message: message.map(str::to_owned),
             },
+            Event::Output { job, line } => {
+                Self::Output { job: job.get(), line: (*line).to_owned() }
+            }
             Event::Log { job, level, data } => {
                 let level = LogLevel::ALL.iter().position(|known| known == level).unwrap_or(0);
                 Self::Log { job: job.get(), level, data: (*data).to_owned() }
@@ -329,6 +336,7 @@ impl Happened {
                 total: total.map(f64::from_bits),
                 message: message.as_deref(),
             },
+            Self::Output { job, line } => Event::Output { job: job_of(*job), line },
             Self::Log { job, level, data } => {
                 let level = LogLevel::ALL.get(*level).copied().unwrap_or(LogLevel::Debug);
                 Event::Log { job: job_of(*job), level, data }

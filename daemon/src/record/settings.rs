@@ -57,6 +57,8 @@ struct ToolRecipe {
     task_support: TaskSupport,
     timeout: Option<Duration>,
     ladder: StopPolicy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heartbeat: Option<Duration>,
     #[serde(default, skip_serializing_if = "is_false")]
     read_only: bool,
     checked: bool,
@@ -125,6 +127,7 @@ impl ToolRecipe {
             task_support: tool.task_support,
             timeout: tool.timeout,
             ladder: tool.ladder,
+            heartbeat: tool.heartbeat,
             read_only: tool.read_only,
             checked: tool.check.is_some(),
             on_disconnect: tool.on_disconnect,
@@ -149,6 +152,7 @@ impl ToolRecipe {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: self.ladder,
+            heartbeat: self.heartbeat,
             read_only: self.read_only,
             check,
             on_disconnect: self.on_disconnect,

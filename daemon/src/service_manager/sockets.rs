@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ceased_transports::{Address, ListenError, Listener};
 
-use crate::sys;
+use ceased_process::daemon_support::inherited_descriptors;
 
 /// A socket that was handed over.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl InheritedSockets {
             return Self::default();
         }
         let names = var("LISTEN_FDNAMES").unwrap_or_default();
-        Self::adopt(sys::inherited_descriptors(count), &names)
+        Self::adopt(inherited_descriptors(count), &names)
     }
 
     fn adopt(descriptors: Vec<OwnedFd>, names: &str) -> Self {

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::file_id::{FileId, Lookup};
-use crate::process::{self, Roster};
+use ceased_process::daemon_support::{Roster, end_left_behind};
 
 /// How long a daemon that has just been killed may seem to live: a process that it was about to
 /// start holds its lock until that is started.
@@ -402,7 +402,7 @@ fn wait_for_leftovers(path: &Path, processes: &mut File) -> Result<(), StateDirE
         }
     }
     let group = PathBuf::from(std::ffi::OsString::from_vec(text(processes).map_err(at)?));
-    process::end_left_behind(&group, GONE_WITHIN).map_err(|error| left(error.to_string()))
+    end_left_behind(&group, GONE_WITHIN).map_err(|error| left(error.to_string()))
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl StoreThread {
         let shared = Arc::new(Shared::new(worker));
         let served = Arc::clone(&shared);
         thread::Builder::new().name("ceased-store".into()).spawn(move || {
-            crate::sys::block_signals();
+            ceased_process::daemon_support::block_signals();
             while let Some(mut turn) = served.next_turn() {
                 turn.carry_out();
                 turn.tidy_when_due();

@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 
 pub use template::Template;
 
-use crate::process::WorkingDir;
+use ceased_process::WorkingDir;
 
 /// Characters of a refusal, in all.
 const REFUSAL_CHARS_MAX: usize = 512;

@@ -18,6 +18,10 @@ use crate::tools::handler::Handler;
 /// How long a handler may take to look at its token before it is given up as lost.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 
+/// How long a client that asked for progress hears nothing at most. Official SDKs give a call up
+/// after 60 s without progress.
+pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(10);
+
 /// What the server needs to run a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
@@ -86,6 +90,7 @@ pub struct HandlerTool {
     task_support: TaskSupport,
     timeout: Option<Duration>,
     patience: Duration,
+    heartbeat: Option<Duration>,
     on_disconnect: OnDisconnect,
     read_only: bool,
     handler: Arc<dyn Handler>,
@@ -102,6 +107,7 @@ impl HandlerTool {
             task_support: TaskSupport::Forbidden,
             timeout: None,
             patience: DEFAULT_ABANDON_AFTER,
+            heartbeat: Some(DEFAULT_HEARTBEAT),
             on_disconnect: OnDisconnect::Cancel,
             read_only: false,
             handler: Arc::new(handler),
@@ -151,6 +157,14 @@ impl HandlerTool {
         self
     }
 
+    /// How long a client that asked for progress hears nothing at most; 10 s if not said.
+    /// `None`: it hears only what the handler [reports](crate::Job::progress).
+    #[must_use]
+    pub const fn heartbeat(mut self, heartbeat: Option<Duration>) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
     /// What becomes of a plain call when its peer is gone; it is cancelled if not said.
     #[must_use]
     pub const fn on_disconnect(mut self, policy: OnDisconnect) -> Self {
@@ -188,6 +202,7 @@ impl HandlerTool {
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: StopPolicy::Handler { patience: self.patience },
+            heartbeat: self.heartbeat,
             read_only: self.read_only,
             on_disconnect: self.on_disconnect,
             allow: Allow::Everyone,
@@ -247,6 +262,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         task_support: tool.task_support,
         timeout: Some(tool.timeout),
         ladder,
+        heartbeat: tool.heartbeat,
         read_only: tool.read_only,
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),

@@ -1,11 +1,11 @@
-//! The page of configuration keys, made of `config.toml`.
+//! The page of configuration keys, generated from `config.toml`.
 
 use std::fmt::Write as _;
 
 use ceased_tests::workspace;
 
 /// Beginning of the text about tools, which no table header precedes.
-const TOOLS: &str = "# The tools that can be called.";
+const TOOLS: &str = "# Tools. Each has a `name`";
 
 const HEAD: &str = "\
 # Configuration keys
@@ -68,7 +68,7 @@ fn tables(text: &str) -> Vec<Table> {
     tables
 }
 
-/// The file before and from its first example of a tool on, with the comment of that.
+/// Splits the file before the comment of its first example tool.
 fn split(text: &str) -> (&str, &str) {
     let tool = text.find("\n[[tool]]").expect("the file has tools");
     let comment = text[..tool].rfind("\n\n").expect("a blank line precedes the comment");
@@ -76,7 +76,7 @@ fn split(text: &str) -> (&str, &str) {
     (&text[start..comment], &text[comment..])
 }
 
-/// A key and its value, commented out or not.
+/// A key and its value, whether commented out or not.
 fn key(line: &str) -> Option<(String, String)> {
     let line = line.strip_prefix('#').unwrap_or(line);
     let (name, value) = line.split_once(" = ")?;
@@ -84,8 +84,8 @@ fn key(line: &str) -> Option<(String, String)> {
     is_name.then(|| (name.to_owned(), value.to_owned()))
 }
 
-/// A heading for the keys, their defaults, and the text before them. Keys without a text of their
-/// own share that of the keys before.
+/// Writes a heading for the keys, their defaults, and the text before them. Keys without text refer
+/// to the key before them.
 fn write_keys(table: &mut Table, keys: &[(String, String)], block: &mut Vec<&str>) {
     for (key, default) in keys {
         let _ = write!(table.body, "\n### `{key}`\n\nDefault: `{default}`\n");
@@ -101,7 +101,7 @@ fn write_keys(table: &mut Table, keys: &[(String, String)], block: &mut Vec<&str
 }
 
 fn end_block(tables: &mut [Table], block: &mut Vec<&str>) {
-    // A comment right before a header waits for its table.
+    // A comment directly before a table header belongs to that table.
     if let Some(table) = tables.last_mut()
         && !block.is_empty()
     {

@@ -1,10 +1,10 @@
-//! The page of rules, made of the ledger and of the tests that name its rules.
+//! The page of rules, generated from the ledger and from the tests that name its rules.
 
 use std::fmt::Write as _;
 
 use ceased_tests::{ledger, workspace};
 
-/// Tests named for a rule; a rule of many tests is proved by the first ones as well.
+/// Tests shown per rule.
 const SHOWN: usize = 3;
 
 const HEAD: &str = "\
@@ -18,12 +18,13 @@ that no test names fails the build. `OURS` marks promises of ceased beyond its s
 ";
 
 /// Families of rules by the beginning of their ids.
-const FAMILIES: [(&str, &str); 10] = [
+const FAMILIES: [(&str, &str); 11] = [
     ("CAN", "MCP cancellation"),
     ("TSK", "MCP tasks (2025-11-25)"),
     ("MOD", "MCP 2026-07-28"),
     ("EXT", "MCP tasks extension"),
     ("ACP", "Agent Client Protocol: request cancellation"),
+    ("PRG", "Progress of silent jobs"),
     ("RPC", "JSON-RPC"),
     ("DET", "Determinism"),
     ("STOP", "Stopping"),

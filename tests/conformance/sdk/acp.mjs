@@ -1,4 +1,4 @@
-// The official ACP client drives the agent of the examples, unmodified.
+// The official ACP client, unmodified, drives the example agent.
 //
 // usage: node acp.mjs AGENT   (the path of the built example)
 
@@ -33,7 +33,7 @@ const isCancelled = error => {
     return true;
 };
 
-/** A question that is answered when the agent cancels it, by what `end` makes of that. */
+/** A question that gets the answer of `end` when the agent cancels it. */
 const untilCancelled = end => {
     let asked;
     const arrived = new Promise(resolve => (asked = resolve));

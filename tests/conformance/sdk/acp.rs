@@ -1,4 +1,4 @@
-//! The official ACP client against the agent of the examples.
+//! The official ACP client against the example agent.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use super::processes::{self, MARK_VARIABLE, Sweep};
 use super::server::{read, text};
 use super::{SCRIPT_WITHIN, Summary, install};
 
-/// What the script checks.
+/// Checks of the script.
 const CHECKS: [&str; 7] = [
     "streams",
     "cancel_request",
@@ -19,7 +19,8 @@ const CHECKS: [&str; 7] = [
     "unknown_method",
 ];
 
-/// ACP-01, ACP-05, ACP-06, ACP-12: a prompt turn is cancelled both ways, with what it asked.
+/// ACP-01, ACP-05, ACP-06, ACP-12: a prompt turn is cancelled both ways, together with its
+/// question.
 #[test]
 fn acp_typescript_over_stdio() {
     let Some(client) = install::acp() else { return };

@@ -1,4 +1,4 @@
-// The official TypeScript client drives ceased, unmodified.
+// The official TypeScript client, unmodified, drives ceased.
 //
 // usage: node client.mjs SETUP   (see `Setup` in sdk.rs)
 
@@ -41,13 +41,13 @@ const call = (name, args, options) =>
     client.callTool({ name, arguments: args }, CallToolResultSchema, options);
 const text = result => result.content.map(part => part.text).join('');
 
-/** Creates a task the plain way: one request, one CreateTaskResult. */
+/** Creates a task with one request and one CreateTaskResult. */
 async function createTask(name, args, task = { ttl: 60_000 }) {
     const request = { method: 'tools/call', params: { name, arguments: args, task } };
     return (await client.request(request, CreateTaskResultSchema)).task;
 }
 
-/** Polls a task as often as the server asks for until it is in this status. */
+/** Polls a task at the server's interval until it is in this status. */
 async function taskIs(status, taskId) {
     return await until(`task ${taskId} is ${status}`, async () => {
         const task = await tasks.getTask(taskId);
@@ -56,7 +56,7 @@ async function taskIs(status, taskId) {
     });
 }
 
-/** Everything a stream yields. */
+/** All values of a stream. */
 async function drain(stream) {
     const seen = [];
     for await (const message of stream) seen.push(message);
@@ -124,20 +124,20 @@ async function abort() {
     const running = call('tree', { mark }, { signal: controller.signal });
     const refused = refusal(running, REQUEST_TIMEOUT);
     await treeIsUp(mark);
-    controller.abort('nobody wants it any more');
+    controller.abort('no longer needed');
     await refused;
     const took = await isGone(mark);
     const request = connection.sent().find(({ params }) => params?.arguments?.mark === mark);
     const cancelled = connection.sent().filter(sent => sent.params?.requestId === request.id);
     assert.equal(cancelled.length, 1);
-    assert.equal(cancelled[0].params.reason, 'nobody wants it any more');
+    assert.equal(cancelled[0].params.reason, 'no longer needed');
     await client.ping();
     return `gone after ${took} ms`;
 }
 
 async function timeout() {
     const mark = freshMark('timeout');
-    // Long enough for the tree to be up, so that there is something to be gone.
+    // Long enough for the tree to start, so that processes exist to be ended.
     const running = call('tree', { mark }, { timeout: 5_000 });
     const refused = refusal(running, REQUEST_TIMEOUT);
     await treeIsUp(mark);
@@ -177,7 +177,7 @@ async function unknownTool() {
 async function taskMisuse() {
     const forbidden = await refusal(createTask('echo', { text: 'x' }), METHOD_NOT_FOUND);
     assert.match(forbidden.message, /echo/);
-    // `callTool` would not even send this one.
+    // `callTool` refuses to send this call.
     const request = { method: 'tools/call', params: { name: 'report', arguments: {} } };
     const required = await refusal(client.request(request, CallToolResultSchema), METHOD_NOT_FOUND);
     assert.match(required.message, /report/);
@@ -191,7 +191,7 @@ async function parallelCalls() {
         call('gate', { file, label }, { onprogress: () => (up += 1) }),
     );
     const all = Promise.all(running);
-    // Every one of them is up before any of them may end.
+    // All trees run before one of them may end.
     await Promise.race([until('all are up', () => up === labels.length), all]);
     assert.equal(up, labels.length, 'one ended before all were up');
     writeFileSync(file, '');
@@ -241,7 +241,7 @@ async function taskByHand() {
     assert.equal(created.status, 'working');
     assert.ok(Date.parse(created.createdAt) <= Date.parse(created.lastUpdatedAt));
     assert.equal((await tasks.getTask(created.taskId)).status, 'working');
-    // TSK-15: it waits while others are answered.
+    // TSK-15: the request blocks while others are answered.
     let answered = false;
     const result = tasks
         .getTaskResult(created.taskId, CallToolResultSchema)
@@ -258,7 +258,7 @@ async function taskByHand() {
     const done = await tasks.getTask(created.taskId);
     assert.equal(done.status, 'completed');
     assert.equal(done.createdAt, created.createdAt);
-    // TSK-14: as often as one likes.
+    // TSK-14: the result can be fetched repeatedly.
     assert.deepEqual(await tasks.getTaskResult(created.taskId, CallToolResultSchema), value);
     // TSK-18
     await until('a status notification', () =>
@@ -293,8 +293,8 @@ async function taskCancel() {
     return `gone after ${took} ms`;
 }
 
-// CAN-05: the SDK cancels every request made with the signal, also the one that made the task and
-// was answered with it. The task goes on.
+// CAN-05: the SDK cancels every request with the signal, including the already answered one that
+// created the task. The task continues.
 async function streamAbort() {
     const mark = freshMark('stream');
     const controller = new AbortController();
@@ -385,7 +385,7 @@ async function noErrors() {
     assert.deepEqual(connection.errors, []);
 }
 
-// What a client leaves behind when it goes: nothing, but for the tasks of a daemon.
+// A client that ends leaves nothing running, except the tasks of a daemon.
 async function close() {
     const callMark = freshMark('left-call');
     const taskMark = freshMark('left-task');

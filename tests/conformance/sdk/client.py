@@ -1,4 +1,4 @@
-"""The official Python client drives ceased, unmodified.
+"""The official Python client, unmodified, drives ceased.
 
 usage: python client.py SETUP   (see `Setup` in sdk.rs)
 """
@@ -40,7 +40,7 @@ def tasks():
 
 
 def start(name, arguments, **options):
-    """A call that goes on in the background."""
+    """A call that runs in the background."""
     return asyncio.create_task(connection.session.call_tool(name, arguments, **options))
 
 
@@ -60,7 +60,7 @@ async def task_ends(task_id):
 
 
 def was_told(task_id, status):
-    """Whether a status notification said so."""
+    """Whether a status notification reported this status."""
     told = connection.of_type(types.TaskStatusNotification)
     return any((n.params.taskId, n.params.status) == (task_id, status) for n in told)
 
@@ -132,7 +132,7 @@ async def abort():
         await connection.session.call_tool("tree", {"mark": mark})
     check(scope.cancelled_caught)
     await watcher
-    await connection.cancel(mark, "nobody wants it any more")
+    await connection.cancel(mark, "no longer needed")
     took = await is_gone(mark)
     await connection.session.send_ping()
     return f"gone after {took} ms"
@@ -140,7 +140,7 @@ async def abort():
 
 async def timeout():
     mark = fresh_mark("timeout")
-    # Long enough for the tree to be up, so that there is something to be gone.
+    # Long enough for the tree to start, so that processes exist to be ended.
     call = start("tree", {"mark": mark}, read_timeout_seconds=timedelta(seconds=5))
     await tree_is_up(mark)
     await refusal(call, REQUEST_TIMEOUT)
@@ -203,7 +203,7 @@ async def parallel_calls():
         start("gate", {"file": str(file), "label": label}, progress_callback=on_progress)
         for label in labels
     ]
-    # Every one of them is up before any of them may end.
+    # All trees run before one of them may end.
     await until("all are up", lambda: len(up) == len(labels))
     check(not any(call.done() for call in calls), "one ended before all were up")
     file.touch()
@@ -229,7 +229,7 @@ async def ping_while_busy():
 # TSK-09, TSK-33
 async def task_steps():
     seen = []
-    # This SDK forgets a call's progress callback with its answer, so the token is our own.
+    # This SDK drops a call's progress callback with its answer, so the check has its own token.
     meta = {"progressToken": "steps of a task"}
     created = await tasks().call_tool_as_task("steps", {}, ttl=60_000, meta=meta)
     task = created.task
@@ -250,7 +250,7 @@ async def task_by_hand():
     same(task.status, "working")
     check(isinstance(task.createdAt, datetime) and task.createdAt <= task.lastUpdatedAt)
     same((await tasks().get_task(task.taskId)).status, "working")
-    # TSK-15: it waits while others are answered.
+    # TSK-15: the request blocks while others are answered.
     waiting = asyncio.create_task(tasks().get_task_result(task.taskId, types.CallToolResult))
     for _ in range(10):
         same((await tasks().get_task(task.taskId)).status, "working")
@@ -262,7 +262,7 @@ async def task_by_hand():
     same(value.meta["io.modelcontextprotocol/related-task"], {"taskId": task.taskId})
     done = await tasks().get_task(task.taskId)
     same((done.status, done.createdAt), ("completed", task.createdAt))
-    # TSK-14: as often as one likes.
+    # TSK-14: the result can be fetched repeatedly.
     same(await tasks().get_task_result(task.taskId, types.CallToolResult), value)
     # TSK-18
     await until("a status notification", lambda: was_told(task.taskId, "completed"))
@@ -354,7 +354,7 @@ async def no_errors():
     same(connection.errors, [])
 
 
-# What a client leaves behind when it goes: nothing, but for the tasks of a daemon.
+# A client that ends leaves nothing running, except the tasks of a daemon.
 async def close():
     call_mark, task_mark = fresh_mark("left-call"), fresh_mark("left-task")
     left = start("tree", {"mark": call_mark})

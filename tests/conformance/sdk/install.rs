@@ -1,4 +1,5 @@
-//! The official clients, pinned, installed below the target folder and kept there between runs.
+//! Installation of the official clients: pinned versions, below the target folder, kept between
+//! runs.
 
 use std::env;
 use std::fs::{self, File};
@@ -9,34 +10,34 @@ use std::time::Duration;
 
 use super::processes;
 
-/// Longest time an installer may take; a slow network is not what is tested here.
+/// Longest duration of an installation, generous because the network may be slow.
 const INSTALL_WITHIN: Duration = Duration::from_secs(600);
 
-/// A client that can be started.
+/// An installed client.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The interpreter.
     pub(crate) program: PathBuf,
-    /// Its script, which takes the path of a setup file.
+    /// The client's script; its argument is the path of a setup file.
     pub(crate) script: PathBuf,
 }
 
-/// The TypeScript client; `None`, said loudly, where there is no Node.js.
+/// The TypeScript client; `None` with a printed line if there is no Node.js.
 pub(crate) fn typescript() -> Option<Client> {
     node(&["kit.mjs", "client.mjs"], "client.mjs")
 }
 
-/// The TypeScript client of 2026-07-28; `None`, said loudly, where there is no Node.js.
+/// The TypeScript client of 2026-07-28; `None` with a printed line if there is no Node.js.
 pub(crate) fn modern() -> Option<Client> {
     node(&["kit.mjs", "modern.mjs"], "modern.mjs")
 }
 
-/// The ACP client in TypeScript; `None`, said loudly, where there is no Node.js.
+/// The TypeScript client of ACP; `None` with a printed line if there is no Node.js.
 pub(crate) fn acp() -> Option<Client> {
     node(&["acp.mjs"], "acp.mjs")
 }
 
-/// A client for Node.js, of these files of ours.
+/// Installs a Node.js client from these files of this folder.
 fn node(files: &[&str], script: &str) -> Option<Client> {
     for (program, least) in [("node", 20), ("npm", 9)] {
         if version(program).is_none_or(|(major, _)| major < least) {
@@ -56,14 +57,14 @@ fn node(files: &[&str], script: &str) -> Option<Client> {
         install(&mut npm, &folder);
         stamp(&folder, &pins);
     }
-    // A module is looked for beside the script that imports it.
+    // Node.js resolves modules relative to the importing script.
     for file in files {
         place(file, &folder);
     }
     Some(Client { program: "node".into(), script: folder.join(script) })
 }
 
-/// The Python client; `None`, said loudly, where there is no Python.
+/// The Python client; `None` with a printed line if there is no Python.
 pub(crate) fn python() -> Option<Client> {
     let Some(found) = version("python3").filter(|version| *version >= (3, 11)) else {
         return missing("Python", "python3 3.11 or newer, with venv");
@@ -83,7 +84,7 @@ pub(crate) fn python() -> Option<Client> {
     Some(Client { program, script: source_path("client.py") })
 }
 
-/// What `program --version` says: major and minor.
+/// Major and minor version printed by `program --version`.
 fn version(program: &str) -> Option<(u32, u32)> {
     let output = Command::new(program).arg("--version").stderr(Stdio::null()).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
@@ -92,7 +93,7 @@ fn version(program: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
 }
 
-/// Says that a client is skipped, past the test harness that would keep it to itself.
+/// Reports a skipped client directly to the terminal, because the test harness captures output.
 fn missing(client: &str, what: &str) -> Option<Client> {
     let text = format!("THE {client} CLIENT IS NOT TESTED: this machine has no {what}");
     assert!(env::var_os("CI").is_none(), "{text}; with $CI set that is a failure");
@@ -101,13 +102,13 @@ fn missing(client: &str, what: &str) -> Option<Client> {
     None
 }
 
-/// Where a client lives.
+/// The client's folder.
 fn home(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("it is in the target");
     target.join("sdk").join(name)
 }
 
-/// Keeps other tests, of this process or another, away from a client until it is dropped.
+/// Holds a lock on a client's folder against other tests and processes.
 fn lock(folder: &Path) -> File {
     let path = folder.with_extension("lock");
     let parent = path.parent().expect("a client's home is in a folder");
@@ -126,7 +127,7 @@ fn source(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// Puts a file of ours into a client's home, whole or not at all: a test may be reading it.
+/// Writes a file into a client's folder atomically, because another test may be reading it.
 fn place(name: &str, folder: &Path) {
     let (new, path) = (folder.join(format!("{name}.new")), folder.join(name));
     fs::write(&new, source(name))
@@ -144,7 +145,7 @@ fn stamp(folder: &Path, pins: &str) {
 }
 
 fn afresh(folder: &Path) {
-    // It may not be there.
+    // The folder may be missing.
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
 }

@@ -1,5 +1,5 @@
-// What the checks of the TypeScript client share: the checks themselves, clients with a relay in
-// front of their server, and looking for processes.
+// Shared parts of the TypeScript scripts: the runner of checks, clients with a relay in front of
+// their server, and searches for processes.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
@@ -8,19 +8,19 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 
-/** What the test gave us: see `Setup` in sdk.rs. */
+/** Parameters from the test: see `Setup` in sdk.rs. */
 export const setup = JSON.parse(readFileSync(process.argv[2], 'utf8'));
 
-/** Longest wait for something that is certain to come, in ms. */
+/** Longest wait for an expected event, in ms. */
 const PATIENCE = 20_000;
 /** Longest time between stopping a tool and its last process being gone, in ms. */
 const GONE_WITHIN = 10_000;
 /** Longest time between the end of a server's input and the end of the server, in ms. */
 const EXIT_WITHIN = 3_000;
-/** Longest time one check may take, in ms. */
+/** Longest duration of one check, in ms. */
 const CHECK_WITHIN = 60_000;
 
-/** Waits until `probe` returns something true, and returns it. */
+/** Waits until `probe` returns a true value, and returns that value. */
 export async function until(what, probe, within = PATIENCE) {
     const end = Date.now() + within;
     for (;;) {
@@ -44,7 +44,7 @@ export async function refusal(promise, code) {
 }
 
 let marks = 0;
-/** A text nothing else on this machine carries. */
+/** A text that no other process of this machine carries. */
 export function freshMark(what) {
     marks += 1;
     return `${setup.mark}-${what}${marks}-end`;
@@ -61,13 +61,13 @@ export function processes(mark) {
                 found.push({ pid: Number(pid), line: line.replaceAll('\0', ' ') });
             }
         } catch {
-            // It ended while we looked, or is not ours.
+            // The process has just ended, or belongs to another user.
         }
     }
     return found;
 }
 
-/** The session a process is in; undefined when it ended. */
+/** Session of a process; undefined if the process has ended. */
 function sessionOf(pid) {
     try {
         const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
@@ -77,7 +77,7 @@ function sessionOf(pid) {
     }
 }
 
-/** Waits until the whole tree of a `tree` call is there, its grandchild in its own session. */
+/** Waits until the whole tree of a `tree` call runs, with its grandchild in its own session. */
 export async function treeIsUp(mark) {
     await until(`the tree ${mark} is up`, () => {
         const grandchild = processes(`${mark}-grandchild`);
@@ -100,7 +100,7 @@ export async function isGone(mark) {
     return Date.now() - start;
 }
 
-/** A client with a server of its own. */
+/** A client with its own server. */
 export class Connection {
     progress = [];
     statuses = [];
@@ -131,7 +131,7 @@ export class Connection {
         return this;
     }
 
-    /** What the client sent so far, parsed. */
+    /** Messages that the client has sent so far, parsed. */
     sent() {
         const lines = readFileSync(join(this.folder, 'in'), 'utf8').split('\n');
         return lines.slice(0, -1).map(line => JSON.parse(line));
@@ -150,11 +150,11 @@ export class Connection {
     }
 }
 
-/** Runs one check after the other, whatever the others did, and says how each went. */
+/** Runs every check, also after failures, and prints each result. */
 export async function run(checks) {
     const done = [];
     let failures = 0;
-    // What a failed check left running may fail as well, and must not end the others.
+    // Leftovers of a failed check may fail too, and must not end the other checks.
     process.on('unhandledRejection', error => {
         failures += 1;
         console.log(`FAIL outside of a check: ${error?.stack ?? error}`);

@@ -1,5 +1,5 @@
-"""What the checks of the Python client share: the checks themselves, clients with a relay in front
-of their server, and looking for processes."""
+"""Shared parts of the Python script: the runner of checks, clients with a relay in front of their
+server, and searches for processes."""
 
 import asyncio
 import itertools
@@ -14,21 +14,21 @@ from pathlib import Path
 from mcp import ClientSession, McpError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 
-# What the test gave us: see `Setup` in sdk.rs.
+# Parameters from the test: see `Setup` in sdk.rs.
 SETUP = json.loads(Path(sys.argv[1]).read_text())
 
-# Longest wait for something that is certain to come, in seconds.
+# Longest wait for an expected event, in seconds.
 PATIENCE = 20
 # Longest time between stopping a tool and its last process being gone, in seconds.
 GONE_WITHIN = 10
 # Longest time between the end of a server's input and the end of the server, in seconds.
 EXIT_WITHIN = 3
-# Longest time one check may take, in seconds.
+# Longest duration of one check, in seconds.
 CHECK_WITHIN = 60
 
 
 def check(condition, *what):
-    """An assertion that no interpreter flag takes away."""
+    """An assertion that no interpreter flag disables."""
     if not condition:
         raise AssertionError(*what)
 
@@ -38,7 +38,7 @@ def same(found, wanted):
 
 
 async def until(what, probe, within=PATIENCE):
-    """Waits until `probe` returns something true, and returns it."""
+    """Waits until `probe` returns a true value, and returns that value."""
     end = time.monotonic() + within
     while not (found := probe()):
         check(time.monotonic() < end, f"{what}: not within {within} s")
@@ -60,7 +60,7 @@ _marks = itertools.count(1)
 
 
 def fresh_mark(what):
-    """A text nothing else on this machine carries."""
+    """A text that no other process of this machine carries."""
     return f"{SETUP['mark']}-{what}{next(_marks)}-end"
 
 
@@ -74,7 +74,7 @@ def processes(mark):
             line = Path("/proc", entry, "cmdline").read_bytes()
             environment = Path("/proc", entry, "environ").read_bytes()
         except OSError:
-            continue  # It ended while we looked, or is not ours.
+            continue  # The process has just ended, or belongs to another user.
         if mark.encode() in line or mark.encode() in environment:
             found[int(entry)] = line.replace(b"\0", b" ").decode(errors="replace")
     return found
@@ -88,7 +88,7 @@ def _session_of(pid):
 
 
 async def tree_is_up(mark):
-    """Waits until the whole tree of a `tree` call is there, its grandchild in its own session."""
+    """Waits until the whole tree of a `tree` call runs, with its grandchild in its own session."""
 
     def is_up():
         grandchild = processes(f"{mark}-grandchild")
@@ -107,7 +107,7 @@ async def is_gone(mark):
 
 
 class Connection:
-    """A client with a server of its own."""
+    """A client with its own server."""
 
     def __init__(self, name):
         self.folder = Path(SETUP["record"], name)
@@ -121,7 +121,7 @@ class Connection:
         elif isinstance(message, types.ServerNotification):
             self.notifications.append(message.root)
         else:
-            self.errors.append(f"a request nobody expects: {message!r}")
+            self.errors.append(f"an unexpected request: {message!r}")
 
     async def open(self):
         server = StdioServerParameters(
@@ -140,13 +140,13 @@ class Connection:
         return [found for found in self.notifications if isinstance(found, kind)]
 
     def sent(self):
-        """What the client sent so far, parsed."""
+        """Messages that the client has sent so far, parsed."""
         lines = (self.folder / "in").read_text().split("\n")
         return [json.loads(line) for line in lines[:-1]]
 
     async def cancel(self, mark, reason):
-        """Cancels the call with this mark. Neither cancelling the coroutine that waits for a call
-        nor its time-out tells the server, in this SDK; so we say it."""
+        """Cancels the call with this mark. In this SDK neither the cancel of a waiting coroutine
+        nor a time-out notifies the server, so the check sends the notification."""
         calls = [m for m in self.sent() if (m.get("params") or {}).get("arguments") == {"mark": mark}]
         same(len(calls), 1)
         params = types.CancelledNotificationParams(requestId=calls[0]["id"], reason=reason)
@@ -166,7 +166,7 @@ class Connection:
 
 
 async def run(checks):
-    """Runs one check after the other, whatever the others did, and says how each went."""
+    """Runs every check, also after failures, and prints each result."""
     done, failures = [], 0
     for name, body in checks:
         start = time.monotonic()
@@ -180,5 +180,5 @@ async def run(checks):
             failures += 1
             print(f"FAIL {name}: {traceback.format_exc()}", flush=True)
     print(json.dumps({"done": done, "failures": failures}), flush=True)
-    # Not `sys.exit`: what a failed check left behind is not worth waiting for.
+    # Not `sys.exit`, which would wait for leftovers of a failed check.
     os._exit(0 if failures == 0 else 1)

@@ -1,5 +1,5 @@
-// The official TypeScript client of 2026-07-28 and its companion for the tasks extension drive
-// ceased, unmodified.
+// The official TypeScript client of 2026-07-28 and its companion for the tasks extension,
+// unmodified, drive ceased.
 //
 // usage: node modern.mjs SETUP   (see `Setup` in sdk.rs)
 
@@ -21,20 +21,20 @@ const clientInfo = { name: 'ceased-sdk-tests', version: '1.0.0' };
 const capabilities = { elicitation: { form: {} } };
 
 /**
- * A subclass is never started a second time to find out what the server speaks. It also carries
- * what the client of the SDK has no words for: requests of the tasks extension, under ids that are
- * texts, while the client's are numbers.
+ * The SDK starts a subclass only once, without a second start to probe the server's revision. This
+ * one also sends requests of the tasks extension, which the SDK's client lacks; their ids are
+ * strings, those of the client numbers.
  */
 class Transport extends StdioClientTransport {
     #waiting = new Map();
     #next = 1;
-    /** What came for subscriptions to tasks. */
+    /** Notifications received for subscriptions to tasks. */
     told = [];
 
     constructor(parameters) {
         super(parameters);
         let handOn;
-        // Whoever listens, and the client changes its mind about that, hears of its own only.
+        // Wraps every listener that the client sets, so that it gets only the client's own messages.
         Object.defineProperty(this, 'onmessage', {
             get: () => handOn && ((message, extra) => this.#hear(message, extra, handOn)),
             set: listener => (handOn = listener),
@@ -53,7 +53,7 @@ class Transport extends StdioClientTransport {
         }
     }
 
-    /** Sends a request as it is; the answer, whichever it is. */
+    /** Sends a request unchanged and returns its answer, a result or an error. */
     async ask({ method, params }) {
         const id = `task-${this.#next++}`;
         const answer = new Promise(resolve => this.#waiting.set(id, resolve));
@@ -76,7 +76,7 @@ const client = new Client(clientInfo, {
 const errors = [];
 client.onerror = error => errors.push(String(error));
 
-/** What the user is asked, and what it says next. */
+/** Question to the user, and the user's next answer. */
 const questions = [];
 let says = { action: 'accept', content: {} };
 client.setRequestHandler('elicitation/create', ({ params }) => {
@@ -146,7 +146,7 @@ async function abort() {
         () => true,
     );
     await treeIsUp(mark);
-    controller.abort('nobody wants it any more');
+    controller.abort('no longer needed');
     assert.ok(await ended);
     const took = await isGone(mark);
     const request = sent().find(({ params }) => params?.arguments?.mark === mark);
@@ -171,7 +171,7 @@ async function inputRequired() {
     assert.equal(typeof rounds[1].params.requestState, 'string');
 }
 
-// MOD-07: what only a session has, and what was never there.
+// MOD-07: methods that only sessions have, and unknown methods.
 async function refusals() {
     const wrong = await refusal(call('count', { n: 'seven' }), INVALID_PARAMS);
     assert.match(wrong.message, /arguments\/n/);
@@ -225,7 +225,7 @@ async function taskCancel() {
     await execution.cancel();
     assert.equal((await outcome).status, 'cancelled');
     const took = await isGone(mark);
-    // Also a task that has ended.
+    // The same for a task that has ended.
     await tasks.task(execution.handle.taskId).cancel();
     await assert.rejects(tasks.task('no-such-task').snapshot());
     return `gone after ${took} ms`;
@@ -244,7 +244,7 @@ async function taskInput() {
     assert.equal(sent().filter(({ method }) => method === 'tasks/update').length, 1);
 }
 
-// MOD-08: a task is told to who listens to it, each time as `tasks/get` would say.
+// MOD-08: subscribers of a task get its status, each time equal to that of `tasks/get`.
 async function taskListen() {
     const execution = await tasks.callTool('gate', {
         file: join(setup.record, 'modern-gate'),

@@ -3,7 +3,7 @@
 use super::server::{TOOLS, Way};
 use super::{drive_through, install};
 
-/// What the script checks.
+/// Checks of the script.
 const CHECKS: [&str; 14] = [
     "connect",
     "tools_list",
@@ -21,7 +21,7 @@ const CHECKS: [&str; 14] = [
     "close",
 ];
 
-/// A tool that asks before it runs.
+/// A tool that asks for input before it runs.
 const ASKS: &str = r#"
 [[tool]]
 name = "asks"
@@ -38,13 +38,13 @@ fn drive(way: Way, further: &[&'static str]) {
     drive_through(install::modern(), way, &format!("{TOOLS}{ASKS}"), checks);
 }
 
-/// MOD-01 to MOD-04, MOD-07, MOD-08, EXT-01 to EXT-05: as the official client speaks.
+/// MOD-01 to MOD-04, MOD-07, MOD-08, EXT-01 to EXT-05: with the requests of the official client.
 #[test]
 fn modern_typescript_over_stdio() {
     drive(Way::Stdio, &[]);
 }
 
-/// The same, and a reload that a subscription tells (MOD-08).
+/// The same over a daemon, with a reload reported to a subscription (MOD-08).
 #[test]
 fn modern_typescript_over_connect() {
     drive(Way::Connect, &["reload"]);

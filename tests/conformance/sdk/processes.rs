@@ -1,4 +1,4 @@
-//! Processes of a test: running one with a limit, and finding and ending what carries its mark.
+//! Processes of a test: running one with a time limit, and finding and ending those with its mark.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The environment variable by which everything a test starts is known.
+/// Environment variable that marks every process of a test.
 pub(crate) const MARK_VARIABLE: &str = "CEASED_SDK_TEST";
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs a command to its end, both of its outputs in the file `log`.
+/// Runs a command to its end, with both outputs in the file `log`.
 ///
 /// # Errors
-/// What happened instead of an end within `limit`; it is killed then.
+/// A description if the command does not end within `limit`; the command is then killed.
 pub(crate) fn run(
     command: &mut Command,
     log: &Path,
@@ -27,10 +27,10 @@ pub(crate) fn run(
     wait(child, limit).ok_or_else(|| format!("{command:?} did not end within {limit:?}"))
 }
 
-/// Starts a command without input, both of its outputs in the file `log`.
+/// Starts a command without input, with both outputs in the file `log`.
 ///
 /// # Errors
-/// Why it could not be started.
+/// The reason why the command could not be started.
 pub(crate) fn start(command: &mut Command, log: &Path) -> Result<Child, String> {
     let open = || File::options().create(true).append(true).open(log);
     let (stdout, stderr) = match (open(), open()) {
@@ -41,7 +41,7 @@ pub(crate) fn start(command: &mut Command, log: &Path) -> Result<Child, String> 
     command.spawn().map_err(|why| format!("{command:?}: {why}"))
 }
 
-/// Waits for a child; `None`, and the child killed, when it does not end within `limit`.
+/// Waits for a child; kills it and returns `None` when it does not end within `limit`.
 pub(crate) fn wait(mut child: Child, limit: Duration) -> Option<ExitStatus> {
     let status = until(limit, || child.try_wait().expect("a child can be waited for"));
     if status.is_none() {
@@ -51,7 +51,7 @@ pub(crate) fn wait(mut child: Child, limit: Duration) -> Option<ExitStatus> {
     status
 }
 
-/// Asks again and again until there is something.
+/// Repeats `probe` until it returns a value or `limit` has passed.
 pub(crate) fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     loop {
@@ -65,7 +65,7 @@ pub(crate) fn until<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// The processes with `mark` in their command line or environment, but for this one.
+/// Processes with `mark` in their command line or environment, except this one.
 pub(crate) fn marked(mark: &str) -> Vec<(Pid, String)> {
     let carries = |bytes: &[u8]| bytes.windows(mark.len()).any(|part| part == mark.as_bytes());
     let mut found = Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn marked(mark: &str) -> Vec<(Pid, String)> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // What cannot be read has ended, or is not ours.
+        // An unreadable process has ended or belongs to another user.
         let read = |name| fs::read(entry.path().join(name)).unwrap_or_default();
         let line = read("cmdline");
         if let Some(pid) = Pid::from_raw(pid)
@@ -86,7 +86,7 @@ pub(crate) fn marked(mark: &str) -> Vec<(Pid, String)> {
     found
 }
 
-/// Ends everything that carries a mark when the test ends, however it ends.
+/// Kills every process with a mark when the test ends, also when it fails.
 #[derive(Debug)]
 pub(crate) struct Sweep(pub(crate) String);
 
@@ -95,7 +95,7 @@ impl Drop for Sweep {
         until(Duration::from_secs(10), || {
             let left = marked(&self.0);
             for (pid, _) in &left {
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 let _ = kill_process(*pid, Signal::KILL);
             }
             left.is_empty().then_some(())

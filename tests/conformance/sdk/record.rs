@@ -1,5 +1,4 @@
-//! What went over the wire, held against the published schema and against the rules that can be
-//! seen there.
+//! Recorded traffic, validated against the published schema and against the rules visible in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +7,7 @@ use std::path::Path;
 use ceased_tests::schema::{self, Asked};
 use serde_json::Value;
 
-/// Checks everything the relays below a folder kept; how many lines of servers that were.
+/// Checks everything that the relays recorded below a folder; returns the number of server lines.
 pub(crate) fn check(folder: &Path) -> usize {
     let mut lines = 0;
     for entry in fs::read_dir(folder).expect("the record is there").flatten() {
@@ -24,18 +23,18 @@ struct Request {
     asked: Asked,
     /// Its progress token, as JSON text.
     token: Option<String>,
-    /// Whether it is a call that only a cancellation ends.
+    /// Whether the call ends only by a cancel.
     is_endless: bool,
     is_answered: bool,
 }
 
-/// One connection from the client's side.
+/// One connection, seen from the client.
 #[derive(Default)]
 struct Session {
     requests: BTreeMap<String, Request>,
     /// The latest progress by token.
     progress: BTreeMap<String, f64>,
-    /// Tokens whose call was answered, and not with a task.
+    /// Tokens of calls that were answered without a task.
     spent: BTreeSet<String>,
     ended_tasks: BTreeSet<String>,
 }
@@ -64,7 +63,7 @@ fn check_session(folder: &Path) -> usize {
     answers.len()
 }
 
-/// Every line as JSON. The last one must be whole, like the others.
+/// Parses every line as JSON; the last line must be complete too.
 fn messages(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
     assert!(text.ends_with('\n'), "{} ends in the middle of a line", path.display());
@@ -78,7 +77,8 @@ impl Session {
             return;
         };
         let params = &message["params"];
-        // Where a request speaks for itself the server decides, and does so where it may.
+        // A self-contained request lets the server decide, and this server creates a task where
+        // allowed.
         let extension = "/_meta/io.modelcontextprotocol~1clientCapabilities\
                          /extensions/io.modelcontextprotocol~1tasks";
         let with_task = params.get("task").is_some() || params.pointer(extension).is_some();
@@ -98,7 +98,7 @@ impl Session {
         assert!(earlier.is_none(), "the client used an id twice: {message}");
     }
 
-    /// Takes a message of the server; what it answers, if it answers anything.
+    /// Takes a message of the server; returns the request that it answers, if any.
     fn heard(&mut self, message: &Value) -> Option<Asked> {
         let params = &message["params"];
         match message["method"].as_str() {
@@ -116,10 +116,10 @@ impl Session {
         None
     }
 
-    /// CAN-08, RPC-03: once each, and never what was cancelled.
+    /// CAN-08, RPC-03: one answer per request, none for a cancelled one.
     fn answered(&mut self, message: &Value) -> Asked {
         let request = self.requests.get_mut(&message["id"].to_string());
-        let request = request.unwrap_or_else(|| panic!("nobody asked: {message}"));
+        let request = request.unwrap_or_else(|| panic!("no such request: {message}"));
         assert!(!request.is_answered, "a second answer: {message}");
         assert!(!request.is_endless, "an answer to a cancelled call: {message}");
         request.is_answered = true;
@@ -131,7 +131,7 @@ impl Session {
         request.asked.clone()
     }
 
-    /// TSK-33 for tasks, the like for plain calls: it increases, and stops with its call.
+    /// TSK-33 for tasks, and likewise for plain calls: progress increases and ends with its call.
     fn progressed(&mut self, message: &Value, params: &Value) {
         let token = params["progressToken"].to_string();
         assert!(!self.spent.contains(&token), "progress after the answer: {message}");
@@ -143,12 +143,12 @@ impl Session {
     }
 }
 
-/// The checks above find what they are there to find.
+/// Counter-tests of the checks above.
 mod canaries {
     use super::Session;
     use serde_json::{Value, json};
 
-    /// A session in which a plain call (1), a task's call (2) and an endless call (3) were made.
+    /// A session with a plain call (1), a call with a task (2) and an endless call (3).
     fn session() -> Session {
         let mut session = Session::default();
         for (id, mut params) in [
@@ -192,8 +192,8 @@ mod canaries {
     }
 
     #[test]
-    #[should_panic(expected = "nobody asked")]
-    fn an_answer_nobody_asked_for() {
+    #[should_panic(expected = "no such request")]
+    fn an_answer_without_a_request() {
         hear(&[answer(4)]);
     }
 

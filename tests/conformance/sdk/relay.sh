@@ -1,5 +1,5 @@
 #!/bin/sh
-# A relay between an MCP client and a server that keeps what passes.
+# A relay between an MCP client and a server that records the traffic.
 #
 # usage: sh relay.sh FOLDER COMMAND [ARGUMENT]...
 #

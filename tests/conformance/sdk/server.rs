@@ -1,4 +1,4 @@
-//! The server a client is given: the binary, its configuration, and a daemon where one is needed.
+//! A client's server: the binary, its configuration, and a daemon if needed.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -12,41 +12,41 @@ use serde::Serialize;
 
 use super::processes::{self, MARK_VARIABLE};
 
-/// The tools of most clients.
+/// Tools of most clients.
 pub(crate) const TOOLS: &str = include_str!("tools.toml");
 const START_WITHIN: Duration = Duration::from_secs(20);
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
-/// How a client reaches the tools.
+/// The client's connection to the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// `ceased stdio`: everything in the process the client starts.
+    /// `ceased stdio`: the server runs in the process that the client starts.
     Stdio,
     /// `ceased connect`: a bridge to a running `ceased serve`.
     Connect,
 }
 
-/// What a reload test needs.
+/// Parameters of a reload test.
 #[derive(Debug, Serialize)]
 pub(crate) struct Reload {
-    /// The daemon's process id.
+    /// Process id of the daemon.
     pid: u32,
-    /// Its configuration file.
+    /// Configuration file of the daemon.
     config: PathBuf,
-    /// File to copy there: the tool `newcomer` instead of `count`.
+    /// File to copy over the configuration: the tool `newcomer` instead of `count`.
     next: PathBuf,
 }
 
-/// A server, or what one is started with.
+/// A running server, or the command that starts one.
 #[derive(Debug)]
 pub(crate) struct Server {
-    /// The command a client runs.
+    /// Command that the client runs.
     pub(crate) command: Vec<String>,
     daemon: Option<(Child, Reload)>,
 }
 
 impl Server {
-    /// Gets one ready in a folder.
+    /// Prepares a server in a folder.
     pub(crate) fn start(way: Way, folder: &Path, mark: &str, tools: &str) -> Self {
         let binary = text(binary::ceased());
         let config = folder.join("config.toml");
@@ -73,12 +73,12 @@ impl Server {
         Self { command, daemon: Some((daemon, reload)) }
     }
 
-    /// What a reload test needs, where a reload can be tested.
+    /// Parameters of a reload test, if this server can reload.
     pub(crate) fn reload(&self) -> Option<&Reload> {
         self.daemon.as_ref().map(|(_, reload)| reload)
     }
 
-    /// Ends it as a service manager does.
+    /// Ends the daemon with SIGTERM, as a service manager does.
     pub(crate) fn stop(self) {
         let Some((daemon, _)) = self.daemon else { return };
         let pid = Pid::from_child(&daemon);
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-/// A whole configuration with these tools.
+/// A complete configuration with these tools.
 fn configuration(way: Way, folder: &Path, socket: &Path, tools: &str) -> String {
     let daemon = format!("[daemon]\nstate_dir = {:?}\n", folder.join("state"));
     let tasks = "[tasks]\npoll_interval = \"100ms\"\npage_size = 2\n";
@@ -106,14 +106,14 @@ fn reloaded(tools: &str) -> String {
     tools.retain(|tool| tool.get("name").and_then(toml::Value::as_str) != Some("count"));
     let newcomer = "name = \"newcomer\"\ncommand = [\"echo\", \"new\"]";
     tools.push(newcomer.parse::<toml::Table>().expect("this is TOML").into());
-    toml::to_string(&config).expect("what was TOML still is")
+    toml::to_string(&config).expect("the changed table is TOML")
 }
 
 pub(crate) fn text(path: &Path) -> String {
     path.to_str().expect("the paths of a test are UTF-8").to_owned()
 }
 
-/// A file's text, as far as there is one.
+/// Text of a file; empty if it is missing.
 pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Peers that are part of a job: the requestor of the job, not the user that its processes have.
+//! Peers inside a job act as the requestor of the job, not as the user of its processes.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use ceased_tests::daemon::peer::request;
 use ceased_tests::daemon::{Daemon, Home, Signal, wait_until};
 use serde_json::{Value, json};
 
-/// What a tool says on the socket: who it is there, and a try to cancel job 1.
+/// Requests that a tool sends on the socket: its own identity, and a cancel of job 1.
 fn spying() -> String {
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
         "clientInfo": {"name": "spy", "version": "1"}});
@@ -22,9 +22,9 @@ fn spying() -> String {
     lines.join("\n") + "\n"
 }
 
-/// `$0` is the binary, `$1` the socket, `$2` a directory with what is to be said in `in`.
+/// `$0` is the binary, `$1` the socket, `$2` a directory with the input in `in`.
 const DIRECTLY: &str = r#"exec "$0" connect --socket "$1" --eof-grace 5s <"$2/in""#;
-/// The same by a process in a session of its own whose parent has ended.
+/// The same from an orphan in its own session.
 const AS_AN_ORPHAN: &str = r#"
     rm -f "$2/answers"
     ( setsid sh -c '"$0" connect --socket "$1" --eof-grace 5s <"$2/in" >"$2/out"
@@ -33,12 +33,12 @@ const AS_AN_ORPHAN: &str = r#"
     cat "$2/answers"
 "#;
 
-/// A daemon with tools for spies, contained like this; `None` where that does not work here.
+/// A daemon with spying tools in this tier; `None` if the tier is unavailable.
 fn start(tier: &str) -> Option<Daemon> {
     let home = Home::new();
     let tried = home.command(&["stdio"]).env("CEASED_CONTAINMENT", tier).output();
     if !tried.is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED, no {tier} here");
+        eprintln!("SKIPPED: no {tier} here");
         return None;
     }
     let tool = |name: &str, script: &str| {
@@ -61,7 +61,7 @@ fn start(tier: &str) -> Option<Daemon> {
         tool("spy", DIRECTLY),
         tool("orphan", AS_AN_ORPHAN),
     ));
-    fs::write(home.path().join("in"), spying()).expect("a directory of our own");
+    fs::write(home.path().join("in"), spying()).expect("the home is ours");
     let mut command = home.command(&["serve"]);
     command.env("CEASED_CONTAINMENT", tier);
     Some(Daemon::start_with(home, command))
@@ -77,12 +77,12 @@ fn audited(daemon: &Daemon, is: impl Fn(&Value) -> bool) -> Value {
         found = records.find(|record| is(record));
         found.is_some()
     });
-    found.expect("it was waited for")
+    found.expect("the wait has found it")
 }
 
-/// TSK-39: a tool that speaks on the daemon's socket, with the daemon's own uid, is whoever called
-/// it: it sees and cancels nothing of the operator's. In every tier; an orphan where the tier holds
-/// orphans.
+/// TSK-39: a tool that connects to the daemon's socket with the daemon's own uid acts as its
+/// requestor, and sees and cancels no job of the operator. In every tier; an orphan too if the tier
+/// tracks orphans.
 #[test]
 fn a_tool_on_the_socket_is_its_requestor_and_no_operator() {
     for (tier, tools) in
@@ -108,18 +108,18 @@ fn a_tool_on_the_socket_is_its_requestor_and_no_operator() {
             let of_job = |record: &Value| record["event"] == "connect" && record["job"].is_u64();
             assert_eq!(audited(&daemon, of_job)["identity"], "anonymous");
         }
-        // Outside of jobs nothing has changed, also while somebody else's job runs.
+        // Outside of jobs nothing changes, also while another identity's job runs.
         let mut stranger = daemon.tcp_peer();
         let theirs = stranger.call("hang", "{}");
         stranger.wait_started(&[theirs]);
         assert_eq!(daemon.status()["operator"], true, "{tier}");
-        assert!(!operator.has_answer(victim), "{tier}: it was cancelled");
+        assert!(!operator.has_answer(victim), "{tier}: the call was cancelled");
         operator.cancel(victim);
         stranger.cancel(theirs);
     }
 }
 
-/// TSK-39: a tool that the operator called is the operator, also on the socket.
+/// TSK-39: a tool called by the operator acts as the operator on the socket.
 #[test]
 fn a_tool_of_the_operator_on_the_socket_is_the_operator() {
     let Some(daemon) = start("guard") else { return };
@@ -133,9 +133,9 @@ fn a_tool_of_the_operator_on_the_socket_is_the_operator() {
     stranger.cancel(theirs);
 }
 
-/// TSK-39, TSK-41: a process that has ended before it could be looked at might have been part of a
-/// job, and its connection might be somebody else's by now: it is refused while others' jobs run,
-/// and served where there are none.
+/// TSK-39, TSK-41: a process that exited before its check might have been part of a job, and its
+/// connection may have passed to another process: it is refused while others' jobs run, and served
+/// otherwise.
 #[test]
 fn a_process_that_has_ended_is_no_operator_while_others_jobs_run() {
     let Some(daemon) = start("guard") else { return };

@@ -1,4 +1,4 @@
-//! Peers of other users and of tokens, and everything one of them can try on another.
+//! Peers of other users and of tokens, and every attack of one identity on another.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -10,27 +10,27 @@ use ceased_tests::daemon::{Daemon, Home, Peer};
 use rustix::process::{Gid, Uid};
 use serde_json::{Value, json};
 
-/// Whether this test may become other users; says so when it may not.
+/// Whether this test may change its user; prints a line if not.
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: only root can be two users");
+        eprintln!("SKIPPED: two users require root");
     }
     is_root
 }
 
-/// A connection of another user, who is in no other group than this.
+/// A connection of another user without supplementary groups.
 pub(crate) fn connect_as(home: &Home, uid: u32, gid: u32) -> Peer {
     let open = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(home.path(), open).expect("a directory of our own");
+    fs::set_permissions(home.path(), open).expect("the home is ours");
     let path = home.socket();
-    // Credentials belong to a thread; this one keeps them to itself and ends with them.
+    // Credentials belong to a thread, so a temporary thread changes them.
     let connected = std::thread::spawn(move || {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         rustix::thread::set_thread_groups(&[]).expect("root can give up groups");
         rustix::thread::set_thread_res_gid(gid, gid, gid).expect("root can change its group");
         rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root can change its user");
-        UnixStream::connect(path).expect("the socket is open to everybody")
+        UnixStream::connect(path).expect("the socket is open to every user")
     });
     Peer::of_socket(connected.join().expect("it connects").into())
 }
@@ -42,7 +42,7 @@ pub(crate) fn peer_as(home: &Home, uid: u32) -> Peer {
     peer
 }
 
-/// A configuration with a Unix socket for everybody, these lines of it, and further tables.
+/// A configuration with a Unix socket open to every user, these lines for it, and further tables.
 pub(crate) fn configure(home: &Home, listen: &str, more: &str) {
     home.configure_as(&format!(
         "[[listen]]\ntransport = \"unix\"\npath = {:?}\nmode = \"0666\"\n{listen}\n{more}\n\
@@ -60,12 +60,12 @@ pub(crate) fn write_tokens(home: &Home, text: &str) -> PathBuf {
     let path = home.path().join("tokens");
     let mut options = fs::OpenOptions::new();
     let options = options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&path).expect("a token file can be made");
-    file.write_all(text.as_bytes()).expect("it can be written");
+    let mut file = options.open(&path).expect("a token file can be created");
+    file.write_all(text.as_bytes()).expect("the file can be written");
     path
 }
 
-/// What a connection by token is told first.
+/// First answer to a connection that presents a token.
 pub(crate) fn authenticate(peer: &mut Peer, token: &str) -> Value {
     let id = peer.request("ceased/authenticate", &json!({"token": token}).to_string());
     peer.answer(id)
@@ -81,7 +81,8 @@ pub(crate) fn peer_with(daemon: &Daemon, token: &str) -> Peer {
 
 const CLAIM: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
-/// Tries everything on somebody else's task and on one that never was: the answers are the same.
+/// Sends every request about another identity's task and about an unknown task: the answers are
+/// equal.
 pub(crate) fn attack(attacker: &mut Peer, task: &str) {
     const NEVER: &str = "00000000-0000-4000-8000-000000000000";
     let methods: [(&str, &str, &str); 6] = [
@@ -106,7 +107,7 @@ pub(crate) fn attack(attacker: &mut Peer, task: &str) {
         assert_eq!(theirs, nobodys, "{method} {claim}");
     }
     attack_jobs(attacker, task);
-    // A subscription to another's task is granted nothing, as one to a task that never was.
+    // A subscription to a foreign task is granted nothing, like one to an unknown task.
     let told = [task, NEVER].map(|id| {
         let params = format!(r#"{{"notifications":{{"taskIds":["{id}"]}},{CLAIM}}}"#);
         let asked = attacker.next_id();
@@ -124,7 +125,7 @@ pub(crate) fn attack(attacker: &mut Peer, task: &str) {
     }
 }
 
-/// What a peer that is no operator tries on jobs: those of others are as unknown as any.
+/// Requests of a peer that is no operator about jobs: foreign jobs are unknown.
 fn attack_jobs(attacker: &mut Peer, task: &str) {
     let seen = attacker.result("ceased/status", r#"{"detail":true}"#);
     if seen["operator"] == true {
@@ -153,7 +154,7 @@ fn attack_jobs(attacker: &mut Peer, task: &str) {
 
 const ASKABLE: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}"#;
 
-/// A call of 2026-07-28 that waits for input: what it was answered with.
+/// A call of 2026-07-28 that waits for input; returns its answer.
 fn ask_for_input(peer: &mut Peer) -> Value {
     let params = format!(r#"{{"name":"asks","arguments":{{}},{ASKABLE}}}"#);
     let asked = peer.request("tools/call", &params);
@@ -162,9 +163,9 @@ fn ask_for_input(peer: &mut Peer) -> Value {
     answer
 }
 
-/// Comes back to such a call with a yes.
+/// Retries such a call with a yes.
 fn come_back(peer: &mut Peer, waiting: &Value, state: &str) -> Value {
-    let requests = waiting["inputRequests"].as_object().expect("it asks something");
+    let requests = waiting["inputRequests"].as_object().expect("the answer has input requests");
     let yes = |key: &String| format!(r#""{key}":{{"action":"accept","content":{{}}}}"#);
     let responses: Vec<String> = requests.keys().map(yes).collect();
     let responses = responses.join(",");
@@ -177,7 +178,7 @@ fn come_back(peer: &mut Peer, waiting: &Value, state: &str) -> Value {
     answer
 }
 
-/// Each comes back with the other's state, and calls with the other's idempotency key.
+/// Each peer retries with the other's state, and calls with the other's idempotency key.
 fn replay(key: &str, one: &mut Peer, other: &mut Peer) {
     let waiting = ask_for_input(one);
     let state = waiting["requestState"].as_str().expect("a state").to_owned();
@@ -186,7 +187,7 @@ fn replay(key: &str, one: &mut Peer, other: &mut Peer) {
         .map(|state| come_back(other, &waiting, state).to_string().replace(state, "STATE"));
     assert_eq!(told[0], told[1]);
     assert!(told[0].contains("-32602"), "{}", told[0]);
-    // It was not used up.
+    // The foreign retry did not consume the state.
     let answer = come_back(one, &waiting, &state);
     assert_eq!(answer["result"]["content"][0]["text"], "ran\n", "{answer}");
 
@@ -200,12 +201,12 @@ fn replay(key: &str, one: &mut Peer, other: &mut Peer) {
         peer.answer(asked)["result"]["content"][0]["text"].take()
     };
     assert_eq!(call(one, "mine"), "mine");
-    // To its owner another call under this key would be an offence; to others it is free.
+    // Another call under this key is an error for its owner only.
     assert_eq!(call(other, "yours"), "yours");
     assert_eq!(call(one, "mine"), "mine");
 }
 
-/// Two peers, each with a task and a call; neither can see or change anything of the other.
+/// Two peers, each with a task and a call; neither can see or change the other's.
 pub(crate) fn fight(mut one: Peer, mut other: Peer) {
     let first = one.create_task("sleep", r#"{"ms":600000}"#);
     let second = other.create_task("sleep", r#"{"ms":600000}"#);
@@ -214,7 +215,7 @@ pub(crate) fn fight(mut one: Peer, mut other: Peer) {
     attack(&mut one, &second);
     replay("first", &mut one, &mut other);
     replay("second", &mut other, &mut one);
-    // The ids of requests are each connection's own.
+    // Request ids belong to their connection.
     other.cancel(call);
     for (peer, task) in [(&mut one, &first), (&mut other, &second)] {
         let params = json!({"taskId": task}).to_string();

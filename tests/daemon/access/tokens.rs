@@ -31,9 +31,9 @@ fn home(more: &str) -> Home {
     home
 }
 
-/// TSK-39: two tokens are two peers; one token is one, whatever the connection.
+/// TSK-39: two tokens are two identities; one token is one identity on every connection.
 #[test]
-fn two_tokens_are_as_far_apart_as_can_be() {
+fn two_tokens_are_isolated() {
     let daemon = Daemon::start_in(home(""));
     let mut ann = peer_with(&daemon, ANN);
     let task = ann.create_task("sleep", r#"{"ms":600000}"#);
@@ -47,15 +47,15 @@ fn two_tokens_are_as_far_apart_as_can_be() {
     let call = ann.call("for_ann", r#"{"text":"hi"}"#);
     assert_eq!(ann.answer(call)["result"]["content"][0]["text"], "hi");
     drop((ann, again));
-    // A user of this machine is no token either; the daemon's own may see every job.
+    // A user of this machine is no token either; the daemon's own user may see every job.
     if is_root() {
         fight(bob, peer_as(&daemon.home, 1));
     }
 }
 
-/// TSK-40: nothing is served without a token, and every refusal is the same.
+/// TSK-40: without a token no request is served, and every refusal is the same.
 #[test]
-fn without_a_token_there_is_nothing() {
+fn nothing_is_served_without_a_token() {
     let daemon = Daemon::start_in(home(""));
     for wrong in ["", "ann", &ANN[1..], &format!("{ANN}x")] {
         let mut peer = daemon.connect_tcp();
@@ -74,19 +74,19 @@ fn without_a_token_there_is_nothing() {
         "no JSON".to_owned(),
     ] {
         let mut peer = daemon.connect_tcp();
-        // What comes with it is not looked at.
+        // Requests in the same write are not processed.
         peer.send(&format!("{first}\n{}", request(8, "ceased/status", "{}")));
         let said = peer.rest();
         assert_eq!(said.len(), 1, "{first:.80}: {said:?}");
         assert_eq!(said[0]["error"]["code"], -31010, "{first:.80}: {said:?}");
     }
     daemon.wait_idle();
-    wait_until("it is logged", || daemon.home.log().contains("not authenticated"));
+    wait_until("the refusal is logged", || daemon.home.log().contains("not authenticated"));
 }
 
-/// A refused peer that has closed its side is told why, like every other.
+/// A refused peer that has half-closed its connection still gets the reason.
 #[test]
-fn a_refusal_reaches_who_has_finished() {
+fn a_refusal_reaches_a_half_closed_peer() {
     let home = home("");
     home.configure_as(&(home.config_text() + "[limits]\nconnections = 1\n"));
     let daemon = Daemon::start_in(home);
@@ -109,9 +109,9 @@ fn a_refusal_reaches_who_has_finished() {
     }
 }
 
-/// The token may come in pieces, and with what follows it.
+/// The token may arrive in pieces, and together with later messages.
 #[test]
-fn a_token_is_a_frame_like_others() {
+fn a_token_may_arrive_in_pieces() {
     let daemon = Daemon::start_in(home(""));
     let mut peer = daemon.connect_tcp();
     let first = request(900, "ceased/authenticate", &json!({"token": BOB}).to_string());
@@ -129,9 +129,9 @@ fn a_token_is_a_frame_like_others() {
     assert!(!peer.answer(903)["result"].is_null());
 }
 
-/// A peer that says nothing is not waited for, and takes up no room for long.
+/// A silent peer is closed after the authentication time.
 #[test]
-fn silence_is_no_token() {
+fn a_silent_peer_is_closed() {
     let home = home("");
     let text = home.config_text() + "[limits]\nauthenticate_within = \"100ms\"\nconnections = 3\n";
     home.configure_as(&text);
@@ -142,9 +142,9 @@ fn silence_is_no_token() {
         assert!(matches!(said["error"]["code"].as_i64(), Some(-31010 | -31003)), "{said}");
         assert_eq!(peer.message(), None);
     }
-    // One that is through is in no hurry. On a busy machine it may take some tries.
+    // An authenticated peer has no such time limit. On a busy machine it may take some tries.
     let mut through = None;
-    wait_until("one gets through", || {
+    wait_until("one peer authenticates in time", || {
         let mut peer = daemon.connect_tcp();
         let said = request(1, "ceased/authenticate", &json!({"token": ANN}).to_string());
         let answer =
@@ -153,38 +153,38 @@ fn silence_is_no_token() {
         through = is_through.then_some(peer);
         is_through
     });
-    let mut ann = through.expect("it is through");
+    let mut ann = through.expect("a peer has authenticated");
     ann.initialize();
     let sleep = ann.call("sleep", r#"{"ms":300}"#);
     assert!(!ann.answer(sleep)["result"].is_null());
 }
 
-/// TSK-36: connections that have not said who they are are bounded, and keep nobody out: the oldest
-/// of the origin that has most gives way.
+/// TSK-36: unauthenticated connections are bounded and lock no peer out: the oldest one of the
+/// origin with most of them is replaced.
 #[test]
-fn strangers_are_bounded_and_give_way() {
+fn unauthenticated_peers_are_bounded_and_replaced() {
     let home = home("");
     let limits = "[limits]\nconnections = 8\nauthenticate_within = \"1h\"\n";
     home.configure_as(&(home.config_text() + limits));
     let daemon = Daemon::start_in(home);
-    // 16 of them may be there.
+    // The limit is 16.
     let mut silent: Vec<_> = (0..60).map(|_| daemon.connect_tcp()).collect();
     let mut ann = peer_with(&daemon, ANN);
     ann.result("ping", "{}");
     let said = silent[0].message().expect("a reason");
     assert_eq!(said["error"]["code"], -31003, "{said}");
     assert_eq!(silent[0].message(), None);
-    // Those that stay may still say who they are.
-    let last = silent.last_mut().expect("there are some");
+    // The remaining ones can still authenticate.
+    let last = silent.last_mut().expect("some are connected");
     assert_eq!(authenticate(last, BOB)["result"], json!({}));
 }
 
-/// TSK-40: peers without a token are nobody in particular where that is allowed.
+/// TSK-40: peers without a token are anonymous where the configuration allows it.
 #[test]
-fn anonymous_beside_tokens() {
+fn anonymous_peers_are_served_beside_tokens() {
     let daemon = Daemon::start_in(home("anonymous = \"allow\""));
-    let mut nobody = daemon.tcp_peer();
-    assert_eq!(nobody.result("ceased/status", "{}")["identity"], "anonymous");
+    let mut anonymous = daemon.tcp_peer();
+    assert_eq!(anonymous.result("ceased/status", "{}")["identity"], "anonymous");
     let mut ann = peer_with(&daemon, ANN);
     assert_eq!(ann.result("ceased/status", "{}")["identity"], "token:ann");
     let mut liar = daemon.connect_tcp();
@@ -192,9 +192,9 @@ fn anonymous_beside_tokens() {
     assert_eq!(liar.message(), None);
 }
 
-/// A reload takes tokens back, and their connections with them; a broken file changes nothing.
+/// A reload revokes tokens and closes their connections; an invalid file changes nothing.
 #[test]
-fn tokens_are_taken_back() {
+fn a_reload_revokes_tokens() {
     let daemon = Daemon::start_in(home(""));
     let (mut ann, mut bob) = (peer_with(&daemon, ANN), peer_with(&daemon, BOB));
     let path = write_tokens(&daemon.home, "ann too short");
@@ -210,7 +210,7 @@ fn tokens_are_taken_back() {
     peer_with(&daemon, &new);
     let mut late = daemon.connect_tcp();
     assert_eq!(authenticate(&mut late, BOB)["error"]["code"], -31010);
-    // Nor does it start with a file that others can read.
+    // A token file that others can read keeps the daemon from starting.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let home = daemon.kill();
     let ended = home.command(&["serve"]).output().unwrap();
@@ -219,9 +219,9 @@ fn tokens_are_taken_back() {
     assert!(said.contains("mode 0644"), "{said}");
 }
 
-/// Whatever is written down, a token is not in it.
+/// No log, record or status contains a token.
 #[test]
-fn a_token_is_nowhere() {
+fn a_token_is_never_written() {
     let home = home("");
     let tape = home.path().join("tape");
     home.configure_as(&(home.config_text() + "[log]\nlevel = \"trace\"\n"));
@@ -234,7 +234,7 @@ fn a_token_is_nowhere() {
     daemon.signal(Signal::TERM);
     daemon.wait();
     let tape = fs::read_to_string(tape).unwrap();
-    assert!(tape.contains("ann"), "the name is no secret");
+    assert!(tape.contains("ann"), "the name of a token is no secret");
     let log = daemon.home.log();
     for written in [&tape, &status, &log] {
         assert!(!written.contains(ANN) && !written.contains(&wrong), "{written}");
@@ -243,9 +243,9 @@ fn a_token_is_nowhere() {
     assert!(played.events > 0);
 }
 
-/// The commands present the token, and `connect` does for its client.
+/// The commands present the token; `connect` does so for its client.
 #[test]
-fn commands_have_tokens() {
+fn commands_present_the_token() {
     let daemon = Daemon::start_in(home(""));
     let home = &daemon.home;
     let address = daemon.tcp_address().to_string();
@@ -273,10 +273,10 @@ fn commands_have_tokens() {
     assert_eq!(ran.out.trim(), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "{}", ran.err);
 }
 
-/// TSK-41: the audit log names a peer once it has said who it is; one that is turned away is nobody
-/// and was refused.
+/// TSK-41: the audit log names a peer after its authentication; a rejected peer is recorded as
+/// refused, without a name.
 #[test]
-fn the_audit_log_knows_who_said_so() {
+fn the_audit_log_names_only_authenticated_peers() {
     let home = home("\n[log]\naudit = \"audit.jsonl\"\n");
     let audit = home.path().join("audit.jsonl");
     let daemon = Daemon::start_in(home);
@@ -300,9 +300,9 @@ fn the_audit_log_knows_who_said_so() {
     }
 }
 
-/// A token file that is replaced while peers come in: each finds the old tokens or the new ones,
-/// never a part of either. One that is in both always gets in; one that is taken back does not,
-/// once the daemon has said that it has reloaded.
+/// A token file replaced while peers connect: each peer is checked against the old or the new
+/// tokens, never a mixture. A token in both always succeeds; a revoked one fails after the daemon
+/// has reported the reload.
 #[test]
 fn tokens_change_while_peers_come_in() {
     const ROUNDS: usize = 30;
@@ -328,13 +328,13 @@ fn tokens_change_while_peers_come_in() {
         for round in 0..ROUNDS {
             let said = daemon.home.log().len();
             let bobs = if round % 2 == 0 { BOB.replace('b', "c") } else { BOB.to_owned() };
-            // Written as an editor does it that knows no better: nobody reads it until it is told.
+            // Written in place, as some editors do; the daemon reads the file only on a signal.
             let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
             for part in [format!("bob {bobs}\nan"), format!("n {ANN}\n")] {
                 file.write_all(part.as_bytes()).unwrap();
-                // Told too early, it keeps to what it has.
+                // A reload at this moment keeps the old tokens.
                 daemon.signal(Signal::HUP);
-                wait_until("it has looked", || {
+                wait_until("the reload is processed", || {
                     let log = daemon.home.log();
                     let new = log.get(said..).unwrap_or_default();
                     let word = if part.contains(ANN) { "\"reloaded\"" } else { "not reloaded" };
@@ -352,5 +352,5 @@ fn tokens_change_while_peers_come_in() {
         assert!(refused == 0 && admitted > 0, "ann was refused {refused} times");
         let_in = bob.join().unwrap();
     });
-    assert!(let_in.iter().all(|count| *count > 0), "bob came always or never: {let_in:?}");
+    assert!(let_in.iter().all(|count| *count > 0), "bob was always or never admitted: {let_in:?}");
 }

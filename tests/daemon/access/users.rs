@@ -11,7 +11,7 @@ use super::kit::{configure, connect_as, fight, is_root, peer_as};
 
 /// TSK-39
 #[test]
-fn two_users_are_as_far_apart_as_can_be() {
+fn two_users_are_isolated() {
     if !is_root() {
         return;
     }
@@ -19,24 +19,24 @@ fn two_users_are_as_far_apart_as_can_be() {
     configure(&home, "", "");
     let daemon = Daemon::start_in(home);
     fight(peer_as(&daemon.home, 1), peer_as(&daemon.home, 2));
-    // The same user from another connection sees what is theirs.
+    // A second connection of the same user sees the same tasks.
     let mut again = peer_as(&daemon.home, 1);
     assert_eq!(again.result("tasks/list", "{}")["tasks"].as_array().map(Vec::len), Some(1));
 }
 
 fn refusal(peer: &mut Peer) -> Value {
     let mut said = peer.message().expect("a reason");
-    assert_eq!(peer.message(), None, "and then the end");
+    assert_eq!(peer.message(), None, "the connection is closed afterwards");
     said["error"].take()
 }
 
-/// The command line says of such a door what it was told there, not that nobody is behind it.
+/// A command on a socket of others reports the refusal, not a missing daemon.
 #[test]
-fn who_is_not_meant_is_told_so_by_the_command_line() {
+fn the_command_line_reports_a_refused_user() {
     let home = Home::new();
     configure(&home, "allow_users = [0]", "");
     let Some(command) = home.command_as(1, &["status"]) else {
-        eprintln!("skipped: cannot become another user");
+        eprintln!("SKIPPED: cannot become another user");
         return;
     };
     let daemon = Daemon::start_in(home);
@@ -47,9 +47,9 @@ fn who_is_not_meant_is_told_so_by_the_command_line() {
     assert!(!ran.err.contains("no daemon") && ran.out.is_empty(), "{ran:?}");
 }
 
-/// TSK-39: who is not meant is told so and closed, also after a reload.
+/// TSK-39: a user without permission gets an error and is closed, also after a reload.
 #[test]
-fn a_socket_for_some() {
+fn a_socket_admits_only_its_users() {
     if !is_root() {
         return;
     }
@@ -67,7 +67,7 @@ fn a_socket_for_some() {
         assert_eq!(error["code"], -31011, "{error}");
         assert!(error["message"].as_str().is_some_and(|text| text.contains(named)), "{error}");
     }
-    wait_until("it is logged", || daemon.home.log().contains("uid 2"));
+    wait_until("the refusal is logged", || daemon.home.log().contains("uid 2"));
     configure(&daemon.home, "allow_users = [0, \"bin\"]", "");
     daemon.signal(Signal::HUP);
     wait_until("the reload", || daemon.home.log().contains("reloaded"));
@@ -97,7 +97,7 @@ command = ["id", "-u"]
 run_as = "games"
 
 [[tool]]
-name = "who"
+name = "whoami"
 command = ["sh", "-c", "id -u; id -g; id -G; echo $HOME $USER $LOGNAME; pwd; echo x >/dev/stderr"]
 run_as = "peer"
 task_support = "optional"
@@ -120,9 +120,9 @@ run_as = "peer"
 kill_grace = "100ms"
 "#;
 
-/// TSK-39: what a peer may not use is not listed and is as unknown as what never was.
+/// TSK-39: a tool without permission is not listed and cannot be told from an unknown one.
 #[test]
-fn a_tool_for_one() {
+fn a_tool_is_visible_only_to_its_users() {
     if !is_root() {
         return;
     }
@@ -151,10 +151,10 @@ fn text(peer: &mut Peer, tool: &str) -> Result<String, Value> {
     text.ok_or_else(|| answer["error"].take())
 }
 
-/// TSK-39: nobody gets root's rights by calling a tool, and `peer` is the caller in everything.
-/// In both ways of keeping processes together.
+/// TSK-39: calling a tool gives no user root's rights, and with `peer` the tool has the caller's
+/// user, groups and environment. With control groups and with guards.
 #[test]
-fn whose_rights_a_tool_has() {
+fn a_tool_has_the_rights_of_its_configured_user() {
     if !is_root() {
         return;
     }
@@ -177,15 +177,18 @@ fn whose_rights_a_tool_has() {
         assert!(refused["message"].as_str().unwrap().contains("run_as"), "{refused}");
         assert_eq!(text(&mut bin, "daemon").unwrap(), "0\n");
         assert_eq!(text(&mut bin, "games").unwrap(), "5\n");
-        let who = text(&mut bin, "who").unwrap();
-        assert!(who.starts_with("2\n2\n2\n/bin bin bin\n/") && who.ends_with("/bin\n"), "{who}");
+        let output = text(&mut bin, "whoami").unwrap();
+        assert!(
+            output.starts_with("2\n2\n2\n/bin bin bin\n/") && output.ends_with("/bin\n"),
+            "{output}"
+        );
         assert!(!text(&mut bin, "back").unwrap().contains('0'));
         let refused = text(&mut bin, "private").unwrap_err();
         assert!(refused["message"].as_str().unwrap().contains("private"), "{refused}");
-        // No account, no groups, no run.
-        let refused = text(&mut peer_as(&daemon.home, 3_999_999), "who").unwrap_err();
+        // Without an account the tool does not run.
+        let refused = text(&mut peer_as(&daemon.home, 3_999_999), "whoami").unwrap_err();
         assert!(refused["message"].as_str().unwrap().contains("no account"), "{refused}");
-        // It is stopped like any other.
+        // The tool is stopped like any other.
         let id = bin.call("stubborn", "{}");
         bin.wait_started(&[id]);
         bin.cancel(id);
@@ -193,8 +196,8 @@ fn whose_rights_a_tool_has() {
     }
 }
 
-/// SEC-01: a tool gets nothing of the daemon's environment but what the configuration names, and
-/// where it runs as another user, that user's.
+/// SEC-01: a tool gets only the configured variables of the daemon's environment, and under another
+/// user those of that user.
 #[test]
 fn environment_of_a_tool_is_clean() {
     if !is_root() {
@@ -256,20 +259,24 @@ inherit_env = true
         let all = text(&mut bin, "all").unwrap();
         assert!(all.contains("AWS_SECRET_ACCESS_KEY=s3cret") && all.contains("HOME=/bin\n"));
         assert!(!all.contains("CEASED_TOKEN"), "{all}");
-        // The file is read again with the configuration, and judged like it.
+        // A reload reads and checks the env file again.
         fs::write(&file, "FROM_FILE=later\n").unwrap();
         daemon.signal(Signal::HUP);
-        wait_until("it is read", || text(&mut bin, "named").unwrap().contains("FROM_FILE=later\n"));
+        wait_until("the new env file is in effect", || {
+            text(&mut bin, "named").unwrap().contains("FROM_FILE=later\n")
+        });
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         daemon.signal(Signal::HUP);
-        wait_until("it is refused", || daemon.home.log().contains("`env_file` is not taken"));
+        wait_until("the env file is refused", || {
+            daemon.home.log().contains("`env_file` is not taken")
+        });
         assert!(text(&mut bin, "named").unwrap().contains("FROM_FILE=later\n"));
     }
 }
 
-/// The socket has the mode and the group it is to have, whatever the umask.
+/// The socket has the configured mode and group, whatever the umask.
 #[test]
-fn the_file_of_a_socket() {
+fn a_socket_has_its_mode_and_group() {
     if !is_root() {
         return;
     }
@@ -285,22 +292,22 @@ fn the_file_of_a_socket() {
     let daemon = Daemon::start_with(home, command);
     let found = fs::metadata(daemon.socket()).unwrap();
     assert_eq!((found.mode() & 0o777, found.uid(), found.gid()), (0o660, 0, 60));
-    // One that was killed leaves its file behind, which is no obstacle.
+    // A socket file left by a killed daemon is replaced.
     let home = daemon.kill();
     assert!(home.socket().exists());
     let daemon = Daemon::start_in(home);
-    // A live one is not robbed.
+    // The socket of a live daemon is not replaced.
     let mut second = daemon.home.command(&["serve"]);
     second.env("XDG_STATE_HOME", daemon.home.path().join("another"));
     let ended = second.output().unwrap();
     assert_eq!(ended.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("already running"));
     assert_eq!(daemon.peer().result("ping", "{}"), serde_json::json!({}));
-    // A reload gives the file that is there to another group, and takes it back.
+    // A reload changes the group of the socket, and restores it.
     for (lines, group) in [("group = \"daemon\"", 1), ("", 0)] {
         configure(&daemon.home, lines);
         daemon.signal(Signal::HUP);
-        wait_until(&format!("the file is of group {group}"), || {
+        wait_until(&format!("the socket has the group {group}"), || {
             let found = fs::metadata(daemon.socket()).unwrap();
             (found.mode() & 0o777, found.gid()) == (0o660, group)
         });

@@ -1,13 +1,13 @@
-//! The command line where the world is not as usual: very long cells, a full disk, faults all over a
-//! configuration, a machine that may vanish.
+//! The command line in unusual circumstances: very long cells, a full disk, several mistakes in a
+//! configuration, a vanished machine.
 
 use ceased_tests::daemon::{Config, Daemon, Home, assert_none_left, marker, wait_until};
 
 use super::{daemon, exits};
 
-/// However long a cell is, and whatever stands beside it, the list is printed.
+/// A list is printed whatever the length of a cell and its neighbours.
 #[test]
-fn long_lines() {
+fn lists_with_long_cells_are_printed() {
     let long = "x".repeat(70_000);
     let wordy = format!("[[tool]]\nname = \"wordy\"\nbuiltin = \"echo\"\ndescription = {long:?}\n");
     let daemon = Daemon::start(&Config { tools: &wordy, ..Config::default() });
@@ -16,9 +16,9 @@ fn long_lines() {
     assert!(ran.out.lines().any(|line| line.starts_with("hang ") && line.len() < 100));
 }
 
-/// A task id that standard output does not take is shown beside the reason: the task runs.
+/// If standard output cannot take a task id, the error shows it, because the task runs.
 #[test]
-fn an_id_that_cannot_be_written() {
+fn an_unwritable_task_id_is_in_the_error() {
     let daemon = daemon();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mark = marker();
@@ -34,10 +34,10 @@ fn an_id_that_cannot_be_written() {
     assert_none_left(&mark);
 }
 
-/// Of a configuration that is wrong in several ways a command that is about something else names
-/// the first, and says where the others are told; none of them is called a hint.
+/// With several mistakes in a configuration, a command names the first and refers to `check` for
+/// the others.
 #[test]
-fn a_configuration_with_several_faults() {
+fn the_first_of_several_configuration_mistakes_is_named() {
     let home = Home::new();
     home.configure_as("[daemon]\nworkerz = 1\n[limits]\nconnection = 2\n[tasks]\nmax = 3\n");
     for args in [&["tools", "--config", "config.toml"][..], &["call", "echo", "text=x"]] {
@@ -51,10 +51,9 @@ fn a_configuration_with_several_faults() {
     assert_eq!(exits(&home, 2, &["check"]).err.lines().count(), 3);
 }
 
-/// A daemon whose machine vanishes is not waited for for ever: it is asked now and then whether it
-/// is there.
+/// A command detects a vanished daemon machine by TCP keepalive instead of waiting forever.
 #[test]
-fn a_machine_that_may_vanish() {
+fn a_vanished_machine_is_detected_by_keepalive() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -65,11 +64,11 @@ fn a_machine_that_may_vanish() {
         accepted = listener.accept().ok();
         accepted.is_some()
     });
-    let (_silent, client) = accepted.expect("it was accepted");
+    let (_silent, client) = accepted.expect("the connection was accepted");
     let port = format!(":{:04X}", client.port());
     wait_until("the timer of keepalive runs", || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
-        // Its number, both addresses, its state, its queues, and which timer runs: 02 is that one.
+        // Fields: number, both addresses, state, queues, and the active timer; 02 is keepalive.
         sockets.lines().any(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             fields.get(1).is_some_and(|local| local.ends_with(&port))

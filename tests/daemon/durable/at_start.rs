@@ -1,4 +1,4 @@
-//! What a daemon finds when it starts: a disk that is full, and more tasks than anybody has (DUR-01).
+//! The state at the start of a daemon: a full disk, and a very large number of tasks (DUR-01).
 
 use std::fs;
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use super::{LARGE, answer_of, get, of_task, status, until_full};
 
-/// DUR-01: the disk is full when the daemon starts. Promised results are told nevertheless, also
-/// those that only become known at the start, and it recovers by itself.
+/// DUR-01: the disk is full at the start. Stored results are available nevertheless, including
+/// those determined at the start, and the store recovers by itself.
 #[test]
-fn it_starts_on_a_full_disk() {
+fn a_daemon_starts_on_a_full_disk() {
     let Some(disk) = SmallDisk::mount(24 << 20) else { return };
     let state = disk.path().join("state");
     let lines = format!("state_dir = {state:?}\nstore_retry = \"100ms\"");
     let config = Config { daemon: &lines, tools: LARGE, ..Config::default() };
-    // Twice: with the room that is kept in reserve, and with that gone as well.
+    // Once with the reserve, and once with the reserve used up too.
     for reserve in [true, false] {
         let daemon = Daemon::start(&config);
         let mut peer = daemon.peer();
@@ -44,7 +44,7 @@ fn it_starts_on_a_full_disk() {
         assert!(said["since"].is_string() && said["lastError"].is_string(), "{said}");
         let plain = peer.call("count", "{}");
         assert!(peer.answer(plain)["result"].is_object());
-        // They do not count as running: they have failed, or nothing can be said now.
+        // Interrupted tasks are not running: they have failed, or the store cannot answer yet.
         for task in &cut {
             let id = peer.request("tasks/get", &of_task(task));
             let told = peer.answer(id);
@@ -53,12 +53,12 @@ fn it_starts_on_a_full_disk() {
         }
         disk.free();
         for task in &cut {
-            wait_until("its end is told", || {
+            wait_until("its end is available", || {
                 let id = peer.request("tasks/get", &of_task(task));
                 peer.answer(id)["result"]["status"] == "failed"
             });
         }
-        wait_until("tasks are taken again", || {
+        wait_until("tasks are accepted again", || {
             let id = peer.request("tools/call", r#"{"name":"count","arguments":{},"task":{}}"#);
             peer.answer(id)["result"]["task"].is_object()
         });
@@ -72,10 +72,10 @@ fn it_starts_on_a_full_disk() {
     }
 }
 
-/// DUR-01: a store of ten thousand tasks is all there after a start, each with its result, and
-/// what is too large for the memory is read when it is asked for.
+/// DUR-01: ten thousand tasks are restored, each with its result; large results are read on
+/// request.
 #[test]
-fn ten_thousand_tasks_are_there_after_a_start() {
+fn ten_thousand_tasks_are_restored() {
     const COUNT: u64 = 10_000;
     const LARGE_EVERY: u64 = 100;
     let id = |number: u64| {

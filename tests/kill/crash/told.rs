@@ -1,4 +1,4 @@
-//! What clients were told of their tasks, and whether that is what they find.
+//! Answers that clients got about their tasks, and the comparison with a later daemon's answers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,18 +7,18 @@ use std::time::Instant;
 use ceased_tests::daemon::{Peer, wait_until};
 use serde_json::Value;
 
-/// What a client was told of a task.
+/// Answers that a client got about one task.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) at: Instant,
     pub(crate) created: Value,
-    /// A status that never changes, if it was told one.
+    /// The terminal status, if the client received one.
     pub(crate) last: Option<Value>,
-    /// What `tasks/result` answered, if it did.
+    /// The answer of `tasks/result`, if there was one.
     pub(crate) outcome: Option<Value>,
 }
 
-/// Everything told of each task.
+/// Answers by task.
 pub(crate) type Book = BTreeMap<String, Told>;
 pub(crate) type SharedBook = Arc<Mutex<Book>>;
 
@@ -44,12 +44,13 @@ pub(crate) fn is_last(status: &Value) -> bool {
     ["completed", "failed", "cancelled"].iter().any(|last| status == last)
 }
 
-/// Whether the store says that it takes or gives nothing now, which is no word on a task.
+/// Whether the answer says that the store cannot read or write now; such an answer says nothing
+/// about a task.
 pub(crate) fn is_unstored(answer: &Value) -> bool {
     answer["error"]["code"] == -31006
 }
 
-/// As [`ask`], again and again while the store gives nothing: there is room for it now.
+/// As [`ask`], repeated until the store can read and write again.
 fn ask_stored(peer: &mut Peer, method: &str, task: &str) -> Result<Value, String> {
     let mut answer = Value::Null;
     wait_until("the store gives what it has", || {
@@ -59,7 +60,7 @@ fn ask_stored(peer: &mut Peer, method: &str, task: &str) -> Result<Value, String
     if answer.is_null() { Err("the daemon is gone".to_owned()) } else { Ok(answer) }
 }
 
-/// Whether a task is what a client was told it is; otherwise what it is instead.
+/// Compares a task with the earlier answers; an error describes the difference.
 pub(crate) fn compare(peer: &mut Peer, task: &str, told: &Told) -> Result<(), String> {
     let state = ask_stored(peer, "tasks/get", task)?;
     let found = &state["result"];
@@ -67,7 +68,7 @@ pub(crate) fn compare(peer: &mut Peer, task: &str, told: &Told) -> Result<(), St
     if found["createdAt"] != told.created {
         return differs("existence", &state);
     }
-    // After a restart there is no job left that it could be working on.
+    // After a restart no job is left, so the task cannot be `working`.
     if !is_last(&found["status"]) || told.last.as_ref().is_some_and(|last| found["status"] != *last)
     {
         return differs("status", &state);

@@ -1,4 +1,5 @@
-//! What the process suites share: a supervisor with its reports, and the process table as witness.
+//! Shared parts of the process suites: a supervisor with its reports, and searches of the process
+//! table.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,16 +9,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ceased::process::JobId;
 use ceased::process::guard::Program;
 use ceased::process::{
     Cgroup, Containment, Ending, Exit, Isolation, Launch, Order, Orphans, Report, Supervisor,
 };
-use ceased_core::ids::JobId;
 
-/// Longer than anything takes on a busy machine.
+/// Bound of every wait, generous for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The containments that promise STOP-01 whole, and the one that does not.
+/// Tiers of containment: two with the full STOP-01, one without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     Cgroup,
@@ -26,8 +27,8 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// The containment, with `program` as guard and keeper; `None`, said aloud, where the machine
-    /// has no control groups for us.
+    /// The containment, with `program` as guard and keeper; `None` with a printed line if the
+    /// machine grants no control groups.
     pub(crate) fn containment(self, program: Program) -> Option<Containment> {
         match self {
             Self::Cgroup => match Cgroup::create() {
@@ -35,7 +36,7 @@ impl Tier {
                 Err(error) => {
                     let is_must = std::env::var_os("CEASED_TEST_NEEDS_CGROUP").is_some();
                     assert!(!is_must, "control groups are needed: {error}");
-                    eprintln!("SKIPPED, no control groups here: {error}");
+                    eprintln!("SKIPPED: no control groups here: {error}");
                     None
                 }
             },
@@ -45,7 +46,7 @@ impl Tier {
     }
 }
 
-/// A supervisor and what it reported.
+/// A supervisor and its reports.
 pub(crate) struct Rig {
     pub(crate) supervisor: Supervisor,
     pub(crate) reports: Receiver<Report>,
@@ -67,7 +68,7 @@ impl Rig {
         Self { supervisor, reports, base, is_groups, next_job: 1 }
     }
 
-    /// A launch of a command, to be changed before it is given to [`Rig::launch`].
+    /// A launch of a command, to be adapted before [`Rig::launch`].
     pub(crate) fn command(&mut self, argv: &[&str]) -> Launch {
         let job = JobId::new(self.next_job);
         self.next_job += 1;
@@ -80,8 +81,7 @@ impl Rig {
             stdin: None,
             user: None,
             isolation: Isolation::None,
-            output_bytes_max: 64 * 1024,
-            task: None,
+            output: ceased::process::OutputOptions::kept(64 * 1024),
         }
     }
 
@@ -96,7 +96,7 @@ impl Rig {
         self.launch(launch)
     }
 
-    /// Runs a shell script with `$1` as the marker of everything it starts.
+    /// Runs a shell script; `$1` is the marker that its processes carry.
     pub(crate) fn shell(&mut self, script: &str, marker: &str) -> JobId {
         self.run(&["sh", "-c", script, "sh", marker])
     }
@@ -109,13 +109,13 @@ impl Rig {
         self.reports.recv_timeout(PATIENCE).expect("a report in time")
     }
 
-    /// Waits for the tool's word, on its progress pipe, that it is where it wants to be.
+    /// Waits for the tool's line on its progress pipe, which says that it is ready.
     pub(crate) fn wait_ready(&self, job: JobId) {
         let report = self.report();
         assert!(matches!(report, Report::Progress { job: j, .. } if j == job), "{report:?}");
     }
 
-    /// Waits for the end of a job; other reports about it are skipped.
+    /// Waits for the end of a job and skips its other reports.
     pub(crate) fn wait_ending(&self, job: JobId) -> Ending {
         loop {
             match self.report() {
@@ -124,6 +124,7 @@ impl Rig {
                     return ending;
                 }
                 Report::Progress { .. }
+                | Report::Line { .. }
                 | Report::Lingering { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }
@@ -135,7 +136,7 @@ impl Rig {
     pub(crate) fn wait_exit(&self, job: JobId) -> Exit {
         match self.wait_ending(job) {
             Ending::Exited(exit) => {
-                // Process groups cannot tell.
+                // Process groups do not report it.
                 let want = (!self.is_groups).then_some(0);
                 assert_eq!(exit.survivors, want, "STOP-01");
                 *exit
@@ -144,7 +145,7 @@ impl Rig {
         }
     }
 
-    /// The directory of the control group that a process of a job is in.
+    /// Directory of the control group of a job's process.
     pub(crate) fn group_of(&self, pid: i32) -> Option<PathBuf> {
         let path = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
         let name = path.trim_end().rsplit('/').next().unwrap();
@@ -152,15 +153,15 @@ impl Rig {
     }
 }
 
-/// A text no other process has among its arguments; `sleep` takes it for a time.
+/// A text unique among the arguments of all processes; `sleep` accepts it as a duration.
 pub(crate) fn marker() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("98765.{:07}{n:05}", std::process::id())
 }
 
-/// The live processes that carry a text among their arguments. A zombie has none, unless threads of
-/// it live on.
+/// Live processes with a text among their arguments. A zombie has no arguments unless one of its
+/// threads lives.
 pub(crate) fn carriers(text: &str) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -174,7 +175,7 @@ pub(crate) fn carriers(text: &str) -> Vec<(i32, String)> {
     found
 }
 
-/// The arguments of a process, by its first thread or by another.
+/// Arguments of a process, read through its first or another thread.
 fn arguments(process: &Path) -> Option<Vec<u8>> {
     let line = fs::read(process.join("cmdline")).ok()?;
     if !line.is_empty() {
@@ -185,13 +186,13 @@ fn arguments(process: &Path) -> Option<Vec<u8>> {
     lines.find(|line| !line.is_empty())
 }
 
-/// STOP-01, as the process table sees it.
+/// STOP-01, checked against the process table.
 pub(crate) fn assert_none_left(marker: &str) {
     let left = carriers(marker);
     assert!(left.is_empty(), "still alive: {left:?}");
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
@@ -200,7 +201,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The children of this process, by their ids, zombies included.
+/// Ids of the children of this process, zombies included.
 pub(crate) fn children() -> Vec<i32> {
     let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {

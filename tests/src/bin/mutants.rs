@@ -1,8 +1,8 @@
-//! `mutants`: puts one deliberate fault at a time into a copy of the workspace and says which
-//! suite notices. Ends with 1 when one was not noticed, with 2 when nothing can be said, as when a
-//! suite fails without any fault.
+//! `mutants`: applies one deliberate fault at a time to a copy of the workspace and reports the
+//! suite that catches it. Exits with 1 if a fault was missed, and with 2 if no verdict is possible,
+//! as when a suite fails without a fault.
 //!
-//! With names as arguments only those faults are tried, and only their rows written anew.
+//! Names as arguments select faults; only their rows are rewritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,12 +16,12 @@ use ceased_tests::mutants::{Fault, faults};
 use ceased_tests::workspace;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// No run of a suite takes longer, unless a fault makes it run for ever.
+/// Bound of one run of a suite, in case a fault makes it endless.
 const RUN_WITHIN: Duration = Duration::from_secs(300);
-/// No build takes longer, on however busy a machine.
+/// Bound of one build, generous for a busy machine.
 const BUILD_WITHIN: Duration = Duration::from_secs(1800);
 
-/// A suite that may notice.
+/// A suite that may catch a fault.
 #[derive(Debug, Clone, Copy)]
 enum Suite {
     /// The simulator against its oracle.
@@ -32,7 +32,7 @@ enum Suite {
     Target(&'static str),
 }
 
-/// The suites, the likeliest to notice first.
+/// Suites, the most sensitive first.
 const SUITES: [Suite; 34] = [
     Suite::Sim,
     Suite::Core,
@@ -79,7 +79,7 @@ impl Suite {
         }
     }
 
-    /// What builds it, as arguments of cargo.
+    /// Arguments of cargo that build the suite.
     fn build(self) -> Vec<&'static str> {
         let kit = ["-p", "ceased-tests", "--no-default-features"];
         match self {
@@ -89,7 +89,7 @@ impl Suite {
         }
     }
 
-    /// What runs it.
+    /// Arguments of cargo that run the suite.
     fn run(self) -> Vec<&'static str> {
         let kit = ["-p", "ceased-tests", "--no-default-features"];
         match self {
@@ -103,13 +103,13 @@ impl Suite {
     }
 }
 
-/// What became of one fault.
+/// Verdict on one fault.
 enum Verdict {
-    /// A suite noticed, saying this.
+    /// Caught by this suite, with this message.
     Caught(&'static str, String),
-    /// It does not compile, which is as good as noticed, but not what the list is for.
+    /// The fault does not compile, which catches it but does not test the suites.
     NoProgram(String),
-    /// No suite noticed.
+    /// Missed by every suite.
     Missed,
 }
 
@@ -130,12 +130,12 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A process with all it starts: a group, which is ended with it when it does not end by itself.
+/// A child and its process group, killed together when dropped.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Once it was waited for, its number may be another's.
+        // After a wait, the process id may belong to another process.
         if let Ok(None) = self.0.try_wait() {
             let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _ = self.0.wait();
@@ -143,14 +143,14 @@ impl Drop for Group {
     }
 }
 
-/// Runs cargo; what it says is wrong, if anything.
+/// Runs cargo; returns its error message, if it fails.
 fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Result<(), String>> {
     let log = folder.join("target/mutants.log");
     let beside = || workspace::root().join("../shared/schemas").into();
     let schemas = std::env::var_os("CEASED_SCHEMAS").unwrap_or_else(beside);
     let file = fs::File::create(&log)?;
     let child = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // Packages that are built anew for every fault are built quickly.
+        // Packages that every fault rebuilds are built quickly.
         .args(["ceased-core", "ceased-tests"].iter().flat_map(|package| {
             ["--config".to_owned(), format!("profile.dev.package.{package}.opt-level=0")]
         }))
@@ -158,12 +158,12 @@ fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Resu
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("RUST_BACKTRACE", "0")
-        // The copy lies elsewhere.
+        // The copy is in another folder.
         .env("CEASED_SCHEMAS", schemas)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
-        // What a fault keeps running is a child of cargo's.
+        // Endless processes of a fault are children of cargo.
         .process_group(0)
         .spawn()?;
     let mut group = Group(child);
@@ -180,11 +180,11 @@ fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Resu
     Ok(match status {
         Some(status) if status.success() => Ok(()),
         Some(_) => Err(said),
-        None => Err("it did not end".to_owned()),
+        None => Err("the run did not end in time".to_owned()),
     })
 }
 
-/// What a suite makes of what is in the folder; `None` when it finds nothing wrong.
+/// Runs a suite on the folder; `None` if it succeeds.
 fn examine(folder: &Path, suite: Suite) -> io::Result<Option<Verdict>> {
     if let Err(said) = cargo(folder, &suite.build(), BUILD_WITHIN)? {
         return Ok(Some(Verdict::NoProgram(said)));
@@ -193,7 +193,7 @@ fn examine(folder: &Path, suite: Suite) -> io::Result<Option<Verdict>> {
     Ok(noticed.map(|said| Verdict::Caught(suite.name(), gist(&said))))
 }
 
-/// The line of a log that says what is wrong.
+/// The line of a log with the failure.
 fn gist(said: &str) -> String {
     let seed = said.lines().find(|line| line.starts_with("seed "));
     let test = said.lines().find(|line| line.ends_with("... FAILED"));
@@ -207,7 +207,7 @@ fn judge(fault: &Fault, folder: &Path) -> io::Result<Verdict> {
     let healthy = fs::read_to_string(&path)?;
     fs::write(&path, faulty)?;
     let mut suites = SUITES;
-    // Stable: the others stay in their order.
+    // A stable sort, so that the others keep their order.
     suites.sort_by_key(|suite| Some(suite.name()) != fault.suite.as_deref());
     let mut verdict = Verdict::Missed;
     for suite in suites {
@@ -220,17 +220,17 @@ fn judge(fault: &Fault, folder: &Path) -> io::Result<Verdict> {
     Ok(verdict)
 }
 
-/// A suite that fails anyway notices nothing: it is run once without any fault.
+/// Runs a suite without a fault: a suite that fails anyway catches nothing.
 fn check(folder: &Path, name: &str) -> io::Result<()> {
     let suite = SUITES.into_iter().find(|suite| suite.name() == name);
-    let suite = suite.expect("who noticed is one of the suites");
+    let suite = suite.expect("the verdict names a suite");
     match examine(folder, suite)? {
         None => Ok(()),
         Some(Verdict::Caught(_, how)) => {
             Err(io::Error::other(format!("{name} fails without any fault: {how}")))
         }
         Some(Verdict::NoProgram(said)) => Err(io::Error::other(said)),
-        Some(Verdict::Missed) => unreachable!("one suite does not speak for all"),
+        Some(Verdict::Missed) => unreachable!("only all suites together miss a fault"),
     }
 }
 
@@ -241,7 +241,7 @@ fn all(wanted: &[String]) -> io::Result<bool> {
     fs::create_dir_all(folder.join("target"))?;
     let faults = faults();
     let readme = root.join("tests/mutants/README.md");
-    // Earlier results still stand, also when this run is cut short.
+    // Earlier rows are kept, even if this run is interrupted.
     let before = fs::read_to_string(&readme)?;
     let mut rows: BTreeMap<&str, String> = BTreeMap::new();
     for Fault { name, .. } in &faults {
@@ -249,7 +249,7 @@ fn all(wanted: &[String]) -> io::Result<bool> {
         let row = before.lines().find(|row| row.starts_with(&start));
         rows.extend(row.map(|row| (name.as_str(), row.to_owned())));
     }
-    // The suites that are known to find nothing where there is nothing.
+    // Suites that were checked without a fault.
     let mut sound = BTreeSet::new();
     let mut good = true;
     for fault in faults.iter().filter(|fault| wanted.is_empty() || wanted.contains(&fault.name)) {
@@ -267,7 +267,7 @@ fn all(wanted: &[String]) -> io::Result<bool> {
             }
             Verdict::Missed => {
                 good = false;
-                ("**nobody**", String::new())
+                ("**none**", String::new())
             }
         };
         let Fault { name, breaks, .. } = fault;
@@ -280,11 +280,12 @@ fn all(wanted: &[String]) -> io::Result<bool> {
     Ok(good)
 }
 
-const HEAD: &str = "# Deliberate faults and who notices\n\n\
-    Written by `cargo run -p ceased-tests --bin mutants` from `faults.toml`: each fault alone in a \
-    copy of the\nworkspace, the suites in turn, beginning with the one the list names, until one \
-    fails. `sim` is the\nsimulator with 600 seeds, `core` the tests inside the core.\n\n\
-    | fault | what it breaks | noticed by | how it shows |\n| --- | --- | --- | --- |\n";
+const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
+    Written by `cargo run -p ceased-tests --bin mutants` from `faults.toml`. Each fault is applied \
+    alone to a copy\nof the workspace, and the suites run in turn, beginning with the one that the \
+    list names, until one fails.\n`sim` is the simulator with 600 seeds, `core` the tests inside the \
+    core.\n\n\
+    | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! `sim`: runs simulated worlds, and tells how to run one again that went wrong.
+//! `sim`: runs simulated worlds and prints how to reproduce a failure.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ fn options() -> Result<Options, String> {
     let mut options = Options { run, seeds: 1, trace: false, store: false, replay: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
+        let mut value = || words.next().ok_or_else(|| format!("{word} requires a value"));
         let number = |text: String| text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
         match word.as_str() {
             "--seed" => options.run.seed = number(value()?)?,
@@ -54,7 +54,7 @@ fn print(steps: &[Step]) {
     }
 }
 
-/// Runs the steps of a file, one JSON object a line, in the world of the seed.
+/// Runs the steps of a file, one JSON object per line, in the world of the seed.
 fn replay(run: Run, path: &str) -> Result<(), String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let steps: Result<Vec<Step>, _> = text.lines().map(serde_json::from_str).collect();
@@ -95,7 +95,7 @@ fn all(options: &Options) -> bool {
         marks.len(),
         Mark::ALL.len()
     );
-    // Marks that are reached least, and in how many runs.
+    // Least reached marks, with the number of runs that reached each.
     let reached = |mark: &Mark| marks.get(mark).copied().unwrap_or(0);
     let mut least = Mark::ALL;
     least.sort_by_key(reached);
@@ -105,14 +105,14 @@ fn all(options: &Options) -> bool {
     true
 }
 
-/// Worlds whose tasks are durable. What goes wrong in one panics, and says what.
+/// Runs worlds with durable tasks. A failure panics with a description.
 fn stored(options: &Options) -> bool {
     let (mut kills, mut held, mut ended) = (0, 0, 0);
     for seed in options.run.seed..options.run.seed + options.seeds {
         let steps = options.run.steps;
         let Ok(walked) = std::panic::catch_unwind(|| durable_walk::walk(seed, steps)) else {
             eprintln!(
-                "again: cargo run -p ceased-tests --bin sim -- --store --seed {seed} --steps {steps}"
+                "reproduce: cargo run -p ceased-tests --bin sim -- --store --seed {seed} --steps {steps}"
             );
             return false;
         };
@@ -120,7 +120,10 @@ fn stored(options: &Options) -> bool {
         held = held.max(walked.held);
         ended += walked.ended;
     }
-    eprintln!("{} seeds: {kills} kills, {held} held at once, {ended} ends told", options.seeds);
+    eprintln!(
+        "{} seeds: {kills} kills, {held} held at once, {ended} ends announced",
+        options.seeds
+    );
     true
 }
 

@@ -1,7 +1,7 @@
-//! `soak`: drives the real daemon with mixed load and tells whether what it holds levels off.
+//! `soak`: drives the real daemon with mixed load and checks that its resource use stays bounded.
 //!
-//! Exits with 1 when something still grows in the last third or something is left after the load,
-//! and with 2 when it is called wrongly.
+//! Exits with 1 if a measure still grows in the last third or leftovers remain after the load, and
+//! with 2 after wrong use.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use ceased_tests::soak;
 
 const USE: &str = "soak [--minutes N] [--seed N]";
 
-/// For how long, and the seed.
+/// Duration and seed.
 fn options() -> Result<(Duration, u64), String> {
     let (mut minutes, mut seed) = (20.0, 1);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} wants a value: {USE}"))?;
+        let value = words.next().ok_or_else(|| format!("{word} requires a value: {USE}"))?;
         let wrong = |why: &dyn std::fmt::Display| format!("{word} {value:?}: {why}");
         match word.as_str() {
             "--minutes" => minutes = value.parse::<f64>().map_err(|why| wrong(&why))?,
@@ -25,7 +25,7 @@ fn options() -> Result<(Duration, u64), String> {
     }
     let length = Duration::try_from_secs_f64(minutes * 60.0).map_err(|why| why.to_string())?;
     if length < soak::SHORTEST {
-        return Err(format!("{length:?} tells nothing; at least {:?}: {USE}", soak::SHORTEST));
+        return Err(format!("{length:?} is too short; at least {:?}: {USE}", soak::SHORTEST));
     }
     Ok((length, seed))
 }

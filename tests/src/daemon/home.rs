@@ -1,4 +1,4 @@
-//! A directory for one daemon, its configuration, and commands that see nothing else.
+//! A directory for one daemon with its configuration, and commands with a matching environment.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::binary::ceased;
 
-/// The tools every test daemon has, besides `echo` and `sleep`. Those with `{t}` carry it as an
-/// argument of each of their processes.
+/// Tools of every test daemon, besides `echo` and `sleep`. Each process of a tool with `{t}`
+/// carries `t` as an argument.
 const TOOLS: &str = r#"
 [[tool]]
 name = "echo"
@@ -86,7 +86,7 @@ command = ["sh", "-c", "echo out; echo err >&2; exit 7"]
 task_support = "optional"
 "#;
 
-/// What differs from a daemon with the usual tools, one Unix socket and the default limits.
+/// Differences from a daemon with the usual tools, one Unix socket and the default limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Config<'a> {
     /// Lines of `[daemon]`.
@@ -97,11 +97,11 @@ pub struct Config<'a> {
     pub tasks: &'a str,
     /// Further `[[tool]]` tables.
     pub tools: &'a str,
-    /// Whether it listens on TCP, too, for everybody on this machine.
+    /// Whether to add a TCP listener for anonymous peers.
     pub tcp: bool,
 }
 
-/// A directory that lives as long as somebody has it.
+/// A temporary directory, removed with its last clone.
 #[derive(Debug, Clone)]
 pub struct Home {
     dir: Arc<TempDir>,
@@ -114,30 +114,30 @@ impl Default for Home {
 }
 
 impl Home {
-    /// An empty one.
+    /// Creates an empty directory.
     ///
     /// # Panics
     ///
-    /// When no directory can be made.
+    /// When the directory cannot be created.
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("ceased-test-").tempdir();
         Self { dir: Arc::new(dir.expect("a temporary directory")) }
     }
 
-    /// Its path.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where a daemon that lives here listens.
+    /// Path of the daemon's Unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.path().join("d.sock")
     }
 
-    /// The configuration file.
+    /// Path of the configuration file.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {
         self.path().join("config.toml")
@@ -149,13 +149,13 @@ impl Home {
         fs::read_to_string(self.config_path()).unwrap_or_default()
     }
 
-    /// Where standard error of a daemon that lives here goes.
+    /// Path of the log, the daemon's standard error.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.path().join("stderr")
     }
 
-    /// What daemons that lived here have said so far.
+    /// Log of all daemons in this directory.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = fs::read(self.log_path()).unwrap_or_default();
@@ -177,17 +177,17 @@ impl Home {
         ));
     }
 
-    /// Writes any text as the configuration file.
+    /// Writes a text as the configuration file.
     ///
     /// # Panics
     ///
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn configure_as(&self, text: &str) {
         fs::write(self.config_path(), text).expect("the configuration can be written");
     }
 
-    /// The binary with these arguments, in this directory and with its configuration if it has one
-    /// by now, with nothing of this process's environment that could lead it elsewhere.
+    /// The binary with these arguments, in this directory, with its configuration if there is one,
+    /// and without environment variables that could mislead it.
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(ceased());
@@ -196,8 +196,7 @@ impl Home {
         command
     }
 
-    /// The binary as [`Home::command`] has it, started by a line of `sh` that says something
-    /// before, such as `ulimit -n 40`.
+    /// As [`Home::command`], run by a line of `sh` after other commands such as `ulimit -n 40`.
     #[must_use]
     pub fn command_after(&self, line: &str, args: &[&str]) -> Command {
         let mut command = Command::new("sh");
@@ -206,22 +205,23 @@ impl Home {
         command
     }
 
-    /// The binary as another user, who may have twelve processes and threads and for whom this
-    /// directory is opened; `None` where we may not become somebody else. Different numbers are
-    /// different users, none of whom runs anything.
+    /// The binary as another user with at most twelve processes and threads and with access to this
+    /// directory; `None` if this process may not change its user. Each number is a different user
+    /// without other processes.
     #[must_use]
     pub fn command_as(&self, number: u32, args: &[&str]) -> Option<Command> {
         self.command_limited(number, 12, args)
     }
 
-    /// As [`Home::command_as`], for somebody who may have so many processes and threads.
+    /// As [`Home::command_as`], with at most `most` processes and threads.
     #[must_use]
     pub fn command_limited(&self, number: u32, most: u32, args: &[&str]) -> Option<Command> {
         let uid = 200_000 + std::process::id() % 100_000 + number * 100_000;
         let become_them = format!("setpriv --reuid {uid} --regid {uid} --clear-groups");
-        // Sticky as /tmp, or nobody would take a configuration in it.
+        // Sticky like /tmp, because the daemon rejects configurations in other writable
+        // directories.
         let open = fs::Permissions::from_mode(0o1777);
-        fs::set_permissions(self.path(), open).expect("a directory of our own");
+        fs::set_permissions(self.path(), open).expect("the directory is ours");
         let line = format!("exec {become_them} prlimit --nproc={most} \"$@\"");
         let tried = self.command_after(&line, &["--version"]).stderr(Stdio::null()).status();
         tried.is_ok_and(|status| status.success()).then(|| self.command_after(&line, args))

@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to, right or wrong, and hears line by line.
+//! A client that sends exact text, valid or not, and reads answers line by line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,41 +14,41 @@ use serde_json::Value;
 
 use super::PATIENCE;
 
-/// One end of a conversation.
+/// One end of a connection.
 #[derive(Debug)]
 pub struct Peer {
     input: OwnedFd,
-    /// `None` when it was closed or is the same socket as `input`.
+    /// `None` after [`Peer::finish`], or if `input` is a socket for both directions.
     output: Option<OwnedFd>,
     heard: Vec<u8>,
-    /// Answers nobody asked for yet.
+    /// Received answers that no caller has fetched yet.
     answers: BTreeMap<u64, Value>,
-    /// Notifications in the order they came.
+    /// Received notifications in order.
     notes: Vec<Value>,
     next_id: u64,
 }
 
 impl Peer {
-    /// To a daemon within this program, with its session ready.
+    /// A peer of a daemon in this process, after the handshake.
     ///
     /// # Panics
     ///
-    /// When it takes no peers.
+    /// When the daemon takes no peers.
     #[cfg(feature = "daemon")]
     #[must_use]
     pub fn of(daemon: &DaemonHandle) -> Self {
-        let mut peer = Self::of_socket(daemon.connect().expect("it takes peers").into());
+        let mut peer = Self::of_socket(daemon.connect().expect("the daemon takes peers").into());
         peer.initialize();
         peer
     }
 
-    /// Over a connected socket.
+    /// A peer on a connected socket.
     #[must_use]
     pub fn of_socket(socket: OwnedFd) -> Self {
         Self::make(socket, None)
     }
 
-    /// Over two pipes, or whatever else can be read from and written to.
+    /// A peer on two pipes, or other readable and writable descriptors.
     #[must_use]
     pub fn of_pipes(input: OwnedFd, output: OwnedFd) -> Self {
         Self::make(input, Some(output))
@@ -69,11 +69,11 @@ impl Peer {
         self.input.as_fd()
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     ///
     /// # Errors
     ///
-    /// When the other side is gone.
+    /// When the other side has closed the connection.
     pub fn try_send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match write(self.output(), bytes) {
@@ -89,7 +89,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// When the other side is gone.
+    /// When the other side has closed the connection.
     pub fn send(&mut self, line: &str) {
         self.try_send(format!("{line}\n").as_bytes()).expect("the daemon reads");
     }
@@ -101,24 +101,24 @@ impl Peer {
         id
     }
 
-    /// An id this peer has not used.
+    /// An id that this peer has not used.
     pub fn next_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
     }
 
-    /// Calls a tool plainly and returns the request's id, which is also its progress token.
+    /// Calls a tool without a task and returns the request's id, which is also its progress token.
     pub fn call(&mut self, tool: &str, arguments: &str) -> u64 {
         let id = self.next_id();
         self.send(&call(id, tool, arguments, ""));
         id
     }
 
-    /// The text of a call's result.
+    /// Text of a call's result.
     ///
     /// # Panics
     ///
-    /// When the answer has none.
+    /// When the answer has no text.
     pub fn text(&mut self, id: u64) -> String {
         let answer = self.answer(id);
         let text = answer["result"]["content"][0]["text"].as_str();
@@ -138,16 +138,16 @@ impl Peer {
         task.unwrap_or_else(|| panic!("no task: {answer}")).to_owned()
     }
 
-    /// Takes a request back.
+    /// Cancels a request.
     pub fn cancel(&mut self, id: u64) {
         self.send(&cancel(id));
     }
 
-    /// Shakes hands.
+    /// Performs the handshake.
     ///
     /// # Panics
     ///
-    /// When the other side does not.
+    /// When the other side does not answer.
     pub fn initialize(&mut self) {
         let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"kit","version":"0"}}"#;
         let result = self.result("initialize", params);
@@ -159,7 +159,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// When it is an error.
+    /// When the answer is an error.
     pub fn result(&mut self, method: &str, params: &str) -> Value {
         let id = self.request(method, params);
         let mut answer = self.answer(id);
@@ -167,38 +167,40 @@ impl Peer {
         answer["result"].take()
     }
 
-    /// Waits for the answer to a request; what comes meanwhile is kept.
+    /// Waits for the answer to a request; other messages are kept.
     ///
     /// # Panics
     ///
-    /// When the other side ends first.
+    /// When the connection ends first.
     pub fn answer(&mut self, id: u64) -> Value {
         loop {
             if let Some(answer) = self.answers.remove(&id) {
                 return answer;
             }
-            let message =
-                self.message().unwrap_or_else(|| panic!("no answer to {id}, but the end"));
+            let message = self
+                .message()
+                .unwrap_or_else(|| panic!("the connection ended before an answer to {id}"));
             self.keep(message);
         }
     }
 
-    /// Waits for a notification; what comes meanwhile is kept, and so are others.
+    /// Waits for a notification with this method; other messages are kept.
     ///
     /// # Panics
     ///
-    /// When the other side ends first.
+    /// When the connection ends first.
     pub fn note(&mut self, method: &str) -> Value {
         loop {
             if let Some(at) = self.notes.iter().position(|note| note["method"] == method) {
                 return self.notes.remove(at);
             }
-            let message = self.message().unwrap_or_else(|| panic!("no {method}, but the end"));
+            let message =
+                self.message().unwrap_or_else(|| panic!("the connection ended before {method}"));
             self.keep(message);
         }
     }
 
-    /// Lets go of the notifications that came so far.
+    /// Drops the notifications received so far.
     pub fn forget_notes(&mut self) {
         self.notes.clear();
     }
@@ -212,7 +214,7 @@ impl Peer {
         }
     }
 
-    /// True when an answer to `id` has come and was not fetched.
+    /// Whether an answer to `id` was received and not fetched.
     #[must_use]
     pub fn has_answer(&self, id: u64) -> bool {
         self.answers.contains_key(&id)
@@ -225,21 +227,21 @@ impl Peer {
         }
     }
 
-    /// The next message, whatever it is; `None` at the end of the stream.
+    /// The next message of any kind; `None` at the end of the stream.
     ///
     /// # Panics
     ///
-    /// When it is no JSON.
+    /// When the line is no JSON.
     pub fn message(&mut self) -> Option<Value> {
         let line = self.line()?;
         Some(serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line}")))
     }
 
-    /// The next line, without its end; `None` at the end of the stream, however it came.
+    /// The next line without its line end; `None` at the end of the stream, however it ends.
     ///
     /// # Panics
     ///
-    /// When nothing comes.
+    /// When nothing arrives within the bound.
     pub fn line(&mut self) -> Option<String> {
         let mut scanned = 0;
         loop {
@@ -257,7 +259,7 @@ impl Peer {
         }
     }
 
-    /// Everything up to the end of the stream, as messages.
+    /// All messages up to the end of the stream.
     pub fn rest(&mut self) -> Vec<Value> {
         let kept = std::mem::take(&mut self.answers).into_values();
         let mut messages: Vec<Value> =
@@ -266,7 +268,7 @@ impl Peer {
         messages
     }
 
-    /// True while nothing but what was heard already can be read.
+    /// Whether no unread byte is available.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
@@ -274,7 +276,7 @@ impl Peer {
         self.heard.is_empty() && poll(&mut fds, Some(&now)).is_ok_and(|ready| ready == 0)
     }
 
-    /// Takes in what has come; false at the end of the stream.
+    /// Reads available bytes; false at the end of the stream.
     fn hear(&mut self) -> bool {
         let until = Instant::now() + PATIENCE;
         let mut buffer = [0; 64 * 1024];
@@ -283,7 +285,7 @@ impl Peer {
             let left = Timespec::try_from(left).expect("a short time");
             let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
             match poll(&mut fds, Some(&left)) {
-                Ok(0) => panic!("silence from the daemon; heard last: {:?}", self.heard),
+                Ok(0) => panic!("no byte from the daemon in time; unread: {:?}", self.heard),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => panic!("poll: {error}"),
             }
@@ -299,24 +301,24 @@ impl Peer {
         }
     }
 
-    /// Says that nothing more will be said; answers can still be heard.
+    /// Closes the sending direction (half-close); answers can still be read.
     pub fn finish(&mut self) {
         match self.output.take() {
             Some(output) => drop(output),
-            // Fails when the other side is gone, which shows when it is read from.
+            // A failure means that the other side has closed, which the next read shows.
             None => drop(shutdown(&self.input, Shutdown::Write)),
         }
     }
 }
 
-/// The text of a request.
+/// Text of a request.
 #[must_use]
 pub fn request(id: u64, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
 }
 
-/// The text of a `tools/call` with its id as progress token; `more` are further params, each with
-/// a comma before it.
+/// Text of a `tools/call` with its id as progress token; `more` are further params, each with a
+/// leading comma.
 #[must_use]
 pub fn call(id: u64, tool: &str, arguments: &str, more: &str) -> String {
     let params = format!(
@@ -325,7 +327,7 @@ pub fn call(id: u64, tool: &str, arguments: &str, more: &str) -> String {
     request(id, "tools/call", &params)
 }
 
-/// The text of a cancellation.
+/// Text of a cancellation.
 #[must_use]
 pub fn cancel(id: u64) -> String {
     format!(

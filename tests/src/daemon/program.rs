@@ -1,4 +1,4 @@
-//! One run of the binary as a user starts it: what it prints where, and how it exits.
+//! One run of the binary as a user starts it: its outputs and its exit code.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use rustix::process::{Pid, kill_process};
 
 use super::{Home, Signal, wait_until};
 
-/// A run that has not been waited for. Killed when dropped.
+/// A running program. Killed when dropped.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     out: PathBuf,
     err: PathBuf,
-    // The files are in there.
+    // Keeps the output files alive.
     _home: Home,
 }
 
-/// A run that is over.
+/// The result of a finished run.
 #[derive(Debug)]
 pub struct Ran {
-    /// The exit code; `None` when a signal ended it.
+    /// The exit code; `None` after a signal.
     pub code: Option<i32>,
     /// Standard output.
     pub out: String,
@@ -35,7 +35,7 @@ impl Program {
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// When the command cannot be started.
     #[must_use]
     pub fn start(home: &Home, mut command: Command) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -47,39 +47,40 @@ impl Program {
         Self { child, out, err, _home: home.clone() }
     }
 
-    /// Its process id.
+    /// Process id of the program.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    /// What it has written to standard output so far.
+    /// Standard output so far.
     #[must_use]
     pub fn out(&self) -> String {
         read(&self.out)
     }
 
-    /// What it has written to standard error so far.
+    /// Standard error so far.
     #[must_use]
     pub fn err(&self) -> String {
         read(&self.err)
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the program.
     ///
     /// # Panics
     ///
-    /// When it was waited for.
+    /// When the program was already waited for.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it was not waited for");
+        kill_process(Pid::from_child(&self.child), signal)
+            .expect("the program is not yet waited for");
     }
 
-    /// True when it has ended.
+    /// Whether the program has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub fn wait(mut self) -> Ran {
         wait_until("the program ends", || self.has_ended());
         let status = self.child.wait().expect("a child can be waited for");
@@ -89,7 +90,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

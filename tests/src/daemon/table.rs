@@ -1,4 +1,4 @@
-//! The process table as a witness: who is alive, and what a process holds.
+//! The process table as evidence: live processes, and the resources of a process.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::wait_until;
 
-/// A text no other process has as an argument; `sleep` takes it for a time of more than a day.
+/// A text unique among the arguments of all processes; `sleep` accepts it as a duration of more
+/// than a day.
 #[must_use]
 pub fn marker() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -16,7 +17,7 @@ pub fn marker() -> String {
     format!("98765.{:07}{n:05}", std::process::id())
 }
 
-/// The live processes one of whose arguments is exactly this text. A zombie has no arguments.
+/// Live processes with exactly this text as an argument. A zombie has no arguments.
 ///
 /// # Panics
 ///
@@ -36,7 +37,7 @@ pub fn carriers(text: &str) -> Vec<(i32, String)> {
     found
 }
 
-/// The arguments of a process: a first thread that has exited has none, but the others have.
+/// Arguments of a process; if its first thread has exited, those of another thread.
 fn arguments(process: &Path) -> Option<Vec<u8>> {
     let line = fs::read(process.join("cmdline")).ok()?;
     if !line.is_empty() {
@@ -47,53 +48,53 @@ fn arguments(process: &Path) -> Option<Vec<u8>> {
     lines.find(|line| !line.is_empty())
 }
 
-/// STOP-01, as the process table sees it: nobody who carries the marker is alive.
+/// STOP-01, checked against the process table: no process with the marker is alive.
 ///
 /// # Panics
 ///
-/// When somebody is.
+/// When such a process is alive.
 pub fn assert_none_left(marker: &str) {
     let left = carriers(marker);
     assert!(left.is_empty(), "still alive: {left:?}");
 }
 
-/// Waits until all of the tool `family` that was given this marker are there, and are what they are
-/// to be: three shells, and the sleep of each.
+/// Waits until every process of the tool `family` with this marker runs its program: three shells,
+/// and the sleep of each.
 ///
 /// # Panics
 ///
-/// When they do not come.
+/// When they do not start.
 pub fn wait_for_family(marker: &str) {
-    wait_until("the whole family is there", || {
+    wait_until("all processes of the family run", || {
         let all = carriers(marker);
         let sleeps = all.iter().filter(|(_, line)| line.starts_with("sleep ")).count();
         (all.len(), sleeps) == (6, 3)
     });
 }
 
-/// Waits until no control group is left that a daemon of this process id has made.
+/// Waits until the control groups of the daemon with this process id are removed.
 ///
 /// # Panics
 ///
-/// When one stays.
+/// When a group stays.
 pub fn wait_until_no_group_of(pid: i32) {
     let name = format!("ceased-{pid}-");
     let is_there = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name()).any(|n| n.to_string_lossy().starts_with(&name))
     };
-    // Where this process is, the daemon was, too.
+    // The daemon was started in the group of this process.
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     for line in own.lines() {
         let inside = line.rsplit(':').next().unwrap_or_default().trim_start_matches('/');
         for mount in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"] {
             let dir = Path::new(mount).join(inside);
-            wait_until("its control groups are gone", || !is_there(&dir));
+            wait_until("the control groups are removed", || !is_there(&dir));
         }
     }
 }
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vitals {
     /// Open descriptors.
@@ -104,16 +105,16 @@ pub struct Vitals {
     pub children: usize,
     /// Resident memory in KiB.
     pub memory_kib: usize,
-    /// The most it ever was.
+    /// Peak of the resident memory.
     pub memory_peak_kib: usize,
 }
 
 impl Vitals {
-    /// Of a process that is alive.
+    /// Reads the resources of a live process.
     ///
     /// # Panics
     ///
-    /// When it is not.
+    /// When the process is not alive.
     #[must_use]
     pub fn of(pid: i32) -> Self {
         let proc = Path::new("/proc").join(pid.to_string());
@@ -137,9 +138,9 @@ impl Vitals {
         }
     }
 
-    /// Waits until a process holds no more than it did: descriptors, threads and children.
+    /// Waits until descriptors, threads and children are back at these numbers.
     pub fn wait_back(self, pid: i32) {
-        wait_until("it holds what it held before", || {
+        wait_until("descriptors, threads and children are as before", || {
             let now = Self::of(pid);
             now.descriptors <= self.descriptors
                 && now.threads <= self.threads

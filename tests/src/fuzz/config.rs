@@ -1,17 +1,17 @@
-//! Text to a configuration: whatever it says, it is taken or refused with a reason.
+//! Text to a configuration: any text is accepted, or rejected with a reason.
 
 use std::path::Path;
 
 use ceased::config::Config;
 
-/// Reads it, and describes what was read.
+/// Parses a text and describes the configuration.
 ///
 /// # Panics
-/// When reading does, or when a refusal says nothing.
+/// When parsing panics, or when a description or error is empty.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Config::parse(text, Path::new("config.toml")) {
-        Ok(config) => assert!(!config.describe().is_empty(), "a configuration says nothing"),
-        Err(error) => assert!(!error.to_string().is_empty(), "a refusal says nothing"),
+        Ok(config) => assert!(!config.describe().is_empty(), "the description is empty"),
+        Err(error) => assert!(!error.to_string().is_empty(), "the error is empty"),
     }
 }

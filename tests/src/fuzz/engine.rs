@@ -1,7 +1,7 @@
-//! Sequences of events, made of bytes, to an engine: no order of anything breaks an invariant.
+//! Sequences of events, made of bytes, to an engine: no order of events breaks an invariant.
 //!
-//! A line of the input is one event: its first byte says which, the rest is what a peer says or
-//! which job it is about.
+//! Each line of the input is one event: its first byte is the kind, the rest is a peer's text or
+//! the number of a job.
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
@@ -21,14 +21,14 @@ use std::time::Duration;
 use crate::tools;
 use crate::world::{Rigged, raw_json};
 
-/// An engine and what its host knows of it.
+/// An engine and its host's state.
 struct Host {
     engine: Engine,
     now: Now,
     conns: Vec<ConnId>,
     opened: u64,
     jobs: Vec<JobId>,
-    /// Questions and calls so far; each has a number of its own.
+    /// Number of questions and calls so far; each gets its own id.
     asks: u64,
 }
 
@@ -61,7 +61,7 @@ fn settings(running_max: usize) -> Arc<Settings> {
     tools::settings(limits, TaskPolicy { page_size: 2, ..TaskPolicy::default() })
 }
 
-/// Does what the bytes say.
+/// Runs the events in the bytes.
 ///
 /// # Panics
 /// When an invariant breaks.
@@ -85,7 +85,10 @@ impl Host {
             match action {
                 Action::Start { job, .. } => self.jobs.push(job),
                 Action::Flush { conn } => {
-                    assert!(self.engine.send_queue(conn).is_some(), "{conn} is flushed and gone");
+                    assert!(
+                        self.engine.send_queue(conn).is_some(),
+                        "flush of the closed connection {conn}"
+                    );
                 }
                 Action::Stop { .. }
                 | Action::Tell { .. }
@@ -107,7 +110,7 @@ impl Host {
         self.now.wall = Wall::from_millis(self.now.wall.as_millis() ^ millis);
     }
 
-    /// A new connection, and who is on it.
+    /// A new connection and its identity.
     fn meet(&mut self, number: usize) -> (ConnId, Identity) {
         self.opened += 1;
         let conn = ConnId::new(self.opened);
@@ -122,7 +125,7 @@ impl Host {
         AskId::new(self.asks)
     }
 
-    /// A peer connects: a client of ours, a server, or one that speaks ACP, on either side.
+    /// A peer connects: a client, a server, or an ACP peer on either side.
     fn open(&mut self, kind: u8, number: usize) {
         let (conn, identity) = self.meet(number);
         if kind == b'o' {
@@ -139,7 +142,7 @@ impl Host {
         self.feed(Event::OpenedAcp { conn, identity, form, side });
     }
 
-    /// What the host and its jobs say to peers.
+    /// Requests and notifications of the host and its jobs.
     fn speak(&mut self, kind: u8, number: usize, text: &[u8]) {
         let conn = number.checked_rem(self.conns.len()).map(|at| self.conns[at]);
         let job = number.checked_rem(self.jobs.len()).map(|at| self.jobs[at]);
@@ -233,7 +236,7 @@ impl Host {
         }
     }
 
-    /// All peers leave, every job ends: nothing may be left but tasks, and time ends those.
+    /// Closes all connections and ends all jobs: only tasks may be left, until their ttl.
     fn end(mut self) {
         for conn in std::mem::take(&mut self.conns) {
             self.feed(Event::Closed { conn });
@@ -248,18 +251,18 @@ impl Host {
             self.feed(Event::Tick);
         }
         let sizes = self.engine.sizes();
-        assert_eq!((sizes.jobs, sizes.tasks, sizes.timers), (0, 0, 0), "something is left");
+        assert_eq!((sizes.jobs, sizes.tasks, sizes.timers), (0, 0, 0), "a table is not empty");
     }
 }
 
-/// How long to wait for an answer, if not for ever.
+/// Time limit of an answer, if any.
 fn patience(number: usize) -> Option<AnswerTimeout> {
     let seconds = u64::try_from(number % 4).ok().filter(|seconds| *seconds > 0)?;
     let (timeout, cap) = (Duration::from_secs(seconds), Duration::from_secs(3));
     Some(AnswerTimeout { timeout, extend_on_progress: seconds == 2, cap })
 }
 
-/// A question made of bytes: what it is, how long its answer may take, whether it is to be a task.
+/// A question made of bytes: its kind, its time limit, and whether to request a task.
 fn question(text: &[u8]) -> OutgoingRequest {
     let (first, second) = (text.first().copied().unwrap_or(0), text.get(1).copied().unwrap_or(0));
     let method = METHODS[usize::from(first) % METHODS.len()];

@@ -1,5 +1,5 @@
 //! Bytes to frames to messages: cut anywhere, a stream gives the same frames as a naive reading of
-//! it, and every frame is what the [slow reader](crate::slow) says it is.
+//! it, and each frame has the meaning that the [slow reader](crate::slow) gives it.
 
 use ceased_core::ids::RequestId;
 use ceased_core::limits::FrameLimits;
@@ -8,7 +8,7 @@ use ceased_core::rpc::message::{Members, Message};
 
 use crate::slow::{Id, Said, classify};
 
-/// Small, so that a fuzzer passes it.
+/// Small, so that a fuzzer exceeds it.
 const FRAME_BYTES_MAX: usize = 200;
 const DEPTH_MAX: usize = 20;
 
@@ -19,10 +19,10 @@ enum Cut {
     Alien,
 }
 
-/// The first byte says how the rest is cut.
+/// Checks a stream; the first byte is the size of its pieces.
 ///
 /// # Panics
-/// When the fast way and the slow way differ.
+/// When the fast and the slow reader differ.
 pub fn check(data: &[u8]) {
     let Some((size, stream)) = data.split_first() else { return };
     let wanted = naive(stream);
@@ -59,7 +59,7 @@ fn naive(stream: &[u8]) -> Vec<Cut> {
     };
     let marked = first(0).filter(|at| stream[*at..].starts_with("\u{feff}".as_bytes()));
     let Some(start) = first(marked.map_or(0, |at| at + 3)) else { return Vec::new() };
-    // A mark that is cut short is not known to be another thing yet.
+    // An incomplete byte order mark may still become complete.
     if marked.is_none() && "\u{feff}".as_bytes().starts_with(&stream[start..]) {
         return Vec::new();
     }

@@ -1,6 +1,5 @@
-//! Fuzz targets as plain functions: bytes in, a panic when something is wrong. They run over the
-//! corpus and over seeded mutations of it as an ordinary test, and under cargo-fuzz from
-//! `tests/fuzz` for as long as one likes.
+//! Fuzz targets as plain functions that panic on an error. They run as an ordinary test over the
+//! corpus and seeded mutations of it, and under cargo-fuzz from `tests/fuzz` without a time limit.
 
 #[cfg(feature = "daemon")]
 pub mod config;
@@ -9,15 +8,15 @@ pub mod frames;
 
 use crate::rng::Rng;
 
-/// A target.
+/// A fuzz target.
 pub type Check = fn(&[u8]);
 
-/// Every target by the name of its corpus.
+/// Fuzz targets by the name of their corpus.
 #[cfg(feature = "daemon")]
 pub const TARGETS: [(&str, Check); 3] =
     [("frames", frames::check), ("engine", engine::check), ("config", config::check)];
 
-/// A sample that was changed a little, or grown together with another one.
+/// A sample with a small change, or combined with another sample.
 #[must_use]
 pub fn mutated(rng: &mut Rng, samples: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = rng.pick(samples).clone();

@@ -6,15 +6,15 @@ use super::{Asked, check as holds};
 
 /// The revision without sessions.
 pub const REVISION: &str = "2026-07-28";
-/// The tasks extension, as a schema of its own.
+/// The tasks extension, as a separate schema.
 pub(super) const TASKS: &str = "ext-tasks-draft";
-/// Where a notification says which subscription it belongs to.
+/// Pointer to the subscription id of a notification.
 pub(super) const SUBSCRIPTION: &str = "/params/_meta/io.modelcontextprotocol~1subscriptionId";
 
 const SERVER: &str = "/result/_meta/io.modelcontextprotocol~1serverInfo/name";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-/// Whether a request speaks for itself (MOD-01).
+/// Whether a request is self-contained (MOD-01).
 #[must_use]
 pub fn claims(message: &Value) -> bool {
     ["protocolVersion", "clientCapabilities"].iter().any(|key| {
@@ -23,14 +23,14 @@ pub fn claims(message: &Value) -> bool {
     })
 }
 
-/// Holds one message of a server against the schema.
+/// Validates a message of a server.
 pub(super) fn check(message: &Value, asked: Option<&Asked>) -> Result<(), String> {
     if let Some(method) = message.get("method").and_then(Value::as_str) {
         check_notification(method, message)
     } else if message.get("error").is_some() {
         check_error(message)
     } else {
-        let asked = asked.ok_or_else(|| format!("a result nobody asked for: {message}"))?;
+        let asked = asked.ok_or_else(|| format!("a result without a request: {message}"))?;
         check_result(message, asked)
     }
 }
@@ -44,17 +44,17 @@ fn check_notification(method: &str, message: &Value) -> Result<(), String> {
         }
         "notifications/tools/list_changed" => (REVISION, "ToolListChangedNotification", true),
         "notifications/tasks" => (TASKS, "TaskStatusNotification", true),
-        other => return Err(format!("a server of ours sends no {other}: {message}")),
+        other => return Err(format!("the engine never sends {other}: {message}")),
     };
     if message.get("id").is_some() || message.pointer(SUBSCRIPTION).is_some() != subscribed {
-        return Err(format!("no id, and a subscription where there is one: {message}"));
+        return Err(format!("an id, or a missing subscription id: {message}"));
     }
     holds(REVISION, "JSONRPCNotification", message)?;
     holds(schema, definition, message)?;
     check_task_result(&message["params"])
 }
 
-/// EXT-02: what a task ended with is what its call would have been answered with.
+/// EXT-02: the result of a task equals the answer of its call.
 fn check_task_result(task: &Value) -> Result<(), String> {
     match (task.get("taskId"), task.get("result")) {
         (Some(_), Some(result)) => holds(REVISION, "CallToolResult", result),
@@ -67,8 +67,8 @@ fn check_error(message: &Value) -> Result<(), String> {
     match message["error"]["code"].as_i64() {
         Some(-32021) => holds(REVISION, "MissingRequiredClientCapabilityError", message),
         Some(-32022) => holds(REVISION, "UnsupportedProtocolVersionError", message),
-        // Numbers the specification keeps for itself, and two it took back.
-        Some(-32099..=-32000) => Err(format!("no code of ours: {message}")),
+        // Codes that the specification reserves, and two withdrawn ones.
+        Some(-32099..=-32000) => Err(format!("the engine never sends this code: {message}")),
         _ => Ok(()),
     }
 }
@@ -92,13 +92,13 @@ fn check_result(message: &Value, asked: &Asked) -> Result<(), String> {
     };
     holds(schema, definition, result)?;
     check_task_result(result)?;
-    // MOD-02, EXT-02: who answers, and nothing of the other tasks.
+    // MOD-02, EXT-02: server metadata, and no member of the 2025-11-25 tasks.
     if message.pointer(SERVER).is_none() {
-        return Err(format!("it does not say who answers: {message}"));
+        return Err(format!("serverInfo is missing: {message}"));
     }
     let legacy = ["ttl", "pollInterval", "task"].iter().any(|member| result.get(member).is_some());
     if definition != "Result" && (legacy || message.to_string().contains(RELATED)) {
-        return Err(format!("that belongs to the other tasks: {message}"));
+        return Err(format!("a member of the 2025-11-25 tasks: {message}"));
     }
     Ok(())
 }

@@ -269,6 +269,7 @@ fn renamed(
         Input::Progress(id, to, total, message) => {
             (Some(Input::Progress(name(id), *to, *total, message.clone())), of_job(id))
         }
+        Input::Output(id, line) => (Some(Input::Output(name(id), line.clone())), of_job(id)),
         Input::Log(id, level, data) => {
             (Some(Input::Log(name(id), *level, data.clone())), of_job(id))
         }

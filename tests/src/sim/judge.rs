@@ -273,6 +273,9 @@ impl Judge {
     fn progress(&mut self, job: u64, to: i32, talks: bool) {
         let message = talks.then(|| format!("at {to}"));
         let total = talks.then_some(100.0);
+        if talks {
+            self.report(job, |id| Input::Output(id, format!("line {to}")));
+        }
         self.report(job, |id| Input::Progress(id, f64::from(to), total, message));
     }
 

@@ -43,6 +43,8 @@ pub enum Mark {
     ForeignTask,
     GraceOver,
     HandleRecalled,
+    Heartbeat,
+    HeartbeatInQueue,
     HeldBeforeAnswer,
     HeldShown,
     HostCancels,
@@ -132,7 +134,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 124] = [
+    pub const ALL: [Self; 126] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -172,6 +174,8 @@ impl Mark {
         Self::ForeignTask,
         Self::GraceOver,
         Self::HandleRecalled,
+        Self::Heartbeat,
+        Self::HeartbeatInQueue,
         Self::HeldBeforeAnswer,
         Self::HeldShown,
         Self::HostCancels,

@@ -273,6 +273,15 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
     })
 }
 
+/// The heartbeat of a tool; one has none.
+fn beats(tool: &str) -> Option<Duration> {
+    match tool {
+        "echo" => None,
+        "build" => Some(Duration::from_millis(700)),
+        _ => Some(Duration::from_millis(3100)),
+    }
+}
+
 /// The tools of the kit with other patience, and sometimes one of them missing.
 fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
@@ -301,6 +310,7 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
             StopPolicy::Handler { patience: millis(rng, 5000) }
         },
         output_schema: command.then(|| r#"{"type":"object"}"#.into()),
+        heartbeat: beats(&name),
         check: check.then(tools::wants_text),
         on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(3) {
             0 => OnDisconnect::Grace(millis(more, 10_000)),

@@ -1,5 +1,5 @@
-//! The ACP agent of the examples under load: prompts, answered, cancelled both ways, and asked for
-//! permission.
+//! The example ACP agent under load: prompts that are answered, cancelled both ways, and that ask
+//! for permission.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -21,10 +21,10 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Starts one and opens a session.
+    /// Starts an agent and opens a session.
     ///
     /// # Panics
-    /// When it does not answer as it should.
+    /// When the agent does not answer correctly.
     pub(super) fn start() -> Self {
         let mut command = Command::new(acp_agent());
         let mut child = command
@@ -45,10 +45,10 @@ impl Agent {
         self.child.id().cast_signed()
     }
 
-    /// Prompts it until it is over, and ends it; how many turns there were.
+    /// Sends prompts until the soak ends, then ends the agent; returns the number of turns.
     ///
     /// # Panics
-    /// When a turn does not end as it should.
+    /// When a turn does not end correctly.
     pub(super) fn run(mut self, mut rng: Rng, is_over: &AtomicBool) -> u64 {
         let mut turns = 0;
         while !is_over.load(Ordering::Relaxed) {
@@ -74,7 +74,7 @@ impl Agent {
             _ => {}
         }
         loop {
-            let message = self.peer.message().expect("the agent goes on");
+            let message = self.peer.message().expect("the agent is connected");
             if message["method"] == "session/request_permission" {
                 self.permit(&message["id"], rng.once_in(2));
             } else if message["id"] == prompt && message["method"].is_null() {
@@ -104,7 +104,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended.
+        // The agent may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

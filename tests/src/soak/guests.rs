@@ -1,5 +1,5 @@
-//! Clients of a soak that do not speak as most do: 2026-07-28, keys, and those that leave a call
-//! behind that goes on.
+//! Clients of a soak with unusual behaviour: 2026-07-28, idempotency keys, and calls that continue
+//! after their client disconnects.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::load::{Client, served};
 use crate::daemon::Peer;
 use crate::modern::able;
 
-/// Params of a client of 2026-07-28 that can be asked and knows tasks, or does not.
+/// Params of a client of 2026-07-28 with elicitation, and optionally with the tasks extension.
 fn claim(knows_tasks: bool, params: Value) -> String {
     let mut capabilities = json!({"elicitation": {}});
     if knows_tasks {
@@ -33,12 +33,12 @@ impl Client<'_> {
         peer.forget_notes();
     }
 
-    /// A call that is answered with a question; this one comes back, or does not.
+    /// A call that is answered with a question; the client answers it or not.
     fn asked(&mut self, peer: &mut Peer) {
         let call = json!({"name": "asks", "arguments": {}});
         let answer = self.ask(peer, "tools/call", &claim(false, call.clone()));
         if answer["result"]["resultType"] != "input_required" {
-            // Too many wait already: it was told that it cannot ask.
+            // Too many calls are suspended already, so the tool could not ask.
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             return;
         }
@@ -52,7 +52,7 @@ impl Client<'_> {
             retry["inputResponses"][key] = json!({"action": "accept", "content": {}});
         }
         retry["requestState"] = answer["result"]["requestState"].clone();
-        // It may have come too late.
+        // The answer may be late.
         self.ask(peer, "tools/call", &claim(false, retry));
     }
 
@@ -79,8 +79,8 @@ impl Client<'_> {
         peer.cancel(subscription);
     }
 
-    /// Twice the same call under one key, on one connection or on two, and it runs once; or a call
-    /// that goes on as a task when its connection is gone.
+    /// Sends a call twice with one key, on one connection or on two, and checks that it runs once;
+    /// or sends a call that continues as a task after its connection is closed.
     pub(super) fn keyed(&mut self, peer: &mut Peer) {
         let key = format!("{:016x}", self.rng.word());
         let (tool, arguments) = match self.rng.below(3) {
@@ -95,7 +95,7 @@ impl Client<'_> {
         let first = peer.request("tools/call", &params);
         let second = peer.request("tools/call", &params);
         if self.rng.once_in(4) {
-            // No request waits for either any more.
+            // Neither call has a waiting request any more.
             return;
         }
         let mut answers = [first, second].map(|id| {
@@ -104,14 +104,14 @@ impl Client<'_> {
             answer
         });
         while answers[1]["error"]["code"] == -31008 {
-            // The first one still ran when the second came.
+            // The first call still ran when the second arrived.
             let again = peer.request("tools/call", &params);
             answers[1] = peer.answer(again);
             answers[1]["id"].take();
         }
         let is_refused = |answer: &Value| answer["error"]["code"] == -31003;
         if answers.iter().any(is_refused) {
-            // There is room for so many keys, and for so many bytes.
+            // The limits of keys and of their bytes are reached.
             return sleep(Duration::from_millis(200));
         }
         served(&answers[0]);

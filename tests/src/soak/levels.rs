@@ -1,11 +1,11 @@
-//! What a daemon held over time, and whether that has levelled off.
+//! Resource use of a daemon over time, and whether it stays bounded.
 
 use std::fmt;
 
 use crate::daemon::Vitals;
 
-/// Something that is measured, and what it may grow in the last third beyond the middle one: a
-/// part of the middle, and so much more. Medians of a load that is random differ a little.
+/// A measure and its allowed growth from the middle third to the last: a part of the median, plus a
+/// constant, because medians of a random load vary.
 struct Measure {
     name: &'static str,
     percent: u64,
@@ -27,7 +27,7 @@ impl Measure {
     }
 }
 
-/// Samples, in the order they were taken.
+/// Samples in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct Levels {
     samples: Vec<[u64; MEASURES.len()]>,
@@ -51,7 +51,7 @@ impl Levels {
         self.samples.len()
     }
 
-    /// The medians of the first, middle and last third.
+    /// Medians of the first, middle and last third.
     fn thirds(&self, measure: usize) -> [u64; 3] {
         let third = self.samples.len() / 3;
         [0, 1, 2].map(|part| {
@@ -60,7 +60,7 @@ impl Levels {
         })
     }
 
-    /// Whether nothing grew beyond its margin.
+    /// Whether no measure grew beyond its margin.
     pub(super) fn are_level(&self) -> bool {
         let is_level = |(number, measure): (usize, &Measure)| {
             let [_, middle, last] = self.thirds(number);
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn growth_is_told_from_settling() {
+    fn growth_is_distinguished_from_settling() {
         assert!(of(|n| 10_000 + n % 50).are_level());
-        // It settles in the first third, whatever it took.
+        // The value settles in the first third.
         assert!(of(|n| 10_000 + 100 * n.min(90)).are_level());
         assert!(!of(|n| 10_000 + 20 * n).are_level());
         assert!(!of(|n| if n < 220 { 10_000 } else { 20_000 }).are_level());
-        assert!(!Levels::default().are_level(), "nothing was looked at");
+        assert!(!Levels::default().are_level(), "no sample was taken");
     }
 }

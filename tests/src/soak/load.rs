@@ -1,4 +1,4 @@
-//! The clients of a soak: each kind does one thing over and over, at random.
+//! The clients of a soak: each kind repeats one behaviour at random times.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,24 +13,24 @@ use crate::rng::Rng;
 
 use super::TOKEN;
 
-/// What a client does.
+/// Behaviour of a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// Asks whether the daemon is there.
+    /// Pings the daemon.
     Ping,
-    /// Calls tools and waits for what comes.
+    /// Calls tools and waits for the results.
     Call,
-    /// Calls tools that do not end, and cancels them.
+    /// Calls endless tools and cancels them.
     Cancel,
-    /// Creates tasks that are forgotten soon, looks at them, waits for them, cancels them.
+    /// Creates short-lived tasks, gets them, waits for them, cancels them.
     Task,
-    /// Leaves in the middle of everything.
+    /// Disconnects at random moments.
     Leave,
-    /// Asks for what is not there.
+    /// Requests unknown methods, tools and tasks.
     Flood,
-    /// Speaks 2026-07-28: tasks of the extension, subscriptions, calls that ask for input.
+    /// Uses 2026-07-28: tasks of the extension, subscriptions, calls that ask for input.
     Modern,
-    /// Calls with a key, twice, and calls that go on as tasks when it leaves.
+    /// Repeats calls with a key, and leaves calls that continue as tasks.
     Keyed,
 }
 
@@ -45,7 +45,7 @@ pub(super) const KINDS: [Kind; 8] = [
     Kind::Keyed,
 ];
 
-/// How often each kind did what it does, and how often one was told to wait.
+/// Rounds of each kind, and the number of rate refusals.
 #[derive(Debug, Default)]
 pub(super) struct Counts([AtomicU64; KINDS.len()], AtomicU64);
 
@@ -55,14 +55,14 @@ impl fmt::Display for Counts {
         for (kind, count) in KINDS.iter().zip(&self.0) {
             write!(f, " {kind:?} {}", count.load(Ordering::Relaxed))?;
         }
-        write!(f, "; told to wait: {}", self.1.load(Ordering::Relaxed))
+        write!(f, "; refused by a rate: {}", self.1.load(Ordering::Relaxed))
     }
 }
 
-/// A client and what it needs to know.
+/// A client and its context.
 pub(super) struct Client<'a> {
     pub(super) daemon: &'a Daemon,
-    /// What the processes of its tools carry.
+    /// Marker of the tools' processes.
     pub(super) marker: &'a str,
     pub(super) is_over: &'a AtomicBool,
     pub(super) counts: &'a Counts,
@@ -70,21 +70,21 @@ pub(super) struct Client<'a> {
 }
 
 /// Rounds on one connection; then there is a new one.
-const ROUNDS_A_CONNECTION: usize = 200;
-/// Longest pause between two rounds, in milliseconds: the load is that of many, not of all the
-/// processor can give, or a busy machine would change it.
+const ROUNDS_PER_CONNECTION: usize = 200;
+/// Longest pause between two rounds, in milliseconds. The pause makes the load that of many clients
+/// and independent of the processor's speed.
 const PAUSE_MS: usize = 20;
 
 impl Client<'_> {
-    /// Does it until it is over.
+    /// Repeats the behaviour until the soak ends.
     ///
     /// # Panics
     ///
-    /// When the daemon does not serve it as it should.
+    /// When the daemon does not serve the client correctly.
     pub(super) fn run(mut self, kind: Kind) {
         while !self.is_over.load(Ordering::Relaxed) {
             let mut peer = self.connect(kind);
-            for _ in 0..1 + self.rng.below(ROUNDS_A_CONNECTION) {
+            for _ in 0..1 + self.rng.below(ROUNDS_PER_CONNECTION) {
                 if self.is_over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -98,7 +98,7 @@ impl Client<'_> {
         }
     }
 
-    /// A connection of a user, of a token, or of nobody.
+    /// A connection of a user, of a token, or of an anonymous peer.
     fn connect(&mut self, kind: Kind) -> Peer {
         let by_token = |daemon: &Daemon| {
             let mut peer = daemon.connect_tcp();
@@ -119,7 +119,7 @@ impl Client<'_> {
         peer
     }
 
-    /// The answer to a request, which is made again as soon as it may be if it came too soon.
+    /// The answer to a request, repeated when a rate refuses it.
     pub(super) fn ask(&self, peer: &mut Peer, method: &str, params: &str) -> Value {
         loop {
             let id = peer.request(method, params);
@@ -150,7 +150,7 @@ impl Client<'_> {
         }
     }
 
-    /// The arguments of a tool that does not end by itself.
+    /// Arguments of an endless tool.
     fn endless(&mut self) -> (&'static str, String) {
         match self.rng.below(4) {
             0 => ("sleep", r#"{"ms":86400000}"#.to_owned()),
@@ -202,7 +202,7 @@ impl Client<'_> {
             panic!("no task: {created}");
         };
         let of_task = format!(r#"{{"taskId":"{task}"}}"#);
-        // Each may come too late, which is an answer, too.
+        // A late request gets an error, which is valid too.
         match self.rng.below(5) {
             0 => drop(self.ask(peer, "tasks/get", &of_task)),
             1 if tool != "hang" => drop(self.ask(peer, "tasks/result", &of_task)),
@@ -255,7 +255,7 @@ impl Client<'_> {
         peer.try_send(lines.as_bytes()).expect("the daemon reads");
         for id in asked {
             let answer = peer.answer(id);
-            assert!(answer["error"].is_object(), "something unknown is there: {answer}");
+            assert!(answer["error"].is_object(), "no error for an unknown name: {answer}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A soak: many clients of every kind for a long time, and whether what the daemon holds for them
-//! levels off and is given back when they go.
+//! A soak: many clients of every kind for a long time. The daemon's resources must stay bounded and
+//! be released when the clients disconnect.
 
 mod agent;
 mod guests;
@@ -22,22 +22,22 @@ use agent::Agent;
 use levels::Levels;
 use load::{Client, Counts, KINDS};
 
-/// A third of less is over before anything has settled.
+/// In a shorter soak the first third ends before values have settled.
 pub const SHORTEST: Duration = Duration::from_secs(15);
-/// Clients of each kind at once.
-const CLIENTS_A_KIND: usize = 2;
-/// How often it is looked at what the daemon holds.
+/// Concurrent clients of each kind.
+const CLIENTS_PER_KIND: usize = 2;
+/// Interval of the samples.
 const SAMPLED: Duration = Duration::from_millis(500);
-/// How often, on average, its configuration changes.
+/// Mean interval of configuration changes.
 const RELOADED: Duration = Duration::from_secs(5);
 /// The audit log in the daemon's home.
 const AUDIT: &str = "audit.jsonl";
-/// What every second configuration has more.
+/// Additional tool of every second configuration.
 const NEW_TOOL: &str = "[[tool]]\nname = \"fresh\"\ncommand = [\"echo\", \"fresh\"]\n";
 
-/// What some of the clients are known by.
+/// Token of some of the clients.
 const TOKEN: &str = "soak-soak-soak-soak-soak-soak-soak-soak";
-/// Tools that ask, and that go on when their requestor leaves.
+/// Tools that ask, and tools that continue after their requestor disconnects.
 const MORE_TOOLS: &str = r#"
 [[tool]]
 name = "asks"
@@ -61,20 +61,20 @@ fn stored_bytes(dir: &Path) -> u64 {
     size("tasks.db") + size("tasks.db-wal")
 }
 
-/// Changes the tools and says so, in a way that the daemon never reads a half-written file.
+/// Changes the tools and sends SIGHUP; the file is replaced atomically.
 fn reload(daemon: &Daemon, text: &str, is_more: bool) {
     let next = daemon.home.path().join("next.toml");
     let more = if is_more { NEW_TOOL } else { "" };
     let written = fs::write(&next, format!("{text}{more}"));
     let replaced = written.and_then(|()| fs::rename(&next, daemon.home.config_path()));
     replaced.expect("the configuration can be written");
-    // As logrotate does it. The one before that is gone.
+    // Rotated as by logrotate; the file of the rotation before is removed.
     let audit = daemon.home.path().join(AUDIT);
     let _ = fs::rename(&audit, audit.with_extension("1"));
     daemon.signal(Signal::HUP);
 }
 
-/// What the audit log and the one before it hold; every line is a record of its own.
+/// Number of records in the audit log and its predecessor; every line must be a record.
 fn audited(daemon: &Daemon) -> Result<usize, String> {
     let audit = daemon.home.path().join(AUDIT);
     let mut records = 0;
@@ -92,7 +92,7 @@ fn audited(daemon: &Daemon) -> Result<usize, String> {
     Ok(records)
 }
 
-/// Looks at the daemon until the time is over or a client has failed.
+/// Samples the daemon until the time is over or a client has failed.
 fn watch(
     daemon: &Daemon,
     agent: i32,
@@ -116,8 +116,8 @@ fn watch(
     levels
 }
 
-/// Waits until this holds; false when it does not within [`PATIENCE`].
-fn comes(mut holds: impl FnMut() -> bool) -> bool {
+/// Waits until a condition holds; false if it does not within [`PATIENCE`].
+fn holds_in_time(mut holds: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + PATIENCE;
     while !holds() {
         if Instant::now() > until {
@@ -132,7 +132,7 @@ fn comes(mut holds: impl FnMut() -> bool) -> bool {
 fn left_after_load(daemon: &Daemon, before: Vitals, marker: &str) -> Vec<String> {
     let mut left = Vec::new();
     daemon.wait_idle();
-    if !comes(|| daemon.status()["tasks"]["total"] == 0) {
+    if !holds_in_time(|| daemon.status()["tasks"]["total"] == 0) {
         left.push(format!("tasks past their ttl: {}", daemon.status()["tasks"]));
     }
     let is_back = |now: Vitals| {
@@ -140,8 +140,8 @@ fn left_after_load(daemon: &Daemon, before: Vitals, marker: &str) -> Vec<String>
             && now.threads <= before.threads
             && now.children <= before.children
     };
-    if !comes(|| is_back(daemon.vitals())) {
-        left.push(format!("more than before, {before:?}: {:?}", daemon.vitals()));
+    if !holds_in_time(|| is_back(daemon.vitals())) {
+        left.push(format!("more resources than before, {before:?}: {:?}", daemon.vitals()));
     }
     if !carriers(marker).is_empty() {
         left.push(format!("processes: {:?}", carriers(marker)));
@@ -149,7 +149,7 @@ fn left_after_load(daemon: &Daemon, before: Vitals, marker: &str) -> Vec<String>
     left
 }
 
-/// Runs the clients for that long. What it holds, and whether all of them were served.
+/// Runs the clients; returns the samples, and whether all clients were served.
 fn drive(
     daemon: &Daemon,
     dir: &Path,
@@ -158,10 +158,10 @@ fn drive(
     marker: &str,
 ) -> (Levels, bool) {
     let (is_over, counts) = (AtomicBool::new(false), Counts::default());
-    // Before the clients, who would go on for ever without it.
+    // Started before the clients, because they would not stop if it failed.
     let agent = Agent::start();
     let (levels, served) = thread::scope(|scope| {
-        let kinds = KINDS.into_iter().cycle().take(KINDS.len() * CLIENTS_A_KIND);
+        let kinds = KINDS.into_iter().cycle().take(KINDS.len() * CLIENTS_PER_KIND);
         let clients: Vec<_> = kinds
             .map(|kind| {
                 let (is_over, counts, rng) = (&is_over, &counts, Rng::new(rng.word()));
@@ -177,7 +177,7 @@ fn drive(
         is_over.store(true, Ordering::Relaxed);
         let turns = agent.join();
         println!("turns of the ACP agent: {turns:?}");
-        // A client that was not served has said why on standard error.
+        // A client that was not served has printed the reason.
         let ends: Vec<_> = clients.into_iter().map(thread::ScopedJoinHandle::join).collect();
         (levels, turns.is_ok() && ends.iter().all(Result::is_ok))
     });
@@ -185,18 +185,18 @@ fn drive(
     (levels, served)
 }
 
-/// A file for us alone.
+/// Writes a file that only this user can read.
 fn write_private(path: &Path, text: &str) {
     let mut options = fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file can be written");
 }
 
-/// Soaks a daemon for so long and prints what came of it; true when all is well.
+/// Soaks a daemon and prints the results; returns true on success.
 ///
 /// # Panics
 ///
-/// When the daemon cannot be started, or dies.
+/// When the daemon cannot be started, or exits.
 #[must_use]
 pub fn run(length: Duration, seed: u64) -> bool {
     let (home, marker, mut rng) = (Home::new(), marker(), Rng::new(seed));
@@ -204,7 +204,7 @@ pub fn run(length: Duration, seed: u64) -> bool {
     let audit = home.path().join(AUDIT);
     home.configure(&Config {
         daemon: &format!("state_dir = {state:?}"),
-        // Little, so that some are told to wait.
+        // A low rate, so that some requests are refused.
         limits: "task_ops_per_second = 300\nidempotency_ttl = \"2s\"\nparked_for = \"2s\"",
         tasks: "late_result = \"1s\"\ndefault_ttl = \"3s\"\nanonymous_ttl = \"3s\"",
         tools: MORE_TOOLS,
@@ -230,7 +230,7 @@ pub fn run(length: Duration, seed: u64) -> bool {
         Err(why) => left.push(why),
     }
     if !status.success() {
-        left.push(format!("it ended with {status}"));
+        left.push(format!("the daemon ended with {status}"));
     }
     if !carriers(&marker).is_empty() {
         left.push(format!("processes after the end: {:?}", carriers(&marker)));
@@ -238,7 +238,7 @@ pub fn run(length: Duration, seed: u64) -> bool {
     print!("{levels}");
     left.iter().for_each(|what| println!("left: {what}"));
     if !served {
-        println!("a client was not served; it says why above");
+        println!("a client was not served; see its message above");
     }
     served && left.is_empty() && levels.are_level()
 }

@@ -1,4 +1,4 @@
-//! The ACP peers of a world: opened on either side of us, held against the published schema.
+//! The ACP peers of a world, on either side, with validation against the published schema.
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, Speaker};
 use ceased_core::identity::Identity;
@@ -11,7 +11,7 @@ use crate::schema;
 use crate::trace::Input;
 
 impl Peer {
-    /// Matches an answer with its request and holds the message against the schema.
+    /// Matches an answer with its request and validates the message.
     pub(super) fn take_note_of_acp(&mut self, side: AcpRole, message: &Value) {
         let (request, response, notification) = match side {
             AcpRole::Agent => ("AgentRequest", "AgentResponse", "AgentNotification"),
@@ -33,10 +33,10 @@ impl Peer {
             }
             (None, None) => panic!("an answer has an id: {message}"),
         };
-        schema::check(schema::ACP, definition, message).expect("what is sent is valid");
+        schema::check(schema::ACP, definition, message).expect("a sent message is valid");
     }
 
-    /// There are never more answers than questions.
+    /// A peer never gets more answers than it has sent requests.
     fn take_answer(&mut self, id: &Value, message: &Value) {
         if let Some(error) = message.get("error") {
             schema::check(schema::ACP, "Error", error).expect("an error is valid");
@@ -44,33 +44,33 @@ impl Peer {
         let id = exact(id);
         let answers = self.answered.iter().filter(|answered| **answered == id).count();
         let questions = self.asked.iter().filter(|(asked, _)| *asked == id).count();
-        // A request without a readable id is answered under `null`.
+        // A request with an unreadable id is answered with the id `null`.
         let unreadable = [json!(-32700), json!(-32600)].contains(&message["error"]["code"]);
         if answers >= questions && id.is_null() && unreadable {
             return;
         }
-        assert!(answers < questions, "nobody waits for {message}");
+        assert!(answers < questions, "an answer without a request: {message}");
         self.answered.push(id);
     }
 }
 
 impl World {
-    /// A peer connects that speaks ACP and says nothing; we are `side`.
+    /// A peer connects with ACP; `side` is the role of the engine.
     pub fn open_acp(&mut self, form: AcpForm, side: AcpRole) -> ConnId {
         self.open_acp_as(Identity::User(1000), form, side)
     }
 
-    /// An ACP connection of this peer.
+    /// An ACP connection of this identity.
     pub fn open_acp_as(&mut self, identity: Identity, form: AcpForm, side: AcpRole) -> ConnId {
         let conn = self.meet(Some(side), false);
         self.feed(Input::OpenedAcp(conn, identity, form, side));
         conn
     }
 
-    /// An ACP peer makes a request; its job must start.
+    /// An ACP peer sends a request; its job must start.
     ///
     /// # Panics
-    /// When it does not.
+    /// When no job starts.
     #[track_caller]
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn request(&mut self, conn: ConnId, id: Value, method: &str, params: Value) -> JobId {
@@ -81,14 +81,14 @@ impl World {
         self.last_started()
     }
 
-    /// An ACP peer tells something.
+    /// An ACP peer sends a notification.
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn tell(&mut self, conn: ConnId, method: &str, params: Value) {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         self.send(conn, &message.to_string());
     }
 
-    /// A job tells its ACP peer something.
+    /// A job sends a notification to its ACP peer.
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn notify(&mut self, job: JobId, method: &str, params: Value) {
         let params = Some(raw_json(&params.to_string()));

@@ -1,4 +1,4 @@
-//! The jobs of a world: they do and end as a test says.
+//! The jobs of a world, controlled by the test.
 
 use ceased_core::event::Outcome;
 use ceased_core::ids::{AskId, JobId};
@@ -13,40 +13,45 @@ use super::World;
 use crate::trace::Input;
 
 impl World {
-    /// A job has ended with this outcome; whatever waits for its room may start.
+    /// A job ends with this outcome; queued jobs may start.
     pub fn end(&mut self, job: JobId, outcome: Outcome) {
         self.running.remove(&job);
         self.feed(Input::Done(job, outcome));
         self.feed(Input::Turn);
     }
 
-    /// A job has ended well, and said this.
+    /// A job ends successfully with this text.
     pub fn done(&mut self, job: JobId, said: &str) {
         self.end(job, result_of(&json!({"content": [{"type": "text", "text": said}]})));
     }
 
-    /// A job has ended with a JSON-RPC error.
+    /// A job ends with a JSON-RPC error.
     pub fn fail(&mut self, job: JobId, code: i64, message: &str) {
         self.end(job, Outcome::Error(ErrorObject::new(code, message.to_owned())));
     }
 
-    /// A job has stopped because it was told to.
+    /// A job ends because it was stopped.
     pub fn stopped(&mut self, job: JobId) {
         self.end(job, Outcome::Stopped);
     }
 
-    /// A job got further.
+    /// A job reports progress.
     pub fn progress(&mut self, job: JobId, progress: f64) {
         self.feed(Input::Progress(job, progress, None, None));
     }
 
-    /// A job has something to say.
+    /// A job prints a line.
+    pub fn output(&mut self, job: JobId, line: &str) {
+        self.feed(Input::Output(job, line.to_owned()));
+    }
+
+    /// A job logs.
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn log(&mut self, job: JobId, level: LogLevel, data: Value) {
         self.feed(Input::Log(job, level, raw_json(&data.to_string())));
     }
 
-    /// A job asks its peer for something; its turn is not over.
+    /// A job asks its peer; its turn is not over.
     pub fn asked(&mut self, job: JobId, number: u64, method: &str) -> Caller {
         let params = match method {
             "elicitation/create" => json!({
@@ -61,7 +66,7 @@ impl World {
         Caller::Job { job, ask }
     }
 
-    /// What the callers were told, as words.
+    /// Outcomes of outgoing calls, as text.
     #[must_use]
     pub fn told_words(&self) -> Vec<(Caller, String)> {
         let word = |answer: &Answer| match answer {
@@ -77,16 +82,16 @@ impl World {
     }
 }
 
-/// A result to end a job with.
+/// A result for the end of a job.
 #[must_use]
 pub fn result_of(value: &Value) -> Outcome {
     Outcome::Result(Json::written(value.to_string()))
 }
 
-/// JSON text as it is.
+/// A JSON text, unchanged.
 ///
 /// # Panics
-/// When it is none.
+/// When the text is no JSON.
 #[must_use]
 pub fn raw_json(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).expect("a test writes JSON")

@@ -1,4 +1,4 @@
-//! The peers of a world: lines in, lines out, each answer matched with its request.
+//! The peers of a world: lines in both directions, each answer matched with its request.
 
 use std::collections::VecDeque;
 
@@ -13,28 +13,28 @@ use super::{NEWEST, World};
 use crate::schema::{self, Asked};
 use crate::trace::Input;
 
-/// One peer: what it asked, what it was told.
+/// One peer with its requests and received messages.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) revision: &'static str,
-    /// Whether a session was begun.
+    /// Whether a session was started.
     pub(super) initialized: bool,
-    /// Whether we are its client.
+    /// Whether the engine is the client.
     pub(super) is_server: bool,
     pub(super) lines: VecDeque<String>,
-    /// Requests, by id.
+    /// Requests by id.
     pub(super) asked: Vec<(Value, Asked)>,
-    /// The ids of the answers.
+    /// Ids of the answers.
     pub(super) answered: Vec<Value>,
     pub(super) reads: bool,
     pub(super) closing: Option<CloseReason>,
     pub(super) gone: bool,
-    /// Which side we are to it, if it speaks ACP.
+    /// Role of the engine towards it, if it speaks ACP.
     pub(super) acp: Option<AcpRole>,
 }
 
 impl Peer {
-    /// Matches an answer with its request and holds the message against its schema.
+    /// Matches an answer with its request and validates the message.
     pub(super) fn take_note_of(&mut self, message: &Value) {
         if let Some(side) = self.acp {
             return self.take_note_of_acp(side, message);
@@ -42,7 +42,7 @@ impl Peer {
         if let Some(messages) = message.as_array() {
             assert_eq!(self.revision, "2025-03-26", "only one revision has batches: {message}");
             assert!(!messages.is_empty(), "an empty batch is never sent");
-            // An answer without a readable id has no valid form here, see `check_message`.
+            // An answer with an unreadable id has no valid form here, see `check_message`.
             let readable: Vec<&Value> = messages.iter().filter(|m| !m["id"].is_null()).collect();
             if !readable.is_empty() {
                 let valid = schema::check(self.revision, "JSONRPCBatchResponse", &json!(readable));
@@ -55,27 +55,27 @@ impl Peer {
         }
         if message.get("method").is_some() && message.get("id").is_some() {
             let valid = schema::check_request(self.revision, message);
-            return valid.expect("what is asked is valid");
+            return valid.expect("a request is valid");
         }
-        // Before a session has chosen, the engine speaks plain JSON-RPC; the initialize answer is
-        // the first message of the revision it names.
+        // Before the negotiation the engine speaks plain JSON-RPC; the answer to initialize is the
+        // first message in the revision that it names.
         if let Some(revision) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
             let known =
                 ceased_core::protocol::revision::ALL.iter().find(|d| d.revision == revision);
-            self.revision = known.expect("a revision we know was negotiated").revision;
+            self.revision = known.expect("the negotiated revision is known").revision;
             self.initialized = true;
         }
         let Some(id) = message.get("id").filter(|id| !id.is_null()) else {
             let valid = schema::check_message(self.revision, message, None);
-            return valid.expect("what is told is valid");
+            return valid.expect("a notification is valid");
         };
-        // An id may have been asked with twice, refused or cancelled, and be used again, and the
-        // answers of a batch come late: an answer is for any question it is an answer to, and
-        // there are never more answers than questions.
+        // An id may be used twice (a refused duplicate, or reuse after the answer), and the answers
+        // of a batch come late. So an answer matches any request with its id, and there are never
+        // more answers than requests.
         let id = exact(id);
         let answers = self.answered.iter().filter(|answered| **answered == id).count();
         let questions = self.asked.iter().filter(|(asked, _)| *asked == id).count();
-        assert!(answers < questions, "nobody waits for {message}");
+        assert!(answers < questions, "an answer without a request: {message}");
         self.answered.push(id.clone());
         let mut failure = String::new();
         for (_, asked) in self.asked.iter().rev().filter(|(asked, _)| *asked == id) {
@@ -87,7 +87,7 @@ impl Peer {
         panic!("{failure}");
     }
 
-    /// Remembers what is asked for.
+    /// Remembers a request.
     pub(super) fn asks(&mut self, message: &Value) {
         if let Some(messages) = message.as_array() {
             return messages.iter().for_each(|message| self.asks(message));
@@ -114,19 +114,19 @@ impl Peer {
 }
 
 impl World {
-    /// A peer connects and says nothing.
+    /// A peer connects.
     pub fn connect(&mut self, identity: Identity) -> ConnId {
         self.connect_as(identity, Role::Server)
     }
 
-    /// A peer connects, and this is what we are to it.
+    /// A peer connects to the engine in this role.
     pub fn connect_as(&mut self, identity: Identity, role: Role) -> ConnId {
         let conn = self.meet(None, role != Role::Server);
         self.feed(Input::Opened(conn, identity, role));
         conn
     }
 
-    /// A peer is about to connect.
+    /// Creates a peer before its connection.
     pub(super) fn meet(&mut self, acp: Option<AcpRole>, is_server: bool) -> ConnId {
         let conn = ConnId::new(self.next_conn);
         self.next_conn += 1;
@@ -149,7 +149,7 @@ impl World {
     /// A peer connects and initializes.
     ///
     /// # Panics
-    /// When that is refused.
+    /// When initialize is refused.
     pub fn open_as(&mut self, identity: Identity, revision: &str) -> ConnId {
         self.open_with(identity, revision, json!({}))
     }
@@ -157,7 +157,7 @@ impl World {
     /// As [`World::open_as`], with a peer that declares these capabilities.
     ///
     /// # Panics
-    /// When the session is refused.
+    /// When initialize is refused.
     #[track_caller]
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn open_with(&mut self, identity: Identity, revision: &str, capabilities: Value) -> ConnId {
@@ -173,79 +173,79 @@ impl World {
         conn
     }
 
-    /// User 1000 connects and initializes with the newest revision.
+    /// User 1000 connects and initializes with the newest session revision.
     pub fn open(&mut self) -> ConnId {
         self.open_as(Identity::User(1000), NEWEST)
     }
 
-    /// One line arrives, and more may follow before jobs start.
+    /// One line arrives, without a turn after it.
     pub fn frame(&mut self, conn: ConnId, line: &str) {
         if let Ok(message) = serde_json::from_str::<Value>(line) {
-            self.peers.get_mut(&conn).expect("who sends was opened").asks(&message);
+            self.peers.get_mut(&conn).expect("the peer exists").asks(&message);
         }
         self.feed(Input::Frame(conn, line.as_bytes().to_vec()));
     }
 
-    /// One line arrives, and nothing else for now.
+    /// One line arrives, followed by a turn.
     pub fn send(&mut self, conn: ConnId, line: &str) {
         self.frame(conn, line);
         self.feed(Input::Turn);
     }
 
-    /// The next line of a peer.
+    /// The next line sent to a peer.
     ///
     /// # Panics
-    /// When it was told nothing more.
+    /// When there is none.
     pub fn raw(&mut self, conn: ConnId) -> String {
-        let peer = self.peers.get_mut(&conn).expect("who reads was opened");
-        peer.lines.pop_front().unwrap_or_else(|| panic!("{conn} was told nothing more"))
+        let peer = self.peers.get_mut(&conn).expect("the peer exists");
+        peer.lines.pop_front().unwrap_or_else(|| panic!("no further line for {conn}"))
     }
 
-    /// The next message of a peer.
+    /// The next message sent to a peer.
     pub fn next(&mut self, conn: ConnId) -> Value {
-        serde_json::from_str(&self.raw(conn)).expect("it was parsed before")
+        serde_json::from_str(&self.raw(conn)).expect("a received line is JSON")
     }
 
-    /// Every message a peer has not looked at.
+    /// All unread messages of a peer.
     pub fn rest(&mut self, conn: ConnId) -> Vec<Value> {
         let lines = self.peers.get(&conn).map_or(0, |peer| peer.lines.len());
         (0..lines).map(|_| self.next(conn)).collect()
     }
 
-    /// The next message of a peer is exactly this.
+    /// Checks that the next message of a peer is exactly this.
     ///
     /// # Panics
-    /// When it is another, or there is none.
+    /// When it differs, or there is none.
     #[track_caller]
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn expect(&mut self, conn: ConnId, message: Value) {
         assert_eq!(self.next(conn), message);
     }
 
-    /// The next message of a peer is an error with this id and code; returns what it says.
+    /// Checks that the next message of a peer is an error with this id and code; returns its text.
     ///
     /// # Panics
-    /// When it is another, or there is none.
+    /// When it differs, or there is none.
     #[track_caller]
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn expect_error(&mut self, conn: ConnId, id: Value, code: i64) -> String {
         let message = self.next(conn);
         assert_eq!((&message["id"], &message["error"]["code"]), (&id, &json!(code)), "{message}");
-        message["error"]["message"].as_str().expect("an error says something").to_owned()
+        message["error"]["message"].as_str().expect("an error has a message").to_owned()
     }
 
-    /// A peer was told nothing more.
+    /// Checks that a peer has no further message.
     ///
     /// # Panics
-    /// When it was.
+    /// When it has one.
     #[track_caller]
     pub fn silent(&mut self, conn: ConnId) {
         let rest = self.rest(conn);
-        assert!(rest.is_empty(), "{conn} was told {rest:?}");
+        assert!(rest.is_empty(), "unexpected messages for {conn}: {rest:?}");
     }
 
-    /// Asks something under an id of its own and returns the answer, which must come at once.
-    /// What else was told meanwhile stays where it is.
+    /// Sends a request with a fresh id and returns the answer, which must come at once. Other
+    /// messages stay unread.
     ///
     /// # Panics
     /// When there is no answer.
@@ -256,7 +256,7 @@ impl World {
         answer
     }
 
-    /// Asks something while more may be arriving: nothing starts.
+    /// As [`World::ask`], without a turn after it, so that no job starts.
     ///
     /// # Panics
     /// When there is no answer.
@@ -267,15 +267,15 @@ impl World {
         self.next_ask += 1;
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.frame(conn, &request.to_string());
-        let peer = self.peers.get_mut(&conn).expect("who asks was opened");
+        let peer = self.peers.get_mut(&conn).expect("the peer exists");
         let last = peer.lines.pop_back();
         let last = last.unwrap_or_else(|| panic!("{method} was not answered"));
-        let answer: Value = serde_json::from_str(&last).expect("it was parsed before");
+        let answer: Value = serde_json::from_str(&last).expect("a received line is JSON");
         assert_eq!(answer["id"], json!(id), "{method} was not answered");
         answer
     }
 
-    /// Asks and returns the result.
+    /// Sends a request and returns the result.
     #[track_caller]
     pub fn result(&mut self, conn: ConnId, method: &str, params: Value) -> Value {
         let mut answer = self.ask(conn, method, params);
@@ -283,7 +283,7 @@ impl World {
         answer["result"].take()
     }
 
-    /// Asks and returns code and message of the error.
+    /// Sends a request and returns code and message of the error.
     #[track_caller]
     pub fn refusal(&mut self, conn: ConnId, method: &str, params: Value) -> (i64, String) {
         let answer = self.ask(conn, method, params);
@@ -292,7 +292,7 @@ impl World {
         (code, answer["error"]["message"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Calls a tool plainly; the job must start.
+    /// Calls a tool without a task; the job must start.
     #[track_caller]
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn call(&mut self, conn: ConnId, id: Value, tool: &str) -> JobId {
@@ -304,7 +304,7 @@ impl World {
         self.last_started()
     }
 
-    /// Calls a tool as a task; the job must start. Returns the task's id as text.
+    /// Calls a tool as a task; the job must start. Returns the task's id.
     #[track_caller]
     pub fn task(&mut self, conn: ConnId, tool: &str) -> (String, JobId) {
         self.task_with(conn, tool, json!({}))
@@ -321,16 +321,16 @@ impl World {
         (id, self.last_started())
     }
 
-    /// The status `tasks/get` tells of a task; `None` when there is no such task.
+    /// Status of a task by `tasks/get`; `None` if the task does not exist.
     #[track_caller]
     pub fn status(&mut self, conn: ConnId, task: &str) -> Option<String> {
         let answer = self.ask(conn, "tasks/get", json!({"taskId": task}));
         answer.pointer("/result/status").and_then(Value::as_str).map(ToOwned::to_owned)
     }
 
-    /// A peer stops reading; what is for it waits.
+    /// A peer stops reading; output for it is buffered.
     pub fn stop_reading(&mut self, conn: ConnId) {
-        self.peers.get_mut(&conn).expect("it was opened").reads = false;
+        self.peers.get_mut(&conn).expect("the peer exists").reads = false;
     }
 
     /// The host notices that a peer does not read.
@@ -339,15 +339,15 @@ impl World {
         self.feed(Input::Blocked(conn));
     }
 
-    /// A peer reads from now on; the host had not noticed that it did not.
+    /// A peer resumes reading before the host noticed that it had stopped.
     pub fn start_reading(&mut self, conn: ConnId) {
-        self.peers.get_mut(&conn).expect("it was opened").reads = true;
+        self.peers.get_mut(&conn).expect("the peer exists").reads = true;
         self.deliver();
     }
 
-    /// A peer reads again, everything there is.
+    /// A peer resumes reading and reads everything.
     pub fn read_again(&mut self, conn: ConnId) {
-        self.peers.get_mut(&conn).expect("it was opened").reads = true;
+        self.peers.get_mut(&conn).expect("the peer exists").reads = true;
         self.deliver();
         if self.is_open(conn) {
             self.feed(Input::Drained(conn));
@@ -355,7 +355,7 @@ impl World {
     }
 }
 
-/// An id as it is meant: `-0` is read as a float and is the integer 0.
+/// An id as compared by value: `-0` is parsed as a float and equals the integer 0.
 pub(super) fn exact(id: &Value) -> Value {
     if id.as_f64() == Some(0.0) { json!(0) } else { id.clone() }
 }

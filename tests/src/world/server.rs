@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::World;
 
 impl World {
-    /// The engine connects to a server as its client; the first thing it says is still unread. Its
-    /// `initialize` is the host's call with the number of the connection.
+    /// The engine connects to a server as its client; its first message is unread. Its `initialize`
+    /// is an outgoing call with the number of the connection.
     pub fn dial_with(&mut self, identity: Identity, offers: Offers) -> ConnId {
         let ask = AskId::new(1_000_000 + self.next_conn);
         let role = Role::Client(AsClient { ask, offers, patience: None });
@@ -21,15 +21,15 @@ impl World {
     /// that declares these capabilities.
     ///
     /// # Panics
-    /// When it does anything else.
+    /// When the engine does not behave so.
     #[track_caller]
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn dial(&mut self, revision: &'static str, capabilities: Value) -> ConnId {
         let conn = self.dial_with(Identity::User(1000), Offers::ALL);
         let initialize = self.next(conn);
-        assert_eq!(initialize["method"], "initialize", "the first thing a client says");
+        assert_eq!(initialize["method"], "initialize", "the first message of a client");
         self.silent(conn);
-        self.peers.get_mut(&conn).expect("it was opened").revision = revision;
+        self.peers.get_mut(&conn).expect("the peer exists").revision = revision;
         let result = json!({
             "protocolVersion": revision, "capabilities": capabilities,
             "serverInfo": {"name": "peer", "version": "1"},
@@ -37,26 +37,26 @@ impl World {
         self.answer(conn, &initialize["id"], result);
         self.expect(conn, json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         self.silent(conn);
-        let told = self.told.pop().expect("the host was told of its session");
+        let told = self.told.pop().expect("the host gets the session");
         assert!(matches!(told.1, ceased_core::outgoing::call::Answer::Result(_)), "{told:?}");
         conn
     }
 
-    /// A peer answers a request of ours.
+    /// A peer answers a request of the engine.
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn answer(&mut self, conn: ConnId, id: &Value, result: Value) {
         let answer = json!({"jsonrpc": "2.0", "id": id, "result": result});
         self.send(conn, &answer.to_string());
     }
 
-    /// A peer refuses a request of ours.
+    /// A peer refuses a request of the engine.
     pub fn refuse(&mut self, conn: ConnId, id: &Value, code: i64, message: &str) {
         let error = json!({"code": code, "message": message});
         let answer = json!({"jsonrpc": "2.0", "id": id, "error": error});
         self.send(conn, &answer.to_string());
     }
 
-    /// The tasks at peers that are followed.
+    /// Tasks at peers that the engine follows.
     pub fn remote_tasks(&self) -> Vec<RemoteTaskView<'_>> {
         self.engine.remote_tasks().collect()
     }

@@ -31,6 +31,13 @@ impl Lane {
         self.pieces.get(self.piece(job)).is_some_and(|piece| piece.binary_search(&job).is_ok())
     }
 
+    /// How many jobs come before one.
+    pub(super) fn before(&self, job: JobId) -> usize {
+        let at = self.piece(job);
+        let within = self.pieces.get(at).map_or(0, |piece| piece.partition_point(|j| *j < job));
+        self.pieces.iter().take(at).map(VecDeque::len).sum::<usize>() + within
+    }
+
     /// Puts a job in; false when it is in.
     pub(super) fn push(&mut self, job: JobId) -> bool {
         let at = self.piece(job);

@@ -95,6 +95,8 @@ pub(crate) struct Aside {
     pub(crate) maker: Option<(JobId, ConnId)>,
     /// Messages of its job for the creator, held while no peer may know of the task.
     pub(crate) said: Vec<Box<[u8]>>,
+    /// The last line that its job printed, until it ends.
+    pub(crate) line: Option<Box<str>>,
 }
 
 /// Bytes of messages that are kept for a creator who may not know of the task yet; what is said
@@ -109,6 +111,7 @@ impl IsEmpty for Aside {
         load: None,
         maker: None,
         said: Vec::new(),
+        line: None,
     };
 
     fn is_nothing(&self) -> bool {
@@ -118,10 +121,19 @@ impl IsEmpty for Aside {
             && self.load.is_none()
             && self.maker.is_none()
             && self.said.is_empty()
+            && self.line.is_none()
     }
 }
 
 impl LazyBox<Aside> {
+    /// Forgets the last line of its job.
+    pub(crate) fn forget_line(&mut self) {
+        if let Some(aside) = self.some() {
+            aside.line = None;
+        }
+        self.shrink();
+    }
+
     /// Forgets a request that waits for it.
     pub(crate) fn forget_waiter(&mut self, waiter: &(ConnId, RequestId)) {
         if let Some(aside) = self.some() {
@@ -198,7 +210,8 @@ impl Task {
     /// Its `statusMessage` (TSK-09, TSK-43).
     pub(crate) fn message(&self) -> Option<&str> {
         match self.status.is_terminal() {
-            false => self.queued.then_some(QUEUED),
+            false if self.queued => Some(QUEUED),
+            false => self.aside.line.as_deref(),
             true => self.end.as_ref()?.message.as_deref(),
         }
     }

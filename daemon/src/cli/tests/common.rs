@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::client::fake::Script;
+use ceased_client::fake::Script;
 
 /// A backend with a config that names `socket`, and a server to embed.
 #[derive(Default)]

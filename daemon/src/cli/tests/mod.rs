@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::client::Trigger;
-use crate::client::fake::{Received, Talk, listen};
+use ceased_client::Trigger;
+use ceased_client::fake::{Received, Talk, listen};
 
 /// A command that has not ended by then never will.
 const HANGS_AFTER: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::args::{DaemonArgs, TopArgs};
 use super::{Backend, Exit, Failure, Io, discover, ps};
-use crate::client::{Client, Error, Interrupts};
+use ceased_client::{Client, Error, Interrupts};
 use screen::Theme;
 use state::{State, Wish};
 

@@ -61,7 +61,7 @@ fn every_commented_default_counts() {
 fn every_key_is_documented() {
     let known = [
         "state_dir store store_reserve store_retry damaged_store workers queue shutdown_grace",
-        "eof_grace on_disconnect isolation path mode connections operator_connections message_bytes",
+        "eof_grace on_disconnect isolation heartbeat path mode connections operator_connections message_bytes",
         "json_depth inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second",
         "idempotency_keys_per_identity idempotency_ttl write_buffer_bytes write_stall",
@@ -106,10 +106,12 @@ fn the_tool_defaults_in_the_text_are_the_defaults() {
         .lines()
         .filter_map(|line| line.strip_prefix("#     "))
         .filter(|line| {
-            ["task_su", "timeout", "kill_gr", "max_out"].iter().any(|k| line.starts_with(k))
+            ["task_su", "timeout", "kill_gr", "max_out", "heartb"]
+                .iter()
+                .any(|k| line.starts_with(k))
         })
         .collect();
-    assert_eq!(keys.len(), 4);
+    assert_eq!(keys.len(), 5);
     let bare = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
     assert_eq!(only_tool(&format!("{bare}{}", keys.join("\n"))), only_tool(bare));
 }

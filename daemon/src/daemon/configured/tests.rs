@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::config::Level;
 use crate::tools::catalog::{Payload, PayloadRun};
 
 /// Every key outside of the lists of tables; another value than the default; whether it is warned
@@ -71,7 +70,7 @@ const REST: &str = "[[listen]]\ntransport = \"unix\"\npath = \"/run/x.sock\"\n\
 /// The keys of the reference, but for those of listeners and tools.
 fn documented() -> BTreeSet<String> {
     let file = include_str!("../../../../config.toml");
-    let (file, _) = file.split_once("\n# The tools that can be called.").expect("they come last");
+    let (file, _) = file.split_once("\n# Tools. Each has a `name`").expect("they come last");
     let (mut table, mut keys) = (String::new(), BTreeSet::new());
     for line in file.lines() {
         if let Some(name) = line.strip_prefix('[') {
@@ -98,7 +97,9 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let level = Arc::new(Mutex::new(Level::Off));
     let set = Arc::clone(&level);
     let set_level: SetLevel = Arc::new(move |level| *set.lock().unwrap() = level);
-    let brought = reload(path, started, true, set_level)().unwrap_or_else(|why| panic!("{why}"));
+    let load = Arc::new(move || Config::load(&path).map_err(|why| why.to_string()));
+    let brought =
+        reload(load, started, true, Level::Info, set_level)().unwrap_or_else(|why| panic!("{why}"));
     let Reloaded { settings, set_level, needs_restart, .. } = &brought;
     set_level();
     let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {

@@ -28,18 +28,16 @@ const MODE: u32 = 0o600;
 /// Why a pipe or a device is no audit log.
 const NO_FILE: &str = "it is no regular file";
 
-/// Where records go.
-pub(super) enum Sink {
-    /// To the log, as texts.
-    Log,
-    /// Behind what is in a file.
-    File { path: PathBuf, file: File },
+/// The file that records are appended to.
+pub(super) struct Sink {
+    path: PathBuf,
+    file: File,
 }
 
 impl Sink {
     pub(super) fn file(path: PathBuf) -> Result<Self, StartError> {
         match open(&path) {
-            Ok(file) => Ok(Self::File { path, file }),
+            Ok(file) => Ok(Self { path, file }),
             Err(error) => Err(StartError::Audit { path, error }),
         }
     }
@@ -115,7 +113,7 @@ impl Writer {
     }
 
     fn reopen(&mut self) {
-        let Sink::File { path, file } = &mut self.sink else { return };
+        let Sink { path, file } = &mut self.sink;
         match open(path) {
             Ok(new) => {
                 *file = new;
@@ -139,22 +137,14 @@ impl Writer {
                 "audit records were dropped: the audit log does not keep up"
             );
         }
-        match self.sink {
-            Sink::Log => {
-                for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                    tracing::info!(audit = %String::from_utf8_lossy(line));
-                }
-                self.told = dropped;
-            }
-            Sink::File { .. } => self.append(lines, lost),
-        }
+        self.append(lines, lost);
         lines.clear();
     }
 
     /// Writes to the end of the file, in one write, so that lines stay whole beside those of
     /// others; before them, how many records were lost.
     fn append(&mut self, lines: &mut Vec<u8>, lost: u64) {
-        let Sink::File { path, file } = &mut self.sink else { return };
+        let Sink { path, file } = &mut self.sink;
         let records = count(lines);
         if lost > 0 {
             lines.splice(0..0, word_of(lost));
@@ -310,7 +300,7 @@ mod tests {
     fn a_full_disk_drops_and_counts() {
         let full = OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
         let shared = Arc::new(Shared::default());
-        let sink = Sink::File { path: "/dev/full".into(), file: full };
+        let sink = Sink { path: "/dev/full".into(), file: full };
         let mut writer = Writer::new(sink, Arc::clone(&shared));
         writer.write(&mut line("lost").repeat(3));
         assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.failing), (3, true));

@@ -242,6 +242,7 @@ impl Oracle {
                         let job = self.job(nonce).expect("it goes on");
                         (job.orphan, job.held) = (None, None);
                         (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, whose);
+                        self.arm_beat(nonce);
                         // What it asked and was not told.
                         self.put_questions(nonce, None);
                     }

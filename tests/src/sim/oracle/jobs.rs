@@ -274,6 +274,9 @@ impl Oracle {
             return self.mark(Mark::ProgressBackwards);
         }
         job.last = Some(progress);
+        job.beats.own = (progress, total.filter(|total| total.is_finite()), 0);
+        self.arm_beat(nonce);
+        let job = self.jobs.iter_mut().find(|job| job.nonce == nonce).expect("it is there");
         let Some(conn) = self.conns.get(&job.conn) else { return };
         let told = job.claim.is_some() || conn.rules().progress_message;
         let message = message.filter(|_| told);
@@ -337,7 +340,7 @@ impl Oracle {
 
 impl Job {
     /// The request whose cancel takes back what is not sent of this job's messages (MOD-04).
-    fn recalls(&self) -> Option<&Id> {
+    pub(super) fn recalls(&self) -> Option<&Id> {
         match &self.whose {
             For::Request(id) if self.claim.is_some() => Some(id),
             For::Request(_) | For::Task | For::Retry | For::Orphan | For::Nobody => None,

@@ -8,6 +8,7 @@ mod able;
 mod acp;
 mod again;
 mod asks;
+mod beats;
 mod calls;
 mod client;
 mod jobs;
@@ -155,6 +156,7 @@ impl Oracle {
             Input::Progress(job, progress, total, message) => {
                 self.progress(job.get(), *progress, *total, message.as_deref(), crowded);
             }
+            Input::Output(job, line) => self.output(job.get(), line),
             Input::Log(job, level, data) => self.log(job.get(), *level, data.get(), crowded),
             Input::Asked(job, call, ask) => self.ask(job.get(), call.get(), None, ask),
             Input::AskedOf(job, call, conn, ask) => {

@@ -82,6 +82,7 @@ impl Oracle {
         let job = self.job(nonce).expect("it asks");
         job.whose = For::Retry;
         (job.token, job.last) = (None, None);
+        job.beats.forget();
         let (conn, held, owner, tool) =
             (job.conn, job.held.take(), job.owner.clone(), job.tool.clone());
         let able = job.claim.as_ref().map(|claim| claim.able.clone()).unwrap_or_default();
@@ -149,6 +150,7 @@ impl Oracle {
         (job.conn, job.claim, job.token) = (asked.conn, Some(claim), token);
         job.whose = For::Request(asked.id.clone());
         job.asking = true;
+        self.arm_beat(nonce);
         self.wait_for(asked, What::Job(nonce));
         self.take_responses(nonce, responses);
     }

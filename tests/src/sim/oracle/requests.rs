@@ -7,6 +7,7 @@ use ceased_core::tool::{StopPolicy, TaskSupport, Tool};
 use serde_json::Value;
 
 use super::able::Able;
+use super::beats::Beats;
 use super::modern::{self, Claim};
 use super::{Batch, Ended, For, Job, Oracle, Pending, Stage, What, nanos};
 use crate::sim::dialects;
@@ -394,6 +395,7 @@ impl Oracle {
             token: token_of(meta),
             last: None,
             held: None,
+            beats: Beats::new(tool.heartbeat.map(nanos), self.now),
         };
         if let Some(ttl) = ttl {
             job.of_task = true;
@@ -406,6 +408,7 @@ impl Oracle {
         job.nonce = self.name_run(number);
         let nonce = job.nonce;
         self.jobs.push(job);
+        self.arm_beat(nonce);
         self.wait_for(asked, What::Job(nonce));
     }
 

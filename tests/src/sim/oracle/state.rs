@@ -9,6 +9,7 @@ use ceased_core::tool::OnDisconnect;
 use super::able::Able;
 use super::acp::Party;
 use super::asks::Place;
+use super::beats::Beats;
 use super::calls::Out;
 use super::client::Client;
 use super::modern::{Claim, Listens};
@@ -170,6 +171,7 @@ pub struct Job {
     pub(super) token: Option<String>,
     pub(super) last: Option<f64>,
     pub(super) held: Option<String>,
+    pub(super) beats: Beats,
 }
 
 impl Job {

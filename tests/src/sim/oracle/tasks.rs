@@ -56,7 +56,9 @@ impl Oracle {
         }
         job.nonce = self.name_run(job.nonce);
         self.add_task(job.nonce, owner, ttl, crowded, creator);
+        let nonce = job.nonce;
         self.jobs.push(job);
+        self.arm_beat(nonce);
         self.mark(Mark::TaskCreated);
         let handle = self.handle(self.tasks.len() - 1, asked.modern);
         self.answer(asked, &handle);

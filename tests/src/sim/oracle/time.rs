@@ -27,6 +27,8 @@ enum Due {
     Poll(u64, u64),
     Kill,
     End,
+    /// A requestor that was told nothing for long, by when its timer was armed.
+    Beat(u64, u64),
 }
 
 /// Every request of ours that may be overdue.
@@ -60,12 +62,17 @@ impl Oracle {
             }))
             .chain(drain.and_then(|drain| drain.kill).map(|at| (at, Due::Kill)))
             .chain(drain.and_then(|drain| drain.end).map(|at| (at, Due::End)))
+            .chain(self.jobs.iter().filter_map(|job| {
+                job.beats.timer.map(|(at, armed)| (at, Due::Beat(armed, job.nonce)))
+            }))
     }
 
     /// When the engine must be woken.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let of_job = |job: &Job| [job.timer.map(|(at, _)| at), job.orphan];
+        let of_job = |job: &Job| {
+            [job.timer.map(|(at, _)| at), job.orphan, job.beats.timer.map(|(at, _)| at)]
+        };
         let jobs = self.jobs.iter().flat_map(of_job).flatten();
         let keyed = self.keyed.iter().filter_map(Keyed::timer);
         let tasks = self.tasks.iter().map(|task| task.timer.0);
@@ -107,6 +114,7 @@ impl Oracle {
                 Due::Keyed(place) => self.forget_key(place),
                 Due::Call(conn, number) => self.call_is_overdue(conn, number),
                 Due::Poll(conn, number) => self.poll_is_due(conn, number),
+                Due::Beat(_, nonce) => self.beat(nonce),
                 Due::Kill => {
                     self.drain.as_mut().expect("its timer was due").kill = None;
                     self.kill_everything();

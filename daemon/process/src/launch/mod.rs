@@ -1,0 +1,482 @@
+//! From what is to be run to what the kernel wants to hear: program paths, arguments, environment.
+
+pub(crate) mod environment;
+pub(crate) mod limits;
+pub(crate) mod trial;
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::ids::JobId;
+
+use crate::account::Account;
+use crate::isolation::Isolation;
+use crate::launch::environment::{Inherit, JOB, PATH_DEFAULT, environment};
+use crate::limit_hint::limit_hint;
+use crate::output::OutputOptions;
+use crate::sys::{Credentials, Exec, Fault, Image, Limit, Step};
+
+/// Longest program name, argument or path that an error message repeats, in characters.
+const NAMED_CHARS_MAX: usize = 200;
+
+/// A command to run as the work of one job.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The job it is for; a number that no other launch of the same supervisor has.
+    pub job: JobId,
+    /// The program and its arguments; never seen by a shell. A program with a `/` in it is a path,
+    /// relative to `cwd`; another is looked for in the `PATH` the tool will have.
+    pub argv: Vec<OsString>,
+    /// The working directory; the supervisor's own when `None`.
+    pub cwd: Option<WorkingDir>,
+    /// Added to the inherited environment, or put in its place.
+    pub env: Vec<(OsString, OsString)>,
+    /// What it inherits of this process's environment.
+    pub inherit: Inherit,
+    /// What the tool reads from its standard input; `/dev/null` when `None`.
+    pub stdin: Option<Vec<u8>>,
+    /// The user it runs as; the one of this process when `None`.
+    pub user: Option<u32>,
+    /// What separates it from other processes.
+    pub isolation: Isolation,
+    /// Treatment of its output.
+    pub output: OutputOptions,
+}
+
+/// A working directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkingDir {
+    /// A directory that the one who wrote the command chose; symbolic links are followed.
+    pub base: PathBuf,
+    /// A directory below it that somebody else chose: nothing on the way there, no `..` and no
+    /// symbolic link, leads out of `base`, or the command does not start.
+    pub below: Option<PathBuf>,
+}
+
+impl WorkingDir {
+    /// The path as a whole.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.below.as_ref().map_or_else(|| self.base.clone(), |below| self.base.join(below))
+    }
+}
+
+impl<T: Into<PathBuf>> From<T> for WorkingDir {
+    /// A directory without a part that somebody else chose.
+    fn from(base: T) -> Self {
+        Self { base: base.into(), below: None }
+    }
+}
+
+/// A launch in the form the kernel takes it, also readable by a guard.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Prepared(Image);
+
+impl Prepared {
+    /// Prepares a launch over an inherited environment, with the account of its user if it has
+    /// one; the error is fit for a user.
+    pub(crate) fn new(
+        launch: &Launch,
+        account: Option<&Account>,
+        inherited: &BTreeMap<OsString, OsString>,
+    ) -> Result<Self, String> {
+        let program = launch
+            .argv
+            .first()
+            .filter(|program| !program.is_empty())
+            .ok_or("cannot run an empty command: name a program as its first element")?;
+        let env = environment(launch, inherited, account);
+        let argv = (1..)
+            .zip(&launch.argv)
+            .map(|(n, arg)| {
+                c_string(arg).ok_or_else(|| nul(&format!("element {n} of the command")))
+            })
+            .collect::<Result<_, _>>()?;
+        let programs = candidates(program, env.get(OsStr::new("PATH")))
+            .iter()
+            .map(|path| c_string(path).ok_or_else(|| nul("the PATH")))
+            .collect::<Result<_, _>>()?;
+        let (cwds, below) = directories(launch, account)?;
+        let env = env
+            .iter()
+            .map(|(name, value)| {
+                let pair = [name.as_bytes(), b"=", value.as_bytes()].concat();
+                let named = || nul(&format!("the environment variable {}", shown(name)));
+                CString::new(pair).map_err(|_| named())
+            })
+            .collect::<Result<_, _>>()?;
+        let credentials = account
+            .map(|account| Credentials {
+                uid: account.uid,
+                gid: account.gid,
+                groups: account.groups.clone(),
+            })
+            // A daemon that is that user already need not, and may not, become it.
+            .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
+        let limits = limits::of_command(credentials.is_some());
+        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
+    }
+
+    /// The job it is for, as its environment names it.
+    pub(crate) fn job(&self) -> Option<&CStr> {
+        let pair = self.0.env.iter().find(|pair| pair.as_bytes().starts_with(JOB.as_bytes()))?;
+        pair.as_bytes_with_nul()
+            .get(JOB.len() + 1..)
+            .and_then(|rest| CStr::from_bytes_with_nul(rest).ok())
+    }
+
+    /// Whose the command's pipes have to be, for it to open them by name.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        self.0.credentials.as_ref().map(|credentials| credentials.uid)
+    }
+
+    /// A launch of this program that ends at once, to try its start out.
+    pub(crate) fn trial(program: &Path, argv: &[&CStr], env: &[&CStr]) -> Option<Self> {
+        let owned = |list: &[&CStr]| list.iter().map(|text| CString::from(*text)).collect();
+        let programs = vec![c_string(program.as_os_str())?];
+        let (argv, env) = (owned(argv), owned(env));
+        Some(Self(Image {
+            programs,
+            argv,
+            env,
+            cwds: Vec::new(),
+            below: None,
+            credentials: None,
+            limits: Vec::new(),
+        }))
+    }
+
+    /// How to start it.
+    pub(crate) fn exec<'a>(
+        self,
+        descriptors: [BorrowedFd<'a>; 4],
+        cgroup: Option<BorrowedFd<'a>>,
+        dies_with_caller: bool,
+    ) -> Exec<'a> {
+        Exec { image: self.0, descriptors, cgroup, dies_with_caller, announced: None }
+    }
+
+    /// The launch as bytes for a guard: five lists, each a count and its strings with their
+    /// lengths; then a count and that many numbers, the user and its groups; then a count of
+    /// limits, each of three numbers.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let Image { programs, argv, env, cwds, below, credentials, limits } = &self.0;
+        let mut bytes = Vec::new();
+        let number = |bytes: &mut Vec<u8>, n: usize| bytes.extend((n as u64).to_le_bytes());
+        let below: Vec<_> = below.iter().cloned().collect();
+        for list in [programs, argv, env, cwds, &below] {
+            number(&mut bytes, list.len());
+            for string in list {
+                number(&mut bytes, string.count_bytes());
+                bytes.extend_from_slice(string.as_bytes());
+            }
+        }
+        let ids = credentials.iter().flat_map(|Credentials { uid, gid, groups }| {
+            [uid, gid].into_iter().chain(groups).copied()
+        });
+        let ids: Vec<u32> = ids.collect();
+        number(&mut bytes, ids.len());
+        bytes.extend(ids.into_iter().flat_map(u32::to_le_bytes));
+        number(&mut bytes, limits.len());
+        for Limit { resource, soft, hard } in limits {
+            bytes.extend(
+                [u64::from(*resource), *soft, *hard].into_iter().flat_map(u64::to_le_bytes),
+            );
+        }
+        bytes
+    }
+
+    /// Reads what [`Prepared::encode`] wrote.
+    pub(crate) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
+        let bytes = &mut bytes;
+        let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
+        let (cwds, below) = (list(bytes)?, list(bytes)?.pop());
+        let (credentials, limits) = (credentials(bytes)?, limits_of(bytes)?);
+        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
+    }
+}
+
+/// The directories that a command may start in, the first that is there, and where below that.
+fn directories(
+    launch: &Launch,
+    account: Option<&Account>,
+) -> Result<(Vec<CString>, Option<CString>), String> {
+    let cwds = match (&launch.cwd, account) {
+        (Some(cwd), _) => vec![cwd.base.as_path()],
+        // Where a user has no home it starts at the root. No look tells now whether it has: the
+        // file system it is on need not answer.
+        (None, Some(account)) => vec![account.home.as_path(), Path::new("/")],
+        (None, None) => Vec::new(),
+    };
+    let path = |path: &Path| c_string(path.as_os_str()).ok_or_else(|| nul("the working directory"));
+    let below = launch.cwd.as_ref().and_then(|cwd| cwd.below.as_deref()).map(path).transpose()?;
+    Ok((cwds.into_iter().map(path).collect::<Result<_, _>>()?, below))
+}
+
+fn limits_of(bytes: &mut &[u8]) -> io::Result<Vec<Limit>> {
+    let mut limits = Vec::new();
+    for _ in 0..number(bytes)? {
+        let mut next = || {
+            let (number, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+            *bytes = rest;
+            Ok::<_, io::Error>(u64::from_le_bytes(*number))
+        };
+        let resource = u32::try_from(next()?).map_err(|_| cut())?;
+        limits.push(Limit { resource, soft: next()?, hard: next()? });
+    }
+    Ok(limits)
+}
+
+fn credentials(bytes: &mut &[u8]) -> io::Result<Option<Credentials>> {
+    let mut ids = Vec::new();
+    for _ in 0..number(bytes)? {
+        let (id, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+        *bytes = rest;
+        ids.push(u32::from_le_bytes(*id));
+    }
+    match ids.as_slice() {
+        [] => Ok(None),
+        [_] => Err(cut()),
+        [uid, gid, groups @ ..] => {
+            Ok(Some(Credentials { uid: *uid, gid: *gid, groups: groups.to_vec() }))
+        }
+    }
+}
+
+fn cut() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a launch that was cut off")
+}
+
+fn number(bytes: &mut &[u8]) -> io::Result<usize> {
+    let (n, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+    *bytes = rest;
+    usize::try_from(u64::from_le_bytes(*n)).map_err(|_| cut())
+}
+
+fn list(bytes: &mut &[u8]) -> io::Result<Vec<CString>> {
+    let count = number(bytes)?;
+    let mut strings = Vec::new();
+    for _ in 0..count {
+        let length = number(bytes)?;
+        let (string, rest) = bytes.split_at_checked(length).ok_or_else(cut)?;
+        *bytes = rest;
+        strings.push(CString::new(string).map_err(|_| cut())?);
+    }
+    Ok(strings)
+}
+
+/// The paths a program name may mean, in order.
+///
+/// Empty elements of `PATH` mean the working directory elsewhere; here they mean nothing, since a
+/// tool's working directory is often full of other people's files.
+fn candidates(program: &OsStr, path: Option<&OsString>) -> Vec<OsString> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![program.to_owned()];
+    }
+    let path = path.map_or(OsStr::new(PATH_DEFAULT), OsString::as_os_str);
+    std::env::split_paths(path)
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .map(|dir| dir.join(program).into_os_string())
+        .collect()
+}
+
+/// Why a program cannot be run now, by the same rules; `None` when it can, or when that depends on
+/// where it is run. `path` is the tool's own `PATH`, if it has one.
+#[must_use]
+pub fn unrunnable(program: &OsStr, path: Option<OsString>) -> Option<String> {
+    let path = path.or_else(|| std::env::var_os("PATH"));
+    let candidates = candidates(program, path.as_ref());
+    let mode =
+        |path: &OsString| std::fs::metadata(path).ok().map(|found| found.permissions().mode());
+    let is_program = |mode: u32| mode & 0o170_000 == 0o100_000 && mode & 0o111 != 0;
+    let may_be =
+        |path: &OsString| Path::new(path).is_relative() || mode(path).is_some_and(is_program);
+    if candidates.iter().any(may_be) {
+        return None;
+    }
+    Some(if program.as_bytes().contains(&b'/') {
+        let is_there = candidates.iter().any(|path| mode(path).is_some());
+        if is_there { "which is no executable file" } else { "which is not there" }.to_owned()
+    } else {
+        let path = path.as_deref().unwrap_or(OsStr::new(PATH_DEFAULT));
+        format!("which is in no directory of its PATH, {}", shown(path))
+    })
+}
+
+fn c_string(text: &OsStr) -> Option<CString> {
+    CString::new(text.as_bytes()).ok()
+}
+
+fn nul(what: &str) -> String {
+    format!("cannot run the command: {what} contains a NUL byte, which no process can be given")
+}
+
+/// Text for an error message: quoted, escaped, not endless.
+fn shown(text: impl AsRef<OsStr>) -> String {
+    let text = text.as_ref().to_string_lossy();
+    let mut short: String = text.chars().take(NAMED_CHARS_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// Why a command did not start, in words for a user.
+pub(crate) fn explain(launch: &Launch, fault: Fault) -> String {
+    let error = io::Error::from_raw_os_error(fault.errno);
+    let program = launch.argv.first().cloned().unwrap_or_default();
+    match fault.step {
+        Step::Cgroup => format!("cannot put the command into its control group: {error}"),
+        Step::Descriptors => explain_resources("connect the command's descriptors", &error),
+        Step::Session => format!("cannot start a session for the command: {error}"),
+        Step::Credentials => {
+            let uid = launch.user.unwrap_or_default();
+            format!(
+                "cannot run the command as uid {uid}: {error}; only a daemon that runs as root can \
+                 become another user"
+            )
+        }
+        Step::Limits => format!("cannot set the command's resource limits: {error}"),
+        Step::Cwd => explain_directory(launch, &error),
+        Step::Exec => format!("cannot run {}: {error}{}", shown(&program), hint(&program, &error)),
+        Step::Namespace | Step::Ids | Step::Mounts => unavailable(fault),
+        Step::Interpreter => format!(
+            "cannot run {}: {error}; the file is there, the interpreter it asks for is not",
+            shown(&program)
+        ),
+    }
+}
+
+/// Why a command cannot have a pid namespace, and what to do about it.
+pub(crate) fn unavailable(fault: Fault) -> String {
+    let error = io::Error::from_raw_os_error(fault.errno);
+    let what = match fault.step {
+        Step::Ids => "cannot map the user into a user namespace",
+        Step::Mounts => "cannot mount /proc for a pid namespace",
+        Step::Cgroup
+        | Step::Descriptors
+        | Step::Session
+        | Step::Limits
+        | Step::Credentials
+        | Step::Cwd
+        | Step::Exec
+        | Step::Interpreter
+        | Step::Namespace => "cannot make a pid namespace",
+    };
+    format!("isolation = \"pid\": {what}: {error}; {NAMESPACE_HINT}, or set isolation = \"none\"")
+}
+
+/// What allows pid namespaces.
+const NAMESPACE_HINT: &str = "run the daemon as root, or allow user namespaces to its user (sysctl \
+                              user.max_user_namespaces, user.max_pid_namespaces, kernel.unprivileged_userns_clone, \
+                              AppArmor, the container's seccomp profile)";
+
+fn explain_directory(launch: &Launch, error: &io::Error) -> String {
+    let cwd = match (&launch.cwd, launch.user) {
+        (None, Some(uid)) => {
+            return format!("cannot enter the home directory of uid {uid}: {error}");
+        }
+        (None, None) => WorkingDir::from("."),
+        (Some(cwd), _) => cwd.clone(),
+    };
+    let (path, base) = (shown(cwd.path()), shown(&cwd.base));
+    match error.raw_os_error() {
+        Some(libc::EXDEV) if cwd.below.is_some() => format!(
+            "cannot enter the working directory {path}: it must stay below {base}, and a symbolic \
+             link on the way leads out of it or is absolute"
+        ),
+        Some(libc::ELOOP) if cwd.below.is_some() => format!(
+            "cannot enter the working directory {path}: it must stay below {base}, and a symbolic \
+             link is on the way, which is followed only where the kernel has openat2"
+        ),
+        _ => format!("cannot enter the working directory {path}: {error}"),
+    }
+}
+
+fn hint(program: &OsStr, error: &io::Error) -> &'static str {
+    let is_path = program.as_bytes().contains(&b'/');
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if is_path => "",
+        Some(libc::ENOENT) => "; it is in no directory of the tool's PATH",
+        Some(libc::E2BIG) => "; its arguments or environment are too long, use stdin instead",
+        Some(libc::EACCES) if is_path => "; is it an executable file?",
+        Some(libc::EACCES) => "; it, or a directory of the tool's PATH, may not be used by us",
+        Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
+        _ => "",
+    }
+}
+
+/// Why no process could be made for a command, in words for a user.
+pub(crate) fn explain_resources(what: &str, error: &io::Error) -> String {
+    match limit_hint(error) {
+        Some(remedy) => format!("cannot {what}: {error}; {remedy} or run fewer jobs at once"),
+        None => format!("cannot {what}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(argv: &[&str]) -> Launch {
+        Launch {
+            job: JobId::new(7),
+            argv: argv.iter().map(Into::into).collect(),
+            cwd: None,
+            env: Vec::new(),
+            inherit: Inherit::default(),
+            stdin: None,
+            user: None,
+            isolation: Isolation::None,
+            output: OutputOptions::default(),
+        }
+    }
+
+    fn env(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
+        pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn a_launch_survives_the_way_to_a_guard() {
+        let mut launch = launch(&["true", "", "two words"]);
+        let below = Some(WorkingDir { base: "/tmp".into(), below: Some("a/b".into()) });
+        for (cwd, user) in [(None, None), (below, Some(1)), (None, Some(0))] {
+            (launch.cwd, launch.user) = (cwd, user);
+            let account = user.map(|uid| Account::of(uid).unwrap());
+            let inherited = env(&[("PATH", "/a::/b")]);
+            let prepared = Prepared::new(&launch, account.as_ref(), &inherited).unwrap();
+            let bytes = prepared.encode();
+            assert_eq!(Prepared::decode(&bytes).unwrap(), prepared);
+            assert_eq!(prepared.job(), Some(c"j7"));
+            for end in 0..bytes.len() {
+                assert!(Prepared::decode(&bytes[..end]).is_err(), "{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn programs_are_looked_for_in_the_path() {
+        let path = |path: &str| Some(OsString::from(path));
+        assert_eq!(candidates("t".as_ref(), path("/a::/b").as_ref()), ["/a/t", "/b/t"]);
+        assert_eq!(candidates("./t".as_ref(), path("/a").as_ref()), ["./t"]);
+        assert_eq!(candidates("t".as_ref(), None).len(), 3);
+    }
+
+    #[test]
+    fn impossible_commands_say_why() {
+        for (argv, want) in [
+            (&[] as &[&str], "empty command"),
+            (&[""], "empty command"),
+            (&["a\0b"], "element 1 of the command contains a NUL byte"),
+            (&["a", "b\0"], "element 2 of the command contains a NUL byte"),
+        ] {
+            let reason = Prepared::new(&launch(argv), None, &BTreeMap::new()).unwrap_err();
+            assert!(reason.contains(want), "{reason}");
+        }
+    }
+}

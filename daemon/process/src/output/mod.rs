@@ -1,0 +1,308 @@
+//! What a tool printed: its head and its tail, within a bound, and how much was cut between.
+
+pub(crate) mod last_line;
+pub mod plain_text;
+pub(crate) mod progress;
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::output::last_line::ReadProgress;
+
+/// Treatment of a command's output.
+#[derive(Debug, Clone, Default)]
+pub struct OutputOptions {
+    /// Where the output goes, to be read while the command runs and afterwards. Of each stream as
+    /// many bytes are kept as it says.
+    pub kept: SharedOutput,
+    /// Standard error goes into the pipe of standard output, which keeps the order of both.
+    pub merged: bool,
+    /// The last line is reported as [`Report::Line`](crate::Report::Line).
+    pub lines: bool,
+    /// Reads progress from lines of output.
+    pub progress: Option<Arc<dyn ReadProgress>>,
+}
+
+impl OutputOptions {
+    /// Keeps this many bytes of each stream, and nothing else.
+    #[must_use]
+    pub fn kept(bytes_max: usize) -> Self {
+        Self { kept: SharedOutput::new(bytes_max), ..Self::default() }
+    }
+}
+
+/// One of the streams of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output, and standard error if they are merged.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// The output of one command, which its supervisor writes and others read.
+#[derive(Debug, Clone)]
+pub struct SharedOutput(Arc<Mutex<[Capture; 2]>>);
+
+impl Default for SharedOutput {
+    fn default() -> Self {
+        Self::new(0)
+    }
+}
+
+impl SharedOutput {
+    /// Keeps at most this many bytes of each stream.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Mutex::new([Capture::new(bytes_max), Capture::new(bytes_max)])))
+    }
+
+    fn streams(&self) -> MutexGuard<'_, [Capture; 2]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
+        let [stdout, stderr] = &mut *self.streams();
+        match stream {
+            Stream::Stdout => stdout.push(bytes),
+            Stream::Stderr => stderr.push(bytes),
+        }
+    }
+
+    /// What there is of a stream so far.
+    #[must_use]
+    pub fn captured(&self, stream: Stream) -> Captured {
+        let [stdout, stderr] = &*self.streams();
+        match stream {
+            Stream::Stdout => stdout.captured(),
+            Stream::Stderr => stderr.captured(),
+        }
+    }
+
+    /// How many bytes of both streams are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.streams().iter().map(|stream| stream.head.len() + stream.tail.len()).sum()
+    }
+
+    /// Whether nothing was printed, or nothing of it is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Collects a stream of any length in bounded memory.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    head: Vec<u8>,
+    head_max: usize,
+    tail: Vec<u8>,
+    tail_max: usize,
+    /// Where in `tail` its oldest byte is, once it is full.
+    oldest: usize,
+    cut: u64,
+}
+
+impl Capture {
+    /// Keeps at most `bytes_max` bytes: the first half of them and the last half.
+    pub(crate) const fn new(bytes_max: usize) -> Self {
+        let tail_max = bytes_max / 2;
+        let head_max = bytes_max - tail_max;
+        Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, oldest: 0, cut: 0 }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let room = self.head_max - self.head.len();
+        let (first, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(first);
+        // Of what would push itself out again only the length matters.
+        let skipped = rest.len().saturating_sub(self.tail_max);
+        self.cut += skipped as u64;
+        let (_, mut rest) = rest.split_at(skipped);
+        let room = self.tail_max - self.tail.len();
+        if room > 0 {
+            let (first, later) = rest.split_at(room.min(rest.len()));
+            self.tail.extend_from_slice(first);
+            rest = later;
+        }
+        while !rest.is_empty() {
+            let run = rest.len().min(self.tail_max - self.oldest);
+            let (now, later) = rest.split_at(run);
+            if let Some(old) = self.tail.get_mut(self.oldest..self.oldest + run) {
+                old.copy_from_slice(now);
+            }
+            self.oldest = (self.oldest + run) % self.tail_max;
+            self.cut += run as u64;
+            rest = later;
+        }
+    }
+
+    /// What there is so far.
+    fn captured(&self) -> Captured {
+        let mut tail = self.tail.clone();
+        tail.rotate_left(self.oldest);
+        Captured { head: self.head.clone(), tail, cut: self.cut }
+    }
+}
+
+/// Kept part of one output stream of a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Captured {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    cut: u64,
+}
+
+impl Captured {
+    /// The first bytes; everything when nothing was cut and it fitted the first half of the bound.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The last bytes, those of [`Captured::head`] excluded.
+    #[must_use]
+    pub fn tail(&self) -> &[u8] {
+        &self.tail
+    }
+
+    /// How many bytes were cut between head and tail.
+    #[must_use]
+    pub const fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// How many bytes there were in all.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.head.len() as u64 + self.cut + self.tail.len() as u64
+    }
+
+    /// At most `max` of the bytes from a place in the stream on, and the place of the first of
+    /// them, which is later where bytes are cut.
+    #[must_use]
+    pub fn from(&self, place: u64, max: usize) -> (u64, &[u8]) {
+        let head = self.head.len() as u64;
+        let tail = head + self.cut;
+        let (start, part): (u64, &[u8]) =
+            if place < head { (0, &self.head) } else { (tail, &self.tail) };
+        let place = place.max(start).min(self.total());
+        let skipped = usize::try_from(place - start).unwrap_or(usize::MAX).min(part.len());
+        let rest = part.split_at(skipped).1;
+        (place, rest.split_at(rest.len().min(max)).0)
+    }
+
+    /// The output as text: bytes that are not UTF-8 replaced, and where something was cut a line
+    /// that says how much, such as `[… 12345 bytes cut …]`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.cut == 0 {
+            return String::from_utf8_lossy(&[self.head(), self.tail()].concat()).into_owned();
+        }
+        // Characters that the cut went through are cut whole.
+        let head = whole_at_end(&self.head);
+        let tail = whole_at_start(&self.tail);
+        let torn = (self.head.len() - head.len() + self.tail.len() - tail.len()) as u64;
+        let mut text = String::from_utf8_lossy(head).into_owned();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "[… {} bytes cut …]", self.cut + torn);
+        text.push_str(&String::from_utf8_lossy(tail));
+        text
+    }
+}
+
+/// Without the last character when that is incomplete.
+fn whole_at_end(bytes: &[u8]) -> &[u8] {
+    for back in 1..=bytes.len().min(3) {
+        let (before, last) = bytes.split_at(bytes.len() - back);
+        match last.first() {
+            Some(0xc0..=0xdf) if back < 2 => return before,
+            Some(0xe0..=0xef) if back < 3 => return before,
+            Some(0xf0..=0xf7) if back < 4 => return before,
+            Some(0x80..=0xbf) => {}
+            Some(_) | None => return bytes,
+        }
+    }
+    bytes
+}
+
+/// Without the rest of a character whose beginning is missing.
+fn whole_at_start(bytes: &[u8]) -> &[u8] {
+    let rest = bytes.iter().take(3).take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
+    bytes.split_at(rest).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capture(bytes_max: usize, chunks: &[&[u8]]) -> Captured {
+        let mut capture = Capture::new(bytes_max);
+        for chunk in chunks {
+            capture.push(chunk);
+        }
+        capture.captured()
+    }
+
+    #[test]
+    fn nothing_is_cut_within_the_bound() {
+        let captured = capture(8, &[b"ab", b"", b"cdef", b"gh"]);
+        assert_eq!((captured.cut(), captured.text().as_str()), (0, "abcdefgh"));
+    }
+
+    /// Whatever the chunks, the kept bytes are the first and the last ones.
+    #[test]
+    fn head_and_tail_do_not_depend_on_the_chunks() {
+        let all: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for bytes_max in [0, 1, 2, 3, 7, 64, 999, 1000, 1001] {
+            for size in [1, 2, 3, 5, 31, 32, 33, 64, 999, 1000] {
+                let chunks: Vec<&[u8]> = all.chunks(size).collect();
+                let captured = capture(bytes_max, &chunks);
+                let kept = bytes_max.min(all.len());
+                let tail = (bytes_max / 2).min(all.len() - (bytes_max - bytes_max / 2).min(1000));
+                let head = kept - tail;
+                assert_eq!(captured.head(), &all[..head], "{bytes_max} {size}");
+                assert_eq!(captured.tail(), &all[1000 - tail..], "{bytes_max} {size}");
+                assert_eq!(captured.cut(), (1000 - kept) as u64, "{bytes_max} {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_is_named_and_goes_through_no_character() {
+        let captured = capture(6, &["aé€x€b".as_bytes()]);
+        // Head "aé" and nothing torn; tail is the last byte of the second euro and "b".
+        assert_eq!(captured.head(), "aé".as_bytes());
+        assert_eq!(captured.tail(), &"€b".as_bytes()[1..]);
+        assert_eq!(captured.text(), "aé\n[… 7 bytes cut …]\nb");
+        let captured = capture(4, &["a€€b".as_bytes()]);
+        assert_eq!(captured.text(), "a\n[… 6 bytes cut …]\nb");
+    }
+
+    /// A reader that goes on from where it was sees every kept byte once, and where some are cut.
+    #[test]
+    fn a_reader_follows_head_and_tail() {
+        let captured = capture(6, &[b"abcdefghij"]);
+        assert_eq!(
+            (captured.head(), captured.tail(), captured.total()),
+            (&b"abc"[..], &b"hij"[..], 10)
+        );
+        assert_eq!(captured.from(0, 2), (0, &b"ab"[..]));
+        assert_eq!(captured.from(2, 9), (2, &b"c"[..]));
+        assert_eq!(captured.from(3, 9), (7, &b"hij"[..]), "the middle is cut");
+        assert_eq!(captured.from(8, 1), (8, &b"i"[..]));
+        assert_eq!(captured.from(10, 9), (10, &b""[..]));
+        assert_eq!(captured.from(99, 9), (10, &b""[..]));
+        assert_eq!(capture(0, &[]).from(0, 9), (0, &b""[..]));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        assert_eq!(capture(9, &[b"a\xffb"]).text(), "a\u{fffd}b");
+    }
+}

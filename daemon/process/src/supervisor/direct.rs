@@ -1,0 +1,308 @@
+//! A command that is our own child, held together by a control group or by its session.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::ids::JobId;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use rustix::io::retry_on_intr;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid,
+};
+
+use crate::cgroup::families::Families;
+use crate::cgroup::{self, Group};
+use crate::guard::protocol::Status;
+use crate::launch::Prepared;
+use crate::proc::lineage::Lineage;
+use crate::proc::processes::Process;
+use crate::proc::table::{self, KILL, Stat, TERMINATE};
+use crate::supervisor::job::{Part, Shared, reap, watch};
+use crate::supervisor::pipes::Watched;
+use crate::supervisor::report::Stopped;
+use crate::sys::{self, Fault, FaultCell, Spawned};
+
+/// The longest pause between two SIGKILLs for what has not ended by the first.
+const SWEEP_LAST: Duration = Duration::from_secs(1);
+
+/// A command that is our own child.
+pub(crate) struct Direct {
+    job: JobId,
+    pid: Pid,
+    exit: Watched,
+    fault: FaultCell,
+    /// `None` where only process groups and sessions hold the job together.
+    group: Option<Group>,
+    signalled: BTreeSet<NonZeroI32>,
+    /// Whether the kernel would not watch it for us, so that we have to ask.
+    is_unwatched: bool,
+    /// When what SIGKILL has not ended is sent it once more, and the pause after that.
+    sweep_at: Option<(Instant, Duration)>,
+    /// Whether its command and its group were gone before orphans were looked for.
+    was_empty: bool,
+}
+
+impl Direct {
+    /// Starts the command, in its group if there is one.
+    pub(crate) fn start(
+        job: JobId,
+        prepared: Prepared,
+        theirs: &[OwnedFd; 4],
+        group: Option<Group>,
+        slot: usize,
+        world: &mut Shared,
+    ) -> io::Result<Self> {
+        let registry = &world.registry;
+        let spawned = Self::spawn(prepared, theirs, group.as_ref(), slot, registry);
+        if let (Err(_), Some(group)) = (&spawned, &group) {
+            let _ = cgroup::remove(group.path());
+        }
+        let Spawned { pid, pidfd, fault } = spawned?;
+        let (exit, is_watched) = watch(pidfd, registry, Part::Exit.token(slot));
+        if let Some(group) = &group {
+            world.families.begin(job, pid, group, theirs);
+        }
+        let (signalled, is_unwatched) = (BTreeSet::new(), !is_watched);
+        let (sweep_at, was_empty) = (None, false);
+        Ok(Self { job, pid, exit, fault, group, signalled, is_unwatched, sweep_at, was_empty })
+    }
+
+    fn spawn(
+        prepared: Prepared,
+        theirs: &[OwnedFd; 4],
+        group: Option<&Group>,
+        slot: usize,
+        registry: &Registry,
+    ) -> io::Result<Spawned> {
+        if let Some(group) = group {
+            let fd = group.events().as_raw_fd();
+            let token = Part::Population.token(slot);
+            registry.register(&mut SourceFd(&fd), token, Interest::PRIORITY)?;
+        }
+        let [stdin, stdout, stderr, progress] = theirs;
+        let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
+        sys::spawn(prepared.exec(descriptors, group.map(Group::as_fd), false))
+    }
+
+    /// The command's process.
+    pub(crate) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether its exit announces itself to nobody.
+    pub(crate) const fn is_unwatched(&self) -> bool {
+        self.is_unwatched
+    }
+
+    /// Why the command, which has exited, could not be started, if that is so.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.fault.fault()
+    }
+
+    /// How the command exited, once it has.
+    ///
+    /// Where its number is all that holds the job together, the command stays a zombie until the
+    /// job is over: so long nobody else can get the number.
+    pub(crate) fn exit_status(&mut self, world: &mut Shared) -> Option<Status> {
+        let fd = self.exit.fd()?;
+        let keep =
+            if self.group.is_some() { WaitIdOptions::empty() } else { WaitIdOptions::NOWAIT };
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | keep;
+        let status = match retry_on_intr(|| waitid(WaitId::PidFd(fd), options)) {
+            Ok(None) => return None,
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Status::Code(code),
+                (None, Some(signal)) => Status::Signal(signal),
+                (None, None) => Status::Unknown,
+            },
+            // Another part of the program waits for foreign children.
+            Err(_) => Status::Unknown,
+        };
+        if self.group.is_some() {
+            self.exit.close(&world.registry);
+            world.own_children.remove(&self.pid.as_raw_nonzero());
+            world.families.forget_leader(self.job);
+        }
+        Some(status)
+    }
+
+    /// Finds processes of the job that have left its group, while their parents are alive.
+    pub(crate) fn follow(&self, world: &mut Shared) {
+        if let Some(group) = &self.group {
+            world.families.follow(self.job, group);
+        }
+    }
+
+    /// Whether processes of the job outlive its command.
+    pub(crate) fn has_survivors(&mut self, stopped: Stopped, world: &mut Shared) -> bool {
+        let Some(group) = &self.group else {
+            let survivors = world.table().members(self.pid);
+            if stopped == Stopped::Killed {
+                self.signal_members(&survivors, KILL);
+            }
+            return !survivors.is_empty() || world.table().is_blind();
+        };
+        // A group that became empty after the look will announce itself.
+        if is_populated(group) || !self.was_empty {
+            return true;
+        }
+        let has_kin = world.families.has_kin(self.job);
+        if has_kin && stopped == Stopped::Killed {
+            self.signalled.extend(world.families.signal(self.job, KILL, None));
+        }
+        has_kin
+    }
+
+    /// Whether nothing but orphans can be left of the job, whose command has exited.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.was_empty = self.group.as_ref().is_some_and(|group| !is_populated(group));
+        self.was_empty
+    }
+
+    /// Sends SIGKILL again to what has not ended by it, in longer and longer intervals.
+    pub(crate) fn sweep(&mut self, has_exited: bool, world: &mut Shared) {
+        let now = Instant::now();
+        let Some((_, pause)) = self.sweep_at.filter(|(at, _)| *at <= now) else { return };
+        self.sweep_at = Some((now + pause, (pause * 2).min(SWEEP_LAST)));
+        if let Some(group) = &self.group {
+            self.follow(world);
+            group.kill_each();
+            self.signalled.extend(world.families.signal(self.job, KILL, None));
+        }
+        if let (false, Some(fd)) = (has_exited, self.exit.fd()) {
+            let _ = pidfd_send_signal(fd, Signal::KILL);
+        }
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job.
+    pub(crate) fn terminate(&mut self, has_exited: bool, world: &mut Shared) {
+        world.families.take_in_once(&world.own_children);
+        self.follow(world);
+        match &self.group {
+            Some(group) => {
+                group.terminate(&mut self.signalled);
+                let told = Some(&self.signalled);
+                let more = world.families.signal(self.job, TERMINATE, told);
+                self.signalled.extend(more);
+            }
+            None => self.signal_members(&world.table().members(self.pid), TERMINATE),
+        }
+        // The command may have left its group.
+        let raw = self.pid.as_raw_nonzero();
+        let is_told = has_exited || self.signalled.contains(&raw);
+        if let (false, Some(fd)) = (is_told, self.exit.fd())
+            && table::send(TERMINATE, |signal| pidfd_send_signal(fd, signal))
+        {
+            self.signalled.insert(raw);
+        }
+    }
+
+    /// SIGKILL to every process of the job.
+    pub(crate) fn kill(&mut self, has_exited: bool, world: &mut Shared) {
+        let pause = Duration::from_millis(20);
+        self.sweep_at.get_or_insert((Instant::now() + pause, pause));
+        world.families.take_in_once(&world.own_children);
+        self.follow(world);
+        match &self.group {
+            Some(group) => {
+                self.signalled.extend(group.processes().into_iter().map(Pid::as_raw_nonzero));
+                self.signalled.extend(world.families.signal(self.job, KILL, None));
+                if let Err(error) = group.kill() {
+                    tracing::warn!(group = %group.path().display(), %error, "cannot kill a group");
+                }
+            }
+            None => {
+                let members = world.table().members(self.pid);
+                // Hits those born since, too. The number is the command's until it is reaped.
+                let _ = kill_process_group(self.pid, Signal::KILL);
+                self.signalled.extend(members.iter().map(|pid| pid.as_raw_nonzero()));
+                self.signal_members(&members, KILL);
+            }
+        }
+        if let (false, Some(fd)) = (has_exited, self.exit.fd()) {
+            let _ = pidfd_send_signal(fd, Signal::KILL);
+        }
+    }
+
+    fn signal_members(&mut self, members: &[Pid], signals: &[Signal]) {
+        for pid in members.iter().copied() {
+            let belongs = || Stat::of(pid).is_some_and(|stat| stat.belongs_to(self.pid));
+            if table::signal_if(pid, signals, belongs) {
+                self.signalled.insert(pid.as_raw_nonzero());
+            }
+        }
+    }
+
+    /// The live processes of the job.
+    pub(crate) fn processes(&self, world: &mut Shared) -> Vec<Process> {
+        match &self.group {
+            Some(group) => {
+                let (members, kin) = (group.processes(), world.families.kin(self.job));
+                let all = members.into_iter().chain(kin).map(Pid::as_raw_nonzero);
+                let all: BTreeSet<NonZeroI32> = all.collect();
+                Process::of(all.into_iter().filter_map(|raw| Pid::from_raw(raw.get())))
+            }
+            None => Process::of(world.table().members(self.pid)),
+        }
+    }
+
+    /// Whether a process is part of the job, as far as its descent shows. The command's number is
+    /// its own until it is reaped.
+    pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
+        let leads = self.exit.fd().is_some() && lineage.is_below(self.pid);
+        match &self.group {
+            Some(group) => {
+                leads || group.has(lineage.cgroup()) || families.holds(self.job, lineage)
+            }
+            None => leads || lineage.is_with(self.pid),
+        }
+    }
+
+    /// How many processes of the job are alive; `None` where that cannot be known.
+    pub(crate) fn survivors(&self, world: &mut Shared) -> Option<u32> {
+        let alive = match &self.group {
+            // The usual case, in one look.
+            Some(group)
+                if matches!(group.is_populated(), Ok(false))
+                    && world.families.kin(self.job).is_empty() =>
+            {
+                0
+            }
+            Some(_) | None => self.processes(world).len(),
+        };
+        let is_known = match &self.group {
+            Some(_) => !world.families.may_have_lost(self.job),
+            // A descendant in a session of its own cannot be seen.
+            None => false,
+        };
+        (is_known || alive > 0).then(|| u32::try_from(alive).unwrap_or(u32::MAX))
+    }
+
+    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    pub(crate) fn release(&mut self, world: &mut Shared) -> u32 {
+        if let Some(group) = &self.group {
+            let fd = group.events().as_raw_fd();
+            let _ = world.registry.deregister(&mut SourceFd(&fd));
+            world.emptied.push(group.path().to_owned());
+            world.families.end(self.job);
+        } else {
+            reap(&mut self.exit, self.pid, world);
+        }
+        self.exit.close(&world.registry);
+        self.signalled()
+    }
+
+    /// How many processes were signalled.
+    pub(crate) fn signalled(&self) -> u32 {
+        u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Whether a group has a live process; one that was removed had none left.
+fn is_populated(group: &Group) -> bool {
+    group.is_populated().unwrap_or_else(|_| group.path().exists())
+}

@@ -1,0 +1,410 @@
+//! The supervisor's thread: what it owns, and what it does in a turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::ids::JobId;
+use crossbeam_channel::Receiver;
+use mio::{Events, Poll, Token};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::account::Account;
+use crate::cgroup;
+use crate::containment::Containment;
+use crate::guard::keeper::Keeper;
+use crate::launch::{Launch, explain_resources};
+use crate::proc::lineage::Lineage;
+use crate::ready::ready;
+use crate::supervisor::job::{Job, Part, Shared};
+use crate::supervisor::orphans::ChildExits;
+use crate::supervisor::pipes::{Flow, Pipe};
+use crate::supervisor::report::Ending;
+use crate::supervisor::report::Located;
+use crate::supervisor::report::Order;
+use crate::supervisor::report::Report;
+use crate::supervisor::uid_lookup::Lookups;
+use crate::supervisor::{Mailbox, Message, Orphans};
+
+pub(crate) const WAKER: Token = Token(usize::MAX);
+const KEEPER: Token = Token(usize::MAX - 1);
+pub(crate) const CHILDREN: Token = Token(usize::MAX - 2);
+/// How often what announces itself to nobody is looked at, where there is such a thing.
+const TICK: Duration = Duration::from_millis(20);
+/// How many orders are carried out before the pipes get their turn.
+const ORDERS_A_TURN: usize = 64;
+/// How many events are taken from the kernel at once.
+const EVENTS: usize = 1024;
+/// How much is read at once, in bytes: what a pipe holds.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+/// Why nothing is started any more.
+const SHUTTING_DOWN: &str = "cannot run the command: the supervisor is shutting down";
+/// How long removing the base group, and the keeper's exit, may hold up the supervisor's end.
+pub(crate) const CLEAN_UP_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the supervisor's thread owns.
+pub(crate) struct State {
+    poll: Poll,
+    inbox: Receiver<Message>,
+    pub(crate) world: Shared,
+    jobs: BTreeMap<usize, Job>,
+    slots: BTreeMap<JobId, usize>,
+    slot_next: usize,
+    /// Pipes that have more to give than they got turns.
+    ready: BTreeSet<(usize, Pipe)>,
+    /// Jobs that something happened to in this turn.
+    touched: BTreeSet<usize>,
+    /// Jobs that have to be looked at every [`TICK`].
+    ticking: BTreeSet<usize>,
+    ticked: Instant,
+    keeper: Keeper,
+    /// Exits of children, where orphans are ours to reap.
+    child_exits: Option<ChildExits>,
+    has_child_exited: bool,
+    lookups: Lookups,
+    stopping: Option<Instant>,
+}
+
+impl State {
+    pub(crate) fn new(
+        poll: Poll,
+        inbox: Receiver<Message>,
+        mailbox: Mailbox,
+        world: Shared,
+        child_exits: Option<ChildExits>,
+    ) -> Self {
+        Self {
+            poll,
+            inbox,
+            world,
+            jobs: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            slot_next: 0,
+            ready: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            ticking: BTreeSet::new(),
+            ticked: Instant::now(),
+            keeper: Keeper::default(),
+            child_exits,
+            has_child_exited: false,
+            lookups: Lookups::new(mailbox),
+            stopping: None,
+        }
+    }
+
+    /// Runs until told to stop; true when nothing is left.
+    pub(crate) fn run(mut self) -> bool {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            match self.poll.poll(&mut events, self.timeout()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    tracing::error!(%error, "the supervisor of processes cannot poll");
+                    return false;
+                }
+            }
+            for event in &events {
+                self.on_event(event.token());
+            }
+            // Orders come before output, so that no flood delays a kill.
+            self.world.new_turn();
+            self.take_orders();
+            for (slot, pipe) in mem::take(&mut self.ready) {
+                self.on_part(slot, Part::Pipe(pipe));
+            }
+            self.tick();
+            self.replace_keeper();
+            self.follow();
+            // The remaining jobs are judged after the exits of this turn.
+            self.world.new_turn();
+            self.settle();
+            match self.stopping {
+                Some(_) if self.jobs.is_empty() => return self.clean_up(CLEAN_UP_WITHIN),
+                Some(until) if Instant::now() >= until => {
+                    tracing::error!(jobs = self.jobs.len(), "killed processes that do not end");
+                    // The keeper, and the guards, go on.
+                    self.clean_up(Duration::ZERO);
+                    return false;
+                }
+                Some(_) => {}
+                None => self.world.refill(),
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.ready.is_empty() || !self.inbox.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let is_waiting =
+            !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
+        let tick = is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()));
+        let due = [self.keeper.due_in(), self.world.families.due_in()];
+        tick.into_iter().chain(due.into_iter().flatten()).min()
+    }
+
+    fn on_event(&mut self, token: Token) {
+        match token {
+            WAKER => {}
+            KEEPER => {
+                let own_children = &mut self.world.own_children;
+                self.keeper.has_exited(self.poll.registry(), own_children);
+            }
+            CHILDREN => self.on_child_exits(),
+            token => {
+                let (slot, part) = Part::of(token);
+                self.on_part(slot, part);
+            }
+        }
+    }
+
+    fn on_part(&mut self, slot: usize, part: Part) {
+        // A job that ended in this very turn may have had more to say.
+        let Some(job) = self.jobs.get_mut(&slot) else { return };
+        let flow = job.on_event(part, &mut self.world);
+        if let (Flow::More, Part::Pipe(pipe)) = (flow, part) {
+            self.ready.insert((slot, pipe));
+        }
+        self.touched.insert(slot);
+    }
+
+    fn take_orders(&mut self) {
+        for _ in 0..ORDERS_A_TURN {
+            match self.inbox.try_recv() {
+                Ok(Message::Order(Order::Launch(launch))) => self.launch(*launch),
+                Ok(Message::Order(Order::Terminate(job))) => self.stop(job, Job::terminate),
+                Ok(Message::Order(Order::Kill(job))) => self.stop(job, Job::kill),
+                Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
+                Ok(Message::Order(Order::Survey { ticket, jobs })) => self.survey(ticket, &jobs),
+                Ok(Message::Order(Order::Locate { ticket, pid, process })) => {
+                    let located = self.locate(pid, process);
+                    (self.world.report)(Report::Located { ticket, located });
+                }
+                Ok(Message::Account(uid, account)) => self.on_account(uid, &account),
+                Ok(Message::Probe(answer)) => answer(),
+                Ok(Message::Stop(until)) => {
+                    self.stopping = Some(until);
+                    for job in self.lookups.forget_all() {
+                        self.not_started(job, SHUTTING_DOWN.to_owned());
+                    }
+                    self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
+                    self.touched.extend(self.jobs.keys());
+                }
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn with(&mut self, job: JobId, act: impl FnOnce(&mut Job, &mut Shared)) {
+        let Some(slot) = self.slots.get(&job) else { return };
+        if let Some(job) = self.jobs.get_mut(slot) {
+            act(job, &mut self.world);
+            self.touched.insert(*slot);
+        }
+    }
+
+    fn survey(&mut self, ticket: u64, jobs: &[JobId]) {
+        let mut processes = Vec::new();
+        for id in jobs {
+            if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get(slot)) {
+                processes.push((*id, job.processes(&mut self.world)));
+            }
+        }
+        (self.world.report)(Report::Surveyed { ticket, processes });
+    }
+
+    /// Finds the job that a process is part of.
+    fn locate(&self, pid: Pid, process: Option<OwnedFd>) -> Located {
+        let process = process.map_or_else(|| pidfd_open(pid, PidfdFlags::empty()), Ok);
+        let (Ok(process), Some(lineage)) = (process, Lineage::of(pid)) else {
+            return Located::Unknown;
+        };
+        // The data was the process's own as long as it lives.
+        if ready(process.as_fd(), Duration::ZERO).unwrap_or(true) {
+            return Located::Unknown;
+        }
+        match self.jobs.values().find(|job| job.holds(&lineage, &self.world.families)) {
+            Some(job) => Located::Job(job.id),
+            None if self.world.orphans == Orphans::Adopt && lineage.is_started_here() => {
+                Located::Unknown
+            }
+            None => Located::Outside,
+        }
+    }
+
+    /// Has a job stopped, also one that has not begun.
+    fn stop(&mut self, job: JobId, how: impl FnOnce(&mut Job, &mut Shared)) {
+        if self.lookups.forget(job) {
+            let reason = "it was stopped while the account of its user was looked up".to_owned();
+            return self.not_started(job, reason);
+        }
+        self.with(job, how);
+    }
+
+    fn launch(&mut self, launch: Launch) {
+        let id = launch.job;
+        if self.slots.contains_key(&id) || self.lookups.has(id) {
+            tracing::error!(job = %id, "launched twice; the second launch is dropped");
+            return;
+        }
+        match (self.stopping, launch.user) {
+            (Some(_), _) => self.not_started(id, SHUTTING_DOWN.to_owned()),
+            (None, None) => self.begin(launch, None),
+            (None, Some(uid)) => {
+                if let Err(error) = self.lookups.wait(launch, uid) {
+                    let reason = explain_resources("look up the account of its user", &error);
+                    self.not_started(id, reason);
+                }
+            }
+        }
+    }
+
+    fn on_account(&mut self, uid: u32, account: &Result<Account, String>) {
+        for launch in self.lookups.answered(uid) {
+            match account {
+                Ok(account) => self.begin(launch, Some(account)),
+                Err(reason) => self.not_started(launch.job, reason.clone()),
+            }
+        }
+    }
+
+    fn begin(&mut self, launch: Launch, account: Option<&Account>) {
+        let id = launch.job;
+        let slot = self.slot_next;
+        self.slot_next += 1;
+        match Job::start(launch, account, slot, &mut self.world) {
+            Ok(job) => {
+                self.jobs.insert(slot, job);
+                self.slots.insert(id, slot);
+                self.touched.insert(slot);
+            }
+            Err(reason) => self.not_started(id, reason),
+        }
+    }
+
+    fn not_started(&mut self, job: JobId, reason: String) {
+        (self.world.report)(Report::Ended { job, ending: Ending::NotStarted(reason) });
+    }
+
+    fn replace_keeper(&mut self) {
+        if self.stopping.is_none() {
+            let Shared { containment, families, own_children, .. } = &mut self.world;
+            let registry = self.poll.registry();
+            self.keeper.tick(containment, families.roll(), registry, KEEPER, own_children);
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK {
+            return;
+        }
+        self.ticked = Instant::now();
+        self.world.removals.retain(|group| cgroup::remove(group).is_err());
+        for slot in &self.ticking {
+            if let Some(job) = self.jobs.get_mut(slot) {
+                job.tick(&mut self.world);
+            }
+        }
+        self.touched.extend(&self.ticking);
+    }
+
+    /// Looks for processes that have left the control groups of their jobs.
+    fn follow(&mut self) {
+        for id in self.world.families.tick(&self.world.own_children) {
+            let begun = Instant::now();
+            if let Some(job) = self.slots.get(&id).and_then(|slot| self.jobs.get(slot)) {
+                job.follow(&mut self.world);
+            }
+            self.world.families.put_off(id, begun.elapsed());
+            if self.world.families.is_late() {
+                break;
+            }
+        }
+    }
+
+    /// Ends the jobs that are over, of those that something happened to.
+    fn settle(&mut self) {
+        let mut has_ended = false;
+        let touched = mem::take(&mut self.touched);
+        // One look for all of them, after the last process of each group.
+        let awaits = |slot: &&usize| self.jobs.get_mut(*slot).is_some_and(Job::awaits_look);
+        if touched.iter().filter(awaits).count() > 0 {
+            self.world.families.take_in(&self.world.own_children);
+        }
+        for slot in touched {
+            let Some(job) = self.jobs.get_mut(&slot) else { continue };
+            if job.is_over(&mut self.world) {
+                has_ended = true;
+                self.ticking.remove(&slot);
+                self.end(slot);
+                continue;
+            }
+            if let Some(exit) = job.outlasting(&mut self.world) {
+                let (job, exit) = (job.id, Box::new(exit));
+                (self.world.report)(Report::Outlasting { job, exit });
+            }
+            if job.needs_tick() {
+                self.ticking.insert(slot);
+            } else {
+                self.ticking.remove(&slot);
+            }
+        }
+        // Not before the jobs have looked for the exits of their own.
+        if mem::take(&mut self.has_child_exited) || has_ended {
+            self.world.reap_exited_orphans();
+        }
+    }
+
+    fn end(&mut self, slot: usize) {
+        let Some(job) = self.jobs.remove(&slot) else { return };
+        let id = job.id;
+        self.slots.remove(&id);
+        self.ready.retain(|(of, _)| *of != slot);
+        let ending = job.end(&mut self.world);
+        (self.world.report)(Report::Ended { job: id, ending });
+    }
+
+    /// Starts the keeper, where there is something for it to keep.
+    pub(crate) fn start_keeper(&mut self) -> io::Result<()> {
+        let Shared { containment, families, own_children, .. } = &mut self.world;
+        let registry = self.poll.registry();
+        self.keeper.start(containment, families.roll(), registry, KEEPER, own_children)
+    }
+
+    /// Orphans are reaped as they exit, also while no job ends: the first process of a container gets
+    /// some that no job started.
+    fn on_child_exits(&mut self) {
+        if let Some(child_exits) = &mut self.child_exits {
+            child_exits.take();
+            self.has_child_exited = true;
+        }
+    }
+
+    /// Removes what was made for all jobs; true when that was possible.
+    fn clean_up(&mut self, within: Duration) -> bool {
+        let mut is_clean = true;
+        self.world.spare.end(&mut self.world.own_children);
+        if let Containment::Cgroup { group, .. } = &self.world.containment
+            && let Err(error) = group.remove(within)
+        {
+            tracing::warn!(%error, "cannot remove the control group");
+            is_clean = false;
+        }
+        is_clean &= self.keeper.end(within, &mut self.world.own_children);
+        is_clean
+    }
+}
+
+impl Drop for State {
+    /// For when the thread ends in any other way than by its own will.
+    fn drop(&mut self) {
+        self.jobs.values_mut().for_each(|job| job.kill(&mut self.world));
+        self.world.spare.end(&mut self.world.own_children);
+        if let Containment::Cgroup { group, .. } = &self.world.containment {
+            group.kill_all();
+        }
+    }
+}

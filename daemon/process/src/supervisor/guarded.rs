@@ -1,0 +1,349 @@
+//! A command behind a guard, and what is left of one whose guard was killed.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use rustix::process::{Pid, Signal, getpid, pidfd_send_signal};
+
+use crate::guard::Started;
+use crate::guard::protocol::{FromGuard, ToGuardSocket};
+use crate::guard::roster::Entry;
+use crate::isolation::Isolation;
+use crate::launch::Prepared;
+use crate::proc::processes::Process;
+use crate::proc::sweep::Sweep;
+use crate::proc::table::{self, KILL, Stat};
+use crate::ready::ready;
+use crate::supervisor::Orphans;
+use crate::supervisor::job::{Part, Shared, reap, watch};
+use crate::supervisor::pipes::Watched;
+
+/// How often in a row nothing must be found in the session of a job whose guard was killed.
+const EMPTY_LOOKS: u32 = 2;
+/// How long a guard may take to end its job before it is replaced from outside.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// How often a guard that has to end its job is seen stopped before it is replaced: the first time
+/// may have been before it was told to go on.
+const HELD_LOOKS: u32 = 5;
+
+/// A command behind a guard.
+pub(crate) struct Guarded {
+    pid: Pid,
+    exit: Watched,
+    socket: ToGuardSocket,
+    leader: Option<Pid>,
+    /// Whether the command exited and left processes behind.
+    others: bool,
+    state: State,
+    /// Whether the kernel would not watch the guard for us, so that we have to ask.
+    is_unwatched: bool,
+    /// Whether it is the first process of a namespace, so that nothing of the job outlives it.
+    isolation: Isolation,
+    /// Since when it is to end its job.
+    killing: Option<Instant>,
+    /// How often it was seen stopped since.
+    held_looks: u32,
+    /// Does from outside what the guard does not do in time, where its death would lose the job.
+    sweep: Option<Sweep>,
+    /// Its line in the roster.
+    entry: Option<Entry>,
+    /// Whether we killed it, since it did not end its job.
+    is_replaced: bool,
+    signalled: u32,
+}
+
+/// How far the guard is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Guarding,
+    /// It said that no process of the job is left, and is about to exit.
+    Done,
+    /// It exited after that.
+    Over,
+    /// It exited without that.
+    Lost,
+}
+
+impl Guarded {
+    /// Watches a guard.
+    pub(crate) fn new(started: Started, slot: usize, registry: &Registry) -> Self {
+        let fd = started.socket.as_fd().as_raw_fd();
+        let token = Part::Control.token(slot);
+        let control = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
+        let (exit, is_watched) = watch(started.pidfd, registry, Part::Exit.token(slot));
+        Self {
+            pid: started.pid,
+            exit,
+            socket: started.socket,
+            leader: None,
+            others: false,
+            state: State::Guarding,
+            is_unwatched: control.is_err() || !is_watched,
+            isolation: started.isolation,
+            killing: None,
+            held_looks: 0,
+            sweep: None,
+            entry: started.entry,
+            is_replaced: false,
+            signalled: 0,
+        }
+    }
+
+    /// Hands the command over; a guard that does not take it is ended.
+    pub(crate) fn run(&mut self, prepared: &Prepared, theirs: &[OwnedFd; 4]) -> io::Result<()> {
+        let sent = self.socket.run(prepared, theirs);
+        if sent.is_err() {
+            self.state = State::Done;
+            self.signal(Signal::KILL);
+        }
+        sent
+    }
+
+    /// The guard's process.
+    pub(crate) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The command's process, once it is known.
+    pub(crate) const fn leader(&self) -> Option<Pid> {
+        self.leader
+    }
+
+    /// Whether it has to be looked at again and again: its exit does not announce itself, or it may
+    /// have to be replaced.
+    pub(crate) const fn needs_tick(&self) -> bool {
+        self.is_unwatched || self.killing.is_some()
+    }
+
+    /// The rest of the job, whose guard is dead.
+    pub(crate) fn lose(&mut self, leader: Option<Pid>) -> Lost {
+        Lost::new(leader, self.entry.take())
+    }
+
+    /// Whether the guard was killed before it had ended its job, by us or by another.
+    pub(crate) const fn was_killed(&self) -> bool {
+        self.is_replaced
+    }
+
+    /// Whether processes of the job outlive its command.
+    pub(crate) fn has_survivors(&self) -> bool {
+        self.others && self.state == State::Guarding
+    }
+
+    /// Whether no process of the job is left, the guard included.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Whether the guard was killed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    /// The next thing the guard says, if it said anything.
+    pub(crate) fn hear(&mut self, registry: &Registry) -> Option<FromGuard> {
+        let message = match self.socket.receive() {
+            Ok(Some(message)) => message,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            // That it is dead is announced by its pidfd.
+            Ok(None) | Err(_) => {
+                let fd = self.socket.as_fd().as_raw_fd();
+                let _ = registry.deregister(&mut SourceFd(&fd));
+                return None;
+            }
+        };
+        match message {
+            // In a namespace of its own its number is not ours.
+            FromGuard::Started { leader } if self.isolation == Isolation::None => {
+                self.leader = Pid::from_raw(leader);
+                if let (Some(entry), Some(leader)) = (&self.entry, self.leader) {
+                    entry.lead(leader);
+                }
+            }
+            FromGuard::Exited { others, .. } => self.others = others,
+            FromGuard::Gone { signalled } => {
+                self.signalled = signalled;
+                // It has nothing to do but to exit.
+                self.killing.get_or_insert_with(Instant::now);
+                self.state = match self.state {
+                    State::Guarding | State::Done => State::Done,
+                    State::Over | State::Lost => State::Over,
+                };
+            }
+            FromGuard::Ready { .. } | FromGuard::Started { .. } | FromGuard::Failed(_) => {}
+        }
+        Some(message)
+    }
+
+    /// Whether the guard has exited just now; what it said before is still to be heard.
+    pub(crate) fn look_for_exit(&mut self, world: &mut Shared) -> bool {
+        let is_new = match self.state {
+            State::Guarding | State::Done => {
+                reap(&mut self.exit, self.pid, world) || self.is_dead_and_traced(world)
+            }
+            State::Over | State::Lost => false,
+        };
+        if is_new {
+            // The kernel does not let the first process of a namespace go before all the others.
+            let is_done = self.state == State::Done;
+            let is_over = is_done || self.isolation == Isolation::Pid;
+            self.state = if is_over { State::Over } else { State::Lost };
+            self.is_replaced |= !is_done;
+            self.killing = None;
+        }
+        is_new
+    }
+
+    /// Whether the guard is dead, but kept from us by a process that traces it. It is reaped as an
+    /// orphan, once that has ended too.
+    fn is_dead_and_traced(&mut self, world: &mut Shared) -> bool {
+        let is_dead = self.exit.fd().is_some_and(|fd| ready(fd, Duration::ZERO).unwrap_or(false));
+        if is_dead {
+            self.exit.close(&world.registry);
+            world.own_children.remove(&self.pid.as_raw_nonzero());
+        }
+        is_dead
+    }
+
+    /// Replaces a guard that does not end its job in time.
+    pub(crate) fn tick(&mut self, world: &Shared) {
+        let Some(since) = self.killing else { return };
+        if Stat::is_held(self.pid) {
+            self.held_looks += 1;
+            self.signal(Signal::CONT);
+        }
+        if self.sweep.is_none() && self.held_looks < HELD_LOOKS && since.elapsed() < ENDS_WITHIN {
+            return;
+        }
+        if self.state == State::Done {
+            self.signal(Signal::KILL);
+            return;
+        }
+        let is_safe = world.orphans == Orphans::Adopt || self.isolation == Isolation::Pid;
+        if !self.is_replaced && (is_safe || self.sweep_below()) {
+            tracing::warn!(
+                guard = %self.pid.as_raw_nonzero(),
+                "a guard does not end its job in time; it is killed and its job is ended without it"
+            );
+            self.is_replaced = true;
+            self.signal(Signal::KILL);
+        }
+    }
+
+    /// Ends what is below the guard; true when nothing is left. Where orphans do not come to us, the
+    /// guard has to live so long, stopped or not: they come to it.
+    fn sweep_below(&mut self) -> bool {
+        let pid = self.pid;
+        let sweep = self.sweep.get_or_insert_with(|| Sweep::new(pid));
+        let is_empty = sweep.turn(&BTreeSet::new());
+        self.signalled = sweep.signalled();
+        if is_empty {
+            self.state = State::Done;
+        }
+        is_empty
+    }
+
+    /// The live processes of the job: what is below the guard, without it.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let mut below = Vec::new();
+        table::walk(self.pid, |pid, _| below.push(pid));
+        Process::of(below)
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job.
+    pub(crate) fn terminate(&self) {
+        self.order(self.socket.terminate());
+    }
+
+    /// SIGKILL to every process of the job, until none is left.
+    pub(crate) fn kill(&mut self) {
+        self.killing.get_or_insert_with(Instant::now);
+        self.order(self.socket.kill());
+    }
+
+    /// A stopped guard must continue to hear the order.
+    fn order(&self, sent: io::Result<()>) {
+        if let Err(error) = sent {
+            tracing::debug!(guard = %self.pid.as_raw_nonzero(), %error, "a guard does not hear");
+        }
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(fd) = self.exit.fd() {
+            let _ = pidfd_send_signal(fd, signal);
+        }
+    }
+
+    /// How many processes were signalled, as far as the guard has said.
+    pub(crate) const fn signalled(&self) -> u32 {
+        self.signalled
+    }
+
+    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    pub(crate) fn release(&mut self, registry: &Registry) -> u32 {
+        let fd = self.socket.as_fd().as_raw_fd();
+        let _ = registry.deregister(&mut SourceFd(&fd));
+        self.exit.close(registry);
+        self.signalled
+    }
+}
+
+/// The rest of a job whose guard was killed.
+///
+/// Where orphans come to us, everything that did not start here is part of it. Elsewhere only those
+/// can be found that stayed in the command's session.
+pub(crate) struct Lost {
+    /// The command, which led that session.
+    leader: Option<Pid>,
+    empty_looks: u32,
+    signalled: BTreeSet<NonZeroI32>,
+    sweep: Sweep,
+    /// The line of the guard in the roster, which names the command.
+    _entry: Option<Entry>,
+}
+
+impl Lost {
+    /// Nothing has been looked for yet.
+    fn new(leader: Option<Pid>, entry: Option<Entry>) -> Self {
+        let (signalled, sweep) = (BTreeSet::new(), Sweep::new(getpid()));
+        Self { leader, empty_looks: 0, signalled, sweep, _entry: entry }
+    }
+
+    /// How many processes were killed.
+    pub(crate) fn signalled(&self) -> u32 {
+        let members = u32::try_from(self.signalled.len()).unwrap_or(u32::MAX);
+        members.saturating_add(self.sweep.signalled())
+    }
+
+    /// Kills what is left; true while something may be alive.
+    pub(crate) fn end(&mut self, world: &mut Shared) -> bool {
+        let is_ended = self.end_session(world);
+        match world.orphans {
+            // Also where the session is empty: its last process may have left it.
+            Orphans::Adopt => !(self.sweep.turn(&world.own_children) && is_ended),
+            Orphans::Leave => !is_ended,
+        }
+    }
+
+    /// Kills the members of the command's session; true when there are none.
+    fn end_session(&mut self, world: &mut Shared) -> bool {
+        let Some(leader) = self.leader else { return true };
+        let table = world.table();
+        let (members, is_blind) = (table.members(leader), table.is_blind());
+        for pid in members.iter().copied() {
+            let belongs = || Stat::of(pid).is_some_and(|stat| stat.belongs_to(leader));
+            if table::signal_if(pid, KILL, belongs) && world.orphans == Orphans::Leave {
+                self.signalled.insert(pid.as_raw_nonzero());
+            }
+        }
+        let is_empty = members.is_empty() && !is_blind;
+        self.empty_looks = if is_empty { self.empty_looks + 1 } else { 0 };
+        self.empty_looks >= EMPTY_LOOKS
+    }
+}

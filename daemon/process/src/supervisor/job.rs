@@ -1,0 +1,538 @@
+//! One running job: its processes as its containment shows them, its pipes, how far it got.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::ids::JobId;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::fs::{FileType, Uid, fchown, fstat};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::account::Account;
+use crate::cgroup::families::Families;
+use crate::containment::Containment;
+use crate::guard::Started;
+use crate::guard::protocol::{FromGuard, Status};
+use crate::isolation::Isolation;
+use crate::launch::{Launch, Prepared, explain, explain_resources};
+use crate::output::Captured;
+use crate::output::progress::Progress;
+use crate::proc::lineage::Lineage;
+use crate::proc::processes::Process;
+use crate::supervisor::direct::Direct;
+use crate::supervisor::guarded::{Guarded, Lost};
+use crate::supervisor::pipes::{Flow, Pipe, Pipes, Watched};
+use crate::supervisor::report::Ending;
+use crate::supervisor::report::Exit;
+use crate::supervisor::report::Report;
+use crate::supervisor::report::Stopped;
+pub(crate) use crate::supervisor::shared::Shared;
+use crate::sys::Fault;
+
+/// Why a command that is to be isolated does not run without a guard program.
+const NO_GUARD: &str = "cannot run the command: isolation = \"pid\" needs a guard program, and there \
+                        is none that works here; set isolation = \"none\"";
+
+/// What a descriptor of a job is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Pipe(Pipe),
+    /// The socket to the guard.
+    Control,
+    /// The pidfd of the guard, or of the command where there is no guard.
+    Exit,
+    /// Whether the control group has processes.
+    Population,
+}
+
+impl Part {
+    const ALL: [Self; 7] = [
+        Self::Pipe(Pipe::Stdout),
+        Self::Pipe(Pipe::Stderr),
+        Self::Pipe(Pipe::Progress),
+        Self::Pipe(Pipe::Stdin),
+        Self::Control,
+        Self::Exit,
+        Self::Population,
+    ];
+
+    /// The token of this part of the job in `slot`.
+    pub(crate) fn token(self, slot: usize) -> Token {
+        let part = Self::ALL.iter().position(|part| *part == self);
+        Token(slot * Self::ALL.len() + part.expect("every part is in the list"))
+    }
+
+    /// The slot and the part that a token stands for.
+    pub(crate) fn of(token: Token) -> (usize, Self) {
+        let part = Self::ALL.get(token.0 % Self::ALL.len());
+        (token.0 / Self::ALL.len(), *part.expect("the remainder is within the list"))
+    }
+}
+
+/// A job whose command was started.
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    /// Without its input and its environment; for messages.
+    launch: Launch,
+    started: Instant,
+    pipes: Pipes,
+    body: Runner,
+    failed: Option<Failure>,
+    exited: Option<(Status, Duration)>,
+    stopped: Stopped,
+    /// When it was first ordered to be killed.
+    killed: Option<Instant>,
+    told_lingering: bool,
+    outlasts: Outlasts,
+}
+
+/// Whether a job outlasts its SIGKILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outlasts {
+    /// Nothing says so.
+    No,
+    /// It was ordered to be killed again.
+    Perhaps,
+    /// It does, and that was reported.
+    Told,
+}
+
+/// How long SIGKILL takes at least before an order to kill again says that it was in vain.
+const KILL_TAKES: Duration = Duration::from_millis(100);
+
+/// Gives the tool's ends of its pipes to another user, so that it can open them by name, as
+/// `/dev/stderr` does. It can use them without that.
+fn give_pipes(theirs: &[OwnedFd; 4], uid: u32) {
+    for fd in theirs {
+        let is_pipe =
+            fstat(fd).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
+        if is_pipe {
+            let _ = fchown(fd, Some(Uid::from_raw(uid)), None);
+        }
+    }
+}
+
+enum Failure {
+    Fault(Fault),
+    Text(String),
+}
+
+/// The processes of a job.
+enum Runner {
+    Direct(Direct),
+    Guarded(Guarded),
+    /// The guard was killed.
+    Lost(Lost),
+}
+
+impl Job {
+    /// Starts a command, with the account of its user if it has one; the error says for a user why
+    /// it cannot be.
+    pub(crate) fn start(
+        mut launch: Launch,
+        account: Option<&Account>,
+        slot: usize,
+        world: &mut Shared,
+    ) -> Result<Self, String> {
+        let prepared = Prepared::new(&launch, account, &world.inherited)?;
+        launch.env = Vec::new();
+        let input = launch.stdin.take();
+        let (mut pipes, theirs) = Pipes::new(
+            &world.registry,
+            |pipe| Part::Pipe(pipe).token(slot),
+            input,
+            &launch.output,
+            &world.null,
+        )
+        .map_err(|error| explain_resources("make the command's pipes", &error))?;
+        if let Some(uid) = prepared.owner() {
+            give_pipes(&theirs, uid);
+        }
+        let started = Instant::now();
+        match Runner::start(&launch, prepared, &theirs, slot, world) {
+            Ok((body, failed)) => Ok(Self {
+                id: launch.job,
+                launch,
+                started,
+                pipes,
+                body,
+                failed,
+                exited: None,
+                stopped: Stopped::No,
+                killed: None,
+                told_lingering: false,
+                outlasts: Outlasts::No,
+            }),
+            Err(reason) => {
+                pipes.discard(&world.registry);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Takes in what one of the job's descriptors announced.
+    pub(crate) fn on_event(&mut self, part: Part, world: &mut Shared) -> Flow {
+        match part {
+            Part::Pipe(pipe) => return self.turn(pipe, world),
+            Part::Control => self.hear_guard(&world.registry),
+            Part::Exit => self.look_for_exit(world),
+            // `settle` reads it.
+            Part::Population => {}
+        }
+        Flow::Waiting
+    }
+
+    fn turn(&mut self, pipe: Pipe, world: &mut Shared) -> Flow {
+        let (job, report) = (self.id, &mut world.report);
+        let mut told = |progress| report(told(job, progress));
+        let flow = self.pipes.turn(pipe, &world.registry, &mut world.scratch, &mut told);
+        self.report_line(world);
+        flow
+    }
+
+    fn report_line(&mut self, world: &mut Shared) {
+        if let Some(line) = self.pipes.take_line() {
+            (world.report)(Report::Line { job: self.id, line });
+        }
+    }
+
+    /// Whether time alone can change something, so that the job must be looked at again.
+    pub(crate) fn needs_tick(&self) -> bool {
+        let body = match &self.body {
+            Runner::Direct(direct) => {
+                let is_killed = self.stopped == Stopped::Killed;
+                direct.is_unwatched() || self.exited.is_some() || is_killed
+            }
+            Runner::Guarded(guarded) => guarded.needs_tick(),
+            Runner::Lost(_) => true,
+        };
+        body || self.pipes.holds_reports()
+    }
+
+    /// Looks at what time may have changed.
+    pub(crate) fn tick(&mut self, world: &mut Shared) {
+        let (job, report) = (self.id, &mut world.report);
+        self.pipes.tick(&mut |progress| report(told(job, progress)));
+        self.report_line(world);
+        let is_unwatched = match &mut self.body {
+            Runner::Direct(direct) => direct.is_unwatched(),
+            Runner::Guarded(guarded) => {
+                guarded.tick(world);
+                guarded.needs_tick()
+            }
+            Runner::Lost(_) => false,
+        };
+        if is_unwatched {
+            self.look_for_exit(world);
+        }
+        if let Runner::Direct(direct) = &mut self.body {
+            direct.sweep(self.exited.is_some(), world);
+        }
+    }
+
+    /// Finds processes of the job that have left its control group.
+    pub(crate) fn follow(&self, world: &mut Shared) {
+        if let Runner::Direct(direct) = &self.body {
+            direct.follow(world);
+        }
+    }
+
+    /// SIGTERM and SIGCONT to every process of the job.
+    pub(crate) fn terminate(&mut self, world: &mut Shared) {
+        self.stopped = self.stopped.max(Stopped::Terminated);
+        match &mut self.body {
+            Runner::Direct(direct) => direct.terminate(self.exited.is_some(), world),
+            Runner::Guarded(guarded) => guarded.terminate(),
+            Runner::Lost(_) => {}
+        }
+    }
+
+    /// SIGKILL to every process of the job, until none is left.
+    pub(crate) fn kill(&mut self, world: &mut Shared) {
+        self.stopped = Stopped::Killed;
+        match self.killed {
+            None => self.killed = Some(Instant::now()),
+            Some(at) if at.elapsed() >= KILL_TAKES && self.outlasts == Outlasts::No => {
+                self.outlasts = Outlasts::Perhaps;
+            }
+            Some(_) => {}
+        }
+        match &mut self.body {
+            Runner::Direct(direct) => direct.kill(self.exited.is_some(), world),
+            Runner::Guarded(guarded) => guarded.kill(),
+            Runner::Lost(_) => {}
+        }
+    }
+
+    /// The live processes of the job, as its containment shows them.
+    pub(crate) fn processes(&self, world: &mut Shared) -> Vec<Process> {
+        match &self.body {
+            Runner::Direct(direct) => direct.processes(world),
+            Runner::Guarded(guarded) => guarded.processes(),
+            // They are being killed as they are found.
+            Runner::Lost(_) => Vec::new(),
+        }
+    }
+
+    /// Whether a process is part of the job, as far as its descent shows.
+    pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
+        match &self.body {
+            Runner::Direct(direct) => direct.holds(lineage, families),
+            Runner::Guarded(guarded) => lineage.is_below(guarded.pid()),
+            Runner::Lost(_) => false,
+        }
+    }
+
+    /// Forgets what the tool printed.
+    pub(crate) fn abandon(&mut self, world: &Shared) {
+        self.pipes.discard(&world.registry);
+    }
+
+    /// Whether orphans have to be looked for before the job can be over.
+    pub(crate) fn awaits_look(&mut self) -> bool {
+        match &mut self.body {
+            Runner::Direct(direct) => self.exited.is_some() && direct.is_empty(),
+            Runner::Guarded(_) | Runner::Lost(_) => false,
+        }
+    }
+
+    /// Whether no process of the job is left (STOP-01).
+    pub(crate) fn is_over(&mut self, world: &mut Shared) -> bool {
+        if let Runner::Guarded(guarded) = &self.body
+            && guarded.was_killed()
+        {
+            self.stopped = Stopped::Killed;
+        }
+        if let Runner::Guarded(guarded) = &mut self.body
+            && guarded.is_lost()
+        {
+            tracing::warn!(job = %self.id, "the guard was killed; ending what it guarded");
+            // The number of a leader that was reaped may be somebody else's by now.
+            let leader = guarded.leader().filter(|_| self.exited.is_none());
+            self.body = Runner::Lost(guarded.lose(leader));
+        }
+        let others = match &mut self.body {
+            Runner::Direct(direct) => {
+                self.exited.is_some() && direct.has_survivors(self.stopped, world)
+            }
+            Runner::Guarded(guarded) => guarded.has_survivors(),
+            Runner::Lost(lost) => lost.end(world),
+        };
+        let is_over = !others
+            && match &self.body {
+                Runner::Direct(_) => self.exited.is_some(),
+                Runner::Guarded(guarded) => guarded.is_over(),
+                Runner::Lost(_) => true,
+            };
+        if others && self.stopped == Stopped::No && !self.told_lingering {
+            self.told_lingering = true;
+            (world.report)(Report::Lingering { job: self.id });
+        }
+        is_over
+    }
+
+    /// If the job, which is not over, was killed in vain: what there is of it so far. Once only; the
+    /// job is watched on, and its output is forgotten from now on.
+    pub(crate) fn outlasting(&mut self, world: &mut Shared) -> Option<Exit> {
+        if self.outlasts != Outlasts::Perhaps || self.failed.is_some() {
+            return None;
+        }
+        self.outlasts = Outlasts::Told;
+        let gone = Instant::now();
+        let (stdout, stderr) = self.finish_output(world);
+        let (alive, signalled) = match &self.body {
+            Runner::Direct(direct) => (direct.survivors(world), direct.signalled()),
+            Runner::Guarded(guarded) => {
+                (u32::try_from(guarded.processes().len()).ok(), guarded.signalled())
+            }
+            Runner::Lost(lost) => (None, lost.signalled()),
+        };
+        // Otherwise it would be over.
+        let survivors = Some(alive.unwrap_or_default().max(1));
+        Some(self.exit(stdout, stderr, signalled, survivors, gone))
+    }
+
+    fn finish_output(&mut self, world: &mut Shared) -> (Captured, Captured) {
+        let (id, report) = (self.id, &mut world.report);
+        let mut told = |progress| report(told(id, progress));
+        self.pipes.finish(&world.registry, &mut world.scratch, &mut told)
+    }
+
+    fn exit(
+        &self,
+        stdout: Captured,
+        stderr: Captured,
+        signalled: u32,
+        survivors: Option<u32>,
+        gone: Instant,
+    ) -> Exit {
+        let (status, duration) =
+            self.exited.unwrap_or_else(|| (Status::Unknown, self.started.elapsed()));
+        let (code, signal) = match status {
+            Status::Code(code) => (Some(code), None),
+            Status::Signal(signal) => (None, Some(signal)),
+            Status::Unknown => (None, None),
+        };
+        let stopped = self.stopped;
+        Exit { code, signal, stdout, stderr, duration, stopped, signalled, survivors, gone }
+    }
+
+    /// Releases everything the job held, and says how it ended.
+    pub(crate) fn end(mut self, world: &mut Shared) -> Ending {
+        let gone = Instant::now();
+        let (stdout, stderr) = self.finish_output(world);
+        let survivors = match &self.body {
+            Runner::Direct(direct) => direct.survivors(world),
+            // The kernel told the guard that it has no child, nor inherits any.
+            Runner::Guarded(_) | Runner::Lost(_) => Some(0),
+        };
+        let failed = self.failed.take();
+        match failed {
+            Some(Failure::Fault(fault)) => {
+                self.release(world);
+                Ending::NotStarted(explain(&self.launch, fault))
+            }
+            Some(Failure::Text(reason)) => {
+                self.release(world);
+                Ending::NotStarted(reason)
+            }
+            None => {
+                let signalled = self.release(world);
+                Ending::Exited(Box::new(self.exit(stdout, stderr, signalled, survivors, gone)))
+            }
+        }
+    }
+
+    /// Gives back what the job held of the kernel; returns how many processes were signalled.
+    fn release(&mut self, world: &mut Shared) -> u32 {
+        match &mut self.body {
+            Runner::Direct(direct) => direct.release(world),
+            Runner::Guarded(guarded) => guarded.release(&world.registry),
+            Runner::Lost(lost) => lost.signalled(),
+        }
+    }
+
+    /// Learns whether our child, the command or its guard, has exited.
+    fn look_for_exit(&mut self, world: &mut Shared) {
+        match &mut self.body {
+            Runner::Direct(direct) => {
+                if self.exited.is_none()
+                    && let Some(status) = direct.exit_status(world)
+                {
+                    self.exited = Some((status, self.started.elapsed()));
+                    self.failed = direct.fault().map(Failure::Fault);
+                }
+            }
+            Runner::Guarded(guarded) => {
+                if guarded.look_for_exit(world) {
+                    self.hear_guard(&world.registry);
+                }
+            }
+            Runner::Lost(_) => {}
+        }
+    }
+
+    /// Takes in what the guard said.
+    fn hear_guard(&mut self, registry: &Registry) {
+        let Runner::Guarded(guarded) = &mut self.body else { return };
+        while let Some(message) = guarded.hear(registry) {
+            match message {
+                FromGuard::Failed(fault) => self.failed = Some(Failure::Fault(fault)),
+                FromGuard::Exited { status, .. } => {
+                    self.exited = Some((status, self.started.elapsed()));
+                }
+                FromGuard::Ready { .. } | FromGuard::Started { .. } | FromGuard::Gone { .. } => {}
+            }
+        }
+    }
+}
+
+fn told(job: JobId, progress: Progress) -> Report {
+    let Progress { progress, total, message } = progress;
+    Report::Progress { job, progress, total, message }
+}
+
+impl Runner {
+    fn start(
+        launch: &Launch,
+        prepared: Prepared,
+        theirs: &[OwnedFd; 4],
+        slot: usize,
+        world: &mut Shared,
+    ) -> Result<(Self, Option<Failure>), String> {
+        let no_process = |error| explain_resources("start a process for the command", &error);
+        let (pid, body, failed) = match &world.containment {
+            containment if launch.isolation == Isolation::Pid => {
+                let program = containment.guard().ok_or(NO_GUARD)?;
+                let guard = world.spare.take_isolated(program, &mut world.own_children);
+                let guard = guard.map_err(|error| {
+                    if error.kind() == ErrorKind::Unsupported {
+                        format!("cannot run the command: {error}")
+                    } else {
+                        no_process(error)
+                    }
+                })?;
+                Self::behind(guard, &prepared, theirs, slot, &world.registry)
+            }
+            Containment::Cgroup { group, .. } => {
+                let group = world.spare.take_group(group).map_err(|error| {
+                    explain_resources("make a control group for the command", &error)
+                })?;
+                let direct = Direct::start(launch.job, prepared, theirs, Some(group), slot, world)
+                    .map_err(no_process)?;
+                (direct.pid(), Self::Direct(direct), None)
+            }
+            Containment::Groups => {
+                let direct = Direct::start(launch.job, prepared, theirs, None, slot, world)
+                    .map_err(no_process)?;
+                (direct.pid(), Self::Direct(direct), None)
+            }
+            Containment::Guard(program) => {
+                let guard = world.spare.take_guard(program, &mut world.own_children);
+                Self::behind(guard.map_err(no_process)?, &prepared, theirs, slot, &world.registry)
+            }
+        };
+        world.own_children.insert(pid.as_raw_nonzero());
+        Ok((body, failed))
+    }
+
+    /// Hands a command to its guard.
+    fn behind(
+        guard: Started,
+        prepared: &Prepared,
+        theirs: &[OwnedFd; 4],
+        slot: usize,
+        registry: &Registry,
+    ) -> (Pid, Self, Option<Failure>) {
+        let mut guarded = Guarded::new(guard, slot, registry);
+        let failed = guarded.run(prepared, theirs).err().map(|error| {
+            let reason = explain_resources("hand the command to its guard", &error);
+            Failure::Text(reason)
+        });
+        (guarded.pid(), Self::Guarded(guarded), failed)
+    }
+}
+
+/// Watches a descriptor; one that cannot be watched is held all the same, and false comes with it.
+pub(crate) fn watch(fd: OwnedFd, registry: &Registry, token: Token) -> (Watched, bool) {
+    let is_watched = registry
+        .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
+        .inspect_err(|error| tracing::warn!(%error, "a process has to be watched by asking"))
+        .is_ok();
+    (Watched::held(fd), is_watched)
+}
+
+/// Reaps our child behind a pidfd, if it has exited.
+pub(crate) fn reap(exit: &mut Watched, pid: Pid, world: &mut Shared) -> bool {
+    let Some(fd) = exit.fd() else { return true };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    let is_reaped = !matches!(retry_on_intr(|| waitid(WaitId::PidFd(fd), options)), Ok(None));
+    if is_reaped {
+        exit.close(&world.registry);
+        world.own_children.remove(&pid.as_raw_nonzero());
+    }
+    is_reaped
+}
