@@ -94,12 +94,12 @@ pub enum Action {
         /// Of which task, and where its record is.
         key: RecordKey,
     },
-    /// The outbox of this connection is no longer empty.
+    /// The send queue of this connection is no longer empty.
     Flush {
         /// Which.
         conn: ConnId,
     },
-    /// Send what is in the outbox if the reason allows it, close the connection, and report
+    /// Send what is in the send queue if the reason allows it, close the connection, and report
     /// [`Closed`](crate::event::Event::Closed).
     Close {
         /// Which.

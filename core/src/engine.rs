@@ -29,8 +29,8 @@ use crate::protocol::revision::{Batch, Dialect};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
+use crate::rpc::send_queue::SendQueue;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
@@ -217,10 +217,8 @@ impl Engine {
     }
 
     /// The bytes to send on a connection; `None` once it is closed.
-    pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
-        let outbox = &mut *self.connections.get_mut(&conn)?.outbox;
-        outbox.close_gaps();
-        Some(outbox)
+    pub fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
+        Some(&mut *self.connections.get_mut(&conn)?.send_queue)
     }
 
     /// Whether requests of a connection wait for their answers: it could cancel one.
@@ -353,11 +351,11 @@ impl Engine {
         }
         connection.ending = Ending::Closing(why);
         if !why.flushes() {
-            let lost = connection.outbox.handles();
+            let lost = connection.send_queue.handles();
             if !lost.is_empty() {
                 connection.aside.lost_handles.extend(lost);
             }
-            connection.outbox = LazyBox::default();
+            connection.send_queue = LazyBox::default();
         }
         self.out.push(Action::Close { conn, why });
     }

@@ -198,15 +198,15 @@ impl World {
             .collect();
         for conn in &flushed {
             assert!(
-                self.engine.outbox(*conn).is_some(),
+                self.engine.send_queue(*conn).is_some(),
                 "flush of the closed connection {conn}: {input:?}"
             );
         }
         for (conn, waiting) in before {
-            let filled = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
+            let filled = self.engine.send_queue(conn).is_some_and(|queue| !queue.is_empty());
             let times = flushed.iter().filter(|flushed| **flushed == conn).count();
             let wanted = usize::from(waiting == 0 && filled);
-            let cleared = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
+            let cleared = self.engine.send_queue(conn).is_none_or(|queue| queue.is_empty());
             assert!(times == wanted || cleared, "{conn}: {times} flushes for {input:?}");
         }
         let exit = actions.iter().position(|action| matches!(action, Action::Exit));
@@ -237,7 +237,7 @@ impl World {
         let conns: Vec<ConnId> = self.peers.keys().copied().collect();
         conns
             .into_iter()
-            .filter_map(|conn| self.engine.outbox(conn).map(|outbox| (conn, outbox.len())))
+            .filter_map(|conn| self.engine.send_queue(conn).map(|queue| (conn, queue.len())))
             .collect()
     }
 
@@ -283,7 +283,7 @@ impl World {
                 let harder = before.is_some_and(|was| was.flushes() && !why.flushes());
                 assert!(before.is_none() || harder, "{conn} is closed twice");
                 self.closed.push((conn, why));
-                let left = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
+                let left = self.engine.send_queue(conn).is_some_and(|queue| !queue.is_empty());
                 assert!(why.flushes() || !left, "{conn} is closed with unsent bytes");
             }
             Action::CollectHostStatus { survey, jobs, viewer } => {
@@ -299,8 +299,8 @@ impl World {
         let conns: Vec<ConnId> =
             self.peers.iter().filter(|(_, peer)| peer.reads).map(|(conn, _)| *conn).collect();
         for conn in conns {
-            let Some(outbox) = self.engine.outbox(conn) else { continue };
-            let bytes = outbox.pending().to_vec();
+            let Some(queue) = self.engine.send_queue(conn) else { continue };
+            let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
             if !bytes.is_empty() {
                 self.take(conn, bytes.len());
                 self.read(conn, bytes);
@@ -316,7 +316,7 @@ impl World {
         if let Some(trace) = &mut self.trace {
             trace.inputs.push((self.now, Input::Taken(conn, count)));
         }
-        self.engine.outbox(conn).expect("an open connection has an outbox").advance(count);
+        self.engine.send_queue(conn).expect("an open connection has a send queue").advance(count);
     }
 
     fn read(&mut self, conn: ConnId, bytes: Vec<u8>) {
@@ -450,13 +450,13 @@ impl World {
     /// Bytes that wait for a peer; nothing for one that is gone.
     #[must_use]
     pub fn waiting(&mut self, conn: ConnId) -> usize {
-        self.engine.outbox(conn).map_or(0, |outbox| outbox.len())
+        self.engine.send_queue(conn).map_or(0, |queue| queue.len())
     }
 
     /// Whether the engine has this connection.
     #[must_use]
     pub fn is_open(&mut self, conn: ConnId) -> bool {
-        self.engine.outbox(conn).is_some()
+        self.engine.send_queue(conn).is_some()
     }
 
     /// The job started last.

@@ -31,7 +31,7 @@ impl Engine {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
-        if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
+        if connection.send_queue.len() >= self.settings.limits.write_buffer_bytes {
             let reply = self.as_claimed(reply, params);
             return self.refuse(
                 reply,

@@ -317,9 +317,9 @@ impl Server {
             return;
         }
         let Some(peer) = self.links.get_mut(&conn) else { return };
-        let Some(outbox) = self.engine.outbox(conn) else { return };
+        let Some(queue) = self.engine.send_queue(conn) else { return };
         let before = peer.link.bytes_sent();
-        let sent = peer.link.send(outbox, self.poll.registry());
+        let sent = peer.link.send(queue, self.poll.registry());
         if peer.link.bytes_sent() > before {
             self.stopping.put_off(now.at);
         }
@@ -359,7 +359,7 @@ impl Server {
 
     /// Closes a connection whose last words were sent.
     pub(super) fn drop_if_closing(&mut self, now: Now, conn: ConnId) {
-        let empty = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
+        let empty = self.engine.send_queue(conn).is_none_or(|queue| queue.is_empty());
         if self.links.get(&conn).is_some_and(|peer| peer.closing) && empty {
             self.drop_peer(now, conn);
         }

@@ -3,7 +3,7 @@
 use super::auth::TokenHandshake;
 use super::read_scheduler;
 use crate::token_file::Token;
-use ceased_core::rpc::frame::Outbox;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
 use ceased_transports::Link;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Stage {
 /// What a peer has still to take, as far as the loop has to do with it.
 pub(super) enum Backlog {
     /// Bytes for it from before the engine knows it.
-    Greeting(Outbox),
+    Greeting(SendQueue),
     /// The engine was told that it does not take what it is sent, when it had taken this many
     /// bytes in all.
     Blocked(u64),
@@ -66,7 +66,7 @@ pub(super) enum Backlog {
 impl Peer {
     /// Has something said to it before the engine has a say.
     pub(super) fn greet(&mut self, answer: &[u8]) {
-        let mut greeting = Outbox::new();
+        let mut greeting = SendQueue::new();
         greeting.line(answer);
         self.backlog = Some(Box::new(Backlog::Greeting(greeting)));
     }

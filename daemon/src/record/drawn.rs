@@ -41,30 +41,49 @@ impl IdSource for Listened {
     }
 }
 
-/// How much waits in every outbox, to tell what is new in it.
+/// Frames and bytes of every send queue that are known.
 #[derive(Debug, Default)]
-pub(super) struct Watch(pub(super) BTreeMap<ConnId, usize>);
+pub(super) struct Watch(BTreeMap<ConnId, Seen>);
+
+/// State of a send queue when it was looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Frames written by then.
+    pub(super) frames: u64,
+    /// Bytes that waited.
+    pub(super) waiting: usize,
+}
 
 impl Watch {
     pub(super) fn note(&mut self, event: &Event<'_>) {
-        if let Event::Opened { conn, .. } = event {
-            self.0.insert(*conn, 0);
+        if let Event::Opened { conn, .. } | Event::OpenedAcp { conn, .. } = event {
+            self.0.insert(*conn, Seen::default());
         }
     }
 
-    /// Bytes written since the last question.
+    /// Frames written since the last question.
     pub(super) fn fresh(&mut self, engine: &mut Engine) -> Vec<(u64, Bytes)> {
         let mut fresh = Vec::new();
-        self.0.retain(|conn, known| {
-            let Some(outbox) = engine.outbox(*conn) else { return false };
-            let new = outbox.pending().get(*known..).unwrap_or_default();
-            if !new.is_empty() {
-                fresh.push((conn.get(), Bytes::new(new)));
+        self.0.retain(|conn, seen| {
+            let Some(queue) = engine.send_queue(*conn) else { return false };
+            let mut new = Vec::new();
+            for frame in queue.frames_from(seen.frames) {
+                new.extend_from_slice(frame);
+                new.push(b'\n');
             }
-            *known = outbox.len();
+            if !new.is_empty() {
+                fresh.push((conn.get(), Bytes::new(&new)));
+            }
+            *seen = Seen { frames: queue.frames_written(), waiting: queue.len() };
             true
         });
         fresh
+    }
+
+    /// Notes that bytes were taken from a queue; how many.
+    pub(super) fn note_taken(&mut self, conn: ConnId, waiting: usize) -> usize {
+        let Some(seen) = self.0.get_mut(&conn) else { return 0 };
+        core::mem::replace(&mut seen.waiting, waiting).saturating_sub(waiting)
     }
 }
 

@@ -21,7 +21,7 @@ use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
 use ceased_core::ids::{ConnId, IdSource};
-use ceased_core::rpc::frame::Outbox;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::settings::Settings;
 use ceased_core::time::Now;
 
@@ -40,7 +40,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 }
 
 /// An engine that may be recorded. Reads go to the engine itself; what changes it has to pass
-/// [`Recorded::handle`] or [`Recorded::outbox`], where the recording is written.
+/// [`Recorded::handle`] or [`Recorded::send_queue`], where the recording is written.
 pub(crate) struct Recorded {
     engine: Engine,
     tape: Option<Box<Tape>>,
@@ -82,13 +82,13 @@ impl Recorded {
         }
     }
 
-    /// See [`Engine::outbox`].
-    pub(crate) fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+    /// See [`Engine::send_queue`].
+    pub(crate) fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
         if let Some(tape) = &mut self.tape {
             tape.settle(&mut self.engine);
             tape.open = Some(conn);
         }
-        self.engine.outbox(conn)
+        self.engine.send_queue(conn)
     }
 }
 
@@ -98,7 +98,7 @@ struct Tape {
     file: Option<BufWriter<File>>,
     drawn: Drawn,
     watch: Watch,
-    /// The outbox the host was given last.
+    /// The send queue the host was given last.
     open: Option<ConnId>,
 }
 
@@ -131,15 +131,12 @@ impl Tape {
         }
     }
 
-    /// Notes what the host took from the outbox it was given.
+    /// Notes what the host took from the send queue it was given.
     fn settle(&mut self, engine: &mut Engine) {
         let Some(conn) = self.open.take() else { return };
-        let (Some(known), Some(outbox)) = (self.watch.0.get_mut(&conn), engine.outbox(conn)) else {
-            return;
-        };
-        let count = known.saturating_sub(outbox.len());
+        let Some(queue) = engine.send_queue(conn) else { return };
+        let count = self.watch.note_taken(conn, queue.len());
         if count > 0 {
-            *known = outbox.len();
             self.write(&Line::Taken { conn: conn.get(), count });
         }
     }
