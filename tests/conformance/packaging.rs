@@ -23,6 +23,8 @@ const COMMANDS: &[&str] = &[
     "get",
     "result",
     "cancel",
+    "reload",
+    "stop",
     "watch",
     "status",
     "check",

@@ -10,6 +10,7 @@ mod cli;
 mod client_directory;
 mod confirm;
 mod connections;
+mod control;
 mod durable;
 mod fair;
 mod files;

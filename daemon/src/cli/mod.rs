@@ -6,7 +6,9 @@
 mod args;
 mod arguments;
 mod call;
+mod cancel_jobs;
 mod connect;
+mod control;
 mod display;
 mod format;
 mod generate;
@@ -338,6 +340,8 @@ pub fn run(
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
+        Command::Reload(args) => control::reload(args, io, backend),
+        Command::Stop(args) => control::stop(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
     };
     let flushed = io.out.flush().map_err(Failure::from);
