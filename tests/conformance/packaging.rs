@@ -28,6 +28,7 @@ const COMMANDS: &[&str] = &[
     "watch",
     "status",
     "check",
+    "init",
     "trust",
     "store",
     "completions",

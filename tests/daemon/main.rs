@@ -19,6 +19,7 @@ mod handlers;
 mod idempotency;
 mod idle;
 mod inherit;
+mod init;
 mod lasting;
 mod limits;
 mod loop_handoff;

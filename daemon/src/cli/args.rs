@@ -57,6 +57,8 @@ pub(super) enum Command {
     Reload(ControlArgs),
     /// Shut the daemon down and wait until it and everything it ran has ended
     Stop(ControlArgs),
+    /// Write a first config with the build, tests and checks of the project in this directory
+    Init(InitArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -189,6 +191,23 @@ pub(super) struct ListArgs {
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub(super) struct InitArgs {
+    /// Write ./ceased.toml for this project alone, and trust it, instead of the user's config
+    #[arg(long)]
+    pub(super) project: bool,
+    /// Print the tools and write nothing
+    #[arg(long)]
+    pub(super) print: bool,
+    /// Do not run each tool once first
+    #[arg(long)]
+    pub(super) no_run: bool,
+    /// How long each tool may run, such as "90s" or "10m" [default: 30m]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
 }
 
 /// `reload`, `stop`.
