@@ -21,7 +21,6 @@ mod spawn;
 mod status;
 mod tasks;
 mod top;
-pub(crate) mod trust;
 mod view;
 mod watch;
 
