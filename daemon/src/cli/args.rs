@@ -43,7 +43,7 @@ pub(super) enum Command {
     Get(GetArgs),
     /// Wait for a task and print what it returned; Ctrl-C ends the wait, not the task
     Result(ResultArgs),
-    /// Cancel a task and wait until its processes are gone
+    /// Cancel a task, or jobs, and wait until their processes are gone
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
@@ -53,6 +53,12 @@ pub(super) enum Command {
     Ps(ListArgs),
     /// Show that live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
+    /// Have the daemon read its config again; a wrong one changes nothing
+    Reload(ControlArgs),
+    /// Shut the daemon down and wait until it and everything it ran has ended
+    Stop(ControlArgs),
+    /// Write a first config with the build, tests and checks of the project in this directory
+    Init(InitArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -187,6 +193,30 @@ pub(super) struct ListArgs {
     pub(super) daemon: DaemonArgs,
 }
 
+/// `init`.
+#[derive(Debug, Args)]
+pub(super) struct InitArgs {
+    /// Write ./ceased.toml for this project alone, and trust it, instead of the user's config
+    #[arg(long)]
+    pub(super) project: bool,
+    /// Print the tools and write nothing
+    #[arg(long)]
+    pub(super) print: bool,
+    /// Do not run each tool once first
+    #[arg(long)]
+    pub(super) no_run: bool,
+    /// How long each tool may run, such as "90s" or "10m" [default: 30m]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
+}
+
+/// `reload`, `stop`.
+#[derive(Debug, Args)]
+pub(super) struct ControlArgs {
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
 /// `top`.
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
@@ -247,9 +277,23 @@ pub(super) struct ResultArgs {
 
 /// `cancel`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["id", "job", "all", "tool", "user"]).multiple(true))]
 pub(super) struct CancelArgs {
     /// Id of the task
-    pub(super) id: String,
+    #[arg(conflicts_with_all = ["job", "all", "tool", "user"])]
+    pub(super) id: Option<String>,
+    /// The job of this number, as `ceased ps` shows it
+    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"])]
+    pub(super) job: Option<u64>,
+    /// Every job: of all users for an operator, one's own otherwise
+    #[arg(long, conflicts_with_all = ["tool", "user"])]
+    pub(super) all: bool,
+    /// The jobs of a tool
+    #[arg(long, value_name = "NAME")]
+    pub(super) tool: Option<String>,
+    /// The jobs of a user, by name or number, or of an identity such as token:ci
+    #[arg(long, value_name = "NAME")]
+    pub(super) user: Option<String>,
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,

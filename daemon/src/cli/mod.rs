@@ -6,11 +6,15 @@
 mod args;
 mod arguments;
 mod call;
+mod cancel_jobs;
 mod connect;
+mod control;
 mod display;
 mod format;
 mod generate;
+mod init;
 mod output;
+mod project_tools;
 mod project_trust;
 mod ps;
 mod spawn;
@@ -112,6 +116,12 @@ pub trait Backend {
     /// # Errors
     /// When there is a config and it is wrong, or the server cannot start.
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure>;
+
+    /// A server in this process with the text of a configuration, as if it were the file `path`.
+    ///
+    /// # Errors
+    /// When it is wrong, or the server cannot start.
+    fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure>;
 }
 
 /// How long `ceased serve` lives.
@@ -324,6 +334,7 @@ pub fn run(
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
+        Command::Init(args) => init::init(args, io, backend),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
@@ -337,6 +348,8 @@ pub fn run(
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
+        Command::Reload(args) => control::reload(args, io, backend),
+        Command::Stop(args) => control::stop(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
     };
     let flushed = io.out.flush().map_err(Failure::from);
@@ -405,6 +418,10 @@ impl Backend for ClientOnly {
 
     fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
         Ok(None)
+    }
+
+    fn embed_text(&self, _: &str, _: &Path) -> Result<Embedded, Failure> {
+        Err(Failure::new(Exit::Usage, Self::WHY))
     }
 }
 

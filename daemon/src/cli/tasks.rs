@@ -6,7 +6,7 @@ use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
 use super::cancel::{Gone, Whose, report, wait_until_gone};
 use super::display::Display;
 use super::format::{self, clean, table};
-use super::{Backend, Exit, Failure, Io, discover};
+use super::{Backend, Exit, Failure, Io, cancel_jobs, discover};
 use ceased_client::{Client, Error, INVALID_PARAMS, Task};
 
 /// `ceased tasks`.
@@ -102,17 +102,18 @@ pub(super) fn cancel(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
+    let Some(id) = &args.id else { return cancel_jobs::cancel(args, io, backend) };
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let task = match client.cancel_task(&args.id, args.reason.as_deref()) {
+    let task = match client.cancel_task(id, args.reason.as_deref()) {
         Ok(task) => task,
         Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
-            return Err(not_cancellable(client, &args.id));
+            return Err(not_cancellable(client, id));
         }
         Err(error) => return Err(error.into()),
     };
     writeln!(io.out, "{} {}", clean(&task.id), task.status)?;
-    let gone = wait_until_gone(client, Whose::Task(&args.id), io);
+    let gone = wait_until_gone(client, Whose::Task(id), io);
     report(&gone, client, io);
     Ok(match gone {
         Gone::Yes | Gone::Unknown => Exit::Done,

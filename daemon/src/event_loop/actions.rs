@@ -139,6 +139,9 @@ impl Server {
                         None => {}
                     }
                 }
+                Action::Operate { conn, identity, order } => {
+                    self.operate(now, conn, identity, order);
+                }
                 Action::CollectHostStatus { survey, jobs, viewer } => {
                     self.survey(now, survey, jobs, viewer);
                 }

@@ -297,6 +297,7 @@ impl Server {
             audit_dropped: self.trail.audit.dropped(),
             abandoned_threads: self.trail.abandoned.len(),
             uptime: self.trail.started.elapsed(),
+            reloads: (self.reloads().count, self.reloads().error.as_deref()),
         }
     }
 

@@ -6,12 +6,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ceased_core::action::OperatorOrder;
 use ceased_core::event::Event;
+use ceased_core::identity::Identity;
+use ceased_core::ids::ConnId;
 use ceased_core::settings::Settings;
 use ceased_core::time::{Instant, Now};
 
 use super::{LAST_KILL, ListenSpec, Server, Stopping};
 use crate::event_loop::mailbox::Report;
+use crate::observability::audit::Happening;
 use crate::observability::metrics::Thresholds;
 use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
@@ -38,6 +42,22 @@ enum Reading {
     Yes,
     /// And has changed since that began, as somebody said.
     Stale,
+}
+
+/// Reloads of a daemon, as an operator is told of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Reloads {
+    /// Number of reloads that are over.
+    pub(crate) count: u64,
+    /// Why the latest one changed nothing.
+    pub(crate) error: Option<String>,
+}
+
+impl Reloads {
+    fn note(&mut self, outcome: Result<(), String>) {
+        self.count += 1;
+        self.error = outcome.err();
+    }
 }
 
 /// What a reload brings.
@@ -101,6 +121,8 @@ pub(super) struct Upkeep {
     /// A crowd has gone: when to look for what it left.
     look_at: Option<Instant>,
     reading: Reading,
+    /// Reloads that are over, and why the latest one changed nothing.
+    reloads: Reloads,
     /// The configuration that was read and applies from the next turn on.
     read: Option<Read>,
 }
@@ -239,10 +261,32 @@ impl Server {
         sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
+    /// Carries out the order of an operator.
+    pub(super) fn operate(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: Identity,
+        order: OperatorOrder,
+    ) {
+        tracing::info!(%conn, %identity, method = order.method(), "order of an operator");
+        self.audit(now, &Happening::Operate { identity, conn, order });
+        match order {
+            OperatorOrder::Reload => self.reload(),
+            OperatorOrder::ShutDown => self.shut_down(now),
+        }
+    }
+
+    pub(super) const fn reloads(&self) -> &Reloads {
+        &self.upkeep.reloads
+    }
+
     /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
     pub(super) fn reload(&mut self) {
         let Some((_, Some(reload))) = &self.signals else {
-            tracing::warn!("not reloaded: this daemon was started without a configuration to read");
+            let why = "this daemon was started without a configuration to read";
+            tracing::warn!("not reloaded: {why}");
+            self.upkeep.reloads.note(Err(why.to_owned()));
             return;
         };
         if self.upkeep.reading != Reading::No {
@@ -261,6 +305,7 @@ impl Server {
             Ok(_) => self.upkeep.reading = Reading::Yes,
             Err(why) => {
                 tracing::error!(%why, "not reloaded: the configuration is as it was");
+                self.upkeep.reloads.note(Err(why.to_string()));
                 self.now_ready();
             }
         }
@@ -283,9 +328,11 @@ impl Server {
         if reading == Reading::Stale {
             return self.reload();
         }
-        if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
+        let outcome = read.and_then(|reloaded| self.apply(now, *reloaded));
+        if let Err(why) = &outcome {
             tracing::error!(%why, "not reloaded: the configuration is as it was");
         }
+        self.upkeep.reloads.note(outcome);
         self.now_ready();
     }
 

@@ -50,6 +50,10 @@ impl Backend for Fake {
         Ok(DaemonLocation { config, socket: self.socket.clone(), ..DaemonLocation::default() })
     }
 
+    fn embed_text(&self, _: &str, _: &Path) -> Result<Embedded, Failure> {
+        Err(Failure::new(Exit::Usage, "no server"))
+    }
+
     fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
         if self.config_is_wrong {
             return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));

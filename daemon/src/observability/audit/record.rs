@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, Cancel, Receipt};
+use ceased_core::action::{AuditEvent, Cancel, OperatorOrder, Receipt};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
 use serde_json::value::RawValue;
@@ -28,6 +28,8 @@ pub(crate) enum Happening {
         limit: Option<&'static str>,
         reason: String,
     },
+    /// An operator ordered something of the daemon.
+    Operate { identity: Identity, conn: ConnId, order: OperatorOrder },
     /// A peer went.
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
     /// Something the engine says. Where somebody cancelled a job, its receipt follows when that has
@@ -124,6 +126,9 @@ impl Happening {
                     line.word("limit", limit);
                 }
                 line.text("peer", peer).text("reason", reason);
+            }
+            Self::Operate { identity, conn, order } => {
+                who(line, "operate", identity, *conn).word("method", order.method());
             }
             Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
                 who(line, "disconnect", identity, *conn)
