@@ -35,8 +35,8 @@ pub(super) enum Command {
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
     Call(CallArgs),
-    /// List the tools
-    Tools(ListArgs),
+    /// List the tools, or show the arguments of one
+    Tools(ToolsArgs),
     /// List the tasks
     Tasks(ListArgs),
     /// Show one task
@@ -177,7 +177,16 @@ pub(super) struct ManArgs {
     pub(super) dir: PathBuf,
 }
 
-/// `tools`, `tasks`, `status`.
+/// `tools`.
+#[derive(Debug, Args)]
+pub(super) struct ToolsArgs {
+    /// Name of the tool [default: all tools]
+    pub(super) name: Option<String>,
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+}
+
+/// `tasks`, `status`, `ps`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print one JSON document, as the server wrote it
@@ -224,7 +233,7 @@ pub(super) struct CallArgs {
 /// `get`.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
     pub(super) id: String,
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
@@ -236,7 +245,7 @@ pub(super) struct GetArgs {
 /// `result`.
 #[derive(Debug, Args)]
 pub(super) struct ResultArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
     pub(super) id: String,
     /// Wait no longer than this and exit with 124; the task goes on
     #[arg(long, value_name = "DUR", value_parser = duration)]
@@ -248,7 +257,7 @@ pub(super) struct ResultArgs {
 /// `cancel`.
 #[derive(Debug, Args)]
 pub(super) struct CancelArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
     pub(super) id: String,
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
@@ -260,7 +269,7 @@ pub(super) struct CancelArgs {
 /// `watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Id of the task [default: all tasks]
+    /// Id of the task, or the beginning of it, or job:N [default: all tasks]
     pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,

@@ -7,15 +7,19 @@ mod args;
 mod arguments;
 mod call;
 mod connect;
+mod directory;
 mod display;
 mod format;
 mod generate;
+mod local_time;
 mod output;
 mod project_trust;
 mod ps;
 mod spawn;
 mod status;
+mod table;
 mod tasks;
+mod tools;
 mod top;
 pub(crate) mod trust;
 mod view;
@@ -227,6 +231,8 @@ pub struct Env {
     pub token: Option<String>,
     /// Where daemons listen that are not told another place.
     pub sockets: SocketPaths,
+    /// Whether a terminal shows colours: not with `$NO_COLOR` or `TERM=dumb`.
+    pub colours: bool,
 }
 
 impl Env {
@@ -238,6 +244,7 @@ impl Env {
             socket: var("CEASED_SOCKET"),
             token: var("CEASED_TOKEN").and_then(|token| token.into_string().ok()),
             sockets: Environment::of_process().sockets,
+            colours: var("NO_COLOR").is_none() && var("TERM").is_none_or(|term| term != "dumb"),
         }
     }
 }
@@ -330,7 +337,7 @@ pub fn run(
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
-        Command::Tools(args) => status::tools(args, io, backend),
+        Command::Tools(args) => tools::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
         Command::Ps(args) => ps::ps(args, io, backend),
         Command::Top(args) => top::top(args, io, backend),
