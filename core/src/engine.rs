@@ -240,6 +240,12 @@ impl Engine {
         self.jobs.get(job).map(|job| &job.owner)
     }
 
+    /// The connection that a job came from, which may be gone.
+    #[must_use]
+    pub fn connection(&self, job: JobId) -> Option<ConnId> {
+        self.jobs.get(job).map(|job| job.conn)
+    }
+
     /// Whether a job was told to stop and is not gone yet.
     #[must_use]
     pub fn is_stopping(&self, job: JobId) -> bool {

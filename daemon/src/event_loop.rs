@@ -6,6 +6,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod auth;
+pub(crate) mod client_directory;
 pub(crate) mod connections;
 pub(crate) mod guesses;
 pub(crate) mod handshake;
@@ -173,6 +174,7 @@ pub struct Server {
     /// Connections to be sent what waits for them, and why.
     unsent: Vec<(ConnId, Sending)>,
     runs: jobs::Runs,
+    client_directories: client_directory::ClientDirectories,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     pool: Pool,
@@ -283,6 +285,7 @@ impl Server {
             ahead_bytes: 0,
             unsent: Vec::new(),
             runs: jobs::Runs::default(),
+            client_directories: client_directory::ClientDirectories::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
             supervisor,

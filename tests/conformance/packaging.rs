@@ -11,7 +11,7 @@ use ceased_tests::binary::ceased;
 use ceased_tests::workspace;
 
 /// Every public command.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: &[&str] = &[
     "ps",
     "top",
     "serve",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 16] = [
     "watch",
     "status",
     "check",
+    "trust",
     "store",
     "completions",
 ];

@@ -7,6 +7,7 @@ mod backpressure;
 mod bounds;
 mod cancel_races;
 mod cli;
+mod client_directory;
 mod confirm;
 mod connections;
 mod durable;

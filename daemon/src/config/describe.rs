@@ -87,6 +87,11 @@ impl Config {
         row("eof_grace", show_duration(daemon.eof_grace));
         row("on_disconnect", on_disconnect(daemon.on_disconnect));
         row("isolation", isolation(daemon.isolation).into());
+        let roots: Vec<String> =
+            daemon.roots.iter().map(|root| root.display().to_string()).collect();
+        if !roots.is_empty() {
+            row("roots", roots.join(", "));
+        }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
@@ -246,6 +251,9 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
         more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+    }
+    if command.client_roots.is_some() {
+        more("cwd client".into());
     }
     match command.run_as {
         None => {}

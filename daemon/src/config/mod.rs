@@ -93,6 +93,8 @@ pub struct Daemon {
     pub on_disconnect: OnDisconnect,
     /// What separates commands from other processes, if their tool does not say.
     pub isolation: Isolation,
+    /// Directories below which clients choose where a tool runs; empty: the home of the caller.
+    pub roots: Vec<PathBuf>,
     /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
@@ -322,6 +324,28 @@ pub struct CommandTool {
     pub env_file: Option<EnvFile>,
     /// How its output shows its progress.
     pub progress: Option<ProgressPattern>,
+    /// Where the directory of the client may be in which it runs; `None`: it does not run there.
+    pub client_roots: Option<ClientRoots>,
+}
+
+/// The directories below which the directory of a client may be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientRoots {
+    /// `roots` of `[daemon]`; empty: the home directory of the caller.
+    pub listed: Vec<PathBuf>,
+    /// The home directory of the user the daemon runs as.
+    pub home: Option<PathBuf>,
+}
+
+impl ClientRoots {
+    /// Replaces symbolic links: the kernel tells the directory of a process without them.
+    fn resolve(&mut self) {
+        for root in self.listed.iter_mut().chain(&mut self.home) {
+            if let Ok(path) = root.canonicalize() {
+                *root = path;
+            }
+        }
+    }
 }
 
 impl CommandTool {
@@ -452,6 +476,7 @@ impl Config {
             Ok(text) => {
                 let mut config = Self::parse(&text, path)?;
                 config.read_env_files()?;
+                config.resolve_roots();
                 Ok(config)
             }
             Err(why) => {
@@ -475,6 +500,17 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Replaces symbolic links in the directories below which clients choose one.
+    fn resolve_roots(&mut self) {
+        for tool in &mut self.tools {
+            if let Run::Command(command) = &mut tool.run
+                && let Some(roots) = &mut command.client_roots
+            {
+                roots.resolve();
+            }
+        }
     }
 
     /// Reads the text of the file `path`, which is not opened: it is named in messages, and

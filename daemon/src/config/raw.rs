@@ -47,6 +47,7 @@ pub(super) struct Daemon {
     pub(super) eof_grace: Option<Spanned<Span>>,
     pub(super) on_disconnect: Option<Text>,
     pub(super) isolation: Option<Text>,
+    pub(super) roots: Option<Spanned<Vec<Text>>>,
     pub(super) heartbeat: Option<Text>,
 }
 

@@ -1,5 +1,6 @@
 //! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: their defaults, and what each value may be.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{Checker, Key};
@@ -39,6 +40,7 @@ impl Daemon {
             eof_grace: Duration::from_millis(500),
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
+            roots: Vec::new(),
             heartbeat: Some(DEFAULT_HEARTBEAT),
         }
     }
@@ -145,8 +147,19 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
             .unwrap_or(default.on_disconnect),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
+        roots: roots(key("roots"), raw.roots.as_ref(), check),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
     }
+}
+
+/// Directories below which clients choose where a tool runs.
+fn roots(
+    key: Key,
+    written: Option<&toml::Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Vec<PathBuf> {
+    let written = written.into_iter().flat_map(|list| list.get_ref());
+    written.filter_map(|root| check.path(key, root)).collect()
 }
 
 /// What separates commands from other processes.

@@ -87,6 +87,7 @@ fn every_key_is_taken() {
         eof_grace = "0s"
         on_disconnect = "5s"
         isolation = "pid"
+        roots = ["/srv", "~/src"]
         heartbeat = "2s"
         [limits]
         connections = 2
@@ -152,6 +153,7 @@ fn every_key_is_taken() {
             eof_grace: Duration::ZERO,
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
+            roots: vec!["/srv".into(), "/home/u/src".into()],
             heartbeat: Some(secs(2)),
         }
     );

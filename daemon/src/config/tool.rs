@@ -12,8 +12,8 @@ use super::progress::ProgressPattern;
 use super::sections::{YEAR, heartbeat, isolation, on_disconnect};
 use super::units::show_size;
 use super::{
-    Builtin, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run, TaskSupport, Tool,
-    code, input, raw, who,
+    Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run,
+    TaskSupport, Tool, code, input, raw, who,
 };
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::catalog::{NAME_HINT, is_name};
@@ -25,6 +25,8 @@ const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
 const KILL_GRACE_MAX: Duration = Duration::from_secs(600);
 const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
 const MAX_OUTPUT_MAX: u64 = 1 << 30;
+/// The working directory that is the client's.
+const CLIENT: &str = "client";
 /// Variables the daemon sets for a job.
 const RESERVED_VARIABLES: &str = "CEASED_";
 
@@ -65,6 +67,9 @@ pub(super) fn tools(
         tools.extend(tool(at, raw, limits, check).map(|mut tool| {
             if let Run::Command(command) = &mut tool.run {
                 command.isolation = isolation;
+                if let Some(roots) = &mut command.client_roots {
+                    roots.listed.clone_from(&daemon.roots);
+                }
             }
             Tool { heartbeat, on_disconnect, ..tool }
         }));
@@ -219,7 +224,9 @@ fn command_tool(
     let elements: Vec<_> = rest.iter().map(|text| templates.read("command", text)).collect();
     let stdin = raw.stdin.as_ref().map(|text| templates.read("stdin", text)).transpose();
     let env = templates.env(raw.env.as_ref());
-    let cwd = raw.cwd.as_ref().map(|text| templates.cwd(text)).transpose();
+    let is_of_client = raw.cwd.as_ref().is_some_and(|text| text.get_ref() == CLIENT);
+    let cwd = raw.cwd.as_ref().filter(|_| !is_of_client);
+    let cwd = cwd.map(|text| templates.cwd(text)).transpose();
     if let Some(inputs) = raw.input.as_ref().filter(|_| templates.check.problems.len() == before) {
         templates.unused(inputs);
     }
@@ -234,6 +241,8 @@ fn command_tool(
     let inherit = inherit(raw, check);
     let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
     let env_file = env_file.map(EnvFile::at);
+    let home = check.environment.home.clone();
+    let client_roots = is_of_client.then(|| ClientRoots { listed: Vec::new(), home });
     let progress = raw.progress.as_ref().and_then(|written| {
         ProgressPattern::new(written.get_ref())
             .map_err(|why| {
@@ -250,6 +259,7 @@ fn command_tool(
         isolation: Isolation::default(),
         inherit,
         env_file,
+        client_roots,
         progress,
     };
     Some((command, arguments?))

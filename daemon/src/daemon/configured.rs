@@ -83,6 +83,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         on_disconnect: _,
         isolation: _,
         eof_grace: _,
+        roots: _,
         heartbeat: _,
     } = &now.daemon;
     let config::Log { audit, level: _ } = &now.log;

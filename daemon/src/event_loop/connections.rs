@@ -14,11 +14,13 @@ use ceased_transports::{Accept, Flow, Link, Lost, Peer as Origin, Sent, Sink, Tr
 use memchr::memmem;
 use mio::{Events, Token};
 
+use super::client_directory;
 use super::origin::Party;
 use super::read_scheduler::{self, Cost};
 use super::repeats::Kind;
 use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 use crate::record::Recorded;
+use crate::tools::catalog::{Payload, PayloadRun};
 
 /// Bytes read from one peer at once: what is written together is read together, so that a cancel
 /// that follows its call at once beats its start (CAN-08).
@@ -135,10 +137,27 @@ impl Server {
         let (closing, on_record, backlog) = (false, false, None);
         let place = self.ready.front();
         let peer = Peer { link, stage, sole, closing, on_record, backlog, place };
+        if self.has_tools_in_client_directories()
+            && let Some(dir) = client_directory::of_process(peer.link.peer())
+        {
+            let max = 2 * self.settings.limits.connections_max;
+            let links = &self.links;
+            self.client_directories.note(conn, dir, max, |conn| links.contains_key(&conn));
+        }
         self.links.insert(conn, Box::new(peer));
         // A new link counts as readable until it was tried.
         self.note_ready(conn);
         Ok(conn)
+    }
+
+    /// Whether a tool runs where its client is.
+    fn has_tools_in_client_directories(&self) -> bool {
+        self.settings.catalog.iter().any(|tool| {
+            Payload::of(tool).is_some_and(|payload| match &payload.run {
+                PayloadRun::Command { command, .. } => command.client_roots.is_some(),
+                PayloadRun::Handler(_) => false,
+            })
+        })
     }
 
     /// Tells the engine of a peer.

@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ceased_core::event::{Event, Outcome};
+use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, JobId, TaskId};
 use ceased_core::json::raw::Json;
-use ceased_core::outgoing::call::{Answer, Caller, OutgoingRequest};
+use ceased_core::outgoing::call::{Answer, AnswerTimeout, Caller, OutgoingRequest};
 use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
@@ -19,7 +22,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::{Server, run_as};
+use super::{Server, client_directory, run_as};
 use crate::config::CommandTool;
 use crate::process_ids::to_process;
 use crate::tools::arguments::Arguments;
@@ -27,7 +30,7 @@ use crate::tools::cancel_token::CancelToken;
 use crate::tools::catalog::{Payload, PayloadRun};
 use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
 use crate::tools::worker_pool::Work;
-use ceased_process::{Ending, Exit, Launch, Order};
+use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
 
 /// Jobs under way.
 pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
@@ -61,6 +64,8 @@ pub(super) enum RunningJob {
     Outlasting,
     /// Waits for its requestor's word.
     Unconfirmed(Box<AwaitingConfirmation>),
+    /// Waits for the roots of its client, in whose directory it runs.
+    Locating(Box<AwaitingConfirmation>),
 }
 
 impl RunningJob {
@@ -68,12 +73,12 @@ impl RunningJob {
     pub(super) const fn is_command(&self) -> bool {
         match self {
             Self::Command(_) | Self::Outlasting => true,
-            Self::Handler(_) | Self::Unconfirmed(_) => false,
+            Self::Handler(_) | Self::Unconfirmed(_) | Self::Locating(_) => false,
         }
     }
 }
 
-/// A job that runs when its requestor says so.
+/// A job that runs when its requestor, or the client of that, has answered.
 pub(super) struct AwaitingConfirmation {
     tool: Arc<Tool>,
     arguments: Json,
@@ -85,6 +90,10 @@ const TASK: &str = "CEASED_TASK";
 
 /// The question whether a job may run; handlers count theirs from 1.
 const CONFIRM: AskId = AskId::new(0);
+/// The question where the client is. Commands ask nothing else.
+const ROOTS: AskId = AskId::new(1);
+/// How long a client may take to tell its roots; its process has a directory, too.
+const ROOTS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Starts a job, or asks first.
@@ -97,7 +106,7 @@ impl Server {
         task: Option<TaskId>,
     ) {
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
-            return self.begin(now, job, &tool, arguments, task);
+            return self.begin(now, job, tool, arguments, task);
         };
         let request = match confirm.arguments.question(&confirm.question, arguments.get()) {
             Ok(question) => question_to_ask(&question),
@@ -114,12 +123,16 @@ impl Server {
 
     /// A requestor was asked whether a job may run: anything but its yes means that it does not.
     pub(super) fn confirmed(&mut self, now: Now, caller: Caller, answer: &Answer) {
-        let Caller::Job { job, ask: CONFIRM } = caller else { return };
+        let job = match caller {
+            Caller::Job { job, ask: CONFIRM } => job,
+            Caller::Job { job, ask: ROOTS } => return self.located(now, job, answer),
+            Caller::Job { .. } | Caller::Host(_) => return,
+        };
         let Some(RunningJob::Unconfirmed(unconfirmed)) = self.runs.remove(&job) else { return };
         let outcome = match verdict(answer) {
             Verdict::Yes => {
                 let AwaitingConfirmation { tool, arguments, task } = *unconfirmed;
-                return self.begin(now, job, &tool, arguments, task);
+                return self.begin(now, job, tool, arguments, task);
             }
             Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
             Verdict::Stopped => Outcome::Stopped,
@@ -128,8 +141,15 @@ impl Server {
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
-    fn begin(&mut self, now: Now, job: JobId, tool: &Tool, arguments: Json, task: Option<TaskId>) {
-        let started = match Payload::of(tool).map(|payload| &payload.run) {
+    fn begin(
+        &mut self,
+        now: Now,
+        job: JobId,
+        tool: Arc<Tool>,
+        arguments: Json,
+        task: Option<TaskId>,
+    ) {
+        let started = match Payload::of(&tool).map(|payload| &payload.run) {
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
                 self.runs.insert(job, RunningJob::Handler(token.clone()));
@@ -137,8 +157,11 @@ impl Server {
                 self.pool.submit(Work { run: Arc::clone(run), call, token });
                 Ok(())
             }
+            Some(PayloadRun::Command { command, .. }) if command.client_roots.is_some() => {
+                return self.locate(now, job, tool, arguments, task);
+            }
             Some(PayloadRun::Command { command, arguments: rules }) => {
-                self.launch(job, command, rules, &arguments, task)
+                self.launch(job, command, rules, &arguments, task, None)
             }
             None => {
                 let message = format!("the tool {:?} has nothing behind it", tool.name);
@@ -148,6 +171,90 @@ impl Server {
         if let Err(error) = started {
             self.not_started(now, job, error);
         }
+    }
+
+    /// Asks the client of a job where it is, before the job runs there.
+    fn locate(
+        &mut self,
+        now: Now,
+        job: JobId,
+        tool: Arc<Tool>,
+        arguments: Json,
+        task: Option<TaskId>,
+    ) {
+        let held = Box::new(AwaitingConfirmation { tool, arguments, task });
+        self.runs.insert(job, RunningJob::Locating(held));
+        let patience =
+            AnswerTimeout { timeout: ROOTS_WITHIN, extend_on_progress: false, cap: ROOTS_WITHIN };
+        let request = OutgoingRequest {
+            method: "roots/list".into(),
+            params: None,
+            patience: Some(patience),
+            task: None,
+        };
+        // A client without roots is not asked, which the engine says at once.
+        let conn = self.engine.connection(job);
+        let event = Event::Asked { job, ask: ROOTS, conn, request };
+        self.engine.handle(now, event, &mut self.actions);
+    }
+
+    /// A client has told its roots, or has none: its job runs in the first one, or in the directory of
+    /// its process.
+    fn located(&mut self, now: Now, job: JobId, answer: &Answer) {
+        let Some(RunningJob::Locating(held)) = self.runs.remove(&job) else { return };
+        let AwaitingConfirmation { tool, arguments, task } = *held;
+        let payload = Payload::of(&tool).map(|payload| &payload.run);
+        let Some(PayloadRun::Command { command, arguments: rules }) = payload else { return };
+        let place = match answer {
+            Answer::Cancelled => Err(Outcome::Stopped),
+            Answer::Result(_)
+            | Answer::Error(_)
+            | Answer::Unusable(_)
+            | Answer::Refused(_)
+            | Answer::TimedOut
+            | Answer::Lost => {
+                let dir = client_directory::of_roots(answer).or_else(|| self.client_directory(job));
+                self.place(job, command, dir)
+                    .map_err(|why| outcome(Err(ToolError::Failed(why.into()))))
+            }
+        };
+        match place {
+            Ok(place) => {
+                if let Err(error) = self.launch(job, command, rules, &arguments, task, Some(place))
+                {
+                    self.not_started(now, job, error);
+                }
+            }
+            Err(outcome) => {
+                self.trail.note_unbegun(job);
+                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+            }
+        }
+    }
+
+    /// The directory of the process that a job came from.
+    fn client_directory(&self, job: JobId) -> Option<PathBuf> {
+        let conn = self.engine.connection(job)?;
+        let now = || client_directory::of_process(self.links.get(&conn)?.link.peer());
+        self.client_directories.get(conn).cloned().or_else(now)
+    }
+
+    /// Where a job runs whose client is in `dir`.
+    fn place(
+        &self,
+        job: JobId,
+        command: &CommandTool,
+        dir: Option<PathBuf>,
+    ) -> Result<WorkingDir, String> {
+        let (owner, us) = (self.engine.owner(job), geteuid().as_raw());
+        let caller = match owner {
+            Some(Identity::User(uid)) => Some(*uid),
+            Some(Identity::Token(_) | Identity::Anonymous) | None => None,
+        };
+        let runs_as = run_as::user(command.run_as, owner, us)?.unwrap_or(us);
+        let users = client_directory::Users { caller, us, runs_as };
+        let roots = command.client_roots.clone().unwrap_or_default();
+        client_directory::place(dir, &roots, command.run_as, users)
     }
 
     /// Hands the handlers' calls of this turn to the worker threads.
@@ -174,6 +281,7 @@ impl Server {
         rules: &Arguments,
         arguments: &Json,
         task: Option<TaskId>,
+        cwd: Option<WorkingDir>,
     ) -> Result<(), ErrorObject> {
         let filled = command
             .template
@@ -189,7 +297,7 @@ impl Server {
         let launch = Launch {
             job: to_process(job),
             argv: filled.argv,
-            cwd: filled.cwd,
+            cwd: cwd.or(filled.cwd),
             env: command
                 .variables()
                 .map_err(internal)?
@@ -230,7 +338,7 @@ impl Server {
             }
             (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(to_process(job))),
             // It was told that its question is cancelled, and ends by that.
-            (Some(RunningJob::Unconfirmed(_)), _) => {}
+            (Some(RunningJob::Unconfirmed(_) | RunningJob::Locating(_)), _) => {}
             // It has ended, and its report is on the way.
             (None, _) => {}
         }
@@ -297,9 +405,10 @@ pub(super) fn unfinished(run: Option<&mut RunningJob>, exit: &Exit) -> Outcome {
     let Some(run) = run else { return Outcome::Stopped };
     match std::mem::replace(run, RunningJob::Outlasting) {
         RunningJob::Command(why) => outcome(Ok(command_result(exit, why))),
-        RunningJob::Handler(_) | RunningJob::Outlasting | RunningJob::Unconfirmed(_) => {
-            Outcome::Stopped
-        }
+        RunningJob::Handler(_)
+        | RunningJob::Outlasting
+        | RunningJob::Unconfirmed(_)
+        | RunningJob::Locating(_) => Outcome::Stopped,
     }
 }
 
@@ -308,7 +417,8 @@ pub(super) fn command_outcome(run: Option<RunningJob>, ending: Ending) -> Outcom
     let why = match run {
         Some(RunningJob::Command(why)) => why,
         Some(RunningJob::Outlasting) => return Outcome::Stopped,
-        Some(RunningJob::Handler(_) | RunningJob::Unconfirmed(_)) | None => None,
+        Some(RunningJob::Handler(_) | RunningJob::Unconfirmed(_) | RunningJob::Locating(_))
+        | None => None,
     };
     match ending {
         Ending::NotStarted(reason) => Outcome::Error(ErrorObject::new(

@@ -51,7 +51,8 @@ pub struct Launch {
 /// A working directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkingDir {
-    /// A directory that the one who wrote the command chose; symbolic links are followed.
+    /// A directory that the one who wrote the command chose; symbolic links are followed. Empty: the
+    /// home directory of the user that the command runs as, and `below` is an absolute path in it.
     pub base: PathBuf,
     /// A directory below it that somebody else chose: nothing on the way there, no `..` and no
     /// symbolic link, leads out of `base`, or the command does not start.
@@ -207,6 +208,10 @@ fn directories(
     account: Option<&Account>,
 ) -> Result<(Vec<CString>, Option<CString>), String> {
     let cwds = match (&launch.cwd, account) {
+        (Some(_), Some(account)) if is_below_home(launch) => vec![account.home.as_path()],
+        (Some(_), None) if is_below_home(launch) => {
+            return Err("cannot run below the home directory of a user that is not known".into());
+        }
         (Some(cwd), _) => vec![cwd.base.as_path()],
         // Where a user has no home it starts at the root. No look tells now whether it has: the
         // file system it is on need not answer.
@@ -214,8 +219,33 @@ fn directories(
         (None, None) => Vec::new(),
     };
     let path = |path: &Path| c_string(path.as_os_str()).ok_or_else(|| nul("the working directory"));
-    let below = launch.cwd.as_ref().and_then(|cwd| cwd.below.as_deref()).map(path).transpose()?;
+    let below = launch.cwd.as_ref().and_then(|cwd| cwd.below.as_deref());
+    let below = match (below, account, cwds.as_slice()) {
+        (Some(below), Some(account), [home]) if *home == account.home && is_below_home(launch) => {
+            Some(below_home(below, home)?)
+        }
+        (below, ..) => below,
+    };
+    let below = below.map(path).transpose()?;
     Ok((cwds.into_iter().map(path).collect::<Result<_, _>>()?, below))
+}
+
+fn is_below_home(launch: &Launch) -> bool {
+    launch.cwd.as_ref().is_some_and(|cwd| cwd.base.as_os_str().is_empty())
+}
+
+/// The part of an absolute path that is below a home directory.
+fn below_home<'p>(dir: &'p Path, home: &Path) -> Result<&'p Path, String> {
+    match dir.strip_prefix(home) {
+        Ok(below) if below.as_os_str().is_empty() => Ok(Path::new(".")),
+        Ok(below) => Ok(below),
+        Err(_) => Err(format!(
+            "cannot run in {}: it is not below {}, the home directory of the user that the command \
+             runs as",
+            shown(dir),
+            shown(home)
+        )),
+    }
 }
 
 fn limits_of(bytes: &mut &[u8]) -> io::Result<Vec<Limit>> {

@@ -61,7 +61,8 @@ fn every_commented_default_counts() {
 fn every_key_is_documented() {
     let known = [
         "state_dir store store_reserve store_retry damaged_store workers queue shutdown_grace",
-        "eof_grace on_disconnect isolation heartbeat path mode connections operator_connections message_bytes",
+        "eof_grace on_disconnect isolation roots heartbeat path mode connections",
+        "operator_connections message_bytes",
         "json_depth inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second",
         "idempotency_keys_per_identity idempotency_ttl write_buffer_bytes write_stall",

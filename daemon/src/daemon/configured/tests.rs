@@ -20,6 +20,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.eof_grace", "\"3s\"", false),
     ("daemon.on_disconnect", "\"detach\"", false),
     ("daemon.isolation", "\"pid\"", false),
+    ("daemon.roots", "[\"/srv\"]", false),
     ("limits.connections", "3", false),
     ("limits.connections_per_identity", "3", false),
     ("limits.operator_connections", "3", false),
@@ -65,7 +66,7 @@ const KEYS: &[(&str, &str, bool)] = &[
 ];
 
 const REST: &str = "[[listen]]\ntransport = \"unix\"\npath = \"/run/x.sock\"\n\
-                    [[tool]]\nname = \"t\"\ncommand = [\"true\"]\n";
+                    [[tool]]\nname = \"t\"\ncommand = [\"true\"]\ncwd = \"client\"\n";
 
 /// The keys of the reference, but for those of listeners and tools.
 fn documented() -> BTreeSet<String> {
