@@ -8,7 +8,9 @@ use ceased_transports::Address;
 
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
-use crate::daemon::{Daemon, DaemonHandle, Forecast, StartError, forecast, reload, say};
+use crate::daemon::preflight::{Forecast, forecast};
+use crate::daemon::reload::reload;
+use crate::daemon::{Daemon, DaemonHandle, StartError, say};
 use crate::event_loop::RunError;
 use crate::observability::logging;
 use crate::resource_limits;

@@ -2,7 +2,10 @@
 //! run on this thread or on one of its own.
 
 mod configured;
+#[cfg(feature = "cli")]
 pub(crate) mod preflight;
+#[cfg(feature = "cli")]
+pub(crate) mod reload;
 mod start_error;
 
 use std::fmt;
@@ -20,11 +23,9 @@ use ceased_transports::{Address, Transport};
 
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
-pub(crate) use self::configured::reload;
 use self::configured::{
     entrance, guards, isolated, keep, limits, operators, task_policy, thresholds,
 };
-pub(crate) use self::preflight::{Forecast, forecast};
 pub use self::start_error::StartError;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};

@@ -9,10 +9,16 @@
 //! that it can serve as the guard of its own processes.
 
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(feature = "cli"),
+    allow(dead_code, unused_imports, reason = "the command line alone uses them")
+)]
 
 mod access;
 mod accounts;
+#[cfg(feature = "cli")]
 mod backend;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
 mod daemon;
@@ -36,6 +42,7 @@ pub use self::tools::builtin::Builtin;
 pub use self::tools::cancel_token::{CancelToken, Cancelled};
 pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
 pub use self::tools::handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
+#[cfg(feature = "cli")]
 pub use backend::LocalBackend;
 pub use daemon::{Daemon, DaemonHandle, StartError};
 
@@ -56,6 +63,9 @@ pub use ceased_transports::{Address, SocketMode};
 mod event_loop;
 mod service_manager;
 mod token_file;
+#[cfg(feature = "cli")]
+mod trust;
+#[cfg(feature = "cli")]
 mod trust_store;
 
 pub mod tools;

@@ -289,7 +289,7 @@ fn a_reload_changes_the_listeners() {
 
 /// Keys that need a restart are named; the others are applied.
 #[test]
-fn keys_that_need_a_restart() {
+fn keys_that_need_a_restart_are_named() {
     let daemon = Daemon::start(&Config::default());
     let home = &daemon.home;
     let text = home.config_text();

@@ -83,12 +83,12 @@ fn daemon_is_killed(tier: Tier) {
 }
 
 #[test]
-fn the_daemon_is_killed_with_control_groups() {
+fn a_killed_daemon_leaves_no_process_with_control_groups() {
     daemon_is_killed(Tier::Cgroup);
 }
 
 #[test]
-fn the_daemon_is_killed_with_guards() {
+fn a_killed_daemon_leaves_no_process_with_guards() {
     daemon_is_killed(Tier::Guard);
 }
 
@@ -137,7 +137,7 @@ fn guard_under_signals() {
 }
 
 #[test]
-fn a_guard_is_killed() {
+fn a_killed_guard_leaves_no_process() {
     run_alone("guard_death::guard_killed_with_adoption", "1");
 }
 
@@ -195,7 +195,7 @@ fn copies() {
 }
 
 #[test]
-fn guards_are_copies() {
+fn guards_are_copies_of_one_process() {
     run_alone("guard_death::copies", "1");
 }
 
@@ -293,7 +293,7 @@ fn copies_that_die_at_once_are_reaped() {
 
 /// Without adoption of orphans, the command's session is ended at least.
 #[test]
-fn a_guard_is_killed_in_an_embedding_program() {
+fn a_killed_guard_without_adoption_ends_the_session() {
     let mut rig = rig(Tier::Guard).unwrap();
     let marker = marker();
     let job = rig.shell("trap '' TERM HUP; sleep $1 & echo 1 >&3; sleep $1; sleep $1", &marker);
@@ -318,7 +318,7 @@ pub(crate) fn guard_of(mut pid: i32) -> Option<i32> {
 }
 
 #[test]
-fn the_keeper_is_replaced() {
+fn a_killed_keeper_is_replaced() {
     run_alone("guard_death::keeper_killed", "1");
 }
 
@@ -343,7 +343,7 @@ fn keeper_killed() {
 
 /// Dropping a supervisor kills its jobs (STOP-01).
 #[test]
-fn the_supervisor_is_dropped() {
+fn dropping_the_supervisor_kills_its_jobs() {
     for tier in [Tier::Cgroup, Tier::Guard] {
         let Some(mut rig) = rig(tier) else { continue };
         let marker = marker();
@@ -372,7 +372,7 @@ fn the_supervisor_is_dropped() {
 
 /// A panic in the report callback ends the supervisor and its jobs.
 #[test]
-fn the_supervisor_panics() {
+fn a_panic_of_the_supervisor_ends_its_jobs() {
     for tier in [Tier::Cgroup, Tier::Guard, Tier::Groups] {
         let program =
             ceased::process::guard::Program::named(ceased_tests::binary::ceased()).unwrap();

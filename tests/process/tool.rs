@@ -19,7 +19,7 @@ fn rigs() -> impl Iterator<Item = Rig> {
 }
 
 #[test]
-fn output_and_exit_code() {
+fn output_and_exit_code_are_reported() {
     for mut rig in rigs() {
         let job = rig.run(&["sh", "-c", "echo out; echo err >&2; exit 7"]);
         let exit = rig.wait_exit(job);
@@ -32,7 +32,7 @@ fn output_and_exit_code() {
 }
 
 #[test]
-fn input_of_any_size() {
+fn input_of_any_size_is_written() {
     for mut rig in rigs() {
         let job = rig.run(&["cat"]);
         assert_eq!(rig.wait_exit(job).stdout.text(), "");
@@ -51,7 +51,7 @@ fn input_of_any_size() {
 }
 
 #[test]
-fn environment_and_directory() {
+fn environment_and_directory_are_set() {
     for mut rig in rigs() {
         let mut launch = rig.command(&["sh", "-c", "env; pwd"]);
         launch.env = vec![("ADDED".into(), "yes".into())];
@@ -103,7 +103,7 @@ fn private_environment() {
 
 /// A command starts with four descriptors, no blocked or ignored signal, and its own session.
 #[test]
-fn a_clean_start() {
+fn a_command_starts_without_inherited_state() {
     // Inheritable on purpose, as an embedding program may have them.
     let leaked = fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
@@ -139,7 +139,7 @@ fn a_clean_start() {
 }
 
 #[test]
-fn progress_lines() {
+fn progress_lines_are_reported() {
     for mut rig in rigs() {
         let script = "echo '1/4 one' >&3; echo garbage >&3; echo 2.5 >&3; printf '4/4 last' >&3";
         let job = rig.run(&["sh", "-c", script]);
@@ -171,7 +171,7 @@ fn progress_lines() {
 
 /// A command that cannot start reports the reason and affects no other job.
 #[test]
-fn commands_that_cannot_be_started() {
+fn commands_that_cannot_start_report_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (plain, script, bad) = (path("plain"), path("uninterpreted"), path("bad"));
@@ -318,7 +318,7 @@ fn five_hundred_jobs() {
 }
 
 #[test]
-fn a_thousand_at_once() {
+fn a_thousand_commands_take_one_thread() {
     for tier in TIERS {
         run_alone("tool::thousand", &format!("{tier:?}"));
     }

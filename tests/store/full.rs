@@ -53,7 +53,7 @@ fn a_full_disk_ends_no_accepted_task() {
 
 /// Creating a store on a full disk reports that there is no space.
 #[test]
-fn a_disk_that_is_full_from_the_start() {
+fn creating_a_store_on_a_full_disk_fails() {
     let Some(disk) = SmallDisk::mount(1 << 20) else { return };
     let dir = disk.path().join("tasks");
     fs::create_dir(&dir).unwrap();

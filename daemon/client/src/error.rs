@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::CallId;
+use crate::call_id::CallId;
 
 /// Why a call, or the connection under it, did not do what was asked.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::Trigger;
+use crate::wait::Trigger;
 
 /// What the script does about a message.
 pub type Script = Box<dyn FnMut(&mut Talk, &Value) + Send>;

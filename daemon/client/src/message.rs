@@ -1,16 +1,15 @@
 //! What a server says: answers, requests of its own, and notifications.
 
-use std::collections::BTreeMap;
-
 use ceased_core::ids::RequestId;
 use ceased_core::rpc::frame::Frame;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::CallId;
+use crate::call_id::CallId;
+use crate::decode::{broken, members};
 use crate::error::{Error, RpcError};
-use crate::tasks::Task;
+use crate::task::Task;
 use crate::wire::LINE_BYTES_MAX;
 
 /// Something the server says by itself. All text in it is untrusted.
@@ -73,12 +72,6 @@ pub(crate) enum Message {
     Note(Notification),
 }
 
-/// The members of a JSON object, unread. Keeps `null` apart from absent, which a derived struct
-/// with options does not, and takes no array for an object.
-pub(crate) fn members(json: &str) -> Result<BTreeMap<String, &RawValue>, serde_json::Error> {
-    serde_json::from_str(json)
-}
-
 impl Message {
     /// Reads a frame. `None` is a message that means nothing to anybody, such as progress for a
     /// token that is no call of ours.
@@ -134,14 +127,6 @@ fn call_named(token: &RawValue) -> Option<CallId> {
         RequestId::Number(number) => u64::try_from(number).ok().map(CallId),
         RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null => None,
     }
-}
-
-/// The error for a line that cannot be what it should be; shows how the line begins.
-pub(crate) fn broken(what: &str, line: &[u8]) -> Error {
-    const SHOWN_BYTES: usize = 80;
-    let start = line.get(..SHOWN_BYTES).unwrap_or(line);
-    let dots = if start.len() < line.len() { "…" } else { "" };
-    Error::Protocol(format!("{what}: {}{dots}", start.escape_ascii()))
 }
 
 fn note(method: String, params: Option<&RawValue>) -> Option<Notification> {

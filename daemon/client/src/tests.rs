@@ -4,7 +4,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
 use super::*;
+use crate::client::CALLS_MAX;
 use crate::fake::{Received, Script, Talk};
 use crate::io::poll;
 

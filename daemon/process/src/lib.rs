@@ -32,18 +32,19 @@ mod ids;
 mod isolation;
 mod launch;
 mod limit_hint;
+mod nameless_file;
 mod output;
 mod proc;
 mod ready;
 mod supervisor;
 mod sys;
+mod tree;
 
 pub use cgroup::Cgroup;
 pub use containment::Containment;
 pub use ids::JobId;
 pub use isolation::Isolation;
-pub use launch::environment::Inherit;
-pub use launch::{Launch, WorkingDir};
+pub use launch::{Inherit, Launch, WorkingDir};
 pub use limit_hint::limit_hint;
 pub use output::last_line::ReadProgress;
 pub use output::plain_text;
@@ -51,6 +52,7 @@ pub use output::{Captured, OutputOptions, SharedOutput, Stream};
 pub use proc::processes::Process;
 pub use supervisor::report::{Ending, Exit, Located, Order, Report, Stopped};
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
+pub use tree::{EndError, ProcessTree, Runner, TreeState};
 
 /// Undoes what the parent of this process left behind for its signals: unblocks all of them and
 /// restores the default handling of those that are ignored, `SIGCHLD` first of all, without which

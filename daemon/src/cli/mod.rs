@@ -21,7 +21,6 @@ mod table;
 mod tasks;
 mod tools;
 mod top;
-pub(crate) mod trust;
 mod view;
 mod watch;
 

@@ -16,9 +16,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::discover::{self, Unreachable};
-use super::{DaemonLocation, Exit, Failure, Io, trust};
+use super::{DaemonLocation, Exit, Failure, Io};
 use crate::observability::logging;
 use crate::store::directory::{Holder, Phase};
+use crate::trust;
 use ceased_client::Endpoint;
 use ceased_process::daemon_support::variables_of_the_service_manager;
 

@@ -15,9 +15,9 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{fmt, reload};
 
-use crate::cli::trust;
 use crate::config::Level;
 use crate::stderr::Patient;
+use crate::trust;
 
 /// Records that may wait to be written; more are dropped and counted by the writer.
 const WAITING_MAX: usize = 2048;

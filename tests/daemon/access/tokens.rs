@@ -304,7 +304,7 @@ fn the_audit_log_names_only_authenticated_peers() {
 /// tokens, never a mixture. A token in both always succeeds; a revoked one fails after the daemon
 /// has reported the reload.
 #[test]
-fn tokens_change_while_peers_come_in() {
+fn replaced_tokens_apply_atomically() {
     const ROUNDS: usize = 30;
     let daemon = Daemon::start_in(home(""));
     let (is_over, path) = (AtomicBool::new(false), daemon.home.path().join("tokens"));

@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::process::Pid;
 
-use crate::guard::protocol;
 use crate::proc::descent::Followed;
 use crate::proc::table::Stat;
 
@@ -37,7 +36,7 @@ pub(crate) struct Line(u64);
 impl Roll {
     /// An empty roll.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { file: protocol::nameless_file()?, free: Vec::new(), next: 0 })
+        Ok(Self { file: crate::nameless_file::nameless_file()?, free: Vec::new(), next: 0 })
     }
 
     /// Writes a process down. `None` when there is no memory for it.

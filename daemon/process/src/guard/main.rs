@@ -15,7 +15,7 @@ use rustix::process::{
     set_child_subreaper, wait,
 };
 
-use crate::guard::keeper;
+use crate::guard::keep::keep;
 use crate::guard::namespace::{self, Failed};
 use crate::guard::protocol::{FromGuard, Status, ToGuard, ToSupervisorSocket};
 use crate::isolation::Isolation;
@@ -74,7 +74,7 @@ fn serve() -> io::Result<()> {
                 control.set_nonblocking()?;
                 return Guard::start(control, prepared, descriptors)?.run();
             }
-            Some(ToGuard::Keep(path, roll)) => return keeper::keep(&control, &path, roll),
+            Some(ToGuard::Keep(path, roll)) => return keep(&control, &path, roll),
             Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
         }
     }

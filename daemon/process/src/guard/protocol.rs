@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -130,7 +129,7 @@ impl ToGuardSocket {
     /// Hands over a command and its four descriptors. It travels in a file in memory, so that its
     /// size does not matter to the socket.
     pub(crate) fn run(&self, prepared: &Prepared, tool: &[OwnedFd; 4]) -> io::Result<()> {
-        let mut file = nameless_file()?;
+        let mut file = crate::nameless_file::nameless_file()?;
         file.write_all(&prepared.encode())?;
         let [stdin, stdout, stderr, progress] = tool.each_ref().map(AsFd::as_fd);
         send(self.0.as_fd(), b"R", &[file.as_fd(), stdin, stdout, stderr, progress])
@@ -235,29 +234,6 @@ impl AsFd for ToSupervisorSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-/// Where a file without a name is made, if it cannot be had in memory.
-const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
-
-/// A file that is gone with its last descriptor: in memory, or in a temporary directory where the
-/// kernel or a sandbox has no `memfd_create`.
-pub(crate) fn nameless_file() -> io::Result<File> {
-    let error = match memfd_create("ceased", MemfdFlags::CLOEXEC) {
-        Ok(file) => return Ok(file.into()),
-        Err(error) => error,
-    };
-    if matches!(error, Errno::NOSYS | Errno::PERM) {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let made = TEMPORARY.iter().find_map(|dir| open(*dir, flags, Mode::RUSR | Mode::WUSR).ok());
-        if let Some(file) = made {
-            return Ok(file.into());
-        }
-    }
-    Err(io::Error::other(format!(
-        "memfd_create: {error}; no file without a name can be had in {} either",
-        TEMPORARY.join(", ")
-    )))
 }
 
 fn garbled(from: &str) -> io::Error {

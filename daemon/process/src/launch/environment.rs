@@ -5,11 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use crate::account::Account;
-use crate::guard;
-use crate::launch::Launch;
+use crate::launch::command::Launch;
 
 /// Where programs are looked for when the environment has no `PATH`.
 pub(crate) const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The variable that, together with its name, marks a process as a guard.
+pub(crate) const GUARD_MARK: &str = "CEASED_GUARD";
 /// The variable that says which job a process belongs to.
 pub(crate) const JOB: &str = "CEASED_JOB";
 /// Variables of this process that every command gets.
@@ -22,28 +23,6 @@ const OF_THE_USER: [&str; 5] =
 /// Beginning of the names of others of this kind.
 const OF_THE_USER_PREFIX: &str = "XDG_";
 
-/// Variables of this process that a command gets. By default these are `PATH`, `HOME`, `LANG`,
-/// `LC_*`, `TMPDIR`, `XDG_*`, `USER`, `LOGNAME` and `SHELL`.
-///
-/// A command that runs as another user gets `HOME`, `USER`, `LOGNAME`, `SHELL` and
-/// `XDG_RUNTIME_DIR` of that user, and no other `XDG_*` and no `TMPDIR` unless they are named here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inherit {
-    /// Whether it gets every variable but those that speak to this process alone.
-    pub everything: bool,
-    /// Names of further variables; one that ends in `*` stands for all that begin like it.
-    pub also: Vec<String>,
-}
-
-impl Inherit {
-    fn names(&self, name: &OsStr) -> bool {
-        self.also.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(prefix) => name.as_bytes().starts_with(prefix.as_bytes()),
-            None => name == OsStr::new(pattern),
-        })
-    }
-}
-
 /// What commands may inherit of this process's environment: all but what speaks to this process
 /// alone.
 pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
@@ -53,7 +32,7 @@ pub(crate) fn inherited() -> BTreeMap<OsString, OsString> {
 /// Whether a variable speaks to this process alone, so that no command may have it.
 #[must_use]
 pub fn is_private(name: &OsStr) -> bool {
-    let own = [guard::MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
+    let own = [GUARD_MARK, JOB, "CEASED_TASK", "CEASED_PROGRESS", "CEASED_TOKEN"];
     own.iter().any(|private| name == *private) || is_of_the_service_manager(name)
 }
 
@@ -118,6 +97,7 @@ mod tests {
     use crate::ids::JobId;
 
     use super::*;
+    use crate::launch::inherit::Inherit;
 
     fn launch(inherit: Inherit) -> Launch {
         Launch {
@@ -212,7 +192,7 @@ mod tests {
 
     #[test]
     fn variables_that_speak_to_the_daemon_are_private() {
-        for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", guard::MARK] {
+        for private in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS", GUARD_MARK] {
             assert!(is_private(private.as_ref()), "{private}");
         }
         for name in ["PATH", "NOTIFY", "LISTEN", "LISTENER", "XLISTEN_FDS", "STATE_DIRECTORY"] {

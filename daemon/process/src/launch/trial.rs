@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::retry_on_intr;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
-use crate::launch::Prepared;
+use crate::launch::prepared::Prepared;
 use crate::ready::ready;
 use crate::sys::{self, Fault, Step};
 

@@ -21,9 +21,10 @@ use crate::launch::Prepared;
 use crate::proc::lineage::Lineage;
 use crate::proc::processes::Process;
 use crate::proc::table::{self, KILL, Stat, TERMINATE};
-use crate::supervisor::job::{Part, Shared, reap, watch};
+use crate::supervisor::part::{Part, reap, watch};
 use crate::supervisor::pipes::Watched;
 use crate::supervisor::report::Stopped;
+use crate::supervisor::shared::Shared;
 use crate::sys::{self, Fault, FaultCell, Spawned};
 
 /// The longest pause between two SIGKILLs for what has not ended by the first.

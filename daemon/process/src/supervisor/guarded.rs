@@ -19,9 +19,10 @@ use crate::proc::processes::Process;
 use crate::proc::sweep::Sweep;
 use crate::proc::table::{self, KILL, Stat};
 use crate::ready::ready;
-use crate::supervisor::Orphans;
-use crate::supervisor::job::{Part, Shared, reap, watch};
+use crate::supervisor::orphans::Orphans;
+use crate::supervisor::part::{Part, reap, watch};
 use crate::supervisor::pipes::Watched;
+use crate::supervisor::shared::Shared;
 
 /// How often in a row nothing must be found in the session of a job whose guard was killed.
 const EMPTY_LOOKS: u32 = 2;

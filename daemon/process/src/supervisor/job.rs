@@ -1,15 +1,13 @@
 //! One running job: its processes as its containment shows them, its pipes, how far it got.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::ids::JobId;
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
+use mio::Registry;
 use rustix::fs::{FileType, Uid, fchown, fstat};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::Pid;
 
 use crate::account::Account;
 use crate::cgroup::families::Families;
@@ -24,53 +22,18 @@ use crate::proc::lineage::Lineage;
 use crate::proc::processes::Process;
 use crate::supervisor::direct::Direct;
 use crate::supervisor::guarded::{Guarded, Lost};
-use crate::supervisor::pipes::{Flow, Pipe, Pipes, Watched};
+use crate::supervisor::part::Part;
+use crate::supervisor::pipes::{Flow, Pipe, Pipes};
 use crate::supervisor::report::Ending;
 use crate::supervisor::report::Exit;
 use crate::supervisor::report::Report;
 use crate::supervisor::report::Stopped;
-pub(crate) use crate::supervisor::shared::Shared;
+use crate::supervisor::shared::Shared;
 use crate::sys::Fault;
 
 /// Why a command that is to be isolated does not run without a guard program.
 const NO_GUARD: &str = "cannot run the command: isolation = \"pid\" needs a guard program, and there \
                         is none that works here; set isolation = \"none\"";
-
-/// What a descriptor of a job is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    Pipe(Pipe),
-    /// The socket to the guard.
-    Control,
-    /// The pidfd of the guard, or of the command where there is no guard.
-    Exit,
-    /// Whether the control group has processes.
-    Population,
-}
-
-impl Part {
-    const ALL: [Self; 7] = [
-        Self::Pipe(Pipe::Stdout),
-        Self::Pipe(Pipe::Stderr),
-        Self::Pipe(Pipe::Progress),
-        Self::Pipe(Pipe::Stdin),
-        Self::Control,
-        Self::Exit,
-        Self::Population,
-    ];
-
-    /// The token of this part of the job in `slot`.
-    pub(crate) fn token(self, slot: usize) -> Token {
-        let part = Self::ALL.iter().position(|part| *part == self);
-        Token(slot * Self::ALL.len() + part.expect("every part is in the list"))
-    }
-
-    /// The slot and the part that a token stands for.
-    pub(crate) fn of(token: Token) -> (usize, Self) {
-        let part = Self::ALL.get(token.0 % Self::ALL.len());
-        (token.0 / Self::ALL.len(), *part.expect("the remainder is within the list"))
-    }
-}
 
 /// A job whose command was started.
 pub(crate) struct Job {
@@ -514,25 +477,4 @@ impl Runner {
         });
         (guarded.pid(), Self::Guarded(guarded), failed)
     }
-}
-
-/// Watches a descriptor; one that cannot be watched is held all the same, and false comes with it.
-pub(crate) fn watch(fd: OwnedFd, registry: &Registry, token: Token) -> (Watched, bool) {
-    let is_watched = registry
-        .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)
-        .inspect_err(|error| tracing::warn!(%error, "a process has to be watched by asking"))
-        .is_ok();
-    (Watched::held(fd), is_watched)
-}
-
-/// Reaps our child behind a pidfd, if it has exited.
-pub(crate) fn reap(exit: &mut Watched, pid: Pid, world: &mut Shared) -> bool {
-    let Some(fd) = exit.fd() else { return true };
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    let is_reaped = !matches!(retry_on_intr(|| waitid(WaitId::PidFd(fd), options)), Ok(None));
-    if is_reaped {
-        exit.close(&world.registry);
-        world.own_children.remove(&pid.as_raw_nonzero());
-    }
-    is_reaped
 }

@@ -13,7 +13,7 @@ use crate::cgroup;
 use crate::cgroup::families::Families;
 use crate::containment::Containment;
 use crate::proc::table::Table;
-use crate::supervisor::Orphans;
+use crate::supervisor::orphans::Orphans;
 use crate::supervisor::report::Report;
 use crate::supervisor::spares::SparePool;
 

@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::account::Account;
 use crate::launch::Launch;
-use crate::supervisor::{Mailbox, Message};
+use crate::supervisor::mailbox::{Mailbox, Message};
 use crate::sys;
 
 /// Launches that wait for the accounts of their users.

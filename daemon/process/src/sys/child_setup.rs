@@ -12,8 +12,8 @@ use libc::{c_char, c_int};
 
 use super::beneath;
 use super::exec_error::{Fault, Step};
+use super::image::{Credentials, Exec, Image, Limit, Words};
 use super::raw;
-use super::spawn::{Credentials, Exec, Image, Limit, Words};
 
 /// Descriptors below this number are given away to the tool, so ours are moved above it first.
 const OURS_FROM: RawFd = 10;

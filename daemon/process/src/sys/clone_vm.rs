@@ -21,7 +21,7 @@ use rustix::thread::futex;
 
 use super::child_setup::ChildSetup;
 use super::exec_error::Fault;
-use super::spawn::CLONE_INTO_CGROUP;
+use super::image::CLONE_INTO_CGROUP;
 
 /// Bytes of the child's stack. It calls a dozen small functions, none of them far down.
 const STACK_BYTES: usize = 64 * 1024;

@@ -8,6 +8,8 @@ mod beneath;
 pub(crate) mod child_setup;
 pub(crate) mod clone_vm;
 pub(crate) mod exec_error;
+mod fault_cell;
+mod image;
 mod memory;
 mod raw;
 mod spawn;
@@ -20,11 +22,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_int;
 
-pub(crate) use exec_error::{Fault, FaultCell, Step};
+pub(crate) use exec_error::{Fault, Step};
+pub(crate) use fault_cell::FaultCell;
+pub(crate) use image::{Credentials, Exec, Image, Limit};
 pub use memory::give_back_memory;
-pub(crate) use spawn::{
-    Credentials, Exec, Image, Limit, Spawned, Twin, fork_sibling, spawn, spawn_idle,
-};
+pub(crate) use spawn::{Spawned, Twin, fork_sibling, spawn, spawn_idle};
 
 /// Blocks every signal that can be blocked for the calling thread, for good.
 pub fn block_signals() {

@@ -1,10 +1,9 @@
-//! The keeper: a process that ends a daemon's control groups when the daemon is dead.
+//! The keeper, from the side of the supervisor: started, watched, and replaced when it dies.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::num::NonZeroI32;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -12,15 +11,10 @@ use mio::{Interest, Registry, Token};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::cgroup;
-use crate::cgroup::roll;
 use crate::containment::Containment;
-use crate::guard::protocol::ToSupervisorSocket;
 use crate::guard::{Program, Started};
 use crate::ready::ready;
 
-/// How long a keeper tries to end what cannot be killed at once, such as a process in a hung
-/// system call.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// The pause before a keeper is replaced that did not live long. It doubles with each that dies
 /// early, so that a process that kills keepers does not make us start programs all the time.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -28,26 +22,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A keeper that lived this long is replaced without a pause.
 const LIVES: Duration = Duration::from_secs(5);
-
-/// Waits for the daemon's death, then ends every process in the tree of control groups at `path`
-/// and those on the roll, and removes the tree. A daemon that shuts down in good order has removed
-/// it before.
-pub(crate) fn keep(
-    control: &ToSupervisorSocket,
-    path: &Path,
-    on_roll: Option<OwnedFd>,
-) -> io::Result<()> {
-    loop {
-        match control.receive() {
-            Ok(None) => break,
-            Ok(Some(_)) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    let kin = on_roll.map_or_else(Default::default, |file| roll::read(&file.into()));
-    cgroup::end(path, kin, ENDS_WITHIN)
-}
 
 /// The supervisor's side of its keeper, which is replaced whenever it dies.
 #[derive(Debug)]

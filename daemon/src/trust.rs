@@ -20,7 +20,7 @@ const STICKY: u32 = 0o1000;
 ///
 /// # Errors
 /// What is wrong and what to do, as the text of an error.
-pub(super) fn check_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn check_directory(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let (owner, mode, us) = (found.uid(), found.mode() & 0o7777, geteuid().as_raw());
     if owner != us && owner != ROOT {
@@ -83,7 +83,7 @@ pub(crate) fn check_type(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// As whom it runs, and what to do.
-pub(super) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
+pub(crate) fn check_daemon(socket: impl AsFd) -> io::Result<()> {
     let who = getsockopt(&socket.as_fd(), PeerCredentials)?;
     let us = geteuid().as_raw();
     if who.uid() == us || who.uid() == ROOT {

@@ -1,0 +1,429 @@
+//! The client: one connection, and the calls on it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::call_id::CallId;
+use crate::decode::broken;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, METHOD_NOT_FOUND, Refusal, RpcError};
+use crate::message::Message;
+use crate::message::Notification;
+use crate::wait::Deadline;
+use crate::wait::Interrupts;
+use crate::wire::Wire;
+use ceased_core::protocol::AUTHENTICATE;
+
+/// The revision asked for.
+pub const PROTOCOL_VERSION: &str = "2025-11-25";
+/// The revisions a server may settle on instead.
+const OLDER_VERSIONS: [&str; 3] = ["2025-06-18", "2025-03-26", "2024-11-05"];
+/// Most calls that may be unanswered at once; a daemon takes as many by default.
+pub(crate) const CALLS_MAX: usize = 1024;
+/// How long a cancellation may take to leave this process when the server does not read.
+const CANCEL_FLUSH: Duration = Duration::from_secs(5);
+
+/// How a client behaves.
+#[derive(Debug)]
+pub struct Options {
+    /// How long [`Client::call`] and the handshake wait. Default 30 seconds.
+    pub timeout: Duration,
+    /// What ends every wait early. Default nothing.
+    pub interrupts: Option<Interrupts>,
+    /// Token for a listener that asks: presented by `ceased/authenticate` before anything
+    /// else is said.
+    pub token: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), interrupts: None, token: None }
+    }
+}
+
+/// What the server said about itself.
+#[derive(Debug, Clone, Default)]
+pub struct Server {
+    /// The revision both sides speak.
+    pub protocol_version: String,
+    /// Its `serverInfo`. Untrusted text.
+    pub info: Value,
+    /// Its `capabilities`.
+    pub capabilities: Value,
+}
+
+/// A connection to an MCP server, after the handshake.
+#[derive(Debug)]
+pub struct Client {
+    wire: Wire,
+    /// What came with an answer, after it, and waits for the next wait.
+    unheard: VecDeque<Result<Message, Error>>,
+    pub(crate) options: Options,
+    last_call: u64,
+    calls: BTreeMap<CallId, Call>,
+    pub(crate) server: Server,
+    late_answers: u64,
+}
+
+/// A call that was sent and neither cancelled nor waited for to its end.
+#[derive(Debug)]
+struct Call {
+    kind: Kind,
+    answer: Option<Result<Box<RawValue>, RpcError>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    /// Answered by a task; `notifications/cancelled` must not name it (CAN-05).
+    CreatesTask,
+}
+
+impl Client {
+    /// Connects and shakes hands.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] when nothing accepts there; otherwise as [`Client::over`].
+    pub fn connect(endpoint: &Endpoint, options: Options) -> Result<Self, Error> {
+        Self::on(endpoint.open(options.timeout)?, options)
+    }
+
+    /// Shakes hands over a connected socket.
+    ///
+    /// # Errors
+    /// As [`Client::over`].
+    pub fn on(socket: impl Into<OwnedFd>, options: Options) -> Result<Self, Error> {
+        let socket = socket.into();
+        let input = socket.try_clone().map_err(Error::Io)?;
+        Self::over(input, socket, options)
+    }
+
+    /// Shakes hands over a descriptor to read from and one to write to, such as the standard
+    /// output and input of a child. They stay in the mode they are in.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] when what answers is no MCP server or speaks no known revision,
+    /// [`Error::Rpc`] when it refuses, [`Error::TimedOut`], [`Error::Interrupted`], or
+    /// [`Error::Closed`].
+    pub fn over(
+        input: impl Into<OwnedFd>,
+        output: impl Into<OwnedFd>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let mut client = Self::silent(input.into(), output.into(), options)?;
+        client.authenticate()?;
+        client.handshake()?;
+        Ok(client)
+    }
+
+    /// Presents the token of `options` on a socket that somebody else will use.
+    ///
+    /// # Errors
+    /// As [`Client::over`].
+    pub fn introduce(socket: BorrowedFd<'_>, options: Options) -> Result<(), Error> {
+        let dup = || socket.try_clone_to_owned().map_err(Error::Io);
+        Self::silent(dup()?, dup()?, options)?.authenticate()
+    }
+
+    /// A client that has said nothing yet.
+    fn silent(input: OwnedFd, output: OwnedFd, options: Options) -> Result<Self, Error> {
+        let wire = Wire::new(input, output).map_err(Error::Io)?;
+        let (server, calls, unheard) = (Server::default(), BTreeMap::new(), VecDeque::new());
+        Ok(Self { wire, unheard, options, last_call: 0, calls, server, late_answers: 0 })
+    }
+
+    /// Says who we are, if we are to.
+    fn authenticate(&mut self) -> Result<(), Error> {
+        let Some(token) = &self.options.token else { return Ok(()) };
+        let params = json!({"token": token});
+        let timeout = Some(self.options.timeout);
+        let id = self.request(AUTHENTICATE, Kind::Plain, |_| params)?;
+        self.wait(id, timeout, &mut |_| {}).map(drop)
+    }
+
+    fn handshake(&mut self) -> Result<(), Error> {
+        let params = json!({
+            "protocolVersion": PROTOCOL_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "ceased", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let id = self.request("initialize", Kind::Plain, |_| params)?;
+        let timeout = Some(self.options.timeout);
+        let answer = self.wait(id, timeout, &mut |_| {})?;
+        let mut answer = value(&answer)?;
+        let version = answer["protocolVersion"].as_str().unwrap_or_default().to_owned();
+        if version != PROTOCOL_VERSION && !OLDER_VERSIONS.contains(&version.as_str()) {
+            return Err(Error::Protocol(format!(
+                "it speaks revision {version:?}; this client speaks {PROTOCOL_VERSION} and older"
+            )));
+        }
+        self.server = Server {
+            protocol_version: version,
+            info: answer["serverInfo"].take(),
+            capabilities: answer["capabilities"].take(),
+        };
+        self.notify("notifications/initialized", None)
+    }
+
+    /// What the server said about itself.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// What ends waits early, as given in the [`Options`].
+    #[must_use]
+    pub const fn interrupts(&self) -> Option<&Interrupts> {
+        self.options.interrupts.as_ref()
+    }
+
+    /// Answers that came for calls already cancelled, and were dropped (CAN-10).
+    #[must_use]
+    pub const fn late_answers(&self) -> u64 {
+        self.late_answers
+    }
+
+    /// Makes a request and waits for its answer, for as long as the [`Options`] say. Notifications
+    /// that come before it are dropped; with [`Client::send`] and [`Client::wait`] they are not.
+    ///
+    /// # Errors
+    /// [`Error::Rpc`] when the server answers with an error. On [`Error::TimedOut`] and
+    /// [`Error::Interrupted`] the request has been cancelled.
+    pub fn call(&mut self, method: &str, params: Value) -> Result<Value, Error> {
+        value(&self.call_raw(method, params)?)
+    }
+
+    /// As [`Client::call`]; the result is the text the server wrote, not a value made of it.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_raw(&mut self, method: &str, params: Value) -> Result<Box<RawValue>, Error> {
+        let id = self.send(method, params)?;
+        let answer = self.wait(id, Some(self.options.timeout), &mut |_| {});
+        if let Err(error @ (Error::TimedOut(_) | Error::Interrupted)) = answer {
+            self.cancel(id, Some(&error.to_string()))?;
+            return Err(error);
+        }
+        answer
+    }
+
+    /// Makes a request; [`Client::wait`] gets its answer. Nothing is waited for here, so a long
+    /// message may leave this process only in the next wait.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for `initialize`, for a message longer than [`LINE_BYTES_MAX`] and when
+    /// 1024 calls are unanswered.
+    pub fn send(&mut self, method: &str, params: Value) -> Result<CallId, Error> {
+        if method == "initialize" {
+            return Err(Refusal::Initialize.into());
+        }
+        self.request(method, Kind::Plain, |_| params)
+    }
+
+    /// Waits for the answer of `id`, at most `timeout`. Whatever the server says meanwhile goes to
+    /// `sink`.
+    ///
+    /// # Errors
+    /// [`Error::Rpc`] when the server answers with an error. After [`Error::TimedOut`] and
+    /// [`Error::Interrupted`] the call goes on: wait again, or [`cancel`](Client::cancel) it.
+    pub fn wait(
+        &mut self,
+        id: CallId,
+        timeout: Option<Duration>,
+        sink: &mut dyn FnMut(&Notification),
+    ) -> Result<Box<RawValue>, Error> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            let call = self.calls.get(&id).ok_or(Refusal::NotInProgress(id))?;
+            if call.answer.is_some() {
+                let answer = self.calls.remove(&id).and_then(|call| call.answer);
+                return answer.expect("was there a line ago").map_err(Error::Rpc);
+            }
+            self.check(&deadline)?;
+            self.turn(deadline.at, Some(id), sink)?;
+        }
+    }
+
+    /// Serves the connection for `time`: takes notifications, answers pings.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] when that came first, and what breaks the connection.
+    pub fn idle(
+        &mut self,
+        time: Duration,
+        sink: &mut dyn FnMut(&Notification),
+    ) -> Result<(), Error> {
+        let deadline = Deadline::after(Some(time));
+        loop {
+            match self.check(&deadline) {
+                Ok(()) => self.turn(deadline.at, None, sink)?,
+                Err(Error::TimedOut(_)) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Cancels a call with `notifications/cancelled` and forgets it; an answer that comes anyway is
+    /// dropped (CAN-10). MCP sends no answer to a cancelled request (CAN-08), so this tells nothing
+    /// about when the work has stopped.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], and nothing is sent, when the call is not in progress (CAN-02, CAN-03)
+    /// or creates a task (CAN-05). [`Error::TimedOut`] when the server did not read it for five
+    /// seconds.
+    pub fn cancel(&mut self, id: CallId, reason: Option<&str>) -> Result<(), Error> {
+        match self.calls.get(&id) {
+            Some(Call { answer: None, kind: Kind::Plain }) => {}
+            Some(Call { answer: None, kind: Kind::CreatesTask }) => {
+                return Err(Refusal::CreatesTask(id).into());
+            }
+            Some(Call { answer: Some(_), .. }) | None => {
+                return Err(Refusal::NotInProgress(id).into());
+            }
+        }
+        self.calls.remove(&id);
+        let mut params = json!({"requestId": id.0});
+        if let Some(reason) = reason {
+            params["reason"] = reason.into();
+        }
+        self.notify("notifications/cancelled", Some(params))?;
+        self.flush(CANCEL_FLUSH)
+    }
+
+    /// Sends a notification.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub fn notify(&mut self, method: &str, params: Option<Value>) -> Result<(), Error> {
+        let mut message = json!({"jsonrpc": "2.0", "method": method});
+        if let Some(params) = params {
+            message["params"] = params;
+        }
+        self.push(&message)
+    }
+
+    /// Waits until everything sent has left this process.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Interrupted`], and what breaks the connection.
+    pub fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
+        let deadline = Deadline::after(Some(timeout));
+        while self.wire.has_unsent() {
+            self.check(&deadline)?;
+            self.turn(deadline.at, None, &mut |_| {})?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        kind: Kind,
+        params: impl FnOnce(CallId) -> Value,
+    ) -> Result<CallId, Error> {
+        if self.calls.len() >= CALLS_MAX {
+            return Err(Refusal::TooManyCalls(CALLS_MAX).into());
+        }
+        let id = CallId(self.last_call + 1);
+        self.push(&json!({"jsonrpc": "2.0", "id": id.0, "method": method, "params": params(id)}))?;
+        self.last_call = id.0;
+        self.calls.insert(id, Call { kind, answer: None });
+        Ok(id)
+    }
+
+    fn push(&mut self, message: &Value) -> Result<(), Error> {
+        self.wire.push(message.to_string().as_bytes())?;
+        self.wire.send()
+    }
+
+    /// Whether waiting may go on. A wish to stop is taken here and nowhere else: one that came
+    /// together with an answer is left for the next wait.
+    fn check(&self, deadline: &Deadline) -> Result<(), Error> {
+        if self.options.interrupts.as_ref().is_some_and(Interrupts::take) {
+            return Err(Error::Interrupted);
+        }
+        match deadline.at {
+            Some(at) if at <= Instant::now() => Err(Error::TimedOut(deadline.after)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// One wait on the connection, and what came of it, up to the answer to `awaited`. A message
+    /// after that is for the next wait.
+    fn turn(
+        &mut self,
+        deadline: Option<Instant>,
+        awaited: Option<CallId>,
+        sink: &mut dyn FnMut(&Notification),
+    ) -> Result<(), Error> {
+        if self.unheard.is_empty() {
+            let unheard = &mut self.unheard;
+            self.wire.turn(deadline, self.options.interrupts.as_ref(), &mut |frame| {
+                unheard.extend(Message::read(&frame).transpose());
+            })?;
+        }
+        // All of them are taken before any is complained about: a good answer beside a bad line
+        // still counts.
+        let mut complaint = None;
+        while let Some(message) = self.unheard.pop_front() {
+            let taken = message.and_then(|message| self.take(message, sink));
+            complaint = complaint.or(taken.err());
+            let awaited = awaited.and_then(|id| self.calls.get(&id));
+            if awaited.is_some_and(|call| call.answer.is_some()) {
+                break;
+            }
+        }
+        complaint.map_or(Ok(()), Err)
+    }
+
+    fn take(&mut self, message: Message, sink: &mut dyn FnMut(&Notification)) -> Result<(), Error> {
+        match message {
+            Message::Note(note) => sink(&note),
+            Message::Request { id, method } => return self.answer(&id, &method),
+            // No other caller will be told, and this one would wait forever. Before the hands are
+            // shaken it is how a server turns a peer away, which it need not have read for that.
+            Message::Complaint(error) if self.server.protocol_version.is_empty() => {
+                return Err(Error::Rpc(error));
+            }
+            Message::Complaint(error) => {
+                let how = format!("it could not read what it was sent: {error}");
+                return Err(Error::Protocol(how));
+            }
+            Message::Answer { id, outcome } => match self.calls.get_mut(&id) {
+                Some(Call { answer: Some(_), .. }) => {
+                    return Err(Error::Protocol(format!("it answered request {id} twice")));
+                }
+                Some(call) => call.answer = Some(outcome),
+                None if (1..=self.last_call).contains(&id.0) => self.late_answers += 1,
+                None => {
+                    return Err(Error::Protocol(format!(
+                        "it answered request {id}, which was never sent"
+                    )));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Answers a request of the server: a ping, or nothing this client declared it can do.
+    fn answer(&mut self, id: &RawValue, method: &str) -> Result<(), Error> {
+        let outcome = if method == "ping" {
+            r#""result":{}"#.to_owned()
+        } else {
+            let message = format!("this client has no method {method:.80}");
+            format!(r#""error":{}"#, json!({"code": METHOD_NOT_FOUND, "message": message}))
+        };
+        self.wire.push(format!(r#"{{"jsonrpc":"2.0","id":{},{outcome}}}"#, id.get()).as_bytes())?;
+        self.wire.send()
+    }
+}
+
+/// A value out of an answer's text.
+pub(crate) fn value(raw: &RawValue) -> Result<Value, Error> {
+    serde_json::from_str(raw.get())
+        .map_err(|why| broken(&format!("a result cannot be read ({why})"), raw.get().as_bytes()))
+}

@@ -1,0 +1,90 @@
+//! The reload of a configuration while a daemon runs.
+
+use std::sync::Arc;
+
+use ceased_core::settings::{ServerInfo, Settings};
+
+use super::configured::{entrance, guards, limits, operators, task_policy, thresholds};
+use crate::config::{self, Config, Level, Listen};
+use crate::event_loop::{Reload, Reloaded};
+use crate::observability::logging::SetLevel;
+use crate::scarcity;
+use crate::tools::catalog;
+
+/// Reads the configuration that a reload applies.
+pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// What the configuration holds now; for a reload of a daemon started with `started`, which
+/// listens where the configuration says only if `listens`. `level` is that of the log where the file
+/// has none.
+pub(crate) fn reload(
+    load: LoadConfig,
+    started: Config,
+    listens: bool,
+    level: Level,
+    set_level: SetLevel,
+) -> Reload {
+    Arc::new(move || {
+        let config = load()?;
+        let doors = || config.listen.iter().map(entrance).collect::<Result<Vec<_>, _>>();
+        let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
+        let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
+        let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));
+        Ok(Reloaded {
+            set_level: Box::new(move || set_level(level)),
+            settings: Arc::new(Settings {
+                server: ServerInfo::default(),
+                limits: scarcity::within_files(limits(&config)),
+                tasks: task_policy(&config),
+                catalog: catalog.map_err(|error| error.to_string())?,
+                operators: operators(),
+                ..Settings::default()
+            }),
+            listen,
+            shutdown_grace: config.daemon.shutdown_grace,
+            eof_grace: config.daemon.eof_grace,
+            authenticate_within: config.limits.authenticate_within,
+            guards: guards(&config),
+            thresholds: thresholds(&config),
+            needs_restart: needs_restart(&started, &config),
+        })
+    })
+}
+
+/// The keys that are read at the start only and have another value now.
+///
+/// The tables with such keys are taken apart whole, so that a new key has to be put on either side.
+pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
+    let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
+    let config::Daemon {
+        state_dir,
+        store,
+        store_reserve,
+        damaged_store,
+        store_retry: _,
+        workers: _,
+        queue: _,
+        shutdown_grace: _,
+        on_disconnect: _,
+        isolation: _,
+        eof_grace: _,
+        roots: _,
+        heartbeat: _,
+    } = &now.daemon;
+    let config::Log { audit, level: _ } = &now.log;
+    let config::Metrics { listen: metrics } = &now.metrics;
+    let was = &started.daemon;
+    let keys = [
+        ("daemon.state_dir", was.state_dir != *state_dir),
+        ("daemon.store", was.store != *store),
+        ("daemon.store_reserve", was.store_reserve != *store_reserve),
+        ("daemon.damaged_store", was.damaged_store != *damaged_store),
+        ("log.audit", started.log.audit != *audit),
+        ("metrics.listen", started.metrics.listen != *metrics),
+        ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
+    ];
+    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+}
+
+#[cfg(test)]
+mod tests;
