@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
+
+use super::completion;
 
 /// Everything after the program's name.
 #[derive(Debug, Parser)]
@@ -181,6 +184,7 @@ pub(super) struct ManArgs {
 #[derive(Debug, Args)]
 pub(super) struct ToolsArgs {
     /// Name of the tool [default: all tools]
+    #[arg(add = ArgValueCompleter::new(completion::tools))]
     pub(super) name: Option<String>,
     #[command(flatten)]
     pub(super) list: ListArgs,
@@ -210,9 +214,10 @@ pub(super) struct TopArgs {
 #[derive(Debug, Args)]
 pub(super) struct CallArgs {
     /// Name of the tool
+    #[arg(add = ArgValueCompleter::new(completion::tools))]
     pub(super) tool: String,
     /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(completion::pairs))]
     pub(super) pairs: Vec<String>,
     /// Arguments as one JSON object; KEY=VALUE is put on top of it
     #[arg(long, value_name = "OBJECT")]
@@ -234,6 +239,7 @@ pub(super) struct CallArgs {
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
     /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
@@ -246,6 +252,7 @@ pub(super) struct GetArgs {
 #[derive(Debug, Args)]
 pub(super) struct ResultArgs {
     /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Wait no longer than this and exit with 124; the task goes on
     #[arg(long, value_name = "DUR", value_parser = duration)]
@@ -258,6 +265,7 @@ pub(super) struct ResultArgs {
 #[derive(Debug, Args)]
 pub(super) struct CancelArgs {
     /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
@@ -270,6 +278,7 @@ pub(super) struct CancelArgs {
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
     /// Id of the task, or the beginning of it, or job:N [default: all tasks]
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,

@@ -6,6 +6,7 @@
 mod args;
 mod arguments;
 mod call;
+mod completion;
 mod connect;
 mod directory;
 mod display;
@@ -286,6 +287,7 @@ impl Io<'_> {
 /// The program: [`run`] with the arguments and streams of this process.
 #[must_use]
 pub fn main(backend: &dyn Backend) -> ExitCode {
+    completion::complete_if_asked();
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let wishes = OnceCell::new();
     let mut interrupts = || {
