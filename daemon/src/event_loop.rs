@@ -58,6 +58,7 @@ use crate::daemon::StartError;
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::ids::RandomIds;
 use crate::observability::audit::Audit;
+use crate::observability::calls::{CallPolicy, Calls};
 use crate::observability::metrics::{Endpoint, Thresholds};
 use crate::record::Recorded;
 use crate::signals::Signals;
@@ -109,6 +110,8 @@ pub(crate) struct Options {
     pub record: Option<File>,
     /// The audit log.
     pub audit: Audit,
+    /// What is recorded of each call.
+    pub calls: CallPolicy,
     /// When to warn.
     pub thresholds: Thresholds,
     /// Where the metrics are served, if they are.
@@ -257,6 +260,7 @@ impl Server {
     pub(crate) fn new(options: Options) -> Result<Self, StartError> {
         let trail =
             observer::Trail::new(options.audit, options.thresholds, options.containment.name());
+        let trail = trail.with_calls(Calls::new(options.calls));
         let poll = Poll::new()?;
         let (reports, inbound) = LoopSender::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
+
+use super::completion;
 
 /// Everything after the program's name.
 #[derive(Debug, Parser)]
@@ -35,8 +38,8 @@ pub(super) enum Command {
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
     Call(CallArgs),
-    /// List the tools
-    Tools(ListArgs),
+    /// List the tools, or show the arguments of one
+    Tools(ToolsArgs),
     /// List the tasks
     Tasks(ListArgs),
     /// Show one task
@@ -183,7 +186,17 @@ pub(super) struct ManArgs {
     pub(super) dir: PathBuf,
 }
 
-/// `tools`, `tasks`, `status`.
+/// `tools`.
+#[derive(Debug, Args)]
+pub(super) struct ToolsArgs {
+    /// Name of the tool [default: all tools]
+    #[arg(add = ArgValueCompleter::new(completion::tools))]
+    pub(super) name: Option<String>,
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+}
+
+/// `tasks`, `status`, `ps`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print one JSON document, as the server wrote it
@@ -231,9 +244,10 @@ pub(super) struct TopArgs {
 #[derive(Debug, Args)]
 pub(super) struct CallArgs {
     /// Name of the tool
+    #[arg(add = ArgValueCompleter::new(completion::tools))]
     pub(super) tool: String,
     /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(completion::pairs))]
     pub(super) pairs: Vec<String>,
     /// Arguments as one JSON object; KEY=VALUE is put on top of it
     #[arg(long, value_name = "OBJECT")]
@@ -254,7 +268,8 @@ pub(super) struct CallArgs {
 /// `get`.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
@@ -266,7 +281,8 @@ pub(super) struct GetArgs {
 /// `result`.
 #[derive(Debug, Args)]
 pub(super) struct ResultArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Wait no longer than this and exit with 124; the task goes on
     #[arg(long, value_name = "DUR", value_parser = duration)]
@@ -279,8 +295,8 @@ pub(super) struct ResultArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["id", "job", "all", "tool", "user"]).multiple(true))]
 pub(super) struct CancelArgs {
-    /// Id of the task
-    #[arg(conflicts_with_all = ["job", "all", "tool", "user"])]
+    /// Id of the task, or the beginning of it, or job:N
+    #[arg(conflicts_with_all = ["job", "all", "tool", "user"], add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     /// The job of this number, as `ceased ps` shows it
     #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"])]
@@ -304,7 +320,8 @@ pub(super) struct CancelArgs {
 /// `watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Id of the task [default: all tasks]
+    /// Id of the task, or the beginning of it, or job:N [default: all tasks]
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,

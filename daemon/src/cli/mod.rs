@@ -7,19 +7,24 @@ mod args;
 mod arguments;
 mod call;
 mod cancel_jobs;
+mod completion;
 mod connect;
 mod control;
+mod directory;
 mod display;
 mod format;
 mod generate;
 mod init;
+mod local_time;
 mod output;
 mod project_tools;
 mod project_trust;
 mod ps;
 mod spawn;
 mod status;
+mod table;
 mod tasks;
+mod tools;
 mod top;
 mod view;
 mod watch;
@@ -236,6 +241,8 @@ pub struct Env {
     pub token: Option<String>,
     /// Where daemons listen that are not told another place.
     pub sockets: SocketPaths,
+    /// Whether a terminal shows colours: not with `$NO_COLOR` or `TERM=dumb`.
+    pub colours: bool,
 }
 
 impl Env {
@@ -247,6 +254,7 @@ impl Env {
             socket: var("CEASED_SOCKET"),
             token: var("CEASED_TOKEN").and_then(|token| token.into_string().ok()),
             sockets: Environment::of_process().sockets,
+            colours: var("NO_COLOR").is_none() && var("TERM").is_none_or(|term| term != "dumb"),
         }
     }
 }
@@ -289,6 +297,7 @@ impl Io<'_> {
 /// The program: [`run`] with the arguments and streams of this process.
 #[must_use]
 pub fn main(backend: &dyn Backend) -> ExitCode {
+    completion::complete_if_asked();
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let wishes = OnceCell::new();
     let mut interrupts = || {
@@ -340,7 +349,7 @@ pub fn run(
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
-        Command::Tools(args) => status::tools(args, io, backend),
+        Command::Tools(args) => tools::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
         Command::Ps(args) => ps::ps(args, io, backend),
         Command::Top(args) => top::top(args, io, backend),

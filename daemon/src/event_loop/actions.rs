@@ -13,6 +13,7 @@ use ceased_transports::{Socket, Transport};
 use super::connections::Sending;
 use super::{LAST_FLUSH, Server, Stopping};
 use crate::event_loop::mailbox::Report;
+use crate::observability::calls::CallOutcome;
 use crate::process_ids::from_process;
 use crate::store::thread::Order;
 
@@ -47,7 +48,7 @@ impl Server {
             Report::Done { job, outcome } => {
                 self.runs.remove(&job);
                 self.trail.abandoned.remove(&job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
             Report::Process(report) => self.take_process_report(now, report),
             Report::Store(report) => self.take_store_report(now, report),
@@ -98,6 +99,11 @@ impl Server {
                 let job = from_process(job);
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
+                let exit = match &ending {
+                    ceased_process::Ending::Exited(exit) => Some(&**exit),
+                    ceased_process::Ending::NotStarted(_) => None,
+                };
+                self.record_call(now, job, CallOutcome::of_command(&ending), exit);
                 let outcome = super::jobs::command_outcome(run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }

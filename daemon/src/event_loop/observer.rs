@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ceased_core::action::{AuditEvent, Receipt};
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, StatusId};
 use ceased_core::tasks::durable::Unstored;
@@ -20,6 +20,7 @@ use super::repeats::Kind;
 use crate::daemon::say;
 use crate::event_loop::mailbox::LoopSender;
 use crate::observability::audit::{Audit, CancelRecord, Happening};
+use crate::observability::calls::{CallOutcome, Calls};
 use crate::observability::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
 use crate::process_ids::to_process;
 use ceased_process::{Ending, Exit, Order, Process, Stopped};
@@ -30,6 +31,7 @@ const NONE: &str = "none";
 /// What the loop knows of what happened, beside the engine.
 pub(super) struct Trail {
     pub(super) audit: Audit,
+    pub(super) calls: Calls,
     metrics: Metrics,
     alerts: Alerts,
     containment: &'static str,
@@ -73,6 +75,7 @@ impl Trail {
     pub(super) fn new(audit: Audit, thresholds: Thresholds, containment: &'static str) -> Self {
         Self {
             audit,
+            calls: Calls::default(),
             metrics: Metrics::default(),
             alerts: Alerts::new(thresholds),
             containment,
@@ -83,6 +86,12 @@ impl Trail {
             store_trouble: None,
             started: Instant::now(),
         }
+    }
+
+    /// Records calls as this policy says.
+    pub(super) fn with_calls(mut self, calls: Calls) -> Self {
+        self.calls = calls;
+        self
     }
 
     /// Why the store takes nothing at the moment, and since when.
@@ -272,6 +281,26 @@ impl Server {
         self.audit(now, &Happening::Cancel(record));
     }
 
+    /// A call has ended: records and counts it. To be called while the engine still has its job.
+    pub(super) fn record_call(
+        &mut self,
+        now: Now,
+        job: JobId,
+        outcome: CallOutcome,
+        exit: Option<&Exit>,
+    ) {
+        let record = self.trail.calls.end(job, self.engine.owner(job), outcome, exit);
+        if let Some(record) = record {
+            self.audit(now, &Happening::Call(record));
+        }
+    }
+
+    /// Hands the end of a job that no process had to the engine.
+    pub(super) fn done(&mut self, now: Now, job: JobId, outcome: Outcome) {
+        self.record_call(now, job, CallOutcome::of(&outcome), None);
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+    }
+
     /// Warns of what is nearly full (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
@@ -290,6 +319,7 @@ impl Server {
             store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
             store_bytes: store.and_then(|store| store.health().bytes()),
             metrics: &self.trail.metrics,
+            tools: self.trail.calls.tools(),
             counters: engine.counters(),
             gauges: engine.gauges(),
             limits: self.settings.limits,

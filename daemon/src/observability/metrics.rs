@@ -23,6 +23,7 @@ pub(crate) use endpoint::Endpoint;
 use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;
+use crate::observability::calls::ToolNumbers;
 
 /// Receipts that are kept for views.
 const RECEIPTS_MAX: usize = 32;
@@ -120,6 +121,8 @@ pub(crate) struct Snapshot<'a> {
     /// Bytes of the store's files.
     pub(crate) store_bytes: Option<u64>,
     pub(crate) metrics: &'a Metrics,
+    /// Ended calls by tool.
+    pub(crate) tools: &'a BTreeMap<Arc<str>, ToolNumbers>,
     pub(crate) counters: &'a Counters,
     pub(crate) gauges: Gauges,
     /// The limits the gauges are to be read against.

@@ -57,6 +57,8 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("tasks.status_notifications", "false", false),
     ("log.level", "\"debug\"", false),
     ("log.audit", "\"/elsewhere\"", true),
+    ("log.calls", "\"none\"", true),
+    ("log.redact", "[\"x\"]", true),
     ("metrics.listen", "\"127.0.0.1:9464\"", true),
     ("alerts.high_water", "3", false),
     ("alerts.slow_stop", "\"3s\"", false),

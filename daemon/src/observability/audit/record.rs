@@ -9,6 +9,7 @@ use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
 use serde_json::value::RawValue;
 
 use super::line::Line;
+use crate::observability::calls::CallRecord;
 
 /// Bytes of a request id that are kept: a peer chooses its ids, and how long they are.
 const REQUEST_BYTES_MAX: usize = 64;
@@ -50,6 +51,8 @@ pub(crate) enum Happening {
         count: u64,
         window: Duration,
     },
+    /// A call has ended.
+    Call(CallRecord),
     /// So many records before this one were lost.
     Dropped { count: u64 },
 }
@@ -135,6 +138,7 @@ impl Happening {
                     .number("received_bytes", *received_bytes)
                     .number("sent_bytes", *sent_bytes);
             }
+            Self::Call(call) => write_call(line, call),
             Self::Noted(note) => write_note(line, note),
             Self::Cancel(record) => {
                 line.word("event", "cancel");
@@ -165,6 +169,25 @@ fn who<'l, 'b>(
     conn: ConnId,
 ) -> &'l mut Line<'b> {
     line.word("event", event).identity("identity", identity).conn("connection", conn)
+}
+
+fn write_call(line: &mut Line<'_>, call: &CallRecord) {
+    line.word("event", "call").identity("identity", &call.identity);
+    line.number("job", call.job.get()).text("tool", &call.tool);
+    if let Some(task) = call.task {
+        line.task("task", task);
+    }
+    line.word("outcome", call.outcome.as_str());
+    if let Some(code) = call.code {
+        line.integer("exit_code", code);
+    }
+    if let Some(signal) = call.signal {
+        line.integer("signal", signal);
+    }
+    line.number("duration_ms", millis(call.duration));
+    if let Some(arguments) = &call.arguments {
+        line.json("arguments", arguments);
+    }
 }
 
 fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
