@@ -21,6 +21,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.on_disconnect", "\"detach\"", false),
     ("daemon.isolation", "\"pid\"", false),
     ("daemon.roots", "[\"/srv\"]", false),
+    ("daemon.heartbeat", "\"3s\"", false),
     ("limits.connections", "3", false),
     ("limits.connections_per_identity", "3", false),
     ("limits.operator_connections", "3", false),
@@ -107,7 +108,7 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
         Some(PayloadRun::Command { command, .. }) => Some(command.isolation),
         Some(PayloadRun::Handler(_)) | None => None,
     };
-    let tools = settings.catalog.iter().map(|tool| (&tool.on_disconnect, isolation(tool)));
+    let tools = settings.catalog.iter().map(|tool| (&tool.on_disconnect, tool.heartbeat, isolation(tool)));
     let tools: Vec<_> = tools.collect();
     let level = *level.lock().unwrap();
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
