@@ -191,6 +191,7 @@ impl Agent {
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
             | Action::CollectHostStatus { .. }
+            | Action::Operate { .. }
             // This agent has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }

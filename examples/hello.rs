@@ -98,6 +98,8 @@ impl Host {
                     | Action::Store { .. }
                     | Action::Load { .. }
                     | Action::Exit
+                    // There is no operator.
+                    | Action::Operate { .. }
                     // No audit log.
                     | Action::Audit(_) => {}
                 }

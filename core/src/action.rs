@@ -117,10 +117,39 @@ pub enum Action {
         /// Whose ends the viewer may see; `None` for everybody's (TSK-39).
         viewer: Option<Identity>,
     },
+    /// An operator orders something of the host, and was answered.
+    Operate {
+        /// On which connection.
+        conn: ConnId,
+        /// Whose order it is.
+        identity: Identity,
+        /// The order.
+        order: OperatorOrder,
+    },
     /// Something an operator may want to read.
     Audit(AuditEvent),
     /// Nothing is left to do: flush and exit.
     Exit,
+}
+
+/// An order of an operator to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperatorOrder {
+    /// Read the configuration again.
+    Reload,
+    /// Shut down.
+    ShutDown,
+}
+
+impl OperatorOrder {
+    /// The method that gives the order.
+    #[must_use]
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Reload => "ceased/reload",
+            Self::ShutDown => "ceased/shutdown",
+        }
+    }
 }
 
 /// They are moved about a lot.

@@ -153,7 +153,7 @@ impl Engine {
     ///
     /// # Panics
     /// When the host breaks its side, which no peer can make it do: a time that goes back, a
-    /// connection opened twice, a question with the [`AskId`] of one of the same asker that still
+    /// connection opened twice, a question with the [`AskId`](crate::ids::AskId) of one of the same asker that still
     /// waits, a job that is done before it was started.
     pub fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
         assert!(now.at >= self.now.at, "the monotonic clock went back");

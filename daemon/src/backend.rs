@@ -336,6 +336,17 @@ fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
     }
 }
 
+/// A server in this process, which keeps tasks in memory and listens nowhere.
+fn embedded(config: &Config) -> Result<Embedded, Failure> {
+    forbid_tracing();
+    // Without a log: standard error of a client command is for the user of the tool.
+    let daemon = daemon(config)?.keep_in_memory().without_listeners().without_metrics();
+    let running = daemon.start()?;
+    let stream = running.connect().map_err(StartError::Io)?;
+    let server: Box<DaemonHandle> = Box::new(running);
+    Ok(Embedded { stream, server })
+}
+
 impl Backend for LocalBackend {
     fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit {
         if life.own_session.is_some() {
@@ -437,12 +448,10 @@ impl Backend for LocalBackend {
         if source == Source::Nowhere {
             return Ok(None);
         }
-        forbid_tracing();
-        // Without a log: standard error of a client command is for the user of the tool.
-        let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
-        let running = daemon.start()?;
-        let stream = running.connect().map_err(StartError::Io)?;
-        let server: Box<DaemonHandle> = Box::new(running);
-        Ok(Some(Embedded { stream, server }))
+        Ok(Some(embedded(&config)?))
+    }
+
+    fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure> {
+        embedded(&Config::parse(text, path)?)
     }
 }

@@ -27,6 +27,7 @@ use self::configured::{
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
+use crate::observability::calls::CallPolicy;
 use crate::observability::metrics::Thresholds;
 use crate::record;
 use crate::scarcity;
@@ -71,6 +72,7 @@ pub struct Daemon {
     idle_exit: Option<Duration>,
     record: Option<PathBuf>,
     audit: Option<PathBuf>,
+    calls: CallPolicy,
     metrics: Option<Address>,
     thresholds: Thresholds,
     keep: StoreLocation,
@@ -112,6 +114,7 @@ impl Daemon {
             idle_exit: None,
             record: None,
             audit: None,
+            calls: CallPolicy::default(),
             metrics: None,
             thresholds: Thresholds::default(),
             keep: StoreLocation::Memory,
@@ -140,6 +143,7 @@ impl Daemon {
             idle_exit: None,
             record: None,
             audit: config.log.audit.clone(),
+            calls: CallPolicy { record: config.log.calls, redact: config.log.redact.clone() },
             metrics: config.metrics.listen.clone(),
             thresholds: thresholds(config),
             keep: keep(&config.daemon),
@@ -347,6 +351,7 @@ impl Daemon {
             guards: self.guards,
             record: record.transpose()?,
             audit,
+            calls: self.calls,
             thresholds: self.thresholds,
             metrics: self.metrics,
             kept,

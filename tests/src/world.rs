@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Action, AuditEvent};
+use ceased_core::action::{Action, AuditEvent, OperatorOrder};
 use ceased_core::counters::Counters;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
@@ -117,6 +117,8 @@ pub struct World {
     pub loads: Vec<(LoadId, RecordKey)>,
     /// Every audit event, in order.
     pub notes: Vec<AuditEvent>,
+    /// Orders of operators.
+    pub orders: Vec<(ConnId, Identity, OperatorOrder)>,
     /// Every connection closed by the engine, in order.
     pub closed: Vec<(ConnId, CloseReason)>,
     /// Number of exit actions.
@@ -170,6 +172,7 @@ impl World {
             stored: Vec::new(),
             loads: Vec::new(),
             notes: Vec::new(),
+            orders: Vec::new(),
             closed: Vec::new(),
             exits: 0,
             strict: true,
@@ -289,6 +292,7 @@ impl World {
             Action::CollectHostStatus { survey, jobs, viewer } => {
                 self.surveys.push((survey, jobs, viewer));
             }
+            Action::Operate { conn, identity, order } => self.orders.push((conn, identity, order)),
             Action::Audit(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,
         }
@@ -495,6 +499,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::CollectHostStatus { survey, jobs, viewer } => {
             format!("survey {survey:?} {jobs:?} {viewer:?}")
         }
+        Action::Operate { conn, identity, order } => format!("operate {conn} {identity} {order:?}"),
         Action::Audit(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })

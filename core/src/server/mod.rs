@@ -11,6 +11,7 @@ pub(crate) mod idempotency;
 pub(crate) mod input_required;
 pub(crate) mod inputs;
 pub(crate) mod keyed_calls;
+pub(crate) mod operate;
 pub(crate) mod rate;
 pub(crate) mod requests;
 pub(crate) mod respond;

@@ -1,6 +1,6 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
-use crate::action::AuditEvent;
+use crate::action::{AuditEvent, OperatorOrder};
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::identity::Identity;
@@ -106,6 +106,8 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
+            ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
+            ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
                 self.await_task(reply, params);

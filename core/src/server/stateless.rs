@@ -3,6 +3,7 @@
 
 use alloc::string::String;
 
+use crate::action::OperatorOrder;
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::protocol::request_meta::{self, RequestMeta};
@@ -48,6 +49,8 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
+            "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
+            "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
             }

@@ -221,12 +221,29 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
     pub level: Option<Level>,
     /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
+    /// What the audit log has of each call.
+    pub calls: RecordCalls,
+    /// Names of arguments whose values are not recorded; `*` stands for any characters.
+    pub redact: Vec<String>,
+}
+
+/// What the audit log has of each call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum RecordCalls {
+    /// Nothing.
+    None,
+    /// Identity, tool, outcome, exit code and duration.
+    #[default]
+    Names,
+    /// That, and the arguments without those to be redacted.
+    Arguments,
 }
 
 /// `[metrics]`

@@ -116,6 +116,8 @@ pub(super) struct Tasks {
 pub(super) struct Log {
     pub(super) level: Option<Text>,
     pub(super) audit: Option<Text>,
+    pub(super) calls: Option<Text>,
+    pub(super) redact: Option<Spanned<Vec<Text>>>,
 }
 
 /// `[metrics]`

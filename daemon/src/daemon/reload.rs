@@ -71,7 +71,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         roots: _,
         heartbeat: _,
     } = &now.daemon;
-    let config::Log { audit, level: _ } = &now.log;
+    let config::Log { audit, calls, redact, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
     let was = &started.daemon;
     let keys = [
@@ -80,6 +80,8 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("daemon.store_reserve", was.store_reserve != *store_reserve),
         ("daemon.damaged_store", was.damaged_store != *damaged_store),
         ("log.audit", started.log.audit != *audit),
+        ("log.calls", started.log.calls != *calls),
+        ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];

@@ -17,6 +17,7 @@ use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 
 use crate::event_loop::mailbox::Report;
+use crate::observability::calls::CallOutcome;
 use crate::process_ids::from_process;
 use crate::store::orders::Order;
 
@@ -51,7 +52,7 @@ impl Server {
             Report::Done { job, outcome } => {
                 self.runs.remove(&job);
                 self.trail.abandoned.remove(&job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
             Report::Process(report) => self.take_process_report(now, report),
             Report::Store(report) => self.take_store_report(now, report),
@@ -142,6 +143,9 @@ impl Server {
                         Some(_) => self.drop_peer(now, conn),
                         None => {}
                     }
+                }
+                Action::Operate { conn, identity, order } => {
+                    self.operate(now, conn, identity, order);
                 }
                 Action::CollectHostStatus { survey, jobs, viewer } => {
                     self.survey(now, survey, jobs, viewer);

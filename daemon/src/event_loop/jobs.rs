@@ -53,6 +53,7 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
+        self.trail.calls.begin(job, &tool, arguments.get(), task);
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
@@ -60,7 +61,7 @@ impl Server {
             Ok(question) => question_to_ask(&question),
             Err(why) => {
                 let outcome = Outcome::Error(ErrorObject::invalid_params(why));
-                return self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                return self.done(now, job, outcome);
             }
         };
         let unconfirmed = Box::new(AwaitingConfirmation { tool, arguments, task });
@@ -86,7 +87,7 @@ impl Server {
             Verdict::Stopped => Outcome::Stopped,
         };
         self.trail.note_unbegun(job);
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.done(now, job, outcome);
     }
 
     fn begin(
@@ -175,7 +176,7 @@ impl Server {
             }
             Err(outcome) => {
                 self.trail.note_unbegun(job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
         }
     }
@@ -219,7 +220,7 @@ impl Server {
         self.runs.remove(&job);
         self.trail.note_unbegun(job);
         let outcome = Outcome::Error(error);
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.done(now, job, outcome);
     }
 
     fn launch(

@@ -7,7 +7,7 @@ use super::trail::{End, Ended};
 use std::sync::Arc;
 
 use ceased_core::action::{AuditEvent, Receipt};
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, StatusId};
 use ceased_core::time::Now;
@@ -164,6 +164,26 @@ impl Server {
         self.audit(now, &Happening::Cancel(record));
     }
 
+    /// A call has ended: records and counts it. To be called while the engine still has its job.
+    pub(super) fn record_call(
+        &mut self,
+        now: Now,
+        job: JobId,
+        outcome: CallOutcome,
+        exit: Option<&Exit>,
+    ) {
+        let record = self.trail.calls.end(job, self.engine.owner(job), outcome, exit);
+        if let Some(record) = record {
+            self.audit(now, &Happening::Call(record));
+        }
+    }
+
+    /// Hands the end of a job that no process had to the engine.
+    pub(super) fn done(&mut self, now: Now, job: JobId, outcome: Outcome) {
+        self.record_call(now, job, CallOutcome::of(&outcome), None);
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+    }
+
     /// Warns of what is nearly full (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
@@ -182,6 +202,7 @@ impl Server {
             store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
             store_bytes: store.and_then(|store| store.health().bytes()),
             metrics: &self.trail.metrics,
+            tools: self.trail.calls.tools(),
             counters: engine.counters(),
             gauges: engine.gauges(),
             limits: self.settings.limits,
@@ -189,6 +210,7 @@ impl Server {
             audit_dropped: self.trail.audit.dropped(),
             abandoned_threads: self.trail.abandoned.len(),
             uptime: self.trail.started.elapsed(),
+            reloads: (self.reloads().count, self.reloads().error.as_deref()),
         }
     }
 

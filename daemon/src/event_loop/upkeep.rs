@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ceased_core::action::OperatorOrder;
 use ceased_core::event::Event;
 use ceased_core::time::{Instant, Now};
 
@@ -144,10 +145,32 @@ impl Server {
         sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
+    /// Carries out the order of an operator.
+    pub(super) fn operate(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: Identity,
+        order: OperatorOrder,
+    ) {
+        tracing::info!(%conn, %identity, method = order.method(), "order of an operator");
+        self.audit(now, &Happening::Operate { identity, conn, order });
+        match order {
+            OperatorOrder::Reload => self.reload(),
+            OperatorOrder::ShutDown => self.shut_down(now),
+        }
+    }
+
+    pub(super) const fn reloads(&self) -> &Reloads {
+        &self.upkeep.reloads
+    }
+
     /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
     pub(super) fn reload(&mut self) {
         let Some((_, Some(reload))) = &self.signals else {
-            tracing::warn!("not reloaded: this daemon was started without a configuration to read");
+            let why = "this daemon was started without a configuration to read";
+            tracing::warn!("not reloaded: {why}");
+            self.upkeep.reloads.note(Err(why.to_owned()));
             return;
         };
         if self.upkeep.reading != Reading::No {
@@ -166,6 +189,7 @@ impl Server {
             Ok(_) => self.upkeep.reading = Reading::Yes,
             Err(why) => {
                 tracing::error!(%why, "not reloaded: the configuration is as it was");
+                self.upkeep.reloads.note(Err(why.to_string()));
                 self.now_ready();
             }
         }
@@ -188,9 +212,11 @@ impl Server {
         if reading == Reading::Stale {
             return self.reload();
         }
-        if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
+        let outcome = read.and_then(|reloaded| self.apply(now, *reloaded));
+        if let Err(why) = &outcome {
             tracing::error!(%why, "not reloaded: the configuration is as it was");
         }
+        self.upkeep.reloads.note(outcome);
         self.now_ready();
     }
 

@@ -96,6 +96,7 @@ impl Host {
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
                 | Action::CollectHostStatus { .. }
+                | Action::Operate { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
                 | Action::Close { .. }

@@ -353,9 +353,10 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
             let params = params.as_deref().map_or("-", RawValue::get);
             Some(format!("notified {conn} {method} {params}"))
         }
-        Action::CollectHostStatus { .. } | Action::Store { .. } | Action::Load { .. } => {
-            Some(format!("{action:?}"))
-        }
+        Action::CollectHostStatus { .. }
+        | Action::Operate { .. }
+        | Action::Store { .. }
+        | Action::Load { .. } => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Audit(_) => None,
     };
     actions.iter().filter_map(order).collect()

@@ -440,6 +440,7 @@ impl Judge {
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
             | Action::CollectHostStatus { .. }
+            | Action::Operate { .. }
             | Action::Store { .. }
             | Action::Load { .. }
             | Action::Audit(_) => {}
