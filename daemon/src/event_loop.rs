@@ -73,6 +73,7 @@ use rustix::process::getuid;
 
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::ids::RandomIds;
+use crate::observability::calls::Calls;
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::start_error::StartError;
@@ -87,6 +88,7 @@ impl Server {
     /// When the system gives no poll, no waker or no thread for the processes or the store.
     pub(crate) fn new(options: Options) -> Result<Self, StartError> {
         let trail = Trail::new(options.audit, options.thresholds, options.containment.name());
+        let trail = trail.with_calls(Calls::new(options.calls));
         let poll = Poll::new()?;
         let (reports, inbound) = LoopSender::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {

@@ -103,6 +103,11 @@ impl Server {
                 let job = from_process(job);
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
+                let exit = match &ending {
+                    ceased_process::Ending::Exited(exit) => Some(&**exit),
+                    ceased_process::Ending::NotStarted(_) => None,
+                };
+                self.record_call(now, job, CallOutcome::of_command(&ending), exit);
                 let outcome = command_outcome(run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }

@@ -17,9 +17,10 @@ use serde_json::value::to_raw_value;
 use super::origin::Party;
 use super::repeats::Kind;
 use crate::observability::audit::{CancelRecord, Happening};
+use crate::observability::calls::CallOutcome;
 use crate::observability::metrics::Snapshot;
 use crate::process_ids::to_process;
-use ceased_process::{Order, Process, Stopped};
+use ceased_process::{Exit, Order, Process, Stopped};
 
 /// No step was needed.
 const NONE: &str = "none";

@@ -23,6 +23,22 @@ impl fmt::Debug for Read {
     }
 }
 
+/// Reloads of a daemon, as an operator is told of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Reloads {
+    /// Number of reloads that are over.
+    pub(crate) count: u64,
+    /// Why the latest one changed nothing.
+    pub(crate) error: Option<String>,
+}
+
+impl Reloads {
+    pub(super) fn note(&mut self, outcome: Result<(), String>) {
+        self.count += 1;
+        self.error = outcome.err();
+    }
+}
+
 /// What a reload brings.
 pub(crate) struct Reloaded {
     /// What the server offers and allows.

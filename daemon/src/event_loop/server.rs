@@ -17,6 +17,7 @@ use super::vetting_queue::Vetting;
 
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;
+use crate::observability::calls::CallPolicy;
 use crate::observability::metrics::{Endpoint, Thresholds};
 use crate::record::Recorded;
 use crate::signals::Signals;
@@ -60,6 +61,8 @@ pub(crate) struct Options {
     pub record: Option<File>,
     /// The audit log.
     pub audit: Audit,
+    /// What is recorded of each call.
+    pub calls: CallPolicy,
     /// When to warn.
     pub thresholds: Thresholds,
     /// Where the metrics are served, if they are.

@@ -3,6 +3,7 @@
 use crate::announce::say;
 use crate::event_loop::mailbox::LoopSender;
 use crate::observability::audit::Audit;
+use crate::observability::calls::Calls;
 use crate::observability::metrics::{Alerts, Endpoint, Metrics, Thresholds};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{JobId, StatusId};
@@ -16,6 +17,7 @@ use std::time::Instant;
 /// What the loop knows of what happened, beside the engine.
 pub(super) struct Trail {
     pub(super) audit: Audit,
+    pub(super) calls: Calls,
     pub(super) metrics: Metrics,
     pub(super) alerts: Alerts,
     pub(super) containment: &'static str,
@@ -59,6 +61,7 @@ impl Trail {
     pub(super) fn new(audit: Audit, thresholds: Thresholds, containment: &'static str) -> Self {
         Self {
             audit,
+            calls: Calls::default(),
             metrics: Metrics::default(),
             alerts: Alerts::new(thresholds),
             containment,
@@ -69,6 +72,12 @@ impl Trail {
             store_trouble: None,
             started: Instant::now(),
         }
+    }
+
+    /// Records calls as this policy says.
+    pub(super) fn with_calls(mut self, calls: Calls) -> Self {
+        self.calls = calls;
+        self
     }
 
     /// Why the store takes nothing at the moment, and since when.

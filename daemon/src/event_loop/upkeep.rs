@@ -1,7 +1,7 @@
 //! Upkeep: reloads, the service manager and its watchdog, the end of a daemon nobody needs.
 
 use super::constants::LAST_KILL;
-use super::reload::{Read, Reloaded};
+use super::reload::{Read, Reloaded, Reloads};
 use super::server::Server;
 use super::shutdown::Stopping;
 use super::upkeep_state::Reading;
@@ -13,9 +13,12 @@ use std::time::Duration;
 
 use ceased_core::action::OperatorOrder;
 use ceased_core::event::Event;
+use ceased_core::identity::Identity;
+use ceased_core::ids::ConnId;
 use ceased_core::time::{Instant, Now};
 
 use crate::event_loop::mailbox::Report;
+use crate::observability::audit::Happening;
 use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
 use ceased_process::daemon_support::block_signals;

@@ -1,6 +1,6 @@
 //! What the server does for itself and for the service manager.
 
-use super::reload::Read;
+use super::reload::{Read, Reloads};
 
 use crate::service_manager::{Notifier, Watchdog};
 use ceased_core::time::Instant;
@@ -34,6 +34,8 @@ pub(super) struct Upkeep {
     /// A crowd has gone: when to look for what it left.
     pub(super) look_at: Option<Instant>,
     pub(super) reading: Reading,
+    /// Reloads that are over, and why the latest one changed nothing.
+    pub(super) reloads: Reloads,
     /// The configuration that was read and applies from the next turn on.
     pub(super) read: Option<Read>,
 }
