@@ -47,7 +47,7 @@ fn the_tools_of_a_project_are_run_and_written() {
         "{text}"
     );
     assert!(!text.contains("deploy"), "{text}");
-    // It is trusted, so it is what stdio and check take.
+    // `init` trusts the file, so stdio and check use it.
     let ran = project.run(&["check"]);
     assert!(ran.out.contains("tool build") && !ran.err.contains("not trusted"), "{ran:?}");
     // A second one changes nothing.

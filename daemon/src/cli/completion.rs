@@ -7,12 +7,9 @@
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
 
-use clap::CommandFactory as _;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use serde_json::Value;
-
-use super::args::Arguments;
 
 /// The variable that makes the program complete a command line instead of running it.
 pub(super) const VARIABLE: &str = "CEASED_COMPLETE";
@@ -20,8 +17,8 @@ pub(super) const VARIABLE: &str = "CEASED_COMPLETE";
 const DAEMON_OPTIONS: [&str; 4] = ["--socket", "--tcp", "--token-file", "--config"];
 
 /// Completes the command line and ends the process, where a shell asks for that.
-pub(super) fn complete_if_asked() {
-    CompleteEnv::with_factory(Arguments::command).var(VARIABLE).complete();
+pub(super) fn complete_if_asked(command: fn() -> clap::Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
 /// The words that are typed so far, from the name of the program on.

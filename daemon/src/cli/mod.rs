@@ -297,7 +297,7 @@ impl Io<'_> {
 /// The program: [`run`] with the arguments and streams of this process.
 #[must_use]
 pub fn main(backend: &dyn Backend) -> ExitCode {
-    completion::complete_if_asked();
+    completion::complete_if_asked(<Arguments as clap::CommandFactory>::command);
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let wishes = OnceCell::new();
     let mut interrupts = || {

@@ -73,7 +73,7 @@ fn every_key_is_documented() {
         "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
         "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",
-        "status_notifications level high_water slow_stop window unknown_tasks fast_polls",
+        "status_notifications level calls redact high_water slow_stop window unknown_tasks fast_polls",
     ];
     assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
     // Keys without a default, or in an example; the names are those that the parser tells.
