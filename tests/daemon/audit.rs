@@ -209,7 +209,7 @@ fn receipts_of_jobs_that_never_started() {
 /// Every call has a record: identity, tool, exit code, duration; arguments on request, without secrets.
 #[test]
 fn every_call_is_recorded() {
-    let tool = "[[tool]]\nname = \"login\"\nmax_output = \"64KiB\"\ncommand = [\"true\"]\n\
+    let tool = "[[tool]]\nname = \"login\"\nmax_output = \"64KiB\"\ncommand = [\"echo\", \"{name}\", \"{Api_Token}\"]\n\
                 [tool.input.name]\ntype = \"string\"\n[tool.input.Api_Token]\ntype = \"string\"\n";
     for (calls, has_arguments) in [("names", false), ("arguments", true)] {
         let home = Home::new();

@@ -237,7 +237,7 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
             false => &["GetTaskPayloadResult", "CallToolResult"],
             true => &["GetTaskPayloadResult"],
         },
-        "ceased/status" | "ceased/cancel" => &["Result"],
+        "ceased/status" | "ceased/cancel" | "ceased/reload" | "ceased/shutdown" => &["Result"],
         _ => &[],
     }
 }
