@@ -94,12 +94,12 @@ pub enum Action {
         /// Of which task, and where its record is.
         key: RecordKey,
     },
-    /// The outbox of this connection is no longer empty.
+    /// The send queue of this connection is no longer empty.
     Flush {
         /// Which.
         conn: ConnId,
     },
-    /// Send what is in the outbox if the reason allows it, close the connection, and report
+    /// Send what is in the send queue if the reason allows it, close the connection, and report
     /// [`Closed`](crate::event::Event::Closed).
     Close {
         /// Which.
@@ -121,6 +121,15 @@ pub enum Action {
     /// [`OutputRead`](crate::event::Event::OutputRead), soon. With
     /// [`Settings::outputs`](crate::settings::Settings::outputs) alone.
     ReadOutput(Box<OutputQuery>),
+    /// An operator orders something of the host, and was answered.
+    Operate {
+        /// On which connection.
+        conn: ConnId,
+        /// Whose order it is.
+        identity: Identity,
+        /// The order.
+        order: OperatorOrder,
+    },
     /// Something an operator may want to read.
     Audit(AuditEvent),
     /// Nothing is left to do: flush and exit.
@@ -172,6 +181,26 @@ pub struct Viewer {
     pub conn: ConnId,
     /// Whether it is an operator, who may see everything.
     pub sees_all: bool,
+}
+
+/// An order of an operator to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperatorOrder {
+    /// Read the configuration again.
+    Reload,
+    /// Shut down.
+    ShutDown,
+}
+
+impl OperatorOrder {
+    /// The method that gives the order.
+    #[must_use]
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Reload => "ceased/reload",
+            Self::ShutDown => "ceased/shutdown",
+        }
+    }
 }
 
 /// They are moved about a lot.

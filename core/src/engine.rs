@@ -29,10 +29,10 @@ use crate::protocol::revision::{Batch, Dialect, ToolMembers};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
-use crate::server::keyed_calls::KeyedCalls;
+use crate::rpc::send_queue::SendQueue;
 use crate::server::host_request::HostRequest;
+use crate::server::keyed_calls::KeyedCalls;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
@@ -155,7 +155,7 @@ impl Engine {
     ///
     /// # Panics
     /// When the host breaks its side, which no peer can make it do: a time that goes back, a
-    /// connection opened twice, a question with the [`AskId`] of one of the same asker that still
+    /// connection opened twice, a question with the [`AskId`](crate::ids::AskId) of one of the same asker that still
     /// waits, a job that is done before it was started.
     pub fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
         assert!(now.at >= self.now.at, "the monotonic clock went back");
@@ -220,10 +220,8 @@ impl Engine {
     }
 
     /// The bytes to send on a connection; `None` once it is closed.
-    pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
-        let outbox = &mut *self.connections.get_mut(&conn)?.outbox;
-        outbox.close_gaps();
-        Some(outbox)
+    pub fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
+        Some(&mut *self.connections.get_mut(&conn)?.send_queue)
     }
 
     /// Whether requests of a connection wait for their answers: it could cancel one.
@@ -368,11 +366,11 @@ impl Engine {
         }
         connection.ending = Ending::Closing(why);
         if !why.flushes() {
-            let lost = connection.outbox.handles();
+            let lost = connection.send_queue.handles();
             if !lost.is_empty() {
                 connection.aside.lost_handles.extend(lost);
             }
-            connection.outbox = LazyBox::default();
+            connection.send_queue = LazyBox::default();
         }
         self.out.push(Action::Close { conn, why });
     }

@@ -1,13 +1,12 @@
 //! Access: who may come in at a listener, and as whom (TSK-39, TSK-40).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ceased_core::identity::Identity;
 use ceased_transports::Peer as Origin;
 
 use crate::accounts::{self, OVERFLOW_UID};
-use crate::config::Listen;
+use crate::config::{Listen, Users};
 use crate::token_file::{Token, TokenFileError, Tokens};
 
 /// Access to a listener.
@@ -19,15 +18,6 @@ pub(crate) enum Access {
     Anonymous,
     /// Peers with a token.
     Tokens(TokenAccess),
-}
-
-/// The users and groups of a Unix listener.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Users {
-    /// Users by number.
-    pub users: BTreeSet<u32>,
-    /// Groups by number: of the peer's process, or of its user by the account database.
-    pub groups: BTreeSet<u32>,
 }
 
 /// The tokens of a TCP listener.

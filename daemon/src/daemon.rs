@@ -6,9 +6,7 @@ mod configured;
 pub(crate) mod preflight;
 #[cfg(feature = "cli")]
 pub(crate) mod reload;
-mod start_error;
 
-use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -26,15 +24,15 @@ use self::configured::on_disk;
 use self::configured::{
     entrance, guards, isolated, keep, limits, operators, server_info, task_policy, thresholds,
 };
-pub use self::start_error::StartError;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
+use crate::observability::calls::CallPolicy;
 use crate::observability::metrics::Thresholds;
 use crate::record;
 use crate::scarcity;
 use crate::service_manager::InheritedSockets;
-use crate::stderr;
+use crate::start_error::StartError;
 use crate::store::Store;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
@@ -75,6 +73,7 @@ pub struct Daemon {
     idle_exit: Option<Duration>,
     record: Option<PathBuf>,
     audit: Option<PathBuf>,
+    calls: CallPolicy,
     metrics: Option<Address>,
     thresholds: Thresholds,
     keep: StoreLocation,
@@ -117,6 +116,7 @@ impl Daemon {
             idle_exit: None,
             record: None,
             audit: None,
+            calls: CallPolicy::default(),
             metrics: None,
             thresholds: Thresholds::default(),
             keep: StoreLocation::Memory,
@@ -146,6 +146,7 @@ impl Daemon {
             idle_exit: None,
             record: None,
             audit: config.log.audit.clone(),
+            calls: CallPolicy { record: config.log.calls, redact: config.log.redact.clone() },
             metrics: config.metrics.listen.clone(),
             thresholds: thresholds(config),
             keep: keep(&config.daemon),
@@ -361,6 +362,7 @@ impl Daemon {
             guards: self.guards,
             record: record.transpose()?,
             audit,
+            calls: self.calls,
             thresholds: self.thresholds,
             metrics: self.metrics,
             kept,
@@ -468,10 +470,4 @@ impl Drop for DaemonHandle {
 fn stdio() -> io::Result<Box<dyn Transport>> {
     let stdio = ceased_transports::Stdio::take_over().map_err(io::Error::other)?;
     Ok(Box::new(stdio))
-}
-
-/// One line for whoever watches standard error; one that nobody reads neither ends us nor holds us
-/// up.
-pub(crate) fn say(line: fmt::Arguments<'_>) {
-    stderr::write(format!("ceased: {line}\n").as_bytes());
 }

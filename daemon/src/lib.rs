@@ -16,6 +16,7 @@
 
 mod access;
 mod accounts;
+mod announce;
 #[cfg(feature = "cli")]
 mod backend;
 #[cfg(feature = "cli")]
@@ -30,6 +31,7 @@ pub mod record;
 mod resource_limits;
 mod scarcity;
 mod signals;
+mod start_error;
 mod stderr;
 pub mod store;
 
@@ -45,7 +47,8 @@ pub use self::tools::content::{Annotations, Audience, Content, EmbeddedResource,
 pub use self::tools::handler::{AskError, Handler, Job, ToolError, ToolResult};
 #[cfg(feature = "cli")]
 pub use backend::LocalBackend;
-pub use daemon::{Daemon, DaemonHandle, StartError};
+pub use daemon::{Daemon, DaemonHandle};
+pub use start_error::StartError;
 
 pub use ceased_core::identity::Identity;
 pub use ceased_core::ids::JobId;

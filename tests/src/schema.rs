@@ -243,7 +243,9 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
             false => &["GetTaskPayloadResult", "CallToolResult"],
             true => &["GetTaskPayloadResult"],
         },
-        "ceased/logs" | "ceased/status" | "ceased/cancel" => &["Result"],
+        "ceased/logs" | "ceased/status" | "ceased/cancel" | "ceased/reload" | "ceased/shutdown" => {
+            &["Result"]
+        }
         _ => &[],
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
-use crate::action::AuditEvent;
+use crate::action::{AuditEvent, OperatorOrder};
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::identity::Identity;
@@ -33,7 +33,7 @@ impl Engine {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
-        if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
+        if connection.send_queue.len() >= self.settings.limits.write_buffer_bytes {
             let reply = self.as_claimed(reply, params);
             return self.refuse(
                 reply,
@@ -111,6 +111,8 @@ impl Engine {
             (_, Phase::Ready) if self.settings.outputs && outputs::is_method(method) => {
                 self.read_outputs(reply, method, params);
             }
+            ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
+            ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
                 self.await_task(reply, params);

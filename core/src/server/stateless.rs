@@ -3,6 +3,7 @@
 
 use alloc::string::String;
 
+use crate::action::OperatorOrder;
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::protocol::request_meta::{self, RequestMeta};
@@ -52,6 +53,8 @@ impl Engine {
             _ if self.settings.outputs && outputs::is_method(method) => {
                 self.read_outputs(reply, method, params);
             }
+            "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
+            "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
             }

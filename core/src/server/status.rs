@@ -161,7 +161,7 @@ impl Engine {
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
             json.raw(",\"requests\":").display(peer.requests_made);
             json.raw(",\"inFlight\":").display(self.open_requests(*conn));
-            json.raw(",\"unsentBytes\":").display(peer.outbox.len()).raw("}");
+            json.raw(",\"unsentBytes\":").display(peer.send_queue.len()).raw("}");
         }
         json.raw("]");
     }

@@ -215,7 +215,7 @@ impl Client {
     /// message may leave this process only in the next wait.
     ///
     /// # Errors
-    /// [`Error::Refused`] for `initialize`, for a message longer than [`LINE_BYTES_MAX`] and when
+    /// [`Error::Refused`] for `initialize`, for a message longer than `LINE_BYTES_MAX` and when
     /// 1024 calls are unanswered.
     pub fn send(&mut self, method: &str, params: Value) -> Result<CallId, Error> {
         if method == "initialize" {

@@ -81,7 +81,7 @@ impl Tool {
 }
 
 impl Task {
-    /// The task in the answer to a call started with [`Client::start_task`].
+    /// The task in the answer to a call started with `Client::start_task`.
     ///
     /// # Errors
     /// [`Error::Protocol`] when the answer holds none.

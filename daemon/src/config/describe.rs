@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output, Run,
-    RunAs, Tool, Users,
+    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output,
+    RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::store::Damaged;
 use ceased_process::Isolation;
@@ -162,6 +162,12 @@ impl Config {
             "audit",
             self.log.audit.as_ref().map_or("none".into(), |path| path.display().to_string()),
         );
+        let calls = match self.log.calls {
+            RecordCalls::None => "none",
+            RecordCalls::Names => "names",
+            RecordCalls::Arguments => "arguments",
+        };
+        row("recorded calls", format!("{calls}, redacted: {}", self.log.redact.join(" ")));
         if let Some(listen) = &self.metrics.listen {
             row("metrics", listen.to_string());
         }

@@ -18,6 +18,8 @@ mod sections;
 mod socket_paths;
 mod tool;
 mod units;
+mod users;
+mod values;
 mod who;
 
 use std::ffi::OsString;
@@ -34,10 +36,9 @@ use ceased_transports::Address;
 use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
-use crate::tools::builtin::Builtin;
+use crate::tools::builtin_name::Builtin;
 use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
-pub use crate::access::Users;
 pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub use discover::Environment;
@@ -45,6 +46,7 @@ pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
+pub use users::Users;
 
 /// Bytes of a configuration file: far more than one needs, little enough to be read at once.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -231,12 +233,29 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
     pub level: Option<Level>,
     /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
+    /// What the audit log has of each call.
+    pub calls: RecordCalls,
+    /// Names of arguments whose values are not recorded; `*` stands for any characters.
+    pub redact: Vec<String>,
+}
+
+/// What the audit log has of each call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum RecordCalls {
+    /// Nothing.
+    None,
+    /// Identity, tool, outcome, exit code and duration.
+    #[default]
+    Names,
+    /// That, and the arguments without those to be redacted.
+    Arguments,
 }
 
 /// `[metrics]`

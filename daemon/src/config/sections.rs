@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
-use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
+use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, RecordCalls, Tasks, raw};
 use crate::store::Damaged;
-use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use crate::tools::name::DEFAULT_HEARTBEAT;
 use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
@@ -81,6 +81,18 @@ impl Default for Limits {
             parked_for: Duration::from_secs(300),
             subscriptions_per_connection: 64,
             tasks_per_subscription: 1024,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let redact = ["*password*", "*passwd*", "*secret*", "*token*", "*credential*", "*api*key*"];
+        Self {
+            level: None,
+            audit: None,
+            calls: RecordCalls::default(),
+            redact: redact.map(str::to_owned).to_vec(),
         }
     }
 }
@@ -480,5 +492,15 @@ pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
     let levels = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
     let choices = levels.map(|level| (level.name(), Some(level)));
     let level = check.choice(key("level"), raw.level.as_ref(), None, &choices);
-    Log { level, audit }
+    let choices = [
+        ("none", RecordCalls::None),
+        ("names", RecordCalls::Names),
+        ("arguments", RecordCalls::Arguments),
+    ];
+    let calls = check.choice(key("calls"), raw.calls.as_ref(), RecordCalls::default(), &choices);
+    let redact = raw.redact.as_ref().map(|names| {
+        names.get_ref().iter().map(|name| name.get_ref().to_lowercase()).collect::<Vec<_>>()
+    });
+    let redact = redact.unwrap_or_else(|| Log::default().redact);
+    Log { level, audit, calls, redact }
 }

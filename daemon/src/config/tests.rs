@@ -134,6 +134,8 @@ fn every_key_is_taken() {
         [log]
         level = "trace"
         audit = "~/audit.jsonl"
+        calls = "arguments"
+        redact = ["My_*"]
         [metrics]
         listen = "unix:~/metrics.sock"
         [alerts]
@@ -214,7 +216,15 @@ fn every_key_is_taken() {
         }
     );
     let audit = Some("/home/u/audit.jsonl".into());
-    assert_eq!(config.log, Log { level: Some(Level::Trace), audit });
+    assert_eq!(
+        config.log,
+        Log {
+            level: Some(Level::Trace),
+            audit,
+            calls: RecordCalls::Arguments,
+            redact: vec!["my_*".into()]
+        }
+    );
     let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
     assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
     assert_eq!(

@@ -16,7 +16,7 @@ use super::{
     TaskSupport, Tool, ToolHints, code, input, raw, who,
 };
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
-use crate::tools::catalog::{NAME_HINT, is_name};
+use crate::tools::name::{NAME_HINT, is_name};
 use ceased_process::Isolation;
 use ceased_process::daemon_support::is_private;
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ceased_core::settings::Settings;
 
-use super::configured::{entrance, guards, limits, operators, server_info, task_policy, thresholds};
+use super::configured::{
+    entrance, guards, limits, operators, server_info, task_policy, thresholds,
+};
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
@@ -76,7 +78,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         website: _,
         instructions: _,
     } = &now.daemon;
-    let config::Log { audit, level: _ } = &now.log;
+    let config::Log { audit, calls, redact, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
     let was = &started.daemon;
     let keys = [
@@ -85,6 +87,8 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("daemon.store_reserve", was.store_reserve != *store_reserve),
         ("daemon.damaged_store", was.damaged_store != *damaged_store),
         ("log.audit", started.log.audit != *audit),
+        ("log.calls", started.log.calls != *calls),
+        ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];

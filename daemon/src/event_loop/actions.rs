@@ -1,5 +1,10 @@
 //! Actions: what the engine wants done, done; and what it wants known, logged.
 
+use super::constants::LAST_FLUSH;
+use super::peer::Sending;
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
 use std::os::unix::net::UnixStream;
 
@@ -10,11 +15,10 @@ use ceased_core::outgoing::call::Caller;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 
-use super::connections::Sending;
-use super::{LAST_FLUSH, Server, Stopping};
 use crate::event_loop::mailbox::Report;
+use crate::observability::calls::CallOutcome;
 use crate::process_ids::from_process;
-use crate::store::thread::Order;
+use crate::store::orders::Order;
 
 /// Reports that the loop keeps room for.
 const HEARD_KEPT: usize = 128;
@@ -47,7 +51,7 @@ impl Server {
             Report::Done { job, outcome } => {
                 self.runs.remove(&job);
                 self.trail.abandoned.remove(&job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
             Report::Process(report) => self.take_process_report(now, report),
             Report::Store(report) => self.take_store_report(now, report),
@@ -99,6 +103,11 @@ impl Server {
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
                 self.end_output(now, job);
+                let exit = match &ending {
+                    ceased_process::Ending::Exited(exit) => Some(&**exit),
+                    ceased_process::Ending::NotStarted(_) => None,
+                };
+                self.record_call(now, job, CallOutcome::of_command(&ending), exit);
                 let outcome = self.command_outcome(job, run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
@@ -139,6 +148,9 @@ impl Server {
                         Some(_) => self.drop_peer(now, conn),
                         None => {}
                     }
+                }
+                Action::Operate { conn, identity, order } => {
+                    self.operate(now, conn, identity, order);
                 }
                 Action::CollectHostStatus { survey, jobs, viewer } => {
                     self.survey(now, survey, jobs, viewer);

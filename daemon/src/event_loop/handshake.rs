@@ -5,8 +5,14 @@
 //! the oldest of the party that has most. Wrong tokens are answered late once a party has presented
 //! some, and only so many of one party wait for their answers at once; nobody else waits for that.
 
+use super::peer::Peer;
+
+use super::constants::LAST_FLUSH;
+use super::peer::{Backlog, Held, Sending, Stage};
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
-use std::sync::Arc;
 
 use ceased_core::event::Event;
 use ceased_core::identity::Identity;
@@ -15,57 +21,15 @@ use ceased_core::limits::ConnectionLimit;
 use ceased_core::limits::FrameLimits;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
-use ceased_core::rpc::frame::{Frame, Outbox};
-use ceased_core::time::{Instant, Now};
+use ceased_core::rpc::frame::Frame;
+use ceased_core::time::Now;
 use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 
 use super::auth::{self, TokenHandshake, Verdict};
-use super::connections::Sending;
 use super::origin::{self, Party};
 use super::repeats::Kind;
-use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
 use crate::scarcity;
-use crate::token_file::Token;
-
-/// How far a connection is.
-pub(super) enum Stage {
-    /// It has to say who it is.
-    Authenticating(Box<TokenHandshake>),
-    /// The engine knows it; by which token, if by one.
-    Open(Option<Arc<Token>>),
-    /// It presented a wrong token; the answer is held back, so that guessing is slow.
-    Held(Box<Held>),
-    /// It was turned away and is given until then to hear why.
-    Rejected(Instant),
-}
-
-/// An answer that is held back.
-pub(super) struct Held {
-    until: Instant,
-    answer: Vec<u8>,
-}
-
-impl Stage {
-    /// When a stranger has to be through, or gone.
-    pub(super) fn until(&self) -> Option<Instant> {
-        match self {
-            Self::Authenticating(gate) => Some(gate.until),
-            Self::Open(_) => None,
-            Self::Held(held) => Some(held.until),
-            Self::Rejected(until) => Some(*until),
-        }
-    }
-}
-
-/// What a peer has still to take, as far as the loop has to do with it.
-pub(super) enum Backlog {
-    /// Bytes for it from before the engine knows it.
-    Greeting(Outbox),
-    /// The engine was told that it does not take what it is sent, when it had taken this many
-    /// bytes in all.
-    Blocked(u64),
-}
 
 /// Kind of refusal of a peer that may not use the listener.
 const NOT_ALLOWED: &str = "it may not use the listener";
@@ -430,15 +394,6 @@ impl Server {
     }
 }
 
-impl Peer {
-    /// Has something said to it before the engine has a say.
-    fn greet(&mut self, answer: &[u8]) {
-        let mut greeting = Outbox::new();
-        greeting.line(answer);
-        self.backlog = Some(Box::new(Backlog::Greeting(greeting)));
-    }
-}
-
 /// Bytes read from a stranger in one turn.
 const WORDS: usize = auth::BYTES_MAX;
 
@@ -485,6 +440,7 @@ mod tests {
     use super::*;
     use crate::Daemon;
     use crate::token_file::Tokens;
+    use std::sync::Arc;
 
     /// A peer that goes before its time is over is forgotten at once: however many come and go,
     /// there are no more strangers than connections.

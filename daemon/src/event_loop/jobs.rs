@@ -1,8 +1,9 @@
 //! Running jobs: what a tool's payload is, how it is started and stopped, what comes of it.
 
+use super::running_jobs::{AwaitingConfirmation, RunningCommand, RunningJob};
+use super::server::Server;
+
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::{Server, client_directory, run_as};
+use super::{client_directory, run_as};
 use crate::config::CommandTool;
 use crate::process_ids::to_process;
 use crate::tools::arguments::Arguments;
@@ -32,66 +33,6 @@ use crate::tools::command_result::Ended;
 use crate::tools::handler::{Call, ToolError, outcome};
 use crate::tools::worker_pool::Work;
 use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
-
-/// Jobs under way.
-pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
-
-/// Hashes the numbers of jobs. They are counted by the engine, so nobody can choose them.
-#[derive(Default)]
-pub(super) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The golden ratio: neighbours end up far apart.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// A job under way.
-pub(super) enum RunningJob {
-    /// On a worker thread.
-    Handler(CancelToken),
-    /// A command.
-    Command(RunningCommand),
-    /// A command that outlasts SIGKILL: its requestor was answered.
-    Outlasting,
-    /// Waits for its requestor's word.
-    Unconfirmed(Box<AwaitingConfirmation>),
-    /// Waits for the roots of its client, in whose directory it runs.
-    Locating(Box<AwaitingConfirmation>),
-}
-
-/// A command under way.
-pub(super) struct RunningCommand {
-    tool: Arc<Tool>,
-    /// Why it was told to stop, if it was.
-    stopped: Option<StopReason>,
-}
-
-impl RunningJob {
-    /// Whether it has, or may have, processes.
-    pub(super) const fn is_command(&self) -> bool {
-        match self {
-            Self::Command(_) | Self::Outlasting => true,
-            Self::Handler(_) | Self::Unconfirmed(_) | Self::Locating(_) => false,
-        }
-    }
-}
-
-/// A job that runs when its requestor, or the client of that, has answered.
-pub(super) struct AwaitingConfirmation {
-    tool: Arc<Tool>,
-    arguments: Json,
-    task: Option<TaskId>,
-}
 
 /// The variable that names the task a command is the work of. No configuration may set it.
 const TASK: &str = "CEASED_TASK";
@@ -113,6 +54,7 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
+        self.trail.calls.begin(job, &tool, arguments.get(), task);
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
@@ -120,7 +62,7 @@ impl Server {
             Ok(question) => question_to_ask(&question),
             Err(why) => {
                 let outcome = Outcome::Refused(ErrorObject::invalid_params(why));
-                return self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                return self.done(now, job, outcome);
             }
         };
         let unconfirmed = Box::new(AwaitingConfirmation { tool, arguments, task });
@@ -146,7 +88,7 @@ impl Server {
             Verdict::Stopped => Outcome::Stopped,
         };
         self.trail.note_unbegun(job);
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.done(now, job, outcome);
     }
 
     fn begin(
@@ -235,7 +177,7 @@ impl Server {
             }
             Err(outcome) => {
                 self.trail.note_unbegun(job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
         }
     }
@@ -279,7 +221,7 @@ impl Server {
         self.runs.remove(&job);
         self.trail.note_unbegun(job);
         self.end_output(now, job);
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.done(now, job, outcome);
     }
 
     fn launch(

@@ -13,6 +13,11 @@
 //! The thread that called [`Server::run`] has to return at the end, whatever a handler does, so it
 //! leads only while there is nothing of the kind.
 
+use super::constants::{LAST_KILL, LAST_WRITES};
+use super::running_jobs::RunningJob;
+use super::server::{RunError, Server};
+use super::shutdown::Stopping;
+
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -23,10 +28,9 @@ use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::jobs::RunningJob;
-use super::{LAST_KILL, LAST_WRITES, RunError, Server, Stopping};
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::store::thread::{StoreThread, Turn};
+
 use crate::tools::handler::Job;
 use crate::tools::worker_pool::{Work, run_guarded};
 

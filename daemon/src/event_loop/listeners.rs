@@ -1,66 +1,20 @@
 //! Doors: the listeners, which a reload may open and close while the server runs.
 
+use super::constants::FIRST_CONN;
+
+use super::bound_listener::{BoundListener, Owner};
+use super::constants::FIRST_LISTENER;
+use super::listen_spec::ListenSpec;
+use super::server::Server;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use ceased_core::time::{Instant, Now};
+use ceased_core::time::Now;
 use ceased_transports::{Address, ListenError, Listener};
 use mio::Token;
 
-use super::{FIRST_CONN, FIRST_LISTENER, Server};
-use crate::access::Access;
-use crate::daemon::say;
-
-/// A listener and when to try it again, if it needs that.
-pub(super) struct BoundListener {
-    pub(super) token: Token,
-    pub(super) listener: Listener,
-    pub(super) access: Access,
-    /// When to call `accept` again: epoll is edge-triggered and will not repeat itself.
-    pub(super) again: Option<Instant>,
-    /// As it was asked for: with port 0 where the system chose.
-    place: Address,
-    /// Group of the socket file; this process's group when not said.
-    group: Option<u32>,
-    owner: Owner,
-    /// Why the socket file could not be made again when it was removed, as it was logged.
-    unrenewed: Option<String>,
-}
-
-impl BoundListener {
-    /// Whether it has a socket file that others can remove, and that is this process's to renew.
-    fn has_file(&self) -> bool {
-        self.owner == Owner::Us && matches!(self.place, Address::Unix { .. })
-    }
-}
-
-/// Where peers come in, and who may.
-pub(crate) struct ListenSpec {
-    pub(crate) address: Address,
-    /// Whose the file of a Unix socket is; the group of this process when not said.
-    pub(crate) group: Option<u32>,
-    pub(crate) access: Access,
-}
-
-impl ListenSpec {
-    /// For everybody who can connect. Peers on a Unix socket are the users the system says they
-    /// are (TSK-39); peers on TCP are anonymous (TSK-40).
-    pub(crate) const fn open(address: Address) -> Self {
-        let access = match address {
-            Address::Unix { .. } | Address::Stdio => Access::Users(None),
-            Address::Tcp(_) => Access::Anonymous,
-        };
-        Self { address, group: None, access }
-    }
-}
-
-/// Maker of a listening socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Us,
-    /// The service manager, which goes on listening when we close our copy.
-    Manager,
-}
+use crate::announce::say;
 
 impl Server {
     /// Listens on `address`; the address as it became, with the port the system chose.

@@ -4,6 +4,8 @@
 //! results leaves them and wakes the loop once for all of them. The loop hears everything that lies
 //! there whenever it is awake.
 
+use super::reload::Read;
+
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +18,6 @@ use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
 
-use crate::event_loop::Read;
 use crate::process;
 use crate::store;
 
@@ -37,7 +38,7 @@ pub(crate) enum Report {
     /// What the supervisor of processes has to say.
     Process(process::Report),
     /// What the store has to say.
-    Store(store::thread::Report),
+    Store(store::orders::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
     /// Say what there is to measure, as Prometheus reads it.

@@ -1,136 +1,29 @@
 //! The trail of everything: audit records, metrics, warnings, and what views are told (TSK-38,
 //! TSK-41, CAN-12, CAN-13).
 
-use std::collections::{BTreeMap, BTreeSet};
+use super::server::Server;
+use super::trail::{End, Ended};
+
 use std::sync::Arc;
-use std::time::Instant;
 
 use ceased_core::action::{AuditEvent, Receipt};
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, StatusId};
-use ceased_core::tasks::durable::Unstored;
-use ceased_core::time::{Now, Wall};
-use ceased_transports::{Address, Link, ListenError, Peer as Origin};
+use ceased_core::time::Now;
+use ceased_transports::{Link, Peer as Origin};
 use serde_json::value::to_raw_value;
 
-use super::Server;
 use super::origin::Party;
 use super::repeats::Kind;
-use crate::daemon::say;
-use crate::event_loop::mailbox::LoopSender;
-use crate::observability::audit::{Audit, CancelRecord, Happening};
-use crate::observability::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
+use crate::observability::audit::{CancelRecord, Happening};
+use crate::observability::calls::CallOutcome;
+use crate::observability::metrics::Snapshot;
 use crate::process_ids::to_process;
-use ceased_process::{Ending, Exit, Order, Process, Stopped};
+use ceased_process::{Exit, Order, Process, Stopped};
 
 /// No step was needed.
 const NONE: &str = "none";
-
-/// What the loop knows of what happened, beside the engine.
-pub(super) struct Trail {
-    pub(super) audit: Audit,
-    metrics: Metrics,
-    alerts: Alerts,
-    containment: &'static str,
-    /// Handlers that were given up and have not returned.
-    pub(super) abandoned: BTreeSet<JobId>,
-    /// How jobs ended that no thread ran to its end, until the engine says which of them had been
-    /// stopped. It does so the next time that its actions are carried out.
-    ends: BTreeMap<JobId, End>,
-    /// The same of those that have ended since its actions were last carried out.
-    fresh_ends: BTreeMap<JobId, End>,
-    /// Whose the detailed statuses are that wait for their processes.
-    surveys: BTreeMap<StatusId, Option<Identity>>,
-    /// Why the store takes nothing at the moment, and since when.
-    store_trouble: Option<(Unstored, Wall)>,
-    started: Instant,
-}
-
-/// Whether a job has ended, or outlasts SIGKILL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Wholly,
-    Not,
-}
-
-/// How a job ended that no thread ran.
-enum End {
-    /// Before anything of it was there: it was not confirmed, or could not be started.
-    Unbegun,
-    /// As a command does.
-    Exited { stopped: Stopped, processes: u32, survivors: Option<u32>, gone: Instant },
-}
-
-impl End {
-    const fn of(exit: &Exit) -> Self {
-        let Exit { stopped, signalled: processes, survivors, gone, .. } = *exit;
-        Self::Exited { stopped, processes, survivors, gone }
-    }
-}
-
-impl Trail {
-    pub(super) fn new(audit: Audit, thresholds: Thresholds, containment: &'static str) -> Self {
-        Self {
-            audit,
-            metrics: Metrics::default(),
-            alerts: Alerts::new(thresholds),
-            containment,
-            abandoned: BTreeSet::new(),
-            ends: BTreeMap::new(),
-            fresh_ends: BTreeMap::new(),
-            surveys: BTreeMap::new(),
-            store_trouble: None,
-            started: Instant::now(),
-        }
-    }
-
-    /// Why the store takes nothing at the moment, and since when.
-    pub(super) const fn store_trouble(&self) -> Option<(Unstored, Wall)> {
-        self.store_trouble
-    }
-
-    /// Warns by other thresholds from now on.
-    pub(super) const fn warn_at(&mut self, thresholds: Thresholds) {
-        self.alerts.warn_at(thresholds);
-    }
-
-    /// A command has ended.
-    pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
-        let end = match ending {
-            Ending::NotStarted(_) => End::Unbegun,
-            Ending::Exited(exit) => End::of(exit),
-        };
-        self.fresh_ends.insert(job, end);
-    }
-
-    /// A command outlasts SIGKILL.
-    pub(super) fn note_outlasting(&mut self, job: JobId, exit: &Exit) {
-        self.fresh_ends.insert(job, End::of(exit));
-    }
-
-    /// A job has ended that had been handed over to be started, and never began.
-    pub(super) fn note_unbegun(&mut self, job: JobId) {
-        self.fresh_ends.insert(job, End::Unbegun);
-    }
-
-    /// What the engine wants done is carried out now; what ended before and was not stopped is of
-    /// no interest after that.
-    pub(super) fn begin_actions(&mut self) {
-        self.ends = std::mem::take(&mut self.fresh_ends);
-    }
-}
-
-/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
-pub(super) fn serve_metrics(
-    address: Option<&Address>,
-    reports: &LoopSender,
-) -> Result<Option<Endpoint>, ListenError> {
-    let Some(address) = address else { return Ok(None) };
-    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
-    say(format_args!("metrics on {address}"));
-    Ok(Some(endpoint))
-}
 
 impl Server {
     pub(super) fn audit(&mut self, now: Now, happening: &Happening) {
@@ -272,6 +165,26 @@ impl Server {
         self.audit(now, &Happening::Cancel(record));
     }
 
+    /// A call has ended: records and counts it. To be called while the engine still has its job.
+    pub(super) fn record_call(
+        &mut self,
+        now: Now,
+        job: JobId,
+        outcome: CallOutcome,
+        exit: Option<&Exit>,
+    ) {
+        let record = self.trail.calls.end(job, self.engine.owner(job), outcome, exit);
+        if let Some(record) = record {
+            self.audit(now, &Happening::Call(record));
+        }
+    }
+
+    /// Hands the end of a job that no process had to the engine.
+    pub(super) fn done(&mut self, now: Now, job: JobId, outcome: Outcome) {
+        self.record_call(now, job, CallOutcome::of(&outcome), None);
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+    }
+
     /// Warns of what is nearly full (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
@@ -290,6 +203,7 @@ impl Server {
             store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
             store_bytes: store.and_then(|store| store.health().bytes()),
             metrics: &self.trail.metrics,
+            tools: self.trail.calls.tools(),
             counters: engine.counters(),
             gauges: engine.gauges(),
             limits: self.settings.limits,
@@ -297,6 +211,7 @@ impl Server {
             audit_dropped: self.trail.audit.dropped(),
             abandoned_threads: self.trail.abandoned.len(),
             uptime: self.trail.started.elapsed(),
+            reloads: (self.reloads().count, self.reloads().error.as_deref()),
         }
     }
 

@@ -2,11 +2,12 @@
 //! announces none of that where it counts (a mount that is taken away, a directory renamed further
 //! up), so they are looked at now and then.
 
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::time::Duration;
 
 use ceased_core::time::{Instant, Now};
-
-use super::{Server, Stopping};
 
 /// How often the files are looked at. One look takes some microseconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ceased_core::time::{Instant, Now};
+use ceased_core::time::Instant;
 
-use super::Server;
 use super::origin::Party;
-use crate::observability::audit::Happening;
 
 /// How long is counted before a record is written in full again.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
@@ -43,7 +41,7 @@ impl Kind {
     }
 
     /// Name of the records.
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::Refuse(_) | Self::Limit(_) => "refuse",
@@ -61,7 +59,7 @@ impl Kind {
     }
 
     /// Reason that the records give beside a limit.
-    const fn reason(self) -> Option<&'static str> {
+    pub(super) const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Refuse(reason) => Some(reason),
             Self::Connect | Self::Limit(_) | Self::Close(_) | Self::NoRoom => None,
@@ -147,26 +145,6 @@ impl Repeats {
         let left = self.counts.iter().filter(|((_, kind), count)| count.all > kind.in_full());
         self.due = left.map(|(_, count)| count.since + INTERVAL).min();
         told
-    }
-}
-
-impl Server {
-    /// Counts a record; whether it is to be written in full.
-    pub(super) fn is_news(&mut self, now: Now, party: Party, kind: Kind) -> bool {
-        self.repeats.note(now.at, party, kind)
-    }
-
-    /// Tells how many records were not written in intervals that have ended.
-    pub(super) fn tell_repeats(&mut self, now: Now) {
-        for Unwritten { party, kind, count } in self.repeats.take_due(now.at) {
-            let party = party.map_or_else(|| "others".to_owned(), |party| party.to_string());
-            let (of, limit, reason) = (kind.name(), kind.limit(), kind.reason());
-            if kind != Kind::Connect {
-                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "the same again");
-            }
-            let window = INTERVAL;
-            self.audit(now, &Happening::Repeated { of, limit, reason, party, count, window });
-        }
     }
 }
 

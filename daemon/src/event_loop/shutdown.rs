@@ -1,6 +1,7 @@
 //! How a daemon ends: it drains, and then whoever reads is sent what was answered.
 
-use super::LAST_FLUSH;
+use super::constants::LAST_FLUSH;
+
 use ceased_core::time::Instant;
 
 /// How far the end is.

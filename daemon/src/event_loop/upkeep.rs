@@ -1,123 +1,32 @@
 //! Upkeep: reloads, the service manager and its watchdog, the end of a daemon nobody needs.
 
-use std::fmt;
+use super::constants::LAST_KILL;
+use super::reload::{Read, Reloaded, Reloads};
+use super::server::Server;
+use super::shutdown::Stopping;
+use super::upkeep_state::Reading;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ceased_core::action::OperatorOrder;
 use ceased_core::event::Event;
-use ceased_core::settings::Settings;
+use ceased_core::identity::Identity;
+use ceased_core::ids::ConnId;
 use ceased_core::time::{Instant, Now};
 
-use super::{LAST_KILL, ListenSpec, Server, Stopping};
 use crate::event_loop::mailbox::Report;
-use crate::observability::metrics::Thresholds;
+use crate::observability::audit::Happening;
 use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
 use ceased_process::daemon_support::block_signals;
-
-/// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
-/// who knows about them need not answer.
-pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
-
-/// What came of that.
-pub(crate) struct Read(Result<Box<Reloaded>, String>);
-
-impl fmt::Debug for Read {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Read").field(&self.0.as_ref().map(drop)).finish()
-    }
-}
-
-/// Whether it is being read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Reading {
-    #[default]
-    No,
-    Yes,
-    /// And has changed since that began, as somebody said.
-    Stale,
-}
-
-/// What a reload brings.
-pub(crate) struct Reloaded {
-    /// What the server offers and allows.
-    pub(crate) settings: Arc<Settings>,
-    /// Where it listens; `None` when that is not the configuration's to say.
-    pub(crate) listen: Option<Vec<ListenSpec>>,
-    /// See [`super::Options`].
-    pub(crate) shutdown_grace: Duration,
-    /// See [`super::Options`].
-    pub(crate) eof_grace: Duration,
-    /// See [`super::Options`].
-    pub(crate) authenticate_within: Duration,
-    /// See [`super::Options`].
-    pub(crate) guards: Guards,
-    /// See [`super::Options`].
-    pub(crate) thresholds: Thresholds,
-    /// Logs from now on what is to be logged.
-    pub(crate) set_level: Box<dyn Fn() + Send>,
-    /// Keys whose new value holds after a restart only.
-    pub(crate) needs_restart: Vec<&'static str>,
-}
-
-/// What protects the daemon from peers that never end a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Guards {
-    /// How long a TCP peer may take for one message.
-    pub(crate) frame_time: Duration,
-    /// Bytes of messages that have begun and not ended, of all peers together.
-    pub(crate) partial_bytes: usize,
-    /// Of those, bytes of one party: an identity, or a network address without one.
-    pub(crate) partial_bytes_per_identity: usize,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self {
-            frame_time: Duration::from_secs(30),
-            partial_bytes: 256 << 20,
-            partial_bytes_per_identity: 128 << 20,
-        }
-    }
-}
-
-/// What the server does for itself and for the service manager.
-#[derive(Default)]
-pub(super) struct Upkeep {
-    pub(super) notifier: Notifier,
-    pub(super) watchdog: Option<Watchdog>,
-    /// How long nobody may need the daemon before it ends; `None`: for ever.
-    pub(super) idle_exit: Option<Duration>,
-    /// Since when nobody has needed it.
-    idle_since: Option<Instant>,
-    /// Gives memory back that is not needed at rest.
-    release_memory: Option<fn()>,
-    /// The most connections there were since that was called; `None`: it never was.
-    crowd: Option<usize>,
-    /// When the files are looked at that others may remove.
-    pub(super) look_at_files: Option<Instant>,
-    /// A crowd has gone: when to look for what it left.
-    look_at: Option<Instant>,
-    reading: Reading,
-    /// The configuration that was read and applies from the next turn on.
-    read: Option<Read>,
-}
 
 /// So many connections must have gone, and half of all, before it is looked for what they left.
 const CROWD: usize = 1024;
 /// By then what they left is written down, and the room for that is free as well.
 const AFTER_CROWD: Duration = Duration::from_secs(1);
-
-impl Upkeep {
-    /// When to call [`Server::run_idle_checks`].
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
-        let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
-        [idle, watchdog, self.look_at, self.look_at_files].into_iter().flatten().min()
-    }
-}
 
 impl Server {
     /// Tells the service manager how things are from now on.
@@ -239,10 +148,32 @@ impl Server {
         sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
+    /// Carries out the order of an operator.
+    pub(super) fn operate(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: Identity,
+        order: OperatorOrder,
+    ) {
+        tracing::info!(%conn, %identity, method = order.method(), "order of an operator");
+        self.audit(now, &Happening::Operate { identity, conn, order });
+        match order {
+            OperatorOrder::Reload => self.reload(),
+            OperatorOrder::ShutDown => self.shut_down(now),
+        }
+    }
+
+    pub(super) const fn reloads(&self) -> &Reloads {
+        &self.upkeep.reloads
+    }
+
     /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
     pub(super) fn reload(&mut self) {
         let Some((_, Some(reload))) = &self.signals else {
-            tracing::warn!("not reloaded: this daemon was started without a configuration to read");
+            let why = "this daemon was started without a configuration to read";
+            tracing::warn!("not reloaded: {why}");
+            self.upkeep.reloads.note(Err(why.to_owned()));
             return;
         };
         if self.upkeep.reading != Reading::No {
@@ -261,6 +192,7 @@ impl Server {
             Ok(_) => self.upkeep.reading = Reading::Yes,
             Err(why) => {
                 tracing::error!(%why, "not reloaded: the configuration is as it was");
+                self.upkeep.reloads.note(Err(why.to_string()));
                 self.now_ready();
             }
         }
@@ -283,9 +215,11 @@ impl Server {
         if reading == Reading::Stale {
             return self.reload();
         }
-        if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
+        let outcome = read.and_then(|reloaded| self.apply(now, *reloaded));
+        if let Err(why) = &outcome {
             tracing::error!(%why, "not reloaded: the configuration is as it was");
         }
+        self.upkeep.reloads.note(outcome);
         self.now_ready();
     }
 

@@ -6,26 +6,22 @@
 //! the file itself as soon as it can be written to again.
 
 mod line;
+mod queue;
 mod record;
 mod writer;
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use ceased_core::time::Wall;
 
+use queue::{Shared, TOGETHER_BYTES};
 pub(crate) use record::{CancelRecord, Happening};
 use writer::{Sink, Writer};
 
-use crate::daemon::StartError;
-
-/// Bytes of records that may wait for the disk: 16,000 records, about.
-const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of records that are handed over before the turn is over.
-const TOGETHER_BYTES: usize = 64 * 1024;
+use crate::start_error::StartError;
 
 /// The way to the audit log; without a file, records go nowhere.
 pub(crate) struct Audit {
@@ -36,39 +32,6 @@ pub(crate) struct Audit {
     shared: Arc<Shared>,
     /// The writer of the file; `None` without one.
     thread: Option<JoinHandle<()>>,
-}
-
-/// What the loop and the thread share.
-#[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    /// The queue has something, or is closed.
-    filled: Condvar,
-    dropped: AtomicU64,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Batch,
-    /// The thread sleeps until somebody wakes it.
-    asleep: bool,
-    closed: bool,
-}
-
-/// What the thread has to do.
-#[derive(Default)]
-struct Batch {
-    /// Records, each a line.
-    lines: Vec<u8>,
-    /// Open the file again once so many bytes of them are written: somebody has moved it away
-    /// (SIGHUP).
-    reopen: Option<usize>,
-}
-
-impl Batch {
-    const fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.reopen.is_none()
-    }
 }
 
 impl Audit {
@@ -141,51 +104,6 @@ impl Audit {
     }
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes lines over, or drops them when there is no room; leaves an empty buffer.
-    fn push(&self, lines: &mut Vec<u8>) {
-        let mut queue = self.queue();
-        let waiting = &mut queue.waiting.lines;
-        if waiting.is_empty() {
-            std::mem::swap(waiting, lines);
-        } else if waiting.len() + lines.len() <= WAITING_BYTES_MAX {
-            waiting.extend_from_slice(lines);
-        } else {
-            self.dropped.fetch_add(count(lines), Ordering::Relaxed);
-        }
-        lines.clear();
-        self.wake(queue);
-    }
-
-    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
-        let wakes = std::mem::take(&mut queue.asleep);
-        drop(queue);
-        if wakes {
-            self.filled.notify_one();
-        }
-    }
-
-    /// Waits for something and moves it all into `batch`, which is empty; false when nothing will
-    /// come any more.
-    fn take(&self, batch: &mut Batch) -> bool {
-        let mut queue = self.queue();
-        while queue.waiting.is_empty() && !queue.closed {
-            queue.asleep = true;
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        std::mem::swap(&mut queue.waiting, batch);
-        !batch.is_empty()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.queue().closed
-    }
-}
-
 impl Drop for Audit {
     /// Writes what waits.
     fn drop(&mut self) {
@@ -204,14 +122,4 @@ impl Drop for Audit {
 /// As there.
 pub(crate) fn probe(path: &Path) -> Result<(), StartError> {
     writer::probe(path).map_err(|error| StartError::Audit { path: path.to_owned(), error })
-}
-
-/// How many records these lines are.
-fn count(lines: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', lines).count() as u64
-}
-
-/// Where an audit log is, in an error.
-pub(crate) fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("the audit log {}: {error}", path.display()))
 }

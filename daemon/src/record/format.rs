@@ -37,7 +37,7 @@ pub(super) enum Line {
         /// Written bytes, by connection.
         out: Vec<(u64, Bytes)>,
     },
-    /// So many bytes were taken from an outbox.
+    /// So many bytes were taken from a send queue.
     Taken { conn: u64, count: usize },
 }
 

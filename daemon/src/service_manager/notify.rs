@@ -25,7 +25,7 @@ impl Notifier {
                 .inspect_err(|error| {
                     // The log has not started yet, and a manager that waits for us will say so, too.
                     let address = address.display();
-                    crate::daemon::say(format_args!("warning: NOTIFY_SOCKET={address}: {error}"));
+                    crate::announce::say(format_args!("warning: NOTIFY_SOCKET={address}: {error}"));
                 })
                 .ok(),
         )

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::StoreError;
+use super::contract::StoreError;
 
 /// Written by the store's thread, read by the loop. Cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
-use super::{StateDirError, StoreError, directory};
-use crate::daemon::StartError;
+use super::contract::StoreError;
+use super::directory;
+use super::directory::StateDirError;
+use crate::start_error::StartError;
 
 /// The findings.
 #[derive(Debug)]

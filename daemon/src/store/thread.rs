@@ -23,12 +23,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
+use ceased_core::tasks::durable::Seq;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
+use super::contract::{Store, StoreError};
 use super::health::Health;
+use super::orders::{Order, Report};
 use super::worker::{Failed, ORDERS_KEPT, Worker, result_bytes};
-use super::{Store, StoreError};
 
 /// How long a write may take before that is worth saying.
 const SLOW: Duration = Duration::from_secs(5);
@@ -41,32 +42,6 @@ const TRUSTED: u32 = 8;
 const FEW: usize = 32;
 /// Bytes of results in them.
 const FEW_BYTES: usize = 64 * 1024;
-
-/// What the store is told to do.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Carry out a write.
-    Write { seq: Seq, write: StoreWrite },
-    /// Read what came of a task.
-    Load { load: LoadId, key: RecordKey },
-    /// Check that the next process will find what was written.
-    Verify,
-}
-
-/// What the store tells.
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// Everything up to here is on disk, but for what was reported otherwise.
-    Durable(Seq),
-    /// This is not.
-    Unstored(Seq, Unstored),
-    /// What came of a task; `None` when that cannot be said.
-    Loaded(LoadId, Option<TaskOutcome>),
-    /// The store was found to have failed, by no write.
-    Ailing(Unstored),
-    /// Orders are left undone, and nothing of this process can be stored any more.
-    Failed(StoreError),
-}
 
 /// The store failed for good, so that nobody carries out the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

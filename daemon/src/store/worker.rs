@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use ceased_core::tasks::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
+use super::contract::{Due, Store, StoreError};
 use super::health::Health;
-use super::thread::{Order, Report};
-use super::{Due, Store, StoreError};
+use super::orders::{Order, Report};
 
 /// Writes that go into one batch: so many take some milliseconds, for which the first waits.
 pub(super) const BATCH_WRITES: usize = 1024;

@@ -16,13 +16,10 @@ use crate::tools::arguments::{Arguments, Template};
 use crate::tools::call_latency::HandlerRun;
 use crate::tools::command_result::EXIT_SCHEMA;
 use crate::tools::handler::Handler;
+use crate::tools::name::{DEFAULT_HEARTBEAT, NAME_HINT, is_name};
 
 /// How long a handler may take to look at its token before it is given up as lost.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
-
-/// How long a client that asked for progress hears nothing at most. Official SDKs give a call up
-/// after 60 s without progress.
-pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// What the server needs to run a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
@@ -252,17 +249,6 @@ impl HandlerTool {
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
-}
-
-/// Characters of a tool's name (MCP 2025-11-25).
-const NAME_CHARS_MAX: usize = 128;
-/// What [`is_name`] wants.
-pub(crate) const NAME_HINT: &str = "a tool's name takes 1 to 128 of A-Z a-z 0-9 _ - .";
-
-/// Whether this may be the name of a tool, in a configuration and in a program.
-pub(crate) fn is_name(name: &str) -> bool {
-    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual)
 }
 
 /// What a daemon offers.

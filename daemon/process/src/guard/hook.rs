@@ -13,7 +13,7 @@ use crate::launch::limits;
 ///
 /// In an ordinary process it returns at once. In a process that was started as a guard it never
 /// returns: it guards, and exits. A program that does not call it can still contain its tools with
-/// control groups, or name another guard program ([`Program::named`]).
+/// control groups, or name another guard program (`Program::named`).
 ///
 /// ```no_run
 /// // The first statement of `main`:

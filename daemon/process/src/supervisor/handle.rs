@@ -57,7 +57,7 @@ impl Supervisor {
     /// Starts a supervisor.
     ///
     /// `report` is called on the supervisor's thread; it must not block. The environment of this
-    /// process is read now; a launch says what it [inherits](crate::launch::environment::Inherit) of it. What speaks to
+    /// process is read now; a launch says what it inherits of it. What speaks to
     /// this process alone nobody does: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and names of ours.
     ///
     /// # Errors
