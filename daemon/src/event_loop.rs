@@ -22,6 +22,7 @@ pub(crate) mod listeners;
 pub(crate) mod mailbox;
 pub(crate) mod observer;
 pub(crate) mod origin;
+mod output_requests;
 pub(crate) mod partial_frames;
 pub(crate) mod peer;
 pub(crate) mod persistence;

@@ -27,6 +27,7 @@ const COMMANDS: &[&str] = &[
     "reload",
     "stop",
     "watch",
+    "logs",
     "status",
     "check",
     "init",

@@ -92,6 +92,7 @@ async function listTools() {
         fail: 'optional',
         count: 'forbidden',
         report: 'required',
+        silent: 'forbidden',
     });
     const gate = tools.find(tool => tool.name === 'gate');
     assert.equal(gate.inputSchema.properties.file.type, 'string');

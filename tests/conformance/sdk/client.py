@@ -94,6 +94,7 @@ async def list_tools():
             "fail": "optional",
             "count": "forbidden",
             "report": "required",
+            "silent": "forbidden",
         },
     )
     same(tools["gate"].inputSchema["properties"]["file"]["type"], "string")

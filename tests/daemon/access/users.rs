@@ -186,7 +186,7 @@ fn a_tool_has_the_rights_of_its_configured_user() {
         assert_eq!(text(&mut bin, "games").unwrap(), "5\n");
         let output = text(&mut bin, "whoami").unwrap();
         assert!(
-            output.starts_with("2\n2\n2\n/bin bin bin\n/") && output.ends_with("/bin\n"),
+            output.starts_with("2\n2\n2\n/bin bin bin\n/") && output.ends_with("/bin\nx\n"),
             "{output}"
         );
         assert!(!text(&mut bin, "back").unwrap().contains('0'));
