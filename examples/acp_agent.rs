@@ -191,6 +191,8 @@ impl Agent {
             | Action::TellProgress { .. }
             | Action::RefuseCancel { .. }
             | Action::CollectHostStatus { .. }
+            | Action::ReadOutput(_)
+            | Action::Operate { .. }
             // This agent has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }
@@ -200,11 +202,11 @@ impl Agent {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let Some(outbox) = self.engine.outbox(CLIENT) else { return Ok(()) };
+        let Some(queue) = self.engine.send_queue(CLIENT) else { return Ok(()) };
         let mut stdout = io::stdout().lock();
-        stdout.write_all(outbox.pending())?;
-        let sent = outbox.len();
-        outbox.advance(sent);
+        queue.runs().try_for_each(|run| stdout.write_all(run))?;
+        let sent = queue.len();
+        queue.advance(sent);
         stdout.flush()
     }
 

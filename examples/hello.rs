@@ -97,7 +97,10 @@ impl Host {
                     | Action::RefuseCancel { .. }
                     | Action::Store { .. }
                     | Action::Load { .. }
+                    | Action::ReadOutput(_)
                     | Action::Exit
+                    // There is no operator.
+                    | Action::Operate { .. }
                     // No audit log.
                     | Action::Audit(_) => {}
                 }
@@ -106,10 +109,10 @@ impl Host {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let Some(outbox) = self.engine.outbox(PEER) else { return Ok(()) };
-        io::stdout().write_all(outbox.pending())?;
-        let sent = outbox.len();
-        outbox.advance(sent);
+        let Some(queue) = self.engine.send_queue(PEER) else { return Ok(()) };
+        queue.runs().try_for_each(|run| io::stdout().write_all(run))?;
+        let sent = queue.len();
+        queue.advance(sent);
         Ok(())
     }
 }

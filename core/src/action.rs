@@ -94,12 +94,12 @@ pub enum Action {
         /// Of which task, and where its record is.
         key: RecordKey,
     },
-    /// The outbox of this connection is no longer empty.
+    /// The send queue of this connection is no longer empty.
     Flush {
         /// Which.
         conn: ConnId,
     },
-    /// Send what is in the outbox if the reason allows it, close the connection, and report
+    /// Send what is in the send queue if the reason allows it, close the connection, and report
     /// [`Closed`](crate::event::Event::Closed).
     Close {
         /// Which.
@@ -117,10 +117,90 @@ pub enum Action {
         /// Whose ends the viewer may see; `None` for everybody's (TSK-39).
         viewer: Option<Identity>,
     },
+    /// A peer reads the output of jobs. To be answered by exactly one
+    /// [`OutputRead`](crate::event::Event::OutputRead), soon. With
+    /// [`Settings::outputs`](crate::settings::Settings::outputs) alone.
+    ReadOutput(Box<OutputQuery>),
+    /// An operator orders something of the host, and was answered.
+    Operate {
+        /// On which connection.
+        conn: ConnId,
+        /// Whose order it is.
+        identity: Identity,
+        /// The order.
+        order: OperatorOrder,
+    },
     /// Something an operator may want to read.
     Audit(AuditEvent),
     /// Nothing is left to do: flush and exit.
     Exit,
+}
+
+/// A look at the output of jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputQuery {
+    /// Its number.
+    pub read: StatusId,
+    /// Wanted output.
+    pub request: OutputRequest,
+    /// Peer that looks.
+    pub viewer: Viewer,
+}
+
+/// Output that a peer wants to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputRequest {
+    /// The outputs that it may read.
+    List,
+    /// All that is kept of one.
+    Whole(OutputOf),
+    /// What comes after these places in the two streams of one.
+    Part {
+        /// Which.
+        of: OutputOf,
+        /// Places in standard output and in standard error.
+        from: [u64; 2],
+    },
+}
+
+/// The job of an output: by its number, by its task, or by both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputOf {
+    /// Number of the job, if it was named or its task has one.
+    pub job: Option<JobId>,
+    /// The task that was named.
+    pub task: Option<TaskId>,
+}
+
+/// A peer that looks at what jobs left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Viewer {
+    /// Its identity.
+    pub identity: Identity,
+    /// Its connection.
+    pub conn: ConnId,
+    /// Whether it is an operator, who may see everything.
+    pub sees_all: bool,
+}
+
+/// An order of an operator to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperatorOrder {
+    /// Read the configuration again.
+    Reload,
+    /// Shut down.
+    ShutDown,
+}
+
+impl OperatorOrder {
+    /// The method that gives the order.
+    #[must_use]
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Reload => "ceased/reload",
+            Self::ShutDown => "ceased/shutdown",
+        }
+    }
 }
 
 /// They are moved about a lot.

@@ -16,8 +16,8 @@ use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, UnreadableId};
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
-use crate::rpc::frame::Outbox;
-use crate::rpc::recall::Handle;
+use crate::rpc::send_queue::Handle;
+use crate::rpc::send_queue::SendQueue;
 use crate::server::requests::{BatchId, Requests, Topic};
 use crate::time::Instant;
 
@@ -62,7 +62,7 @@ pub(crate) struct Connection {
     pub(crate) phase: Phase,
     pub(crate) ending: Ending,
     pub(crate) log_level: LogLevel,
-    pub(crate) outbox: LazyBox<Outbox>,
+    pub(crate) send_queue: LazyBox<SendQueue>,
     /// Requests that wait for an answer.
     pub(crate) requests: Requests,
     /// Jobs whose latest progress is held back because the peer does not read.
@@ -89,7 +89,7 @@ pub(crate) struct ColdState {
     pub(crate) linger_timer: Option<Armed>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
-    /// What only the peer could have named, had it been told.
+    /// Names that only the peer could have used, in frames that were never sent.
     pub(crate) lost_handles: Vec<Handle>,
 }
 
@@ -139,7 +139,7 @@ impl Connection {
             phase: Phase::Fresh,
             ending: Ending::Open,
             log_level: LogLevel::Info,
-            outbox: LazyBox::default(),
+            send_queue: LazyBox::default(),
             requests: Requests::new(seed),
             held_progress: LazyBox::default(),
             peer: PeerCapabilities {

@@ -19,18 +19,19 @@ use crate::connection::{Connection, Ending};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::identity::Identity;
-use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId};
+use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
 use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::rate::Rates;
-use crate::protocol::revision::{Batch, Dialect};
+use crate::protocol::revision::{Batch, Dialect, ToolMembers};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::frame::Outbox;
 use crate::rpc::message::{BAD_ID, Members, Message};
+use crate::rpc::send_queue::SendQueue;
+use crate::server::host_request::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
@@ -63,7 +64,7 @@ pub struct Engine {
     /// Requests of ours.
     pub(crate) outgoing: Outgoing,
     /// Requests that wait for what only the host knows.
-    pub(crate) surveys: BTreeMap<StatusId, (ConnId, RequestId)>,
+    pub(crate) surveys: BTreeMap<StatusId, HostRequest>,
     pub(crate) next_survey: u64,
     /// Counts of suspicious requests by identity (TSK-41).
     pub(crate) watch: AbuseDetector,
@@ -122,7 +123,8 @@ impl Engine {
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let durable = settings.tasks.durable;
-        let server_info = crate::server::typed_result::server_info(&settings.server);
+        let server_info =
+            crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
         Self {
             settings,
             server_info,
@@ -153,7 +155,7 @@ impl Engine {
     ///
     /// # Panics
     /// When the host breaks its side, which no peer can make it do: a time that goes back, a
-    /// connection opened twice, a question with the [`AskId`] of one of the same asker that still
+    /// connection opened twice, a question with the [`AskId`](crate::ids::AskId) of one of the same asker that still
     /// waits, a job that is done before it was started.
     pub fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
         assert!(now.at >= self.now.at, "the monotonic clock went back");
@@ -189,6 +191,7 @@ impl Engine {
             Event::Unstored { seq, why } => self.on_unstored(seq, why),
             Event::StoreFailed { why } => self.on_store_failed(why),
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
+            Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
@@ -217,10 +220,8 @@ impl Engine {
     }
 
     /// The bytes to send on a connection; `None` once it is closed.
-    pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
-        let outbox = &mut *self.connections.get_mut(&conn)?.outbox;
-        outbox.close_gaps();
-        Some(outbox)
+    pub fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
+        Some(&mut *self.connections.get_mut(&conn)?.send_queue)
     }
 
     /// Whether requests of a connection wait for their answers: it could cancel one.
@@ -238,6 +239,18 @@ impl Engine {
     #[must_use]
     pub fn owner(&self, job: JobId) -> Option<&Identity> {
         self.jobs.get(job).map(|job| &job.owner)
+    }
+
+    /// The connection that a job that is not gone yet came by, and its task.
+    #[must_use]
+    pub fn origin(&self, job: JobId) -> Option<(ConnId, Option<TaskId>)> {
+        self.jobs.get(job).map(|job| (job.conn, job.task))
+    }
+
+    /// The revision in which the outcome of a job that is not gone yet is told.
+    #[must_use]
+    pub fn dialect_of(&self, job: JobId) -> Option<&'static Dialect> {
+        self.jobs.get(job).map(|job| job.terms.dialect())
     }
 
     /// The connection that a job came from, which may be gone.
@@ -353,11 +366,11 @@ impl Engine {
         }
         connection.ending = Ending::Closing(why);
         if !why.flushes() {
-            let lost = connection.outbox.handles();
+            let lost = connection.send_queue.handles();
             if !lost.is_empty() {
                 connection.aside.lost_handles.extend(lost);
             }
-            connection.outbox = LazyBox::default();
+            connection.send_queue = LazyBox::default();
         }
         self.out.push(Action::Close { conn, why });
     }

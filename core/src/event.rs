@@ -24,6 +24,9 @@ pub enum Outcome {
     Result(Json),
     /// A JSON-RPC error.
     Error(ErrorObject),
+    /// The call was wrong in a way that a model can correct, such as its arguments: a result with
+    /// `isError` where the revision has it so (SEP-1303), else a JSON-RPC error.
+    Refused(ErrorObject),
     /// It stopped because it was told to, and has nothing to hand in.
     Stopped,
 }
@@ -195,6 +198,14 @@ pub enum Event<'a> {
         job: JobId,
         /// With what.
         outcome: Outcome,
+    },
+    /// Output of a job, for the peer that asked.
+    OutputRead {
+        /// For which [`ReadOutput`](crate::action::Action::ReadOutput).
+        read: StatusId,
+        /// What was asked for, as JSON text: a string for the whole output, an object for a part,
+        /// an array of resources for a list. `None` when there is nothing that this peer may read.
+        output: Option<&'a RawValue>,
     },
     /// Status that only the host knows, for the peer that asked.
     HostStatusCollected {

@@ -1,8 +1,8 @@
 //! Identifiers: one type for each thing that has an id, so that none can stand for another.
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 
 use uuid::Uuid;
@@ -94,12 +94,12 @@ pub enum RequestId {
     /// An integer of 64 bits, however it is spelled.
     Number(i64),
     /// A string, with escapes resolved.
-    Text(Box<str>),
+    Text(Arc<str>),
     /// `null`, where a dialect takes it for an id.
     Null,
     /// An id that no other variant can hold, as the one JSON text that stands for all its
     /// spellings: an integer beyond 64 bits, or a string in which a surrogate stands alone.
-    Canonical(Box<str>),
+    Canonical(Arc<str>),
 }
 
 impl RequestId {

@@ -94,7 +94,8 @@ fn requests(engine: &Engine) {
                 }
                 Work::Survey(survey) => {
                     let of = engine.surveys.get(survey);
-                    assert_eq!(of, Some(&(*conn, id.clone())), "a survey knows its request");
+                    let asks = of.map(|of| (of.conn, &of.request));
+                    assert_eq!(asks, Some((*conn, id)), "a survey knows its request");
                 }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {

@@ -4,7 +4,7 @@
 //! no randomness, no threads, no sockets (DET-01). The same events give the same actions, byte for
 //! byte. A host reads lines from peers, hands them in as [`Event`]s, carries out the
 //! [`Action`]s, and sends what collects in each connection's
-//! [`Outbox`](rpc::frame::Outbox):
+//! [`SendQueue`](rpc::send_queue::SendQueue):
 //!
 //! ```
 //! use std::sync::Arc;
@@ -34,15 +34,15 @@
 //! engine.handle(now, Event::Turn, &mut actions);
 //!
 //! assert!(matches!(actions[..], [Action::Flush { .. }]));
-//! let outbox = engine.outbox(conn).unwrap();
-//! assert_eq!(outbox.pending(), b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
-//! # let sent = outbox.len();
-//! outbox.advance(sent);
+//! let queue = engine.send_queue(conn).unwrap();
+//! assert_eq!(queue.pending(), b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
+//! # let sent = queue.len();
+//! queue.advance(sent);
 //! assert_eq!(engine.deadline(), None, "nothing to wait for");
 //! ```
 //!
 //! `handle` cannot fail and cannot block, and when it returns everything it wanted is in the
-//! actions or in an outbox. A whole host of two pages is `examples/hello.rs`. The types
+//! actions or in a send queue. A whole host of two pages is `examples/hello.rs`. The types
 //! that every host needs are at the root of the crate.
 #![no_std]
 #![forbid(unsafe_code)]

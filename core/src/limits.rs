@@ -91,6 +91,12 @@ pub struct Limits {
     /// Bytes of the largest result of a task that is kept in memory as well once it is in the
     /// store; larger ones are read when they are asked for (DUR-01).
     pub resident_result_bytes: usize,
+    /// Bytes of output of ended jobs that the host keeps.
+    #[serde(default = "output_bytes")]
+    pub output_bytes_max: usize,
+    /// Of those, bytes of one identity.
+    #[serde(default = "output_bytes_of_one")]
+    pub output_bytes_per_identity_max: usize,
     /// Unsent bytes at which a peer that does not read gets no new work done. It is still read
     /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped; at
     /// eight times this if it goes on reading.
@@ -136,6 +142,8 @@ impl Default for Limits {
             stored_tasks_max: 10_000,
             stored_bytes_max: 256 * 1024 * 1024,
             resident_result_bytes: 16 * 1024,
+            output_bytes_max: output_bytes(),
+            output_bytes_per_identity_max: output_bytes_of_one(),
             write_buffer_bytes: 8 * 1024 * 1024,
             write_stall: Duration::from_secs(30),
             cancelled_wait: Duration::from_secs(30),
@@ -152,6 +160,14 @@ const fn no_bound() -> usize {
 
 const fn operator_connections() -> usize {
     8
+}
+
+const fn output_bytes() -> usize {
+    64 * 1024 * 1024
+}
+
+const fn output_bytes_of_one() -> usize {
+    16 * 1024 * 1024
 }
 
 const fn keys_max() -> usize {

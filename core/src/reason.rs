@@ -68,7 +68,7 @@ impl StopReason {
 pub enum CloseReason {
     /// The peer closed its side and everything it asked for is answered. Flush first.
     Finished,
-    /// The first bytes were no JSON-RPC. What the outbox holds may still be sent.
+    /// The first bytes were no JSON-RPC. What the send queue holds may still be sent.
     Alien,
     /// There are too many connections already.
     TooMany,
@@ -83,7 +83,7 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// Whether what is in the outbox is still worth sending.
+    /// Whether what is in the send queue is still worth sending.
     #[must_use]
     pub const fn flushes(self) -> bool {
         match self {

@@ -25,6 +25,9 @@ pub struct Settings {
     pub services: Catalog,
     /// Offers to ACP peers.
     pub acp: AcpServices,
+    /// Whether the host keeps the output of jobs and carries out
+    /// [`Action::ReadOutput`](crate::action::Action::ReadOutput): peers may read it as resources.
+    pub outputs: bool,
     /// Identities that see all connections, jobs and tasks in `ceased/status` and may stop any job
     /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
     /// protocols show them their own tasks only, like everybody (TSK-39).
@@ -38,10 +41,25 @@ pub struct ServerInfo {
     pub name: Box<str>,
     /// Its version.
     pub version: Box<str>,
+    /// A name for people.
+    pub title: Option<Box<str>>,
+    /// A page about it.
+    pub website: Option<Box<str>>,
+    /// Its use, for models.
+    pub instructions: Option<Box<str>>,
+}
+
+impl ServerInfo {
+    /// A server with a name and a version, and nothing else to say.
+    #[must_use]
+    pub fn new(name: &str, version: &str) -> Self {
+        let (name, version) = (name.into(), version.into());
+        Self { name, version, title: None, website: None, instructions: None }
+    }
 }
 
 impl Default for ServerInfo {
     fn default() -> Self {
-        Self { name: "ceased".into(), version: env!("CARGO_PKG_VERSION").into() }
+        Self::new("ceased", env!("CARGO_PKG_VERSION"))
     }
 }

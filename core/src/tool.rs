@@ -150,6 +150,17 @@ pub trait ArgumentCheck: Send + Sync {
     fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String>;
 }
 
+/// Hints about what a tool does (`annotations`); `None` says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub struct ToolHints {
+    /// It may destroy something.
+    pub destructive: Option<bool>,
+    /// A second call with the same arguments changes nothing more.
+    pub idempotent: Option<bool>,
+    /// It reaches things outside of the machine, such as the web.
+    pub open_world: Option<bool>,
+}
+
 /// One tool, as a peer sees it and as the engine runs it.
 pub struct Tool {
     /// The name a call gives.
@@ -173,6 +184,10 @@ pub struct Tool {
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
     /// behind a task may begin while that is being stored, and be in vain when it is not.
     pub read_only: bool,
+    /// Further hints about what it does.
+    pub hints: ToolHints,
+    /// A picture for people: an `https:` or `data:` URI.
+    pub icon: Option<Box<str>>,
     /// Treatment of a plain call whose connection is gone.
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
@@ -200,6 +215,8 @@ impl Tool {
             ladder,
             heartbeat: None,
             read_only: false,
+            hints: ToolHints::default(),
+            icon: None,
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,
             check: None,
@@ -320,6 +337,32 @@ impl Catalog {
     }
 }
 
+/// The hints of a tool that says any. A tool that says nothing is not read-only, for all a client
+/// knows. The first revision with annotations has its title there.
+fn write_annotations(json: &mut Writer<'_>, tool: &Tool, members: ToolMembers) {
+    let title = tool.title.as_ref().filter(|_| members == ToolMembers::Annotated);
+    let hints = [
+        ("readOnlyHint", tool.read_only.then_some(true)),
+        ("destructiveHint", tool.hints.destructive),
+        ("idempotentHint", tool.hints.idempotent),
+        ("openWorldHint", tool.hints.open_world),
+    ];
+    let mut start = ",\"annotations\":{";
+    if let Some(title) = title {
+        json.raw(start).member("title", title);
+        start = ",";
+    }
+    for (name, hint) in hints {
+        if let Some(hint) = hint {
+            json.raw(start).string(name).raw(":").display(hint);
+            start = ",";
+        }
+    }
+    if start == "," {
+        json.raw("}");
+    }
+}
+
 fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut json = Writer::new(&mut bytes);
@@ -330,9 +373,8 @@ fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) 
             json.raw(",").member("description", description);
         }
         json.raw(",\"inputSchema\":").raw(&tool.input_schema);
-        // Without it nobody may take a tool for one.
-        if members >= ToolMembers::Annotated && tool.read_only {
-            json.raw(",\"annotations\":{\"readOnlyHint\":true}");
+        if members >= ToolMembers::Annotated {
+            write_annotations(&mut json, tool, members);
         }
         if members >= ToolMembers::Titled {
             if let Some(title) = &tool.title {
@@ -341,6 +383,9 @@ fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) 
             if let Some(schema) = &tool.output_schema {
                 json.raw(",\"outputSchema\":").raw(schema);
             }
+        }
+        if let Some(icon) = tool.icon.as_ref().filter(|_| members >= ToolMembers::Iconed) {
+            json.raw(",\"icons\":[{").member("src", icon).raw("}]");
         }
         if members >= ToolMembers::Execution {
             json.raw(",\"execution\":{").member("taskSupport", tool.task_support.as_str());

@@ -1,13 +1,12 @@
 //! Access to listeners: which peers are accepted, and under which identity (TSK-39, TSK-40).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ceased_core::identity::Identity;
 use ceased_transports::Peer as Origin;
 
 use crate::accounts::{self, OVERFLOW_UID};
-use crate::config::Listen;
+use crate::config::{Listen, Users};
 use crate::token_file::{Token, TokenFileError, Tokens};
 
 /// Access rule of a listener.
@@ -21,16 +20,7 @@ pub(crate) enum Access {
     Tokens(TokenAccess),
 }
 
-/// The users and groups allowed on a Unix listener.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Users {
-    /// User ids.
-    pub users: BTreeSet<u32>,
-    /// Group ids: of the peer's process, or of its user according to the account database.
-    pub groups: BTreeSet<u32>,
-}
-
-/// The tokens accepted on a TCP listener.
+/// The tokens of a TCP listener.
 #[derive(Debug, Clone)]
 pub(crate) struct TokenAccess {
     pub(crate) tokens: Arc<Tokens>,

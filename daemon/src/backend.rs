@@ -6,16 +6,18 @@ use std::sync::Arc;
 
 use ceased_transports::Address;
 
+use crate::announce::say;
 use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
 use crate::daemon::preflight::{Preflight, preflight};
 use crate::daemon::reload::reload;
-use crate::daemon::{Daemon, DaemonHandle, StartError, say};
+use crate::daemon::{Daemon, DaemonHandle};
 use crate::event_loop::RunError;
 use crate::observability::logging;
 use crate::resource_limits;
 use crate::service_manager::Service;
 use crate::signals;
+use crate::start_error::StartError;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
@@ -333,6 +335,17 @@ fn recorded(daemon: Daemon, record: Option<&Path>) -> Daemon {
     }
 }
 
+/// A server in this process, which keeps tasks in memory and listens nowhere.
+fn embedded(config: &Config) -> Result<Embedded, Failure> {
+    forbid_tracing();
+    // Without a log: standard error of a client command is for the user of the tool.
+    let daemon = daemon(config)?.keep_in_memory().without_listeners().without_metrics();
+    let running = daemon.start()?;
+    let stream = running.connect().map_err(StartError::Io)?;
+    let server: Box<DaemonHandle> = Box::new(running);
+    Ok(Embedded { stream, server })
+}
+
 impl Backend for LocalBackend {
     fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit {
         if life.own_session.is_some() {
@@ -434,12 +447,10 @@ impl Backend for LocalBackend {
         if source == Source::Nowhere {
             return Ok(None);
         }
-        forbid_tracing();
-        // Without a log: standard error of a client command is for the user of the tool.
-        let daemon = daemon(&config)?.keep_in_memory().without_listeners().without_metrics();
-        let running = daemon.start()?;
-        let stream = running.connect().map_err(StartError::Io)?;
-        let server: Box<DaemonHandle> = Box::new(running);
-        Ok(Some(Embedded { stream, server }))
+        Ok(Some(embedded(&config)?))
+    }
+
+    fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure> {
+        embedded(&Config::parse(text, path)?)
     }
 }

@@ -6,9 +6,7 @@ mod configured;
 pub(crate) mod preflight;
 #[cfg(feature = "cli")]
 pub(crate) mod reload;
-mod start_error;
 
-use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,17 +22,17 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    guards, isolated, keep, limits, listen_spec, operators, task_policy, thresholds,
+    entrance, guards, isolated, keep, limits, operators, server_info, task_policy, thresholds,
 };
-pub use self::start_error::StartError;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
+use crate::observability::calls::CallPolicy;
 use crate::observability::metrics::Thresholds;
 use crate::record;
 use crate::scarcity;
 use crate::service_manager::InheritedSockets;
-use crate::stderr;
+use crate::start_error::StartError;
 use crate::store::Store;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
@@ -55,6 +53,7 @@ use ceased_process::{Containment, Orphans};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Daemon {
+    server: ServerInfo,
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
@@ -74,6 +73,7 @@ pub struct Daemon {
     idle_exit: Option<Duration>,
     record: Option<PathBuf>,
     audit: Option<PathBuf>,
+    calls: CallPolicy,
     metrics: Option<Address>,
     thresholds: Thresholds,
     keep: StoreLocation,
@@ -98,6 +98,7 @@ impl Daemon {
     #[must_use]
     pub fn new() -> Self {
         Self {
+            server: ServerInfo::default(),
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
@@ -115,6 +116,7 @@ impl Daemon {
             idle_exit: None,
             record: None,
             audit: None,
+            calls: CallPolicy::default(),
             metrics: None,
             thresholds: Thresholds::default(),
             keep: StoreLocation::Memory,
@@ -125,6 +127,7 @@ impl Daemon {
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         Self {
+            server: server_info(config),
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
@@ -142,14 +145,22 @@ impl Daemon {
             idle_exit: None,
             record: None,
             audit: config.log.audit.clone(),
+            calls: CallPolicy { record: config.log.calls, redact: config.log.redact.clone() },
             metrics: config.metrics.listen.clone(),
             thresholds: thresholds(config),
             keep: keep(&config.daemon),
         }
     }
 
-    /// Adds a tool made with [`HandlerTool`](crate::HandlerTool). Starting fails if two tools,
-    /// including those of the configuration, have the same name.
+    /// How the server names itself to clients, and its instructions for models.
+    #[must_use]
+    pub fn server(mut self, server: ServerInfo) -> Self {
+        self.server = server;
+        self
+    }
+
+    /// One more tool, made with [`HandlerTool`](crate::HandlerTool). Two of one name are refused
+    /// at the start, also where one is the configuration's.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
@@ -334,10 +345,11 @@ impl Daemon {
         });
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
-                server: ServerInfo::default(),
+                server: self.server,
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                outputs: true,
                 operators: operators(),
                 ..Settings::default()
             }),
@@ -349,6 +361,7 @@ impl Daemon {
             guards: self.guards,
             record: record.transpose()?,
             audit,
+            calls: self.calls,
             thresholds: self.thresholds,
             metrics: self.metrics,
             kept,
@@ -456,9 +469,4 @@ impl Drop for DaemonHandle {
 fn stdio() -> io::Result<Box<dyn Transport>> {
     let stdio = ceased_transports::Stdio::take_over().map_err(io::Error::other)?;
     Ok(Box::new(stdio))
-}
-
-/// Prints a line on standard error; an unread standard error neither ends nor blocks the process.
-pub(crate) fn say(line: fmt::Arguments<'_>) {
-    stderr::write(format!("ceased: {line}\n").as_bytes());
 }

@@ -6,250 +6,82 @@
 
 pub(crate) mod actions;
 pub(crate) mod auth;
+pub(crate) mod bound_listener;
 pub(crate) mod client_directory;
+pub(crate) mod clock;
 pub(crate) mod connections;
+pub(crate) mod constants;
+pub(crate) mod frame_limits;
 pub(crate) mod guesses;
 pub(crate) mod handshake;
-pub(crate) mod jobs;
+pub(crate) mod job_output;
+mod jobs;
 pub(crate) mod leader_follower;
+pub(crate) mod listen_spec;
 pub(crate) mod listeners;
 pub(crate) mod mailbox;
 pub(crate) mod observer;
 pub(crate) mod origin;
+mod output_requests;
 pub(crate) mod partial_frames;
+pub(crate) mod peer;
 pub(crate) mod persistence;
 pub(crate) mod read_scheduler;
+pub(crate) mod reload;
 pub(crate) mod removed_files;
+pub(crate) mod repeated_records;
 pub(crate) mod repeats;
 pub(crate) mod run_as;
+pub(crate) mod running_jobs;
+pub(crate) mod server;
 pub(crate) mod shutdown;
+pub(crate) mod store_place;
+pub(crate) mod trail;
 pub(crate) mod upkeep;
+pub(crate) mod upkeep_state;
 pub(crate) mod vetting;
+pub(crate) mod vetting_queue;
 
+use self::clock::Clock;
+use self::constants::{FIRST_CONN, LAST_WORDS, SIGNALS, WAKER};
+use self::guesses::Guesses;
+pub(crate) use self::listen_spec::ListenSpec;
+use self::partial_frames::PartialFrames;
+use self::read_scheduler::ReadScheduler;
+pub(crate) use self::reload::{Guards, Reload, Reloaded};
+use self::repeats::Repeats;
+use self::running_jobs::Runs;
+pub(crate) use self::server::Options;
+pub use self::server::{RunError, Server, ServerHandle};
+use self::shutdown::Stopping;
+use self::store_place::Place;
+use self::trail::{Trail, serve_metrics};
+use self::upkeep_state::Upkeep;
+use self::vetting_queue::Vetting;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use ceased_core::action::Action;
 use ceased_core::collections::timer_queue::Timer;
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
-use ceased_core::outgoing::call::{Answer, Caller};
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
-use ceased_core::settings::Settings;
-use ceased_core::time::{Instant, Now, Wall};
-use ceased_transports::{Link, SCRATCH_BYTES, Transport};
-use crossbeam_channel::Sender;
+use ceased_core::time::Now;
+use ceased_transports::{SCRATCH_BYTES, Transport};
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-use self::connections::Sending;
-use self::handshake::{Backlog, Stage};
-pub(crate) use self::listeners::ListenSpec;
-use self::shutdown::Stopping;
-pub(crate) use self::upkeep::{Guards, Read, Reload, Reloaded};
-use crate::daemon::StartError;
-use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
+use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::ids::RandomIds;
-use crate::observability::audit::Audit;
-use crate::observability::metrics::{Endpoint, Thresholds};
+use crate::observability::calls::Calls;
 use crate::record::Recorded;
 use crate::signals::Signals;
-use crate::store::open::OpenedStore;
+use crate::start_error::StartError;
 use crate::store::thread::StoreThread;
-use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
-use ceased_process::{Containment, Orphans, Supervisor};
-
-/// First token of connections; below are the waker, the signals and the listeners.
-const FIRST_CONN: u64 = 1024;
-const WAKER: Token = Token(0);
-const SIGNALS: Token = Token(1);
-const FIRST_LISTENER: usize = 2;
-
-/// Maximum part of the shutdown time reserved for flushing after the jobs have ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Pause of accepting when the system is out of descriptors or memory.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
-/// Maximum number of peers accepted per turn, so that existing ones do not wait.
-const ACCEPTS_MAX: usize = 64;
-/// Interval of probing a TCP peer that has closed its side.
-const PROBE: Duration = Duration::from_secs(1);
-/// Time limit for flushing the final output of a closed connection, and of all at the end without
-/// progress.
-const LAST_FLUSH: Duration = Duration::from_secs(1);
-/// Time limit for processes to end after the final SIGKILL.
-const LAST_KILL: Duration = Duration::from_secs(5);
-/// Time limit for the store's final writes.
-const LAST_WRITES: Duration = Duration::from_secs(10);
-
-/// Parameters of a server.
-pub(crate) struct Options {
-    /// Tools and limits. Every tool's payload must come from [`crate::tools::catalog`].
-    pub settings: Arc<Settings>,
-    /// Containment of command tools.
-    pub containment: Containment,
-    /// Handling of processes that lose their guard.
-    pub orphans: Orphans,
-    /// Time limit of a shutdown.
-    pub shutdown_grace: Duration,
-    /// Time that calls may continue after a sole peer has closed its input.
-    pub eof_grace: Duration,
-    /// Deadline for authentication.
-    pub authenticate_within: Duration,
-    /// Limits of incomplete messages.
-    pub guards: Guards,
-    /// File that records the engine's events and actions, if any.
-    pub record: Option<File>,
-    /// The audit log.
-    pub audit: Audit,
-    /// Thresholds of the warnings.
-    pub thresholds: Thresholds,
-    /// Address of the metrics endpoint, if any.
-    pub metrics: Option<ceased_transports::Address>,
-    /// Store of tasks; `None`: in memory only. The settings must agree.
-    pub kept: Option<OpenedStore>,
-}
-
-/// Why a server ended by itself.
-#[derive(Debug)]
-pub enum RunError {
-    /// The poll failed.
-    Io(io::Error),
-    /// The store failed for good; a new process may be able to use it. This one must not promise
-    /// durability any more (DUR-01).
-    Store(StoreError),
-    /// The shutdown completed, except for processes of tools that cannot be ended: they belong to
-    /// another user, or are stuck in the kernel.
-    Outlasted,
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "the daemon cannot continue: {error}"),
-            Self::Store(error) => {
-                write!(f, "the daemon cannot continue without its store: {error}")
-            }
-            Self::Outlasted => f.write_str(
-                "processes of tools remain after SIGKILL; the audit log lists their \
-                 jobs, `ps` their owners and states",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
-impl From<io::Error> for RunError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-/// One daemon. Created on the thread that runs it.
-pub struct Server {
-    poll: Poll,
-    engine: Recorded,
-    settings: Arc<Settings>,
-    clock: Clock,
-    doors: Vec<listeners::BoundListener>,
-    links: BTreeMap<ConnId, Box<Peer>>,
-    /// Connections that the engine does not know, and their deadlines.
-    strangers: BTreeSet<(Instant, ConnId)>,
-    /// Peers whose process is being inspected.
-    vetting: vetting::Vetting,
-    /// Recent wrong tokens.
-    guesses: guesses::Guesses,
-    /// Suppressed records.
-    repeats: repeats::Repeats,
-    next_conn: u64,
-    ready: read_scheduler::ReadScheduler,
-    /// Bytes read ahead.
-    ahead_bytes: usize,
-    /// Connections with output to send, and the cause.
-    unsent: Vec<(ConnId, Sending)>,
-    runs: jobs::Runs,
-    client_directories: client_directory::ClientDirectories,
-    /// Handlers that wait for a response of their peer.
-    asking: BTreeMap<Caller, Sender<Answer>>,
-    pool: Pool,
-    supervisor: Supervisor,
-    reports: LoopSender,
-    inbound: LoopReceiver,
-    /// Buffer of reports, empty between turns.
-    heard: Vec<Report>,
-    signals: Option<(Signals, Option<Reload>)>,
-    /// A signal is pending.
-    signalled: bool,
-    actions: Vec<Action>,
-    scratch: Box<[u8]>,
-    shutdown_grace: Duration,
-    eof_grace: Duration,
-    authenticate_within: Duration,
-    guards: Guards,
-    /// Incomplete messages.
-    unended: partial_frames::PartialFrames,
-    upkeep: upkeep::Upkeep,
-    stopping: Stopping,
-    trail: observer::Trail,
-    /// Metrics endpoint; stops when dropped.
-    _metrics: Option<Endpoint>,
-    /// Error of the sole peer.
-    lost_stdio: Option<io::Error>,
-    store: Option<StoreThread>,
-    /// Location of the store.
-    place: persistence::Place,
-    /// Permanent failure of the store.
-    failed: Option<StoreError>,
-    /// Held for the lifetime of the server.
-    state_dir: Option<Arc<StateDir>>,
-}
-
-/// A connection as the loop sees it.
-struct Peer {
-    link: Link,
-    stage: Stage,
-    /// The server shuts down when this peer closes its input.
-    sole: bool,
-    /// To be closed once its outbox is empty.
-    closing: bool,
-    /// Its connect was recorded in the audit log, so its disconnect is too.
-    on_record: bool,
-    /// Rarely present.
-    backlog: Option<Box<Backlog>>,
-    /// Position in the read order.
-    place: read_scheduler::Cost,
-}
-
-/// Access to a running server from another thread. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct ServerHandle {
-    reports: LoopSender,
-}
-
-impl ServerHandle {
-    /// Connects as a peer with this process's user.
-    ///
-    /// # Errors
-    /// If the system is out of descriptors.
-    pub fn connect(&self) -> io::Result<UnixStream> {
-        let (ours, theirs) = UnixStream::pair()?;
-        self.reports.send(Report::Adopt(theirs));
-        Ok(ours)
-    }
-
-    /// Starts the shutdown, as SIGTERM does.
-    pub fn shut_down(&self) {
-        self.reports.send(Report::ShutDown);
-    }
-}
+use ceased_process::Supervisor;
 
 impl Server {
     /// A server without listeners or peers.
@@ -257,20 +89,20 @@ impl Server {
     /// # Errors
     /// If the poll, the waker, or a thread for the processes or the store cannot be created.
     pub(crate) fn new(options: Options) -> Result<Self, StartError> {
-        let trail =
-            observer::Trail::new(options.audit, options.thresholds, options.containment.name());
+        let trail = Trail::new(options.audit, options.thresholds, options.containment.name());
+        let trail = trail.with_calls(Calls::new(options.calls));
         let poll = Poll::new()?;
         let (reports, inbound) = LoopSender::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
-        let metrics = observer::serve_metrics(options.metrics.as_ref(), &reports)?;
-        let place = persistence::Place::of(options.kept.as_ref());
+        let metrics = serve_metrics(options.metrics.as_ref(), &reports)?;
+        let place = Place::of(options.kept.as_ref());
         let (kept, state_dir) =
             options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
         let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
-        let store = store.map(|store| persistence::start(store, &reports)).transpose()?;
+        let store = store.map(|store| store_place::start(store, &reports)).transpose()?;
         let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds::new()), options.record),
@@ -279,14 +111,15 @@ impl Server {
             doors: Vec::new(),
             links: BTreeMap::new(),
             strangers: BTreeSet::new(),
-            vetting: vetting::Vetting::default(),
-            guesses: guesses::Guesses::default(),
-            repeats: repeats::Repeats::default(),
+            vetting: Vetting::default(),
+            guesses: Guesses::default(),
+            repeats: Repeats::default(),
             next_conn: FIRST_CONN,
-            ready: read_scheduler::ReadScheduler::default(),
+            ready: ReadScheduler::default(),
             ahead_bytes: 0,
             unsent: Vec::new(),
-            runs: jobs::Runs::default(),
+            runs: Runs::default(),
+            outputs: job_output::JobOutputs::default(),
             client_directories: client_directory::ClientDirectories::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
@@ -302,8 +135,8 @@ impl Server {
             eof_grace: options.eof_grace,
             authenticate_within: options.authenticate_within,
             guards: options.guards,
-            unended: partial_frames::PartialFrames::default(),
-            upkeep: upkeep::Upkeep::default(),
+            unended: PartialFrames::default(),
+            upkeep: Upkeep::default(),
             stopping: Stopping::No,
             trail,
             _metrics: metrics,
@@ -419,8 +252,9 @@ impl Server {
 
     fn take_time(&mut self, now: Now) {
         for work in self.pool.grow_if_stalled(now.at) {
-            let message = "cannot create a thread for the tool; a system limit is reached";
-            self.not_started(now, work.call.id, ErrorObject::new(code::INTERNAL_ERROR, message));
+            let message = "no thread could be started for the tool; the system gives no more";
+            let error = ErrorObject::new(code::INTERNAL_ERROR, message);
+            self.not_started(now, work.call.id, Outcome::Error(error));
         }
         self.dismiss_overdue(now);
         self.end_slow_frames(now);
@@ -482,31 +316,6 @@ impl Server {
         match self.stopping {
             Stopping::No | Stopping::Draining(_) => false,
             Stopping::Flushing { end, .. } => self.links.is_empty() || end <= self.clock.now().at,
-        }
-    }
-}
-
-/// The clocks of this machine.
-struct Clock {
-    zero: std::time::Instant,
-}
-
-impl Clock {
-    fn new() -> Self {
-        Self { zero: std::time::Instant::now() }
-    }
-
-    /// Converts a time of the system for the engine.
-    fn at(&self, moment: std::time::Instant) -> Instant {
-        let nanos = moment.saturating_duration_since(self.zero).as_nanos();
-        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
-
-    fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now {
-            at: self.at(std::time::Instant::now()),
-            wall: Wall::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 }

@@ -16,6 +16,7 @@
 
 mod access;
 mod accounts;
+mod announce;
 #[cfg(feature = "cli")]
 mod backend;
 #[cfg(feature = "cli")]
@@ -30,6 +31,7 @@ pub mod record;
 mod resource_limits;
 mod scarcity;
 mod signals;
+mod start_error;
 mod stderr;
 pub mod store;
 
@@ -41,11 +43,14 @@ pub use self::token_file::TokenFileError;
 pub use self::tools::builtin::Builtin;
 pub use self::tools::cancel_token::{CancelToken, Cancelled};
 pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
-pub use self::tools::handler::{AskError, Content, Handler, Job, ToolError, ToolResult};
+pub use self::tools::content::{Annotations, Audience, Content, EmbeddedResource, ResourceLink};
+pub use self::tools::handler::{AskError, Handler, Job, ToolError, ToolResult};
 #[cfg(feature = "cli")]
 pub use backend::LocalBackend;
-pub use daemon::{Daemon, DaemonHandle, StartError};
+pub use daemon::{Daemon, DaemonHandle};
+pub use start_error::StartError;
 
+pub use ceased_core::identity::Identity;
 pub use ceased_core::ids::JobId;
 pub use ceased_core::ids::TaskId;
 pub use ceased_core::limits::Limits;
@@ -53,10 +58,12 @@ pub use ceased_core::limits::TaskPolicy;
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::log_level::LogLevel;
 pub use ceased_core::rpc::error::ErrorObject;
+pub use ceased_core::settings::ServerInfo;
 pub use ceased_core::tool::BadTool;
 pub use ceased_core::tool::OnDisconnect;
 pub use ceased_core::tool::TaskSupport;
 pub use ceased_core::tool::Tool;
+pub use ceased_core::tool::ToolHints;
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};
 

@@ -1,4 +1,5 @@
-//! Layers: no file of a package imports, directly or indirectly, a file that imports it.
+//! Layers: no file of a package imports, directly or indirectly, a file that imports it, and in
+//! `ceased-process` no folder imports one that is above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,9 +93,24 @@ fn graph(source: &str) -> BTreeMap<String, BTreeSet<String>> {
     assert!(modules.len() > 5, "{source} has {} modules", modules.len());
     let edges = modules.iter().map(|(module, code)| {
         let targets = paths(code).into_iter().filter_map(|path| target(&modules, module, &path));
-        (module.clone(), targets.filter(|target| target != module).collect())
+        let targets = targets.filter(|target| target != module);
+        (module.clone(), targets.chain(children(&modules, module, code)).collect())
     });
     edges.collect()
+}
+
+/// Children of a module that its code names without a leading `self`.
+fn children(modules: &BTreeMap<String, String>, module: &str, code: &str) -> Vec<String> {
+    let lead = format!("{module}::");
+    let child = |path: &&String| path.strip_prefix(&lead).is_some_and(|name| !name.contains("::"));
+    let is_named = |path: &&String| {
+        let name = format!("{}::", path.trim_start_matches(&lead));
+        code.match_indices(&name).any(|(at, _)| {
+            let before = code[..at].chars().next_back();
+            before.is_none_or(|c| !c.is_alphanumeric() && !"_:.".contains(c))
+        })
+    };
+    modules.keys().filter(child).filter(is_named).cloned().collect()
 }
 
 /// Modules that `from` imports, directly or indirectly.
@@ -111,10 +127,9 @@ fn reach(graph: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<Str
 }
 
 /// Modules that import themselves indirectly, each with its imports within the circle.
-fn circles(source: &str) -> Vec<String> {
-    let graph = graph(source);
+fn circles(source: &str, graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let reach: BTreeMap<&str, BTreeSet<String>> =
-        graph.keys().map(|module| (module.as_str(), reach(&graph, module))).collect();
+        graph.keys().map(|module| (module.as_str(), reach(graph, module))).collect();
     let circular = graph.keys().filter(|module| reach[module.as_str()].contains(*module));
     let lines = circular.map(|module| {
         let back = graph[module].iter().filter(|next| reach[next.as_str()].contains(module));
@@ -125,7 +140,7 @@ fn circles(source: &str) -> Vec<String> {
 }
 
 fn assert_layered(source: &str) {
-    let found = circles(source);
+    let found = circles(source, &graph(source));
     assert!(found.is_empty(), "files import each other in a circle:\n{}", found.join("\n"));
 }
 
@@ -137,6 +152,95 @@ fn core_has_no_import_circle() {
 #[test]
 fn transports_have_no_import_circle() {
     assert_layered("transports/src/");
+}
+
+#[test]
+fn process_has_no_import_circle() {
+    assert_layered("daemon/process/src/");
+}
+
+#[test]
+fn client_has_no_import_circle() {
+    assert_layered("daemon/client/src/");
+}
+
+/// Modules of the daemon whose own file holds the types of its children. Names of its children in
+/// such a file do not count as imports.
+const PARENTS: [&str; 2] = ["cli", "config"];
+
+#[test]
+fn daemon_has_no_import_circle() {
+    let source = "daemon/src/";
+    let mut graph = graph(source);
+    for parent in PARENTS {
+        let lead = format!("{parent}::");
+        let targets = graph.get_mut(parent).expect("the parent is a module");
+        targets.retain(|target| !target.starts_with(&lead));
+    }
+    let found = circles(source, &graph);
+    assert!(found.is_empty(), "files import each other in a circle:\n{}", found.join("\n"));
+}
+
+/// The folders and files at the top of `ceased-process`, lowest first.
+const PROCESS: [&[&str]; 9] = [
+    &["account", "ids", "isolation", "limit_hint", "nameless_file", "ready"],
+    &["sys", "output", "proc"],
+    &["launch"],
+    &["cgroup"],
+    &["guard"],
+    &["containment"],
+    &["supervisor"],
+    &["tree"],
+    &["daemon_support"],
+];
+
+/// Imports from one layer into the same or a higher one, but within a folder.
+fn upwards(graph: &BTreeMap<String, BTreeSet<String>>, layers: &[&[&str]]) -> Vec<String> {
+    let layer = |module: &str| {
+        let top = module.split("::").next().unwrap_or_default();
+        let found = layers.iter().position(|layer| layer.contains(&top));
+        (top.to_owned(), found.unwrap_or_else(|| panic!("{top} is in no layer")))
+    };
+    let mut found = Vec::new();
+    for (module, targets) in graph {
+        let (top, at) = layer(module);
+        for target in targets {
+            let (below, depth) = layer(target);
+            if below != top && depth >= at {
+                found.push(format!("{module} -> {target}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn process_has_no_import_upwards() {
+    let found = upwards(&graph("daemon/process/src/"), &PROCESS);
+    assert!(found.is_empty(), "imports upwards:\n{}", found.join("\n"));
+}
+
+/// The graph of these modules and imports.
+fn example(edges: &[(&str, &[&str])]) -> BTreeMap<String, BTreeSet<String>> {
+    let set = |targets: &[&str]| targets.iter().map(|target| (*target).to_owned()).collect();
+    edges.iter().map(|(module, targets)| ((*module).to_owned(), set(targets))).collect()
+}
+
+#[test]
+fn a_circle_and_an_import_upwards_are_found() {
+    let tree = example(&[("low", &[]), ("mid::a", &["low"]), ("top", &["mid::a", "low"])]);
+    let layers: [&[&str]; 3] = [&["low"], &["mid"], &["top"]];
+    assert!(circles("", &tree).is_empty() && upwards(&tree, &layers).is_empty());
+    let circle = example(&[("low", &["top"]), ("mid::a", &["low"]), ("top", &["mid::a", "low"])]);
+    assert_eq!(circles("", &circle).len(), 3);
+    assert_eq!(upwards(&circle, &layers), ["low -> top"]);
+}
+
+#[test]
+fn children_are_found_without_self() {
+    let names = ["a", "a::b", "a::c", "ab"];
+    let modules = names.iter().map(|name| ((*name).to_owned(), String::new())).collect();
+    assert_eq!(children(&modules, "a", "pub use b::X;\nlet y = x::c::d();"), ["a::b"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ceased_tests::binary::ceased;
+use ceased_tests::daemon::{Config, Daemon};
 use ceased_tests::workspace;
 
 /// Every public command.
@@ -23,9 +24,13 @@ const COMMANDS: &[&str] = &[
     "get",
     "result",
     "cancel",
+    "reload",
+    "stop",
     "watch",
+    "logs",
     "status",
     "check",
+    "init",
     "trust",
     "store",
     "completions",
@@ -69,28 +74,59 @@ fn the_list_of_commands_is_complete() {
     assert!(COMMANDS.iter().all(|name| listed.contains(name)), "{listed:?}");
 }
 
+/// The script of each shell asks the program, which knows every command.
 #[test]
-fn completions_know_every_command() {
+fn completions_ask_the_program() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(Command::new(ceased()).args(["completions", shell]));
         let script = String::from_utf8(output.stdout).unwrap();
-        for command in COMMANDS {
-            assert!(script.contains(command), "{command} for {shell}");
-        }
-        assert!(script.contains("idle-exit"), "options of commands for {shell}");
+        assert!(
+            script.contains("CEASED_COMPLETE") && script.contains("ceased"),
+            "{shell}: {script}"
+        );
+    }
+    let mut command = Command::new(ceased());
+    command.args(["--", "ceased", ""]).env("CEASED_COMPLETE", "fish");
+    let offered = String::from_utf8(run(&mut command).stdout).unwrap();
+    for command in COMMANDS {
+        assert!(offered.lines().any(|line| line.split('\t').next() == Some(command)), "{command}");
     }
 }
 
-/// Bash completes with the generated script.
+/// Bash completes commands, and names of tools, their arguments and ids of tasks as the daemon has them.
 #[test]
 fn bash_completes() {
     if !has("bash", "bash_completes") {
         return;
     }
-    let script = "eval \"$(\"$0\" completions bash)\"; COMP_WORDS=(ceased conn); COMP_CWORD=1; \
-                  _ceased ceased conn ceased; echo \"${COMPREPLY[@]}\"";
-    let output = run(Command::new("bash").args(["-c", script]).arg(ceased()));
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "connect");
+    let daemon = Daemon::start(&Config::default());
+    let task = daemon.peer().create_task("count", "{}");
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(ceased(), dir.path().join("ceased")).unwrap();
+    let complete = |words: &[&str]| {
+        let script = "source <(ceased completions bash); COMP_WORDS=(\"$@\"); \
+                      COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+                      _clap_complete_ceased ceased \"${COMP_WORDS[COMP_CWORD]}\"; \
+                      echo \"${COMPREPLY[@]}\"";
+        let mut command = daemon.home.command(&[]);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", dir.path().display());
+        let environment: Vec<_> =
+            command.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+        command = Command::new("bash");
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.args(["-c", script, "bash"]).args(words).env("PATH", path);
+        String::from_utf8_lossy(&run(&mut command).stdout).trim().to_owned()
+    };
+    assert_eq!(complete(&["ceased", "conn"]), "connect");
+    assert_eq!(complete(&["ceased", "call", "cou"]), "count");
+    assert_eq!(complete(&["ceased", "call", "count", "n"]), "n=");
+    assert_eq!(complete(&["ceased", "cancel", &task[..4]]), task);
 }
 
 #[test]
@@ -104,9 +140,11 @@ fn manual_pages_of_every_command() {
         assert!(top.contains(command), "{command}");
         let own = page(&format!("ceased-{command}.1")).unwrap_or_else(|_| panic!("{command}"));
         assert!(own.contains(".SH NAME") && own.contains(".SH OPTIONS"), "{command}");
+        assert!(own.contains(".SH FILES") && own.contains(".SH ENVIRONMENT"), "{command}");
         let title = own.lines().find(|line| line.starts_with(".TH ")).unwrap_or_default();
         assert!(title.contains(&format!("\"{}\"", version.trim())), "{title}");
     }
+    assert!(page("ceased-call.1").is_ok_and(|page| page.contains(".SH EXAMPLES")));
     assert!(page("ceased-man.1").is_err(), "a hidden command has no page");
 }
 
@@ -138,7 +176,9 @@ fn systemd_accepts_the_units() {
     if !has("systemd-analyze", "systemd_accepts_the_units") {
         return;
     }
-    for (of, manager) in [("systemd", "--system"), ("systemd/user", "--user")] {
+    for (of, manager) in
+        [("systemd", "--system"), ("systemd/peer", "--system"), ("systemd/user", "--user")]
+    {
         let dir = tempfile::tempdir().unwrap();
         let units = units(of, dir.path());
         assert_eq!(units.len(), 2, "{units:?}");
@@ -284,4 +324,55 @@ fn installed_over_a_copy(deb: &Path) -> bool {
     let is_possible = out.contains("possible\n");
     assert!(!is_possible || out.ends_with("gone\n"), "{out}{err}");
     is_possible
+}
+
+/// The wheel is installed by pip and runs the program; so does the npm package by npm.
+#[test]
+fn the_wheel_and_the_npm_package_run_the_program() {
+    if !has("python3", "the_wheel_and_the_npm_package_run_the_program") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let build = |script: &str| {
+        let mut command = Command::new("python3");
+        command.arg(packaging().join(script)).arg(ceased()).arg("--out").arg(dir.path());
+        let built = String::from_utf8(run(&mut command).stdout).unwrap();
+        PathBuf::from(built.trim())
+    };
+    let version = |program: PathBuf| {
+        let output = run(Command::new(program).arg("--version"));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = version(ceased().to_path_buf());
+    let venv = dir.path().join("venv");
+    if Command::new("python3").args(["-c", "import venv, ensurepip"]).status().unwrap().success() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&venv));
+        let mut install = Command::new(venv.join("bin/pip"));
+        run(install.args(["install", "--quiet", "--no-index"]).arg(build("build-wheel")));
+        assert_eq!(version(venv.join("bin/ceased")), expected);
+    } else {
+        eprintln!("skipped: the wheel needs the python3 modules venv and ensurepip");
+    }
+    if has("npm", "the npm package") {
+        let package = build("build-npm");
+        let project = dir.path().join("project");
+        fs::create_dir(&project).unwrap();
+        fs::write(project.join("package.json"), "{}").unwrap();
+        let mut install = Command::new("npm");
+        install.args(["install", "--offline", "--no-audit", "--no-fund"]).arg(package);
+        run(install.current_dir(&project));
+        assert_eq!(version(project.join("node_modules/.bin/ceased")), expected);
+    }
+}
+
+/// The manual page of the configuration has every line of the documented one.
+#[test]
+fn the_manual_page_of_the_configuration_is_whole() {
+    let page =
+        String::from_utf8(run(&mut Command::new(packaging().join("build-config-page"))).stdout);
+    let page = page.unwrap().replace("\\-", "-").replace("\\(aq", "'").replace("\\&", "");
+    let config = fs::read_to_string(workspace::root().join("config.toml")).unwrap();
+    for line in config.lines().filter(|line| !line.contains('\\')) {
+        assert!(page.contains(line), "{line}");
+    }
 }

@@ -82,12 +82,16 @@ struct Summary {
 
 #[test]
 fn typescript_over_stdio() {
-    drive(install::typescript(), Way::Stdio, &["task_stream", "stream_abort"]);
+    drive(install::typescript(), Way::Stdio, &["silent_tool", "task_stream", "stream_abort"]);
 }
 
 #[test]
 fn typescript_over_connect() {
-    drive(install::typescript(), Way::Connect, &["task_stream", "stream_abort", "reload"]);
+    drive(
+        install::typescript(),
+        Way::Connect,
+        &["silent_tool", "task_stream", "stream_abort", "reload"],
+    );
 }
 
 #[test]

@@ -206,6 +206,48 @@ fn receipts_of_jobs_that_never_started() {
     assert_eq!(receipts.find(|receipt| !is(receipt, &nothing)), None);
 }
 
+/// Every call has a record: identity, tool, exit code, duration; arguments on request, without secrets.
+#[test]
+fn every_call_is_recorded() {
+    let tool = "[[tool]]\nname = \"login\"\nmax_output = \"64KiB\"\ncommand = [\"echo\", \"{name}\", \"{Api_Token}\"]\n\
+                [tool.input.name]\ntype = \"string\"\n[tool.input.Api_Token]\ntype = \"string\"\n";
+    for (calls, has_arguments) in [("names", false), ("arguments", true)] {
+        let home = Home::new();
+        let file = home.path().join("audit.jsonl");
+        let metrics = home.path().join("m.sock");
+        let log = format!(
+            "[log]\naudit = {file:?}\ncalls = \"{calls}\"\n[metrics]\nlisten = \"unix:{}\"\n{tool}",
+            metrics.display()
+        );
+        home.configure(&Config { tools: &log, ..Config::default() });
+        let daemon = Daemon::start_in(home);
+        let mut peer = daemon.peer();
+        let id = peer.call("login", r#"{"name":"ann","Api_Token":"s3cret"}"#);
+        peer.answer(id);
+        let id = peer.call("fail", "{}");
+        peer.answer(id);
+        let id = peer.call("echo", r#"{"text":"x"}"#);
+        peer.answer(id);
+        let login = record(&file, &json!({"event": "call", "tool": "login"}));
+        let expected = json!({"identity": uid(), "outcome": "ok", "exit_code": 0});
+        assert!(is(&login, &expected) && login["duration_ms"].is_u64(), "{login}");
+        let arguments = json!({"name": "ann", "Api_Token": "[redacted]"});
+        assert_eq!(login.get("arguments"), has_arguments.then_some(&arguments));
+        let failed = record(&file, &json!({"event": "call", "tool": "fail"}));
+        assert!(is(&failed, &json!({"outcome": "failed", "exit_code": 7})), "{failed}");
+        let handler = record(&file, &json!({"event": "call", "tool": "echo", "outcome": "ok"}));
+        assert_eq!(handler.get("exit_code"), None);
+        let text = fs::read_to_string(&file).expect("a file");
+        assert!(!text.contains("s3cret"), "{text}");
+        let (_, page) = ask(unix(&daemon), GET);
+        assert!(
+            page.contains("ceased_tool_calls_total{tool=\"fail\",outcome=\"failed\"} 1"),
+            "{page}"
+        );
+        assert!(page.contains("ceased_build_info{version="), "{page}");
+    }
+}
+
 /// SIGHUP opens the file again: the renamed file is unchanged, and no record is lost.
 #[test]
 fn sighup_reopens_the_audit_log() {

@@ -256,6 +256,7 @@ fn a_peer_that_reads_is_not_dropped_for_large_answers() {
 [[tool]]
 name = "print"
 command = ["sh", "-c", 'while [ ! -e "$1" ]; do sleep 0.05; done; head -c 1000000 /dev/zero | tr "\\0" x', "print", "{go}"]
+text_limit = "4MiB"
 [tool.input.go]
 type = "string"
 required = true

@@ -62,8 +62,7 @@ fn a_failing_tool_exits_with_1() {
     let daemon = daemon();
     for args in [&["call", "fail"][..], &["call", "--task", "fail"]] {
         let ran = exits(&daemon.home, 1, args);
-        assert!(ran.out.starts_with("out\n"), "{ran:?}");
-        assert!(ran.out.contains("exited with code 7: err"), "{ran:?}");
+        assert_eq!(ran.out, "out\nerr\nexited with code 7\n", "{ran:?}");
     }
 }
 
@@ -79,7 +78,7 @@ fn wrong_use_exits_with_2() {
         (&["call", "count", "n=many"], "an integer"),
         (&["call", "echo", "text=a", "text=b"], "given twice"),
         (&["call", "echo", "--json", "[1]"], "takes an object"),
-        (&["call", "echo", "--json", "{"], "no JSON"),
+        (&["call", "echo", "--json", "{"], "not valid JSON"),
         (&["call", "--task", "echo", "text=x"], "cannot run as a task"),
         (&["call", "--timeout", "soon", "echo", "text=x"], "90s"),
         (&["call", "--timeout", "0s", "echo", "text=x"], "more than zero"),
@@ -245,6 +244,48 @@ fn a_detached_task_is_controlled_by_its_id() {
     assert!(daemon.home.log().lines().all(|line| !line.contains('\u{1b}')));
 }
 
+/// `tasks`, `get` and `watch` name the tool; an id may be shortened, and `job:N` is one, too.
+#[test]
+fn tasks_have_tools_and_short_ids() {
+    let daemon = daemon();
+    let home = &daemon.home;
+    let mark = marker();
+    let id = detached(home, &mark);
+    let short = &id[..8];
+    let list = exits(home, 0, &["tasks"]).out;
+    assert!(list.starts_with("ID "), "{list}");
+    assert!(list.contains(&format!("{id}  hang  working")), "{list}");
+    let job = format!("job:{}", daemon.status()["jobs"][0]["job"]);
+    for name in [short, &id[..1], &job] {
+        let got = exits(home, 0, &["get", name]).out;
+        assert!(got.contains(&id) && got.contains("hang") && !got.contains("Z\n"), "{got}");
+    }
+    let mut watch = home.start(&["watch", short]);
+    wait_until("the watch prints the tool", || {
+        watch.out().contains(&format!("{id}  hang  working"))
+    });
+    assert!(!watch.has_ended());
+    let ran = exits(home, 0, &["cancel", &job]);
+    assert!(ran.out.contains(&id), "{ran:?}");
+    assert_none_left(&mark);
+    assert_eq!(watch.wait().code, Some(0));
+    assert!(exits(home, 4, &["get", "job:999"]).err.contains("there is no job 999"));
+    assert!(exits(home, 2, &["get", "job:x"]).err.contains("job:7"));
+    // Of ids that begin alike, none is meant.
+    let more: Vec<String> = (0..17)
+        .map(|_| exits(home, 0, &["call", "--detach", "count", "n=1"]).out.trim().to_owned())
+        .collect();
+    let first = |id: &String| id[..1].to_owned();
+    let twice =
+        more.iter().find(|id| more.iter().filter(|other| first(other) == first(id)).count() > 1);
+    let ambiguous = first(twice.expect("17 ids begin with 16 digits"));
+    let ran = exits(home, 2, &["get", &ambiguous]);
+    assert!(
+        ran.err.contains("is the beginning of") && ran.err.contains("more characters"),
+        "{ran:?}"
+    );
+}
+
 /// The result of a task equals that of the call, and can be fetched repeatedly.
 #[test]
 fn a_task_result_equals_the_call_result() {
@@ -256,7 +297,7 @@ fn a_task_result_equals_the_call_result() {
     }
     let failed = exits(home, 0, &["call", "--detach", "fail"]).out;
     assert!(exits(home, 1, &["result", failed.trim()]).out.starts_with("out\n"));
-    assert!(exits(home, 0, &["get", failed.trim()]).out.contains("exited with code 7: err"));
+    assert!(exits(home, 0, &["get", failed.trim()]).out.contains("exited with code 7"));
     assert_eq!(exits(home, 0, &["watch", done.trim()]).out.lines().count(), 1);
 }
 
@@ -421,11 +462,24 @@ fn status_and_tools_print_the_daemon() {
     assert_eq!(status["jobs"][0]["tool"], "hang");
     assert_eq!(status["limits"]["workers"], 64);
     let text = exits(home, 0, &["status"]).out;
-    for word in ["connections: 1", "running: 1", &id, "hang", "jobsStarted"] {
+    for word in ["connections  1 of", "1 running of 64", "1 live of", "hang", "requests"] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    assert!(text.lines().count() <= 24, "the status fits one screen: {text}");
     let tools = exits(home, 0, &["tools"]).out;
+    assert!(tools.starts_with("TOOL "), "{tools}");
     assert!(tools.lines().any(|line| line.starts_with("hang ") && line.contains("optional")));
+    assert!(tools.lines().any(|line| line.contains(" [n=3] ")), "{tools}");
+    let count = exits(home, 0, &["tools", "count"]).out;
+    for word in
+        ["ARGUMENT", "n         integer  3", "at least 1", "at most 1000", "ceased call count"]
+    {
+        assert!(count.contains(word), "{word}: {count}");
+    }
+    let one: Value =
+        serde_json::from_str(&exits(home, 0, &["tools", "count", "--json"]).out).unwrap();
+    assert_eq!(one["name"], "count");
+    assert!(exits(home, 2, &["tools", "coun"]).err.contains("did you mean \"count\""));
     let list: Value = serde_json::from_str(&exits(home, 0, &["tools", "--json"]).out).unwrap();
     assert!(list.as_array().is_some_and(|list| list.iter().any(|tool| tool["name"] == "echo")));
     exits(home, 0, &["cancel", &id]);

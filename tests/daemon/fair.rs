@@ -111,7 +111,7 @@ fn soft_limit_of_open_files_is_raised() {
     let crowd: Vec<Peer> = (0..150).map(|_| daemon.peer()).collect();
     let mut peer = daemon.peer();
     let count = peer.call("count", "{}");
-    assert_eq!(peer.answer(count)["result"]["structuredContent"]["stdout"], "1\n2\n3\n");
+    assert_eq!(peer.answer(count)["result"]["content"][0]["text"], "1\n2\n3\n");
     drop(crowd);
 }
 

@@ -60,7 +60,7 @@ command = ["sh", "-c", "env | grep -c -e ^LISTEN_ -e ^NOTIFY_ -e ^WATCHDOG_; ls 
 fn assert_private(daemon: &Daemon, peer: &mut Peer) {
     let call = peer.call("environment", "{}");
     let answer = peer.answer(call);
-    let stdout = answer["result"]["structuredContent"]["stdout"].as_str().unwrap_or_default();
+    let stdout = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
     assert!(stdout.starts_with("0\n"), "{answer}");
     let open = stdout.lines().skip(1).filter(|fd| fd.parse::<u32>().unwrap() > 4).count();
     assert_eq!(open, 0, "a tool has inherited descriptors: {stdout}");

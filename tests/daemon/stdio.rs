@@ -124,7 +124,7 @@ fn a_session_runs_over_a_socket_pair() {
     drop(copy);
     let count = peer.call("count", r#"{"n":5}"#);
     peer.finish();
-    assert_eq!(peer.answer(count)["result"]["structuredContent"]["stdout"], "1\n2\n3\n4\n5\n");
+    assert_eq!(peer.answer(count)["result"]["content"][0]["text"], "1\n2\n3\n4\n5\n");
     assert!(peer.rest().iter().all(|message| message["id"].is_null()));
     assert_eq!(served.wait().code(), Some(0));
 }
@@ -414,6 +414,7 @@ const LONG_RESULT: &str = r#"
 name = "long"
 run_as = "daemon"
 command = ["sh", "-c", "head -c 300000 /dev/zero | tr '\\0' x"]
+text_limit = "1MiB"
 "#;
 
 /// Waits until a pipe is full, judged from its reading end.

@@ -68,10 +68,10 @@ fn ending(outcome: &Outcome, by: Canceller) -> Value {
             let result: Value = serde_json::from_str(result.get()).expect("a result is JSON");
             json!({"jsonrpc": "2.0", "id": 1, "result": result})
         }
-        (Outcome::Error(own), Canceller::Nobody | Canceller::Feature) => {
+        (Outcome::Error(own) | Outcome::Refused(own), Canceller::Nobody | Canceller::Feature) => {
             error(own.code, &own.message)
         }
-        (Outcome::Error(_) | Outcome::Stopped, by) => {
+        (Outcome::Error(_) | Outcome::Refused(_) | Outcome::Stopped, by) => {
             refusal(by).unwrap_or_else(|| error(-32603, "the service gave no answer"))
         }
     }

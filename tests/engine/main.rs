@@ -22,6 +22,7 @@ mod listeners;
 mod mixed_revisions;
 mod modern;
 mod outlast;
+mod outputs;
 mod props;
 mod queue_fairness;
 mod read_only_tasks;

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, Receipt};
+use ceased_core::action::{AuditEvent, OperatorOrder, Receipt};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::policy::abuse::{AbusePattern, SuspicionPolicy};
 use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::code;
 use ceased_core::settings::Settings;
 use ceased_core::tasks::status::Status;
 use ceased_core::tool::StopStep;
@@ -331,5 +332,23 @@ fn cancelling_by_number() {
         let noted = w.notes.iter().rfind(|note| matches!(note, AuditEvent::TaskCancelled { .. }));
         let Some(AuditEvent::TaskCancelled { method, tool, .. }) = noted else { panic!("no note") };
         assert_eq!((*method, &**tool), ("ceased/cancel", "build"));
+    }
+}
+
+/// TSK-39: an order is handed to the host for an operator alone, in every phase and revision.
+#[test]
+fn orders_are_taken_from_operators_alone() {
+    let mut w = operated();
+    for (method, order) in
+        [("ceased/reload", OperatorOrder::Reload), ("ceased/shutdown", OperatorOrder::ShutDown)]
+    {
+        let ann = w.open_as(Identity::User(1), NEWEST);
+        let refused = w.ask(ann, method, json!({}));
+        assert_eq!(refused["error"]["code"], code::FORBIDDEN, "{refused}");
+        assert!(w.orders.is_empty(), "{:?}", w.orders);
+        let root = w.open_as(ROOT, NEWEST);
+        assert_eq!(w.result(root, method, json!({})), json!({}));
+        assert_eq!(w.orders, [(root, ROOT, order)]);
+        w.orders.clear();
     }
 }

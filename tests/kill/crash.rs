@@ -38,6 +38,7 @@ const LARGE: &str = r#"
 [[tool]]
 name = "large"
 command = ["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"]
+text_limit = "1MiB"
 task_support = "optional"
 "#;
 

@@ -138,6 +138,9 @@ pub fn check_request(revision: &str, message: &Value) -> Result<(), String> {
     let definition = match method {
         "ping" => "PingRequest",
         "initialize" => "InitializeRequest",
+        "resources/list" => "ListResourcesRequest",
+        "resources/read" => "ReadResourceRequest",
+        "resources/templates/list" => "ListResourceTemplatesRequest",
         "tools/list" => "ListToolsRequest",
         "tools/call" => "CallToolRequest",
         "prompts/list" => "ListPromptsRequest",
@@ -219,6 +222,9 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
     match asked.method.as_str() {
         "initialize" => &["InitializeResult"],
         "ping" | "logging/setLevel" => &["EmptyResult"],
+        "resources/list" => &["ListResourcesResult"],
+        "resources/read" => &["ReadResourceResult"],
+        "resources/templates/list" => &["ListResourceTemplatesResult"],
         "tools/list" => &["ListToolsResult"],
         "tools/call" | "sampling/createMessage" | "elicitation/create"
             if newest && asked.with_task =>
@@ -237,7 +243,9 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
             false => &["GetTaskPayloadResult", "CallToolResult"],
             true => &["GetTaskPayloadResult"],
         },
-        "ceased/status" | "ceased/cancel" => &["Result"],
+        "ceased/logs" | "ceased/status" | "ceased/cancel" | "ceased/reload" | "ceased/shutdown" => {
+            &["Result"]
+        }
         _ => &[],
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ceased_core::acp::protocol::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool};
+use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool, ToolHints};
 
 /// Time after which a function tool that ignores its flag is abandoned.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,7 +80,16 @@ pub fn catalog() -> Catalog {
             output_schema: Some(r#"{"type":"object"}"#.into()),
             ..optional("build")
         },
-        Tool { task_support: TaskSupport::Required, ..tool("report") },
+        Tool {
+            task_support: TaskSupport::Required,
+            hints: ToolHints {
+                destructive: Some(true),
+                idempotent: Some(false),
+                open_world: Some(true),
+            },
+            icon: Some("https://example.org/report.png".into()),
+            ..tool("report")
+        },
         Tool { check: Some(Box::new(RequiresText)), ..optional("strict") },
     ])
     .expect("good tools")
@@ -124,7 +133,17 @@ pub fn offers() -> AcpServices {
 /// Settings with the tools above, these limits and this policy.
 #[must_use]
 pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
-    let server = ServerInfo { name: "world".into(), version: "1.2.3".into() };
+    let server = ServerInfo::new("world", "1.2.3");
     let (catalog, services, acp) = (catalog(), services(), offers());
-    Arc::new(Settings { server, limits, tasks, catalog, services, acp, operators: Vec::new() })
+    let outputs = false;
+    Arc::new(Settings {
+        server,
+        limits,
+        tasks,
+        catalog,
+        services,
+        acp,
+        outputs,
+        operators: Vec::new(),
+    })
 }

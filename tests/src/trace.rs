@@ -81,7 +81,7 @@ pub enum Input {
     Turn,
     /// See [`Event`].
     Tick,
-    /// Not an event: the host took this many bytes from an outbox.
+    /// Not an event: the host took this many bytes from a send queue.
     Taken(ConnId, usize),
 }
 
@@ -143,8 +143,8 @@ impl Input {
             Self::Turn => Event::Turn,
             Self::Tick => Event::Tick,
             Self::Taken(conn, count) => {
-                if let Some(outbox) = engine.outbox(*conn) {
-                    outbox.advance(*count);
+                if let Some(queue) = engine.send_queue(*conn) {
+                    queue.advance(*count);
                 }
                 return;
             }
@@ -162,7 +162,7 @@ pub struct Trace {
 
 impl Trace {
     /// Feeds all inputs to a fresh engine and returns, line by line, its actions and the bytes of
-    /// every outbox after every event.
+    /// every send queue after every event.
     #[must_use]
     pub fn replay(&self, settings: &Arc<Settings>, mint: Rigged) -> Vec<String> {
         let mut engine = Engine::new(Arc::clone(settings), Box::new(mint));
@@ -176,8 +176,9 @@ impl Trace {
             input.apply(&mut engine, *now, &mut actions);
             said.push(format!("{input:?} -> {actions:?}"));
             for conn in &conns {
-                if let Some(outbox) = engine.outbox(*conn) {
-                    said.push(format!("{conn} {}", String::from_utf8_lossy(outbox.pending())));
+                if let Some(queue) = engine.send_queue(*conn) {
+                    let unsent: Vec<u8> = queue.runs().flatten().copied().collect();
+                    said.push(format!("{conn} {}", String::from_utf8_lossy(&unsent)));
                 }
             }
             said.push(format!("{:?} {:?}", engine.counters(), engine.deadline()));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{Action, AuditEvent};
+use ceased_core::action::{Action, AuditEvent, OperatorOrder, OutputQuery};
 use ceased_core::counters::Counters;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
@@ -103,6 +103,8 @@ pub struct World {
     pub stops: Vec<(JobId, StopStep, StopReason)>,
     /// Outcomes of outgoing calls, in order.
     pub told: Vec<(Caller, Answer)>,
+    /// Looks at the output of jobs, in order.
+    pub reads: Vec<OutputQuery>,
     /// Callers whose peers reported progress.
     pub told_progress: Vec<Caller>,
     /// Notifications of ACP peers to the host, in order: connection, method, params.
@@ -117,6 +119,8 @@ pub struct World {
     pub loads: Vec<(LoadId, RecordKey)>,
     /// Every audit event, in order.
     pub notes: Vec<AuditEvent>,
+    /// Orders of operators.
+    pub orders: Vec<(ConnId, Identity, OperatorOrder)>,
     /// Every connection closed by the engine, in order.
     pub closed: Vec<(ConnId, CloseReason)>,
     /// Number of exit actions.
@@ -163,6 +167,7 @@ impl World {
             started: Vec::new(),
             stops: Vec::new(),
             told: Vec::new(),
+            reads: Vec::new(),
             told_progress: Vec::new(),
             notified: Vec::new(),
             refused_cancels: Vec::new(),
@@ -170,6 +175,7 @@ impl World {
             stored: Vec::new(),
             loads: Vec::new(),
             notes: Vec::new(),
+            orders: Vec::new(),
             closed: Vec::new(),
             exits: 0,
             strict: true,
@@ -198,15 +204,15 @@ impl World {
             .collect();
         for conn in &flushed {
             assert!(
-                self.engine.outbox(*conn).is_some(),
+                self.engine.send_queue(*conn).is_some(),
                 "flush of the closed connection {conn}: {input:?}"
             );
         }
         for (conn, waiting) in before {
-            let filled = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
+            let filled = self.engine.send_queue(conn).is_some_and(|queue| !queue.is_empty());
             let times = flushed.iter().filter(|flushed| **flushed == conn).count();
             let wanted = usize::from(waiting == 0 && filled);
-            let cleared = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
+            let cleared = self.engine.send_queue(conn).is_none_or(|queue| queue.is_empty());
             assert!(times == wanted || cleared, "{conn}: {times} flushes for {input:?}");
         }
         let exit = actions.iter().position(|action| matches!(action, Action::Exit));
@@ -214,6 +220,18 @@ impl World {
         for action in actions {
             self.act(action);
         }
+        self.deliver();
+        self.finish_closing();
+    }
+
+    /// The host has read output: JSON text, or nothing that the peer may read.
+    pub fn output_read(&mut self, read: StatusId, output: Option<&str>) {
+        let output = output.map(|text| RawValue::from_string(text.to_owned()).expect("JSON"));
+        let mut actions = Vec::new();
+        let event = Event::OutputRead { read, output: output.as_deref() };
+        self.engine.handle(self.now, event, &mut actions);
+        self.engine.check();
+        actions.into_iter().for_each(|action| self.act(action));
         self.deliver();
         self.finish_closing();
     }
@@ -237,7 +255,7 @@ impl World {
         let conns: Vec<ConnId> = self.peers.keys().copied().collect();
         conns
             .into_iter()
-            .filter_map(|conn| self.engine.outbox(conn).map(|outbox| (conn, outbox.len())))
+            .filter_map(|conn| self.engine.send_queue(conn).map(|queue| (conn, queue.len())))
             .collect()
     }
 
@@ -283,12 +301,14 @@ impl World {
                 let harder = before.is_some_and(|was| was.flushes() && !why.flushes());
                 assert!(before.is_none() || harder, "{conn} is closed twice");
                 self.closed.push((conn, why));
-                let left = self.engine.outbox(conn).is_some_and(|outbox| !outbox.is_empty());
+                let left = self.engine.send_queue(conn).is_some_and(|queue| !queue.is_empty());
                 assert!(why.flushes() || !left, "{conn} is closed with unsent bytes");
             }
             Action::CollectHostStatus { survey, jobs, viewer } => {
                 self.surveys.push((survey, jobs, viewer));
             }
+            Action::ReadOutput(query) => self.reads.push(*query),
+            Action::Operate { conn, identity, order } => self.orders.push((conn, identity, order)),
             Action::Audit(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,
         }
@@ -299,8 +319,8 @@ impl World {
         let conns: Vec<ConnId> =
             self.peers.iter().filter(|(_, peer)| peer.reads).map(|(conn, _)| *conn).collect();
         for conn in conns {
-            let Some(outbox) = self.engine.outbox(conn) else { continue };
-            let bytes = outbox.pending().to_vec();
+            let Some(queue) = self.engine.send_queue(conn) else { continue };
+            let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
             if !bytes.is_empty() {
                 self.take(conn, bytes.len());
                 self.read(conn, bytes);
@@ -316,7 +336,7 @@ impl World {
         if let Some(trace) = &mut self.trace {
             trace.inputs.push((self.now, Input::Taken(conn, count)));
         }
-        self.engine.outbox(conn).expect("an open connection has an outbox").advance(count);
+        self.engine.send_queue(conn).expect("an open connection has a send queue").advance(count);
     }
 
     fn read(&mut self, conn: ConnId, bytes: Vec<u8>) {
@@ -450,13 +470,13 @@ impl World {
     /// Bytes that wait for a peer; nothing for one that is gone.
     #[must_use]
     pub fn waiting(&mut self, conn: ConnId) -> usize {
-        self.engine.outbox(conn).map_or(0, |outbox| outbox.len())
+        self.engine.send_queue(conn).map_or(0, |queue| queue.len())
     }
 
     /// Whether the engine has this connection.
     #[must_use]
     pub fn is_open(&mut self, conn: ConnId) -> bool {
-        self.engine.outbox(conn).is_some()
+        self.engine.send_queue(conn).is_some()
     }
 
     /// The job started last.
@@ -495,6 +515,10 @@ fn describe(action: &Action) -> Option<String> {
         Action::CollectHostStatus { survey, jobs, viewer } => {
             format!("survey {survey:?} {jobs:?} {viewer:?}")
         }
+        Action::ReadOutput(query) => {
+            format!("read {:?} for {}", query.request, query.viewer.identity)
+        }
+        Action::Operate { conn, identity, order } => format!("operate {conn} {identity} {order:?}"),
         Action::Audit(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })

@@ -11,7 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 
 use ceased_core::limits::FrameLimits;
-use ceased_core::rpc::frame::{Frame, Outbox};
+use ceased_core::rpc::frame::Frame;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_transports::{Link, Readiness, SCRATCH_BYTES, Sent, Socket};
 use divan::Bencher;
 use divan::counter::BytesCount;
@@ -108,7 +109,7 @@ fn receive_one_mib(bencher: Bencher<'_, '_>) {
 /// A link, and a peer that reads all that is written to it.
 struct Outgoing {
     link: Link,
-    outbox: Outbox,
+    queue: SendQueue,
     text: Vec<u8>,
     peer: Option<JoinHandle<()>>,
     poll: Poll,
@@ -122,17 +123,17 @@ impl Outgoing {
             let mut all = vec![0; count * bytes];
             theirs.read_exact(&mut all).unwrap();
         });
-        Self { link, outbox: Outbox::new(), text, peer: Some(peer), poll }
+        Self { link, queue: SendQueue::new(), text, peer: Some(peer), poll }
     }
 
     /// Writes frames and hands them to the system.
     fn send(&mut self, count: usize) {
         for _ in 0..count {
-            self.outbox.line(&self.text);
+            self.queue.line(&self.text);
         }
         loop {
             self.link.note(Readiness { writable: true, ..Default::default() });
-            match self.link.send(&mut self.outbox, self.poll.registry()) {
+            match self.link.send(&mut self.queue, self.poll.registry()) {
                 Sent::Everything => break,
                 Sent::Blocked => thread::yield_now(),
                 Sent::Lost => panic!("the link is lost"),

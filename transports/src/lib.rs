@@ -1,7 +1,7 @@
 //! Byte streams for JSON-RPC peers over mio: stdio, Unix sockets, TCP.
 //!
 //! A [`Listener`] turns an [`Address`] into accepted [`Transport`]s, a [`Link`] turns a transport
-//! into frames and an outbox that empties itself. Everything is non-blocking and edge-triggered;
+//! into frames and an queue that empties itself. Everything is non-blocking and edge-triggered;
 //! nothing here has a thread, a timer or a policy of its own (the one exception, a standard input
 //! that epoll refuses, is explained in [`stdio`]).
 //!
@@ -11,7 +11,8 @@
 //! to be put into [`Address`] and [`Listener`] here as well.
 //!
 //! ```
-//! use ceased_core::rpc::frame::{Frame, Outbox};
+//! use ceased_core::rpc::frame::Frame;
+//! use ceased_core::rpc::send_queue::SendQueue;
 //! use ceased_core::limits::FrameLimits;
 //! use ceased_transports::{Flow, Link, SCRATCH_BYTES, Sent, Socket};
 //! use mio::{Events, Poll, Token};
@@ -25,7 +26,7 @@
 //!
 //! theirs.write_all(b"{\"echo\":\"this\"}\n")?;
 //!
-//! let (mut events, mut outbox) = (Events::with_capacity(8), Outbox::new());
+//! let (mut events, mut queue) = (Events::with_capacity(8), SendQueue::new());
 //! let mut scratch = vec![0; SCRATCH_BYTES]; // one for all links
 //! poll.poll(&mut events, None)?;
 //! for event in &events {
@@ -33,11 +34,11 @@
 //! }
 //! let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| {
 //!     if let Frame::Line(line) = frame {
-//!         outbox.line(line);
+//!         queue.line(line);
 //!     }
 //! })?;
 //! assert_eq!(flow, Flow::Drained);
-//! assert_eq!(link.send(&mut outbox, poll.registry()), Sent::Everything);
+//! assert_eq!(link.send(&mut queue, poll.registry()), Sent::Everything);
 //!
 //! let mut answer = String::new();
 //! BufReader::new(theirs).read_line(&mut answer)?;

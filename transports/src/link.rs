@@ -4,7 +4,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use ceased_core::limits::FrameLimits;
-use ceased_core::rpc::frame::{Frame, Inbox, Outbox};
+use ceased_core::rpc::frame::{Frame, Inbox};
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -50,11 +51,11 @@ impl<F: FnMut(Frame<'_>)> Sink for F {
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// The outbox is empty.
+    /// The queue is empty.
     Everything,
     /// The system takes no more; an event announces when it does.
     Blocked,
-    /// The peer is gone, and the outbox was cleared. Call [`Link::receive`]: it hands over what
+    /// The peer is gone, and the queue was cleared. Call [`Link::receive`]: it hands over what
     /// the peer said before it went, then says how it was lost.
     Lost,
 }
@@ -276,14 +277,14 @@ impl Link {
         }
     }
 
-    /// Writes what is in `outbox` until it is empty or the system takes no more; then an event, for
+    /// Writes what is in `queue` until it is empty or the system takes no more; then an event, for
     /// which `registry` is asked, says when it does. The link is to be registered there.
-    pub fn send(&mut self, outbox: &mut Outbox, registry: &Registry) -> Sent {
-        while !self.is_lost() && self.writable && !outbox.is_empty() {
-            match self.transport.write(outbox.pending()) {
+    pub fn send(&mut self, queue: &mut SendQueue, registry: &Registry) -> Sent {
+        while !self.is_lost() && self.writable && !queue.is_empty() {
+            match self.transport.write(queue.pending()) {
                 Ok(0) => self.lose(ErrorKind::WriteZero.into()),
                 Ok(count) => {
-                    outbox.advance(count);
+                    queue.advance(count);
                     self.bytes_sent += count as u64;
                 }
                 Err(error) if is_passing(&error) => {
@@ -292,11 +293,11 @@ impl Link {
                 Err(error) => self.lose(error),
             }
         }
-        self.blocked = !outbox.is_empty();
+        self.blocked = !queue.is_empty();
         self.await_room(registry);
         if self.is_lost() {
             self.blocked = false;
-            outbox.clear();
+            queue.clear();
             return Sent::Lost;
         }
         if self.blocked { Sent::Blocked } else { Sent::Everything }

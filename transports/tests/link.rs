@@ -5,7 +5,7 @@ mod fake;
 
 use std::io::ErrorKind;
 
-use ceased_core::rpc::frame::Outbox;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
 use ceased_transports::{Flow, LAST_WORDS_BYTES_MAX, Link, Lost, Peer, Readiness, Sent, Socket};
 
@@ -68,7 +68,7 @@ fn whatever_the_transport_does_what_is_sent_arrives_whole_and_in_order() {
         rig.wire().interrupts = [0, 2, 5][rng.below(3)];
         rig.wire().room = 0;
         let (lines, stream) = lines(&mut rng);
-        let mut outbox = Outbox::new();
+        let mut queue = SendQueue::new();
         let mut waiting = lines.iter();
         let mut turns = 0;
         loop {
@@ -76,21 +76,21 @@ fn whatever_the_transport_does_what_is_sent_arrives_whole_and_in_order() {
             assert!(turns < 100_000, "seed {seed}: no end");
             let next = waiting.next();
             if let Some(line) = next {
-                outbox.line(line.as_bytes());
+                queue.line(line.as_bytes());
             }
             if rng.below(3) == 0 {
                 rig.wire().make_room(rng.below(400));
             }
             rig.announce();
-            match rig.link.send(&mut outbox, rig.poll.registry()) {
+            match rig.link.send(&mut queue, rig.poll.registry()) {
                 Sent::Everything => {
-                    assert!(outbox.is_empty() && !rig.link.is_blocked());
+                    assert!(queue.is_empty() && !rig.link.is_blocked());
                     if next.is_none() {
                         break;
                     }
                 }
                 Sent::Blocked => {
-                    assert!(!outbox.is_empty() && rig.link.is_blocked());
+                    assert!(!queue.is_empty() && rig.link.is_blocked());
                     assert_eq!(rig.wire().room, 0, "seed {seed}: gave up too early");
                 }
                 Sent::Lost => panic!("seed {seed}: lost"),
@@ -124,10 +124,10 @@ fn the_end_is_found_behind_a_short_read() {
     assert!(matches!(rig.receive(64), Ok(Flow::Finished)));
     assert_eq!(rig.frames, ["{}", "{\"last\":1}"], "also the line that lacks its end");
     assert!(rig.link.is_read_finished());
-    let mut outbox = Outbox::new();
-    outbox.line(b"[]");
+    let mut queue = SendQueue::new();
+    queue.line(b"[]");
     assert_eq!(
-        rig.link.send(&mut outbox, rig.poll.registry()),
+        rig.link.send(&mut queue, rig.poll.registry()),
         Sent::Everything,
         "a half-closed peer still reads"
     );
@@ -152,15 +152,15 @@ fn a_hang_up_is_told_after_what_the_peer_said_last() {
     rig.wire().end();
     rig.wire().news.peer_gone = true;
     rig.announce();
-    let mut outbox = Outbox::new();
-    outbox.line(b"[]");
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
-    assert!(outbox.is_empty(), "what nobody can read is not kept");
+    let mut queue = SendQueue::new();
+    queue.line(b"[]");
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Lost);
+    assert!(queue.is_empty(), "what nobody can read is not kept");
     assert!(matches!(rig.receive(10), Ok(Flow::More)));
     assert!(matches!(rig.receive(1000), Err(Lost::Vanished(_))));
     assert_eq!(rig.frames, ["{\"method\":\"tasks/cancel\"}"], "a cut frame of a dead peer is none");
     assert!(matches!(rig.receive(1000), Err(Lost::Vanished(_))), "and for good");
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Lost);
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn a_failed_write_is_told_after_what_the_peer_said_last() {
         assert!(matches!(rig.receive(64), Ok(Flow::Drained)));
         rig.wire().arrive(b"{\"last\":1}\n");
         rig.wire().write_fails = Some(kind);
-        let mut outbox = Outbox::new();
-        outbox.line(b"[]");
-        assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
+        let mut queue = SendQueue::new();
+        queue.line(b"[]");
+        assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Lost);
         let lost = rig.receive(64).unwrap_err();
         assert_eq!(rig.frames, ["{\"last\":1}"]);
         match lost {
@@ -205,9 +205,9 @@ fn a_failed_write_is_told_after_what_the_peer_said_last() {
 fn a_write_that_takes_nothing_does_not_spin() {
     let mut rig = Rig::new(0);
     rig.wire().write_takes_nothing = true;
-    let mut outbox = Outbox::new();
-    outbox.line(b"[]");
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Lost);
+    let mut queue = SendQueue::new();
+    queue.line(b"[]");
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Lost);
     assert!(matches!(rig.receive(64), Err(Lost::Broken { .. })));
 }
 
@@ -262,21 +262,21 @@ fn after_our_own_end_a_hang_up_is_no_loss() {
 fn a_stall_is_measured_from_the_last_byte_that_moved() {
     let at = Instant::from_nanos;
     let mut rig = Rig::new(0);
-    let mut outbox = Outbox::new();
+    let mut queue = SendQueue::new();
     rig.wire().room = 0;
     assert_eq!(rig.link.stalled_since(at(1)), None);
-    outbox.line(&[b'x'; 100]);
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Blocked);
+    queue.line(&[b'x'; 100]);
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Blocked);
     assert_eq!(rig.link.stalled_since(at(2)), Some(at(2)));
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Blocked);
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Blocked);
     assert_eq!(rig.link.stalled_since(at(9)), Some(at(2)));
     rig.wire().make_room(1);
     rig.announce();
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Blocked);
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Blocked);
     assert_eq!(rig.link.stalled_since(at(10)), Some(at(10)), "one byte is progress");
     rig.wire().make_room(1000);
     rig.announce();
-    assert_eq!(rig.link.send(&mut outbox, rig.poll.registry()), Sent::Everything);
+    assert_eq!(rig.link.send(&mut queue, rig.poll.registry()), Sent::Everything);
     assert_eq!(rig.link.stalled_since(at(11)), None);
 }
 

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ceased_core::limits::FrameLimits;
-use ceased_core::rpc::frame::{Frame, Outbox};
+use ceased_core::rpc::frame::Frame;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_transports::{
     Accept, Address, Flow, Link, ListenError, Listener, Lost, Peer, SCRATCH_BYTES, Sent, Socket,
     SocketMode, Transport,
@@ -123,9 +124,9 @@ impl Line {
         }
     }
 
-    fn send(&mut self, outbox: &mut Outbox) {
+    fn send(&mut self, queue: &mut SendQueue) {
         loop {
-            match self.link.send(outbox, self.poll.registry()) {
+            match self.link.send(queue, self.poll.registry()) {
                 Sent::Everything => return,
                 Sent::Blocked => assert!(self.wait(), "no event"),
                 Sent::Lost => panic!("lost"),
@@ -134,10 +135,10 @@ impl Line {
     }
 }
 
-fn outbox(line: &[u8]) -> Outbox {
-    let mut outbox = Outbox::new();
-    outbox.line(line);
-    outbox
+fn queue_of(line: &[u8]) -> SendQueue {
+    let mut queue = SendQueue::new();
+    queue.line(line);
+    queue
 }
 
 /// A connected pair: our line, their socket.
@@ -260,7 +261,7 @@ fn a_half_closed_peer_still_gets_its_answers() {
         end();
         line.until(Flow::Finished);
         assert_eq!(line.frames, [b"{\"id\":1}", b"{\"id\":2}"]);
-        line.send(&mut outbox(b"{\"result\":1}"));
+        line.send(&mut queue_of(b"{\"result\":1}"));
         drop(line);
         let mut answers = String::new();
         theirs.read_to_string(&mut answers).unwrap();
@@ -288,7 +289,7 @@ fn a_peer_that_closes_is_lost_after_its_last_words() {
     assert_eq!(line.receive().unwrap(), Flow::Drained);
     theirs.write_all(b"{\"method\":\"tasks/cancel\"}\n").unwrap();
     drop(theirs);
-    let mut answer = outbox(b"{}");
+    let mut answer = queue_of(b"{}");
     assert_eq!(line.link.send(&mut answer, line.poll.registry()), Sent::Lost);
     assert!(answer.is_empty());
     let lost = line.until_lost();
@@ -304,7 +305,7 @@ fn a_reset_is_a_loss() {
     drop(theirs);
     let lost = line.until_lost();
     assert!(lost.to_string().contains("reset"), "{lost}");
-    assert_eq!(line.link.send(&mut outbox(b"{}"), line.poll.registry()), Sent::Lost);
+    assert_eq!(line.link.send(&mut queue_of(b"{}"), line.poll.registry()), Sent::Lost);
 }
 
 #[test]
@@ -313,7 +314,7 @@ fn a_closed_tcp_peer_is_first_finished_then_lost() {
     drop(theirs);
     line.until(Flow::Finished);
     // Only our writing finds out that nobody reads.
-    while line.link.send(&mut outbox(b"{}"), line.poll.registry()) == Sent::Everything {
+    while line.link.send(&mut queue_of(b"{}"), line.poll.registry()) == Sent::Everything {
         assert!(line.wait(), "no event");
     }
     assert!(matches!(line.until_lost(), Lost::Vanished(_)));
@@ -326,13 +327,13 @@ fn an_answer_that_is_taken_is_no_event() {
     line.until(Flow::Drained);
     let mut taken = [0; 3];
     for _ in 0..2 {
-        line.send(&mut outbox(b"{}"));
+        line.send(&mut queue_of(b"{}"));
         theirs.read_exact(&mut taken).unwrap();
         let mut events = Events::with_capacity(8);
         line.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         assert!(events.is_empty(), "{events:?}");
         // And no more of them after room was waited for.
-        let mut many = outbox(&vec![b'x'; 4 << 20]);
+        let mut many = queue_of(&vec![b'x'; 4 << 20]);
         let mut rest = theirs.try_clone().unwrap();
         let reader = thread::spawn(move || rest.read_exact(&mut vec![0; (4 << 20) + 1]));
         line.send(&mut many);
@@ -342,9 +343,9 @@ fn an_answer_that_is_taken_is_no_event() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_blocks_only_its_own_outbox() {
+fn a_peer_that_does_not_read_blocks_only_its_own_queue() {
     fn check(mut line: Line, mut theirs: impl std::io::Read + std::io::Write + Send + 'static) {
-        let mut answers = Outbox::new();
+        let mut answers = SendQueue::new();
         let mut wanted = vec![];
         while wanted.len() < 16 << 20 {
             let text = format!("{{\"n\":{},\"pad\":\"{}\"}}", wanted.len(), "x".repeat(5000));
@@ -406,7 +407,7 @@ fn a_flood_is_read_in_turns_and_whole() {
 #[test]
 fn our_end_can_be_told_and_the_peer_heard_out() {
     let (mut line, mut theirs) = tcp_pair();
-    line.send(&mut outbox(b"{\"last\":1}"));
+    line.send(&mut queue_of(b"{\"last\":1}"));
     line.link.finish().unwrap();
     let mut answers = String::new();
     theirs.read_to_string(&mut answers).unwrap();
@@ -424,7 +425,7 @@ fn a_shared_description_is_not_made_non_blocking() {
     let mut line = Line::new(Box::new(Socket::from_unix(ours).unwrap()));
     theirs.write_all(b"{}\n").unwrap();
     line.until_frames(1);
-    line.send(&mut outbox(b"{}"));
+    line.send(&mut queue_of(b"{}"));
     assert!(!fcntl_getfl(shared.as_fd()).unwrap().contains(OFlags::NONBLOCK));
     line.link.deregister(line.poll.registry()).unwrap();
     assert!(line.link.deregister(line.poll.registry()).is_err(), "it was registered");

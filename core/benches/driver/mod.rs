@@ -180,9 +180,9 @@ impl Driver {
     /// # Panics
     /// When the peer was thrown out.
     pub(crate) fn said(&mut self) -> usize {
-        let outbox = self.engine.outbox(CONN).expect("the peer is still there");
-        let bytes = outbox.len();
-        outbox.advance(bytes);
+        let queue = self.engine.send_queue(CONN).expect("the peer is still there");
+        let bytes = queue.len();
+        queue.advance(bytes);
         bytes
     }
 
@@ -256,8 +256,8 @@ impl Driver {
     pub(crate) fn start_task(&mut self) {
         self.said();
         self.request("tools/call", TASK);
-        let outbox = self.engine.outbox(CONN).expect("the peer is still there");
-        let frame = outbox.pending();
+        let queue = self.engine.send_queue(CONN).expect("the peer is still there");
+        let frame = queue.pending();
         let key = b"\"taskId\":\"";
         let at = memchr::memmem::find(frame, key).expect("a task was created") + key.len();
         self.tasks.push(frame[at..at + 36].try_into().expect("an id is that long"));
@@ -303,9 +303,9 @@ impl Driver {
             let job = self.running.pop_back().expect("its job runs");
             self.handle(Event::Done { job, outcome: Outcome::Result(self.result.clone()) });
         }
-        let outbox = self.engine.outbox(conn).expect("it is still there");
-        assert!(!outbox.is_empty(), "it is not answered");
-        outbox.advance(outbox.len());
+        let queue = self.engine.send_queue(conn).expect("it is still there");
+        assert!(!queue.is_empty(), "it is not answered");
+        queue.advance(queue.len());
     }
 
     /// Closes a connection.
@@ -363,8 +363,8 @@ impl Driver {
                 cursor => format!(r#"{{"cursor":"{cursor}"}}"#),
             };
             self.request("tasks/list", &params);
-            let outbox = self.engine.outbox(CONN).expect("the peer is still there");
-            let frame = outbox.pending();
+            let queue = self.engine.send_queue(CONN).expect("the peer is still there");
+            let frame = queue.pending();
             let key = b"\"nextCursor\":\"";
             let at = memchr::memmem::find(frame, key).expect("there is a next page") + key.len();
             cursor = String::from_utf8_lossy(&frame[at..at + 32]).into_owned();

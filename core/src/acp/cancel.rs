@@ -143,7 +143,9 @@ impl Engine {
                 self.note_served(job, result.get());
                 Ok(result)
             }
-            Outcome::Error(error) => Err(cancel.and_then(cancelled).unwrap_or(error)),
+            Outcome::Error(error) | Outcome::Refused(error) => {
+                Err(cancel.and_then(cancelled).unwrap_or(error))
+            }
             Outcome::Stopped => {
                 let why = why.filter(|why| *why != StopReason::LeftBehind);
                 Err(why.and_then(cancelled).unwrap_or_else(stopped))

@@ -17,7 +17,7 @@ pub enum Timer {
     /// or not at all: a host that sees it as the next [`deadline`](crate::engine::Engine::deadline)
     /// can try the peer once more before.
     Stall(ConnId),
-    /// A full outbox may have been sent, and subscriptions be told what they do not know.
+    /// A full send queue may have been sent, and subscriptions be told what they do not know.
     CatchUp(ConnId),
     /// A peer that closed its side may not wait longer for what still runs.
     Linger(ConnId),

@@ -294,7 +294,7 @@ pub(crate) enum JobInput {
     KillNow,
 }
 
-/// What follows from an input. Whoever moves a job on carries it out.
+/// What follows from an input. The engine carries it out.
 #[derive(Debug)]
 pub(crate) enum JobEffect {
     /// Nothing: the state has no use for the input.

@@ -24,6 +24,7 @@ use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::{AfterCancel, Methods};
 use crate::protocol::role::Side;
 use crate::reason::StopReason;
+use crate::rpc::send_queue::Tag;
 use crate::server::requests::Settled;
 use crate::tasks::task::Change;
 use crate::time::Instant;
@@ -36,8 +37,10 @@ const LINGER: Duration = Duration::from_millis(100);
 pub(super) struct Audience {
     conn: ConnId,
     pub(super) task: Option<TaskId>,
-    /// The request that takes back what is unsent when it is cancelled (MOD-04).
-    mark: Option<RequestId>,
+    /// The request that the messages belong to.
+    request: Option<RequestId>,
+    /// Whether the cancel of that request recalls them (MOD-04).
+    recall: bool,
 }
 
 impl Engine {
@@ -194,13 +197,15 @@ impl Engine {
         why: Option<StopReason>,
     ) {
         self.remember_outcome(id, job.task, why, || {
-            into_answer(outcome.clone(), why, job.tool.timeout)
+            into_answer(outcome.clone(), why, job.tool.timeout, job.terms.dialect())
         });
         match job.purpose() {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Orphan => {}
             Purpose::Nobody => match outcome {
-                Outcome::Result(_) | Outcome::Error(_) => self.counters.late_reports += 1,
+                Outcome::Result(_) | Outcome::Error(_) | Outcome::Refused(_) => {
+                    self.counters.late_reports += 1;
+                }
                 Outcome::Stopped => {}
             },
             Purpose::Answer(request) => {
@@ -210,7 +215,7 @@ impl Engine {
                     self.show_held_progress(id, job);
                     let answer = match reply.dialect.after_cancel {
                         AfterCancel::Silence | AfterCancel::Recall => {
-                            into_answer(outcome, why, job.tool.timeout)
+                            into_answer(outcome, why, job.tool.timeout, job.terms.dialect())
                         }
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
@@ -222,7 +227,10 @@ impl Engine {
             }
             Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
-                self.keep_outcome(*state, into_answer(outcome, why, job.tool.timeout));
+                self.keep_outcome(
+                    *state,
+                    into_answer(outcome, why, job.tool.timeout, job.terms.dialect()),
+                );
             }
         }
     }
@@ -230,7 +238,7 @@ impl Engine {
     fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<StopReason>) {
         let Some(task) = job.task else { return };
         self.show_held_progress(id, job);
-        let outcome = into_answer(outcome, why, job.tool.timeout);
+        let outcome = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
         let failure = crate::jobs::result::failure(&outcome).map(|text| self.clean(&text));
         let (change, message) = match failure {
             None => (Change::Complete, None),
@@ -282,13 +290,16 @@ impl Engine {
     pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
         match job.purpose() {
             Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
-            Purpose::Task => Some(Audience { conn: job.conn, task: job.task, mark: None }),
+            Purpose::Task => {
+                Some(Audience { conn: job.conn, task: job.task, request: None, recall: false })
+            }
             Purpose::Answer(request) => {
-                let mark = match job.terms.dialect().after_cancel {
-                    AfterCancel::Silence | AfterCancel::Answer { .. } => None,
-                    AfterCancel::Recall => Some(request.clone()),
+                let recall = match job.terms.dialect().after_cancel {
+                    AfterCancel::Silence | AfterCancel::Answer { .. } => false,
+                    AfterCancel::Recall => true,
                 };
-                Some(Audience { conn: job.conn, task: None, mark })
+                let request = Some(request.clone());
+                Some(Audience { conn: job.conn, task: None, request, recall })
             }
         }
     }
@@ -321,7 +332,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let told = &mut *job.progress;
         let Some(connection) = self.connections.get_mut(&job.conn) else { return };
-        if connection.outbox.len() >= room {
+        if connection.send_queue.len() >= room {
             // The peer does not read: only the latest value waits for it.
             connection.held_progress.insert(id);
             told.held = Some((progress, total, message.map(Into::into)));
@@ -414,7 +425,9 @@ impl Engine {
     fn say(&mut self, audience: &Audience, write: impl FnOnce(&mut Writer<'_>)) {
         let unknown = audience.task.filter(|task| !self.is_visible(*task));
         let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
-            return self.send_for(audience.conn, audience.mark.as_ref(), write);
+            let Audience { conn, request, recall, .. } = audience;
+            let tag = Tag { request: request.as_ref(), recall: *recall, handle: None };
+            return self.send_for(*conn, tag, write);
         };
         let mut message = Vec::new();
         write(&mut Writer::new(&mut message));
@@ -431,7 +444,7 @@ impl Engine {
         if connection.dialect.methods == Methods::Services {
             return;
         }
-        let crowded = connection.outbox.len() >= self.settings.limits.write_buffer_bytes;
+        let crowded = connection.send_queue.len() >= self.settings.limits.write_buffer_bytes;
         let least = match (&connection.side, &job.terms) {
             // Servers log to clients, never the other way.
             (Side::Client(_), _) => None,

@@ -2,12 +2,16 @@
 
 use alloc::borrow::Cow;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::event::Outcome;
+use crate::json::raw::Json;
+use crate::json::writer::Writer;
+use crate::protocol::revision::Dialect;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
@@ -18,6 +22,7 @@ pub(crate) fn into_answer(
     outcome: Outcome,
     why: Option<StopReason>,
     timeout: Option<Duration>,
+    dialect: &Dialect,
 ) -> TaskOutcome {
     match (outcome, why) {
         (Outcome::Result(result), _) if result.get().starts_with('{') => Ok(result),
@@ -25,6 +30,7 @@ pub(crate) fn into_answer(
             Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool's result is not an object"))
         }
         (Outcome::Error(error), _) => Err(error),
+        (Outcome::Refused(error), _) => correctable(error, dialect),
         (Outcome::Stopped, Some(StopReason::TimedOut)) => Err(timed_out(timeout)),
         (Outcome::Stopped, Some(StopReason::Shutdown)) => Err(shutting_down()),
         // CAN-08: no answer for a request that its requestor cancelled.
@@ -46,6 +52,22 @@ pub(crate) fn into_answer(
                 | StopReason::Host,
             ),
         ) => Err(ErrorObject::new(code::INTERNAL_ERROR, "the tool stopped without a result")),
+    }
+}
+
+/// TOOL-01: an error that a model can correct is a result with `isError`, from the revision on that
+/// has it so.
+pub(crate) fn correctable(error: ErrorObject, dialect: &Dialect) -> TaskOutcome {
+    if !dialect.correctable_errors {
+        return Err(error);
+    }
+    let mut bytes = Vec::new();
+    let mut json = Writer::new(&mut bytes);
+    json.raw("{\"content\":[{\"type\":\"text\",").member("text", &error.message);
+    json.raw("}],\"isError\":true}");
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Json::written(text)),
+        Err(_) => Err(error),
     }
 }
 
@@ -90,7 +112,7 @@ fn last_text(content: &RawValue) -> Option<String> {
     struct Content {
         text: Option<String>,
     }
-    let items: alloc::vec::Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
+    let items: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
     items
         .into_iter()
         .filter_map(|item| serde_json::from_str::<Content>(item.get()).ok()?.text)
@@ -100,7 +122,6 @@ fn last_text(content: &RawValue) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::raw::Json;
 
     /// TSK-43: what makes a task fail, and what it then says.
     #[test]

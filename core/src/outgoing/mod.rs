@@ -1,6 +1,6 @@
 //! Requests that this side makes, and tasks that run at peers.
 //!
-//! [`Outgoing`] holds every request of ours that waits for an answer and every task at a peer
+//! `Outgoing` holds every request of ours that waits for an answer and every task at a peer
 //! that is followed. Its methods are all the transitions there are; each returns what follows,
 //! which the engine carries out (`requests.rs`, `remote_tasks.rs`).
 //!

@@ -23,6 +23,7 @@ use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
 use crate::rpc::params::Params;
+use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
 
 /// Why what a job asked is cancelled, for a peer that wants to know.
@@ -153,6 +154,7 @@ impl Engine {
         task: Option<TaskId>,
     ) {
         let number = format!("{}", id.get());
+        let request = self.request_behind(conn, id);
         let related = task.map(related_task);
         let mut meta: Vec<(&str, &[u8])> = Vec::new();
         if let Some(related) = &related {
@@ -162,7 +164,8 @@ impl Engine {
         if progress && self.dialect(conn).methods == Methods::Tools {
             meta.push(("progressToken", number.as_bytes()));
         }
-        self.send(conn, |json| {
+        let tag = Tag::of(request.as_ref());
+        self.send_for(conn, tag, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&number).raw(",");
             json.member("method", &ask.method);
             match (&ask.params, &ask.task, meta.is_empty()) {
@@ -176,6 +179,17 @@ impl Engine {
             }
             json.raw("}");
         });
+    }
+
+    /// The request of the peer in whose course a job makes a call on its connection.
+    fn request_behind(&self, conn: ConnId, id: CallId) -> Option<RequestId> {
+        let CallFor::Caller(Caller::Job { job, .. }) = self.outgoing.call(conn, id)?.whom() else {
+            return None;
+        };
+        match self.jobs.get(job).filter(|job| job.conn == conn)?.purpose() {
+            Purpose::Answer(request) => Some(request.clone()),
+            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => None,
+        }
     }
 
     /// A peer answers. What nobody waits for any more is dropped (CAN-10).

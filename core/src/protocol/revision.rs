@@ -35,6 +35,10 @@ pub struct Dialect {
     pub results: Results,
     /// Whether there is `elicitation/create`, which MCP 2025-06-18 was the first to have.
     pub elicitation: bool,
+    /// Whether an error of a call that a model can correct is a result with `isError` (SEP-1303).
+    pub correctable_errors: bool,
+    /// Types of content that there are.
+    pub content: ContentTypes,
     /// Whether `notifications/progress` has a `message`.
     pub progress_message: bool,
     /// Which members a tool has in `tools/list`.
@@ -127,13 +131,27 @@ pub enum ToolMembers {
     Annotated,
     /// And `title`, `outputSchema`.
     Titled,
+    /// And `icons`.
+    Iconed,
     /// And `execution`.
     Execution,
 }
 
+/// Types of content; each revision adds to the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContentTypes {
+    /// Text, images, embedded resources.
+    Basic,
+    /// And audio.
+    Audio,
+    /// And links to resources.
+    Links,
+}
+
 impl ToolMembers {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Annotated, Self::Titled, Self::Execution];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Plain, Self::Annotated, Self::Titled, Self::Iconed, Self::Execution];
 }
 
 /// The task rules of a revision.
@@ -165,6 +183,8 @@ const MCP: Dialect = Dialect {
     unreadable_id: UnreadableId::Null,
     results: Results::Bare,
     elicitation: false,
+    correctable_errors: false,
+    content: ContentTypes::Basic,
     progress_message: false,
     tool_members: ToolMembers::Plain,
     tasks: TaskRules::None,
@@ -178,6 +198,7 @@ pub static MCP_2025_03_26: Dialect = Dialect {
     name: "mcp/2025-03-26",
     revision: "2025-03-26",
     batch: Batch::Accept,
+    content: ContentTypes::Audio,
     progress_message: true,
     tool_members: ToolMembers::Annotated,
     ..MCP
@@ -188,6 +209,7 @@ pub static MCP_2025_06_18: Dialect = Dialect {
     name: "mcp/2025-06-18",
     revision: "2025-06-18",
     elicitation: true,
+    content: ContentTypes::Links,
     progress_message: true,
     tool_members: ToolMembers::Titled,
     ..MCP
@@ -198,6 +220,8 @@ pub static MCP_2025_11_25: Dialect = Dialect {
     name: "mcp/2025-11-25",
     revision: "2025-11-25",
     elicitation: true,
+    correctable_errors: true,
+    content: ContentTypes::Links,
     progress_message: true,
     tool_members: ToolMembers::Execution,
     unreadable_id: UnreadableId::Omitted,
@@ -215,8 +239,10 @@ pub static MCP_2026_07_28: Dialect = Dialect {
     unreadable_id: UnreadableId::Omitted,
     results: Results::Typed,
     elicitation: true,
+    correctable_errors: true,
+    content: ContentTypes::Links,
     progress_message: true,
-    tool_members: ToolMembers::Titled,
+    tool_members: ToolMembers::Iconed,
     tasks: TaskRules::Extension,
     ..MCP
 };
@@ -242,6 +268,8 @@ const ACP_V1: Dialect = Dialect {
     unreadable_id: UnreadableId::Null,
     results: Results::Bare,
     elicitation: false,
+    correctable_errors: false,
+    content: ContentTypes::Basic,
     progress_message: false,
     tool_members: ToolMembers::Plain,
     tasks: TaskRules::None,

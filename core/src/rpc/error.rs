@@ -14,6 +14,8 @@ pub mod code {
     pub const INVALID_PARAMS: i64 = -32602;
     /// Trouble on our side (RPC-01).
     pub const INTERNAL_ERROR: i64 = -32603;
+    /// There is no such resource, in revisions with sessions.
+    pub const RESOURCE_NOT_FOUND: i64 = -32002;
     /// The request needs a capability its client did not declare on it (EXT-01).
     pub const MISSING_CAPABILITY: i64 = -32021;
     /// The request names a revision that is not served that way (MOD-01).

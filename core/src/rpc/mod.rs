@@ -4,4 +4,4 @@ pub mod error;
 pub mod frame;
 pub mod message;
 pub(crate) mod params;
-pub(crate) mod recall;
+pub mod send_queue;

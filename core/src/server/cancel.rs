@@ -12,7 +12,7 @@ use crate::json::raw::Raw;
 use crate::protocol::revision::AfterCancel;
 use crate::reason::StopReason;
 use crate::rpc::params::{self, Params};
-use crate::rpc::recall::Handle;
+use crate::rpc::send_queue::Handle;
 use crate::server::requests::{Cancelled, Reply, TaskView, Work};
 use crate::server::suspended_calls::Waiting;
 use crate::tasks::durable::RecordKey;
@@ -84,7 +84,10 @@ impl Engine {
                 self.unlisten(conn, &request, &listening);
                 (None, "subscriptions/listen".into())
             }
-            Work::Survey(_) => (None, "ceased/status".into()),
+            Work::Survey(read) => {
+                let form = self.surveys.get(&read).map(|request| request.form.method());
+                (None, form.unwrap_or("ceased/status").into())
+            }
         };
         self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
         if let Some(job) = job {
@@ -98,9 +101,9 @@ impl Engine {
     /// nothing to take back.
     fn recall(&mut self, conn: ConnId, by: &Cancellation) -> bool {
         let Some(connection) = self.connections.get_mut(&conn) else { return false };
-        let Some(outbox) = connection.outbox.some() else { return false };
-        let handles = outbox.recall(&by.request);
-        if outbox.is_empty()
+        let Some(queue) = connection.send_queue.some() else { return false };
+        let handles = queue.recall(&by.request);
+        if queue.is_empty()
             && let Some(aside) = connection.aside.some()
         {
             // Nothing is left that the peer could fail to take.

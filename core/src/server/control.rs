@@ -8,9 +8,10 @@ use crate::collections::timer_queue::Timer;
 use crate::connection::{Ending, Phase};
 use crate::engine::{Drain, Engine};
 use crate::event::AfterInput;
-use crate::ids::{ConnId, JobId, RequestId};
+use crate::ids::{CallId, ConnId, JobId, RequestId};
 use crate::jobs::result;
-use crate::protocol::revision::Methods;
+use crate::outgoing::call::Call;
+use crate::protocol::revision::{Methods, ToolMembers};
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
 use crate::reason::StopReason;
@@ -65,7 +66,8 @@ impl Engine {
         if let Some(at) = at {
             self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
-        self.lose_all_calls(conn);
+        let calls = self.take_all_calls(conn);
+        self.lose_calls(conn, calls);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
         self.close_if_finished(conn);
@@ -94,19 +96,22 @@ impl Engine {
         self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
+        // Out of the table before jobs are stopped, whose questions on it are cancelled then.
+        let calls = self.take_all_calls(conn);
         self.cancel_requests(conn, connection.requests.take_all());
-        self.lose_all_calls(conn);
-        aside.lost_handles.extend(connection.outbox.handles());
+        self.lose_calls(conn, calls);
+        aside.lost_handles.extend(connection.send_queue.handles());
         self.unpark_unknown(aside.lost_handles);
     }
 
-    /// A peer has said its last word: what we asked it will not be answered.
-    fn lose_all_calls(&mut self, conn: ConnId) {
+    /// Takes out all calls of a peer that answers nothing more. Its remote tasks are lost, and
+    /// their calls with them.
+    fn take_all_calls(&mut self, conn: ConnId) -> Vec<(CallId, Call)> {
         let mut calls = self.outgoing.lose_calls(conn);
         for (id, remote) in self.outgoing.lose_remote_tasks(conn) {
             calls.push(self.lose_remote(conn, id, remote));
         }
-        self.lose_calls(conn, calls);
+        calls
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
@@ -148,7 +153,7 @@ impl Engine {
 
     pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
-        self.server_info = typed_result::server_info(&settings.server);
+        self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
         self.settings = settings;
         let ready: Vec<_> = self
             .connections

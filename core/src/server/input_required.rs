@@ -21,7 +21,7 @@ use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::{RequestContext, RequestMeta};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
-use crate::rpc::recall::Handle;
+use crate::rpc::send_queue::Handle;
 use crate::server::inputs;
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::typed_result::ResultType;

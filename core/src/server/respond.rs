@@ -8,14 +8,13 @@ use core::time::Duration;
 use crate::action::Action;
 use crate::connection::{Connection, Ending};
 use crate::engine::Engine;
-use crate::ids::{ConnId, RequestId};
+use crate::ids::ConnId;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::protocol::revision::{AfterCancel, Results, UnreadableId};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
-use crate::rpc::frame::Outbox;
-use crate::rpc::recall::Handle;
+use crate::rpc::send_queue::{Handle, SendQueue, Tag};
 use crate::server::requests::{BatchId, Reply};
 use crate::server::typed_result;
 use crate::tasks::durable::TaskOutcome;
@@ -106,13 +105,13 @@ impl Engine {
             ResultType::Task(key) => Some(Handle::Task(key)),
             ResultType::InputRequired(state) => Some(Handle::Call(state)),
         };
-        // MOD-04
-        let mark = match reply.dialect.after_cancel {
-            AfterCancel::Silence | AfterCancel::Answer { .. } => None,
-            AfterCancel::Recall => Some(Mark { request: &reply.id, handle }),
+        let recall = match reply.dialect.after_cancel {
+            AfterCancel::Silence | AfterCancel::Answer { .. } => false,
+            AfterCancel::Recall => true,
         };
+        let tag = Tag { request: Some(&reply.id), recall, handle: handle.filter(|_| recall) };
         match reply.batch {
-            None => self.send_bytes(reply.conn, mark, |bytes| write(&mut Writer::new(bytes))),
+            None => self.send_bytes(reply.conn, tag, |bytes| write(&mut Writer::new(bytes))),
             Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
                 write(&mut Writer::new(bytes));
                 bytes.push(b',');
@@ -164,10 +163,10 @@ impl Engine {
         answers.open -= 1;
         aside.collected += answers.bytes.len() - before;
         if answers.open > 0 {
-            // Answers that wait for their batch wait for the peer as much as those in the outbox.
+            // Answers that wait for their batch wait for the peer as much as those in the send queue.
             let mark = self.settings.limits.write_buffer_bytes;
-            let max = most_waiting(&connection.outbox, mark, self.now.at);
-            if connection.aside.collected + connection.outbox.len() > max {
+            let max = most_waiting(&connection.send_queue, mark, self.now.at);
+            if connection.aside.collected + connection.send_queue.len() > max {
                 self.close(conn, CloseReason::Flooded);
             }
             return;
@@ -175,7 +174,7 @@ impl Engine {
         let answers = aside.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
         aside.collected -= answers.len();
         if let Some(list) = answers.strip_suffix(b",") {
-            self.send_bytes(conn, None, |bytes| {
+            self.send_bytes(conn, Tag::NONE, |bytes| {
                 bytes.push(b'[');
                 bytes.extend_from_slice(list);
                 bytes.push(b']');
@@ -184,61 +183,49 @@ impl Engine {
     }
 
     pub(crate) fn send(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
-        self.send_for(conn, None, write);
+        self.send_for(conn, Tag::NONE, write);
     }
 
-    /// Sends what is taken back if that request is cancelled in time (MOD-04).
+    /// Sends a message that belongs to a request of the peer.
     pub(crate) fn send_for(
         &mut self,
         conn: ConnId,
-        request: Option<&RequestId>,
+        tag: Tag<'_>,
         write: impl FnOnce(&mut Writer<'_>),
     ) {
-        let of = request.map(|request| Mark { request, handle: None });
-        self.send_bytes(conn, of, |bytes| write(&mut Writer::new(bytes)));
+        self.send_bytes(conn, tag, |bytes| write(&mut Writer::new(bytes)));
     }
 
     pub(crate) fn send_bytes(
         &mut self,
         conn: ConnId,
-        of: Option<Mark<'_>>,
+        tag: Tag<'_>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if matches!(connection.ending, Ending::Closing(_)) {
-            return connection.lose_handle(of);
+            return connection.lose_handle(tag);
         }
-        let outbox = &mut *connection.outbox;
-        let waiting = outbox.len();
+        let queue = &mut *connection.send_queue;
+        let waiting = queue.len();
         let mark = self.settings.limits.write_buffer_bytes;
         if waiting < mark {
-            outbox.note_under_mark(self.now.at);
-        } else if waiting >= most_waiting(outbox, mark, self.now.at) {
-            connection.lose_handle(of);
+            queue.note_under_mark(self.now.at);
+        } else if waiting >= most_waiting(queue, mark, self.now.at) {
+            connection.lose_handle(tag);
             return self.close(conn, CloseReason::Flooded);
         }
-        match of {
-            None => outbox.frame(write),
-            Some(Mark { request, handle }) => outbox.frame_for(request, handle, write),
-        }
+        queue.frame(tag, write);
         if waiting == 0 {
             self.out.push(Action::Flush { conn });
         }
     }
 }
 
-/// Of what a frame is that is taken back when its request is cancelled in time (MOD-04).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark<'a> {
-    pub(crate) request: &'a RequestId,
-    /// What only its reader can name.
-    pub(crate) handle: Option<Handle>,
-}
-
 impl Connection {
     /// A frame is not sent: nobody will be able to name this.
-    fn lose_handle(&mut self, of: Option<Mark<'_>>) {
-        if let Some(handle) = of.and_then(|of| of.handle) {
+    fn lose_handle(&mut self, tag: Tag<'_>) {
+        if let Some(handle) = tag.handle {
             self.aside.lost_handles.push(handle);
         }
     }
@@ -252,8 +239,8 @@ const HESITATION: Duration = Duration::from_secs(1);
 /// A peer that does not read gets as much again. One that reads may just have been answered more
 /// than it can take at once, since what it had asked for ends when it ends: it gets four times
 /// that, and the time limit for a peer that stops.
-fn most_waiting(outbox: &Outbox, mark: usize, now: Instant) -> usize {
-    let (since, takes) = outbox.over_mark();
+fn most_waiting(queue: &SendQueue, mark: usize, now: Instant) -> usize {
+    let (since, takes) = queue.over_mark();
     let reads = takes || now - since < HESITATION;
     mark.saturating_mul(if reads { 8 } else { 2 })
 }

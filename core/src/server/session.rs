@@ -1,6 +1,6 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
-use crate::action::AuditEvent;
+use crate::action::{AuditEvent, OperatorOrder};
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::identity::Identity;
@@ -14,9 +14,11 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
+use crate::server::outputs;
 use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
+use crate::server::typed_result::server_info;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
@@ -31,7 +33,7 @@ impl Engine {
             let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
             return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
-        if connection.outbox.len() >= self.settings.limits.write_buffer_bytes {
+        if connection.send_queue.len() >= self.settings.limits.write_buffer_bytes {
             let reply = self.as_claimed(reply, params);
             return self.refuse(
                 reply,
@@ -106,6 +108,11 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
+            (_, Phase::Ready) if self.settings.outputs && outputs::is_method(method) => {
+                self.read_outputs(reply, method, params);
+            }
+            ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
+            ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
                 self.await_task(reply, params);
@@ -164,10 +171,12 @@ impl Engine {
         connection.peer = PeerCapabilities::read(capabilities, dialect);
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
-        let us = alloc::sync::Arc::clone(&self.server_info);
+        let us = server_info(&self.settings.server, dialect.tool_members);
+        let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
             json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
+            json.raw(if settings.outputs { ",\"resources\":{}" } else { "" });
             match (dialect.tasks, lists) {
                 (TaskRules::None | TaskRules::Extension, _) => &mut *json,
                 // TSK-01
@@ -178,7 +187,11 @@ impl Engine {
                     json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
                 }
             };
-            json.raw("},\"serverInfo\":").bytes(&us).raw("}");
+            json.raw("},\"serverInfo\":").bytes(&us);
+            if let Some(instructions) = &settings.server.instructions {
+                json.raw(",").member("instructions", instructions);
+            }
+            json.raw("}");
         });
     }
 

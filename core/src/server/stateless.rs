@@ -3,6 +3,7 @@
 
 use alloc::string::String;
 
+use crate::action::OperatorOrder;
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::protocol::request_meta::{self, RequestMeta};
@@ -10,6 +11,7 @@ use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
+use crate::server::outputs;
 use crate::server::requests::Reply;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
@@ -48,6 +50,11 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
+            _ if self.settings.outputs && outputs::is_method(method) => {
+                self.read_outputs(reply, method, params);
+            }
+            "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
+            "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
             }
@@ -71,11 +78,16 @@ impl Engine {
 
     /// MOD-02
     fn discover(&mut self, reply: Reply) {
+        let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");
             request_meta::write_supported(json);
             json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},");
+            json.raw(if settings.outputs { "\"resources\":{}," } else { "" });
             json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
+            if let Some(instructions) = &settings.server.instructions {
+                json.member("instructions", instructions).raw(",");
+            }
             json.raw(CACHEABLE).raw("}");
         });
     }

@@ -14,7 +14,8 @@ use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
-use crate::server::requests::{Reply, Settled, Work};
+use crate::server::host_request::{HostForm, HostRequest};
+use crate::server::requests::{Reply, Work};
 use crate::tasks::status::Status;
 use crate::tasks::task::Task;
 
@@ -56,16 +57,14 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(survey));
-        self.surveys.insert(survey, (conn, request));
+        self.surveys.insert(survey, HostRequest { conn, request, form: HostForm::Status });
         self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
     }
 
     /// The host has told: answers whoever asked, if that is still wanted.
     pub(crate) fn on_surveyed(&mut self, survey: StatusId, host: &RawValue) {
-        let Some((conn, request)) = self.surveys.remove(&survey) else { return };
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        let settled = Settled::Survey(survey);
-        let Some(reply) = connection.requests.settle(&request, settled) else { return };
+        let Some((reply, _)) = self.take_host_request(survey) else { return };
+        let conn = reply.conn;
         let mut bytes = Vec::new();
         let mut json = Writer::new(&mut bytes);
         self.write_status(&mut json, conn);
@@ -162,7 +161,7 @@ impl Engine {
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
             json.raw(",\"requests\":").display(peer.requests_made);
             json.raw(",\"inFlight\":").display(self.open_requests(*conn));
-            json.raw(",\"unsentBytes\":").display(peer.outbox.len()).raw("}");
+            json.raw(",\"unsentBytes\":").display(peer.send_queue.len()).raw("}");
         }
         json.raw("]");
     }

@@ -22,13 +22,14 @@ use crate::policy::abuse::AbusePattern;
 use crate::protocol::request_meta::RequestMeta;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
+use crate::rpc::send_queue::Tag;
 use crate::server::requests::{Listening, Reply, Settled, Topic, Work};
 use crate::server::stateless::missing_tasks;
 use crate::server::typed_result;
 use crate::server::typed_result::ResultType;
 use crate::tasks::task::Task;
 
-/// When to look again whether a full outbox was sent.
+/// When to look again whether a full send queue was sent.
 const SOON: Duration = Duration::from_millis(10);
 
 impl Engine {
@@ -78,7 +79,8 @@ impl Engine {
         tools: bool,
         tasks: Option<&BTreeSet<TaskId>>,
     ) {
-        self.send_for(reply.conn, Some(&reply.id), |json| {
+        let tag = Tag { request: Some(&reply.id), recall: true, handle: None };
+        self.send_for(reply.conn, tag, |json| {
             begin(json, "notifications/subscriptions/acknowledged", reply);
             json.raw(",\"notifications\":{");
             if tools {
@@ -148,7 +150,7 @@ impl Engine {
     /// of it, else when there is room again, and then of each thing only how it is by then.
     pub(crate) fn catch_up(&mut self, conn: ConnId) {
         while let Some(connection) = self.connections.get_mut(&conn) {
-            let waiting = connection.outbox.len();
+            let waiting = connection.send_queue.len();
             let Some(aside) = connection.aside.some() else { return };
             let Some(mut entry) = aside.behind.first_entry() else { return };
             let Some(topic) = entry.get().first().copied() else { return };
@@ -208,7 +210,8 @@ impl Engine {
             }
         }
         json.raw("}}");
-        self.send_for(conn, Some(request), |json| {
+        let tag = Tag { request: Some(request), recall: true, handle: None };
+        self.send_for(conn, tag, |json| {
             json.bytes(&frame);
         });
     }

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::jobs::job::{Job, JobState, Purpose};
+use crate::jobs::result::correctable;
 use crate::json::raw::{Found, Json, Raw};
 use crate::json::whole::Whole;
 use crate::protocol::request_meta::{RequestContext, RequestMeta};
@@ -35,6 +36,20 @@ struct Admitted<'a> {
     task: Option<RequestedTtl>,
     progress_token: Option<Raw<'a>>,
     terms: RequestContext,
+}
+
+/// Why a call may not go ahead.
+enum NotAdmitted {
+    /// The request is wrong.
+    Error(ErrorObject),
+    /// Its arguments are, which a model can correct (SEP-1303).
+    Correctable(ErrorObject),
+}
+
+impl From<ErrorObject> for NotAdmitted {
+    fn from(error: ErrorObject) -> Self {
+        Self::Error(error)
+    }
 }
 
 /// The ttl that a requestor asked for.
@@ -62,13 +77,17 @@ impl Engine {
             return self.retry_call(reply, &params.name, claim, &retry);
         }
         let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
-            let key = params.meta.map_or(Ok(None), |m| read_key(m.idempotency_key))?;
-            Ok((admitted, key))
+            let key = params.meta.map_or(Ok(None), |m| read_key(m.idempotency_key));
+            Ok((admitted, key.map_err(NotAdmitted::Error)?))
         });
         match admitted {
             Ok((admitted, None)) => self.accept(reply, admitted),
             Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key),
-            Err(error) => self.fail(reply, &error),
+            Err(NotAdmitted::Error(error)) => self.fail(reply, &error),
+            Err(NotAdmitted::Correctable(error)) => {
+                let answer = correctable(error, reply.dialect);
+                self.answer_with(reply, answer);
+            }
         }
     }
 
@@ -166,12 +185,13 @@ impl Engine {
         reply: &Reply,
         params: &CallParams<'a>,
         claim: Option<&RequestMeta>,
-    ) -> Result<Admitted<'a>, ErrorObject> {
+    ) -> Result<Admitted<'a>, NotAdmitted> {
         let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: what a peer may not use is for it as if it were not there.
         let Some(tool) = self.settings.catalog.offered(&params.name, peer) else {
             let name = self.clean(&params.name);
-            return Err(ErrorObject::invalid_params(alloc::format!("there is no tool {name:?}")));
+            let message = alloc::format!("there is no tool {name:?}");
+            return Err(ErrorObject::invalid_params(message).into());
         };
         let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
@@ -181,9 +201,19 @@ impl Engine {
         };
         let arguments = params.arguments.map_or("{}", Raw::get);
         if !arguments.starts_with('{') {
-            return Err(ErrorObject::invalid_params("params.arguments must be an object"));
+            let message = "params.arguments must be an object";
+            return Err(ErrorObject::invalid_params(message).into());
         }
-        let arguments = checked(tool, arguments).map_err(ErrorObject::invalid_params)?;
+        let arguments = checked(tool, arguments).map_err(|why| {
+            let error = ErrorObject::invalid_params(why);
+            // TOOL-01: a requestor that asked for a task waits for one, and takes no other result.
+            match (reply.dialect.tasks, task) {
+                (TaskRules::Core, Some(_)) => NotAdmitted::Error(error),
+                (TaskRules::None | TaskRules::Core | TaskRules::Extension, _) => {
+                    NotAdmitted::Correctable(error)
+                }
+            }
+        })?;
         Ok(Admitted {
             tool: Arc::clone(tool),
             arguments,

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use crate::json::meta::SERVER_INFO;
 use crate::json::meta::write_with_type;
 use crate::json::writer::Writer;
+use crate::protocol::revision::ToolMembers;
 use crate::server::requests::Reply;
 use crate::settings::ServerInfo;
 
@@ -49,12 +50,19 @@ pub(crate) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
     json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
 }
 
-/// Name and version of this server, as an object.
-pub(crate) fn server_info(server: &ServerInfo) -> Arc<[u8]> {
+/// This server as an object, with the members that the revision has: a title since 2025-06-18,
+/// a page since 2025-11-25.
+pub(crate) fn server_info(server: &ServerInfo, members: ToolMembers) -> Arc<[u8]> {
     let mut us = Vec::new();
     let json = &mut Writer::new(&mut us);
-    json.raw("{").member("name", &server.name).raw(",");
-    json.member("version", &server.version).raw("}");
+    json.raw("{").member("name", &server.name).raw(",").member("version", &server.version);
+    if let Some(title) = server.title.as_ref().filter(|_| members >= ToolMembers::Titled) {
+        json.raw(",").member("title", title);
+    }
+    if let Some(website) = server.website.as_ref().filter(|_| members >= ToolMembers::Iconed) {
+        json.raw(",").member("websiteUrl", website);
+    }
+    json.raw("}");
     us.into()
 }
 

@@ -216,7 +216,7 @@ impl Client {
     /// be sent only by the next wait.
     ///
     /// # Errors
-    /// [`Error::Refused`] for `initialize`, for a message longer than [`LINE_BYTES_MAX`], and if
+    /// [`Error::Refused`] for `initialize`, for a message longer than `LINE_BYTES_MAX` and when
     /// 1024 calls are unanswered.
     pub fn send(&mut self, method: &str, params: Value) -> Result<CallId, Error> {
         if method == "initialize" {

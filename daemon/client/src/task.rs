@@ -80,7 +80,7 @@ impl Tool {
 }
 
 impl Task {
-    /// The task in the answer to a call started with [`Client::start_task`].
+    /// The task in the answer to a call started with `Client::start_task`.
     ///
     /// # Errors
     /// [`Error::Protocol`] if the answer contains none.

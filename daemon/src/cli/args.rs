@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCompleter;
+
+use super::completion;
 
 /// The parsed arguments.
 #[derive(Debug, Parser)]
@@ -35,25 +38,33 @@ pub(super) enum Command {
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
     Call(CallArgs),
-    /// List the tools
-    Tools(ListArgs),
+    /// List the tools, or show the arguments of one
+    Tools(ToolsArgs),
     /// List the tasks
     Tasks(ListArgs),
     /// Show one task
     Get(GetArgs),
     /// Wait for a task and print what it returned; Ctrl-C ends the wait, not the task
     Result(ResultArgs),
-    /// Cancel a task and wait until its processes are gone
+    /// Cancel a task, or jobs, and wait until their processes are gone
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
-    /// Show the daemon's connections, jobs, tasks, limits and counters
+    /// Print what a job printed, while it runs and afterwards
+    Logs(LogsArgs),
+    /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
     Status(ListArgs),
     /// List running jobs with their processes, owner, age and cancel state
     Ps(ListArgs),
     /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
-    /// Validate a config file and print the resulting tools and settings
+    /// Have the daemon read its config again; a wrong one changes nothing
+    Reload(ControlArgs),
+    /// Shut the daemon down and wait until it and everything it ran has ended
+    Stop(ControlArgs),
+    /// Write a first config with the build, tests and checks of the project in this directory
+    Init(InitArgs),
+    /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
     Trust(TrustArgs),
@@ -176,12 +187,46 @@ pub(super) struct ManArgs {
     pub(super) dir: PathBuf,
 }
 
-/// `tools`, `tasks`, `status`.
+/// `tools`.
+#[derive(Debug, Args)]
+pub(super) struct ToolsArgs {
+    /// Name of the tool [default: all tools]
+    #[arg(add = ArgValueCompleter::new(completion::tools))]
+    pub(super) name: Option<String>,
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+}
+
+/// `tasks`, `status`, `ps`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `init`.
+#[derive(Debug, Args)]
+pub(super) struct InitArgs {
+    /// Write ./ceased.toml for this project alone, and trust it, instead of the user's config
+    #[arg(long)]
+    pub(super) project: bool,
+    /// Print the tools and write nothing
+    #[arg(long)]
+    pub(super) print: bool,
+    /// Do not run each tool once first
+    #[arg(long)]
+    pub(super) no_run: bool,
+    /// How long each tool may run, such as "90s" or "10m" [default: 30m]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
+}
+
+/// `reload`, `stop`.
+#[derive(Debug, Args)]
+pub(super) struct ControlArgs {
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -200,9 +245,10 @@ pub(super) struct TopArgs {
 #[derive(Debug, Args)]
 pub(super) struct CallArgs {
     /// Name of the tool
+    #[arg(add = ArgValueCompleter::new(completion::tools))]
     pub(super) tool: String,
-    /// Arguments, converted according to the tool's input schema; KEY:=JSON for a value in JSON
-    #[arg(value_name = "KEY=VALUE")]
+    /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
+    #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(completion::pairs))]
     pub(super) pairs: Vec<String>,
     /// Arguments as one JSON object; KEY=VALUE overrides its members
     #[arg(long, value_name = "OBJECT")]
@@ -223,7 +269,8 @@ pub(super) struct CallArgs {
 /// `get`.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Print one JSON document, as the server wrote it
     #[arg(long)]
@@ -235,7 +282,8 @@ pub(super) struct GetArgs {
 /// `result`.
 #[derive(Debug, Args)]
 pub(super) struct ResultArgs {
-    /// Id of the task
+    /// Id of the task, or the beginning of it, or job:N
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Wait no longer than this and exit with 124; the task continues
     #[arg(long, value_name = "DUR", value_parser = duration)]
@@ -246,12 +294,38 @@ pub(super) struct ResultArgs {
 
 /// `cancel`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["id", "job", "all", "tool", "user"]).multiple(true))]
 pub(super) struct CancelArgs {
-    /// Id of the task
-    pub(super) id: String,
-    /// Reason, for the daemon's log
+    /// Id of the task, or the beginning of it, or job:N
+    #[arg(conflicts_with_all = ["job", "all", "tool", "user"], add = ArgValueCompleter::new(completion::ids))]
+    pub(super) id: Option<String>,
+    /// The job of this number, as `ceased ps` shows it
+    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"])]
+    pub(super) job: Option<u64>,
+    /// Every job: of all users for an operator, one's own otherwise
+    #[arg(long, conflicts_with_all = ["tool", "user"])]
+    pub(super) all: bool,
+    /// The jobs of a tool
+    #[arg(long, value_name = "NAME")]
+    pub(super) tool: Option<String>,
+    /// The jobs of a user, by name or number, or of an identity such as token:ci
+    #[arg(long, value_name = "NAME")]
+    pub(super) user: Option<String>,
+    /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `logs`.
+#[derive(Debug, Args)]
+pub(super) struct LogsArgs {
+    /// The job, as `job:7` or `7`, or the id of its task
+    pub(super) id: String,
+    /// Go on until the job has ended
+    #[arg(short, long)]
+    pub(super) follow: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -259,7 +333,8 @@ pub(super) struct CancelArgs {
 /// `watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Id of the task [default: all tasks]
+    /// Id of the task, or the beginning of it, or job:N [default: all tasks]
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,

@@ -14,7 +14,9 @@ pub(super) fn parse(tool: &Tool, pairs: &[String], json: Option<&str>) -> Result
         Some(Ok(other)) => {
             return Err(wrong(format!("--json takes an object like {{\"key\": 1}}, not {other}")));
         }
-        Some(Err(why)) => return Err(wrong(format!("--json is not valid JSON: {why}"))),
+        Some(Err(why)) => {
+            return Err(wrong(format!("the value of --json is not valid JSON: {why}")));
+        }
     };
     let mut given: Vec<&str> = Vec::new();
     for pair in pairs {
@@ -46,7 +48,7 @@ fn one<'a>(tool: &Tool, pair: &'a str) -> Result<(&'a str, Value), Failure> {
     let schema = schema_of(tool, key)?;
     let value = if is_json {
         serde_json::from_str(text)
-            .map_err(|why| wrong(format!("{key}:={text} is not valid JSON: {why}")))
+            .map_err(|why| wrong(format!("the value of {key}:={text} is not valid JSON: {why}")))
     } else {
         convert(key, text, schema)
     };

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::args::CallArgs;
 use super::cancel::{Gone, Whose, announce, report, stop_call, stop_for_answer, wait_until_gone};
 use super::display::Display;
-use super::{Backend, Exit, Failure, Io, arguments, discover, format};
+use super::{Backend, Exit, Failure, Io, arguments, discover, format, tools};
 use ceased_client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
 /// Time to wait after a Ctrl-C for an immediate answer: the id of a task being created, or the
@@ -29,7 +29,7 @@ pub(super) fn call(
         discover::daemon_or_embedded(&args.daemon, io, backend)?
     };
     let client = &mut session.client;
-    let tool = find(client, &args.tool)?;
+    let tool = tools::find(client, &args.tool)?;
     let arguments = arguments::parse(&tool, &args.pairs, args.json.as_deref())?;
     let wants_task = args.task || args.detach;
     match (tool.task_support, wants_task) {
@@ -50,19 +50,7 @@ pub(super) fn call(
     }
 }
 
-fn find(client: &mut Client, name: &str) -> Result<Tool, Failure> {
-    let tools = client.tools()?;
-    if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
-        return Ok(tool.clone());
-    }
-    let hint = match arguments::nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "`ceased tools` lists them".to_owned(),
-    };
-    Err(Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}")))
-}
-
-/// Why a call ended without its answer.
+/// A call that something other than its answer has ended.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     User,

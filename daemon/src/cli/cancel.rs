@@ -27,6 +27,8 @@ pub(super) enum Whose<'a> {
     Call(CallId),
     /// Those of a task.
     Task(&'a str),
+    /// Those of these numbers.
+    Jobs(&'a [u64]),
 }
 
 /// Result of waiting.
@@ -87,6 +89,7 @@ fn jobs_of<'a>(status: &'a Value, whose: Whose<'_>) -> Vec<&'a Value> {
     let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_meant = |job: &&Value| match whose {
         Whose::Task(id) => job["task"].as_str() == Some(id),
+        Whose::Jobs(jobs) => job["job"].as_u64().is_some_and(|job| jobs.contains(&job)),
         Whose::Call(_) if !job["task"].is_null() => false,
         Whose::Call(id) if status["connection"].is_null() => {
             job["requestId"].as_u64() == Some(id.get())

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::{Exit, Failure, Io};
 pub(super) use crate::printable::clean;
-use crate::printable::clean_lines;
+pub(super) use crate::printable::clean_lines;
 use ceased_client::RpcError;
 
 /// The first line of a text, with a mark if there are more.

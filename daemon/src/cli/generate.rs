@@ -1,18 +1,24 @@
 //! `ceased completions` and `ceased man`: generated from the definition of the command line.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use clap_complete::env::Shells;
 
 use super::args::{Arguments, CompletionsArgs, ManArgs};
-use super::{Exit, Failure, Io};
+use super::{Exit, Failure, Io, completion};
 
 /// `ceased completions`.
 pub(super) fn completions(args: &CompletionsArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
+    let shell = args.shell.to_string();
+    let shells = Shells::builtins();
+    let Some(shell) = shells.completer(&shell) else {
+        return Err(Failure::new(Exit::Usage, format!("there is no completion for {shell}")));
+    };
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Arguments::command(), "ceased", &mut script);
+    shell.write_registration(completion::VARIABLE, "ceased", "ceased", "ceased", &mut script)?;
     io.out.write_all(&script)?;
     Ok(Exit::Done)
 }
@@ -37,5 +43,81 @@ fn pages(command: &clap::Command, dir: &Path) -> io::Result<()> {
         pages(below, dir)?;
     }
     let program = concat!("ceased ", env!("CARGO_PKG_VERSION"));
-    clap_mangen::Man::new(command.clone()).source(program).generate_to(dir).map(drop)
+    let path = clap_mangen::Man::new(command.clone()).source(program).generate_to(dir)?;
+    let name = command.get_name().strip_prefix("ceased-").unwrap_or(command.get_name());
+    let mut page = fs::OpenOptions::new().append(true).open(path)?;
+    page.write_all(further_sections(name).as_bytes())
+}
+
+/// Examples by command; a line that begins with `#` says what the next one does.
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "ceased",
+        "# Run the daemon, call a tool, show what runs\nceased serve &\nceased call test project=demo\nceased top",
+    ),
+    (
+        "serve",
+        "# A daemon with the configuration of this directory\nceased serve --config ./config.toml",
+    ),
+    ("stdio", "# The command of an MCP host\nclaude mcp add ceased -- ceased stdio"),
+    (
+        "connect",
+        "# The command of an MCP host that shares the daemon of the user\nclaude mcp add ceased -- ceased connect --spawn",
+    ),
+    (
+        "call",
+        "# A call; Ctrl-C cancels it\nceased call test project=demo package=core\n# A number, a list\nceased call count n=30 tags:='[\"a\"]'\n# A task that goes on by itself\nceased call test project=demo --detach",
+    ),
+    ("tools", "# All tools, and the arguments of one\nceased tools\nceased tools test"),
+    (
+        "tasks",
+        "ceased tasks\n# Ids of the tasks that failed\nceased tasks --json | jq -r '.[] | select(.status == \"failed\") | .taskId'",
+    ),
+    (
+        "get",
+        "# The beginning of an id is enough; so is the number of a job\nceased get 19c7f\nceased get job:7",
+    ),
+    ("result", "ceased result 19c7f --timeout 10m"),
+    ("cancel", "ceased cancel 19c7f --reason 'not needed any more'"),
+    ("watch", "# All tasks, until Ctrl-C\nceased watch"),
+    ("status", "ceased status\nceased status --json | jq .running"),
+    ("ps", "ceased ps"),
+    ("top", "ceased top --every 500ms"),
+    ("check", "ceased check --config ./config.toml"),
+    ("completions", "# For this shell\nsource <(ceased completions bash)"),
+];
+
+/// Files and variables that every command knows.
+const FILES: &str = "\
+.SH FILES\n\
+.TP\n.I ~/.config/ceased/config.toml\nThe configuration of the user; see\n.BR ceased.toml (5).\n\
+.TP\n.I /etc/ceased/config.toml\nThe configuration of the system.\n\
+.TP\n.I /run/user/UID/ceased/ceased.sock\nThe socket of the daemon of a user.\n\
+.TP\n.I /run/ceased/ceased.sock\nThe socket of the daemon of the system.\n\
+.SH ENVIRONMENT\n\
+.TP\n.B CEASED_CONFIG\nThe configuration, as with \\-\\-config.\n\
+.TP\n.B CEASED_SOCKET\nThe socket of the daemon, as with \\-\\-socket.\n\
+.TP\n.B CEASED_TOKEN\nThe token for \\-\\-tcp.\n\
+.TP\n.B NO_COLOR\nNo colour on a terminal.\n\
+.TP\n.B TZ\nThe time zone of the times that are shown.\n\
+.SH SEE ALSO\n.BR ceased (1),\n.BR ceased.toml (5)\n";
+
+/// Sections of a manual page that are not in the help text.
+fn further_sections(command: &str) -> String {
+    let example = EXAMPLES.iter().find(|(name, _)| *name == command);
+    let mut sections = String::new();
+    if let Some((_, lines)) = example {
+        sections.push_str(".SH EXAMPLES\n");
+        for line in lines.lines() {
+            match line.strip_prefix("# ") {
+                Some(text) => sections.push_str(&format!(".PP\n{text}:\n")),
+                None => {
+                    let line = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
+                    sections.push_str(&format!(".PP\n.nf\n    {line}\n.fi\n"));
+                }
+            }
+        }
+    }
+    sections.push_str(FILES);
+    sections
 }

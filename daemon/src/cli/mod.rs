@@ -6,16 +6,26 @@
 mod args;
 mod arguments;
 mod call;
+mod cancel_jobs;
+mod completion;
 mod connect;
+mod control;
+mod directory;
 mod display;
 mod format;
 mod generate;
+mod init;
+mod local_time;
+mod logs;
 mod output;
+mod project_tools;
 mod project_trust;
 mod ps;
 mod spawn;
 mod status;
+mod table;
 mod tasks;
+mod tools;
 mod top;
 mod view;
 mod watch;
@@ -112,6 +122,12 @@ pub trait Backend {
     /// # Errors
     /// If there is an invalid config, or the server cannot start.
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure>;
+
+    /// A server in this process with the text of a configuration, as if it were the file `path`.
+    ///
+    /// # Errors
+    /// When it is wrong, or the server cannot start.
+    fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure>;
 }
 
 /// Options of `ceased serve`.
@@ -227,6 +243,8 @@ pub struct Env {
     pub token: Option<String>,
     /// Where daemons listen that are not told another place.
     pub sockets: SocketPaths,
+    /// Whether a terminal shows colours: not with `$NO_COLOR` or `TERM=dumb`.
+    pub colours: bool,
 }
 
 impl Env {
@@ -238,6 +256,7 @@ impl Env {
             socket: var("CEASED_SOCKET"),
             token: var("CEASED_TOKEN").and_then(|token| token.into_string().ok()),
             sockets: Environment::of_process().sockets,
+            colours: var("NO_COLOR").is_none() && var("TERM").is_none_or(|term| term != "dumb"),
         }
     }
 }
@@ -280,6 +299,7 @@ impl Io<'_> {
 /// Runs [`run`] with the arguments and streams of this process.
 #[must_use]
 pub fn main(backend: &dyn Backend) -> ExitCode {
+    completion::complete_if_asked(<Arguments as clap::CommandFactory>::command);
     let (stdin, stdout) = (io::stdin(), io::stdout());
     let wishes = OnceCell::new();
     let mut interrupts = || {
@@ -325,12 +345,13 @@ pub fn run(
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
+        Command::Init(args) => init::init(args, io, backend),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
-        Command::Tools(args) => status::tools(args, io, backend),
+        Command::Tools(args) => tools::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
         Command::Ps(args) => ps::ps(args, io, backend),
         Command::Top(args) => top::top(args, io, backend),
@@ -338,7 +359,10 @@ pub fn run(
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
+        Command::Reload(args) => control::reload(args, io, backend),
+        Command::Stop(args) => control::stop(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
+        Command::Logs(args) => logs::logs(args, io, backend),
     };
     let flushed = io.out.flush().map_err(Failure::from);
     match done.and_then(|exit| flushed.map(|()| exit)) {
@@ -406,6 +430,10 @@ impl Backend for ClientOnly {
 
     fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
         Ok(None)
+    }
+
+    fn embed_text(&self, _: &str, _: &Path) -> Result<Embedded, Failure> {
+        Err(Failure::new(Exit::Usage, Self::WHY))
     }
 }
 

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
 use super::cancel::{Gone, Whose, report, wait_until_gone};
+use super::directory::{self, Directory, Named};
 use super::display::Display;
 use super::format::{self, clean, table};
-use super::{Backend, Exit, Failure, Io, discover};
+use super::local_time::LocalTime;
+use super::table::{Cell, Table, tone_of};
+use super::view::Tone;
+use super::{Backend, Exit, Failure, Io, cancel_jobs, discover};
 use ceased_client::{Client, Error, INVALID_PARAMS, Task};
 
 /// `ceased tasks`.
@@ -24,14 +28,37 @@ pub(super) fn tasks(
     if tasks.is_empty() {
         io.say("no tasks");
     }
-    let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
-    table(io.out, &rows)?;
+    let known = Directory::of(&mut session.client, &args.daemon)?;
+    let local = LocalTime::of_user();
+    // A program that reads the list gets ids that stay what they are.
+    let length = if io.out_is_terminal {
+        directory::short_length(tasks.iter().map(|task| task.id.as_str()))
+    } else {
+        usize::MAX
+    };
+    let mut table = Table::new(&["ID", "TOOL", "STATE", "CREATED", "KEPT FOR", "MESSAGE"]);
+    for task in &tasks {
+        let state = task.status.to_string();
+        let tone = tone_of(&state);
+        table.row(vec![
+            Cell::new(directory::shortened(&task.id, length)),
+            Cell::new(known.tool(&task.id)),
+            Cell::toned(state, tone),
+            Cell::new(local.short(&task.created_at)),
+            Cell::new(ttl(task)),
+            Cell::toned(one_line(task.message.as_deref()), Tone::Quiet),
+        ]);
+    }
+    table.print(io)?;
     Ok(Exit::Done)
 }
 
-fn row(task: &Task) -> Vec<String> {
-    let message = format::first_line(task.message.as_deref().unwrap_or_default());
-    vec![task.id.clone(), task.status.to_string(), task.created_at.clone(), ttl(task), message]
+/// The first line of a message, for a table that cleans it.
+fn one_line(message: Option<&str>) -> String {
+    match message.unwrap_or_default().trim().split_once('\n') {
+        Some((first, _)) => format!("{} …", first.trim_end()),
+        None => message.unwrap_or_default().trim().to_owned(),
+    }
 }
 
 fn ttl(task: &Task) -> String {
@@ -45,16 +72,32 @@ fn in_words(duration: Duration) -> String {
 /// `ceased get`.
 pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
     let mut session = discover::daemon(&args.daemon, io, backend)?;
-    let task = session.client.task(&args.id).map_err(|error| unknown(error, &args.id))?;
+    let id = match directory::resolve(&mut session.client, &args.id, &args.daemon)? {
+        Named::Task(id) => id,
+        Named::Job(job) if args.json => {
+            let message = format!("job {} is no task; `ceased ps --json` has it", job.job);
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        Named::Job(job) => {
+            for line in job.details() {
+                writeln!(io.out, "{}", clean(&line))?;
+            }
+            return Ok(Exit::Done);
+        }
+    };
+    let task = session.client.task(&id).map_err(|error| unknown(error, &id))?;
     if args.json {
         format::raw(task.raw.get(), io)?;
         return Ok(Exit::Done);
     }
+    let known = Directory::of(&mut session.client, &args.daemon)?;
+    let local = LocalTime::of_user();
     let mut fields = vec![
         ("task", task.id.clone()),
+        ("tool", known.tool(&task.id).to_owned()),
         ("status", task.status.to_string()),
-        ("created", task.created_at.clone()),
-        ("updated", task.last_updated_at.clone()),
+        ("created", local.long(&task.created_at)),
+        ("updated", local.long(&task.last_updated_at)),
         ("ttl", ttl(&task)),
     ];
     fields.extend(task.message.clone().map(|message| ("message", message)));
@@ -73,9 +116,10 @@ pub(super) fn result(
 ) -> Result<Exit, Failure> {
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let call = client.start_task_result(&args.id)?;
+    let id = directory::task(client, &args.id, &args.daemon)?;
+    let call = client.start_task_result(&id)?;
     let answer = {
-        let mut display = Display::new(io, call, Some(&args.id));
+        let mut display = Display::new(io, call, Some(&id));
         client.wait(call, args.timeout, &mut |note| display.show(note))
     };
     match answer {
@@ -83,13 +127,13 @@ pub(super) fn result(
         Err(error @ (Error::Interrupted | Error::TimedOut(_))) => {
             // CAN-15: ends only the wait.
             let cancelled = client.cancel(call, Some("no longer waited for"));
-            io.say(&format!("no longer waiting; task {} continues", args.id));
+            io.say(&format!("no longer waiting; task {id} goes on"));
             cancelled?;
             Ok(Failure::from(error).exit)
         }
         Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
             // The task's own error may have the same code.
-            client.task(&args.id).map_err(|error| unknown(error, &args.id))?;
+            client.task(&id).map_err(|error| unknown(error, &id))?;
             Err(Error::Rpc(error).into())
         }
         Err(error) => Err(error.into()),
@@ -102,17 +146,19 @@ pub(super) fn cancel(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
+    let Some(id) = &args.id else { return cancel_jobs::cancel(args, io, backend) };
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let task = match client.cancel_task(&args.id, args.reason.as_deref()) {
+    let id = directory::task(client, id, &args.daemon)?;
+    let task = match client.cancel_task(&id, args.reason.as_deref()) {
         Ok(task) => task,
         Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
-            return Err(not_cancellable(client, &args.id));
+            return Err(not_cancellable(client, &id));
         }
         Err(error) => return Err(error.into()),
     };
     writeln!(io.out, "{} {}", clean(&task.id), task.status)?;
-    let gone = wait_until_gone(client, Whose::Task(&args.id), io);
+    let gone = wait_until_gone(client, Whose::Task(&id), io);
     report(&gone, client, io);
     Ok(match gone {
         Gone::Yes | Gone::Unknown => Exit::Done,

@@ -90,10 +90,10 @@ impl Status {
     /// Summary in three lines: viewer, load, and whether cancels left processes behind.
     pub(super) fn summary(&self) -> [(Tone, String); 3] {
         let host = &self.host;
-        let scope = if self.operator { "all" } else { "your own" };
+        let jobs = if self.operator { "the jobs of all users" } else { "your own jobs" };
         let draining = if self.draining { ", shutting down" } else { "" };
         let first = format!(
-            "{} {}, pid {}, up {}{draining}; you: {}, showing {scope} jobs",
+            "{} {}, pid {}, up {}{draining}; you: {}, seeing {jobs}",
             clean(&self.server),
             clean(&self.version),
             host.pid,
@@ -108,26 +108,106 @@ impl Status {
             self.running, self.queued, self.cancelling, self.connections
         );
         let deaths = &host.cancel_to_death;
-        let mut third = format!(
-            "cancels done: {}, slowest {}; survivors {}",
-            deaths.count,
-            millis(deaths.longest_ms),
-            known(host.survivors)
-        );
+        // A viewer that is no operator is told of its own cancels alone.
+        let mut third = match deaths {
+            Some(deaths) => format!(
+                "cancels done: {}, slowest {}; survivors {}",
+                deaths.count,
+                millis(deaths.longest_ms),
+                known(host.survivors)
+            ),
+            None => {
+                let slowest = host.receipts.iter().filter_map(|receipt| receipt.died_after_ms);
+                format!(
+                    "your latest cancels: {}, slowest {}; survivors {}",
+                    host.receipts.len(),
+                    millis(slowest.fold(0.0, f64::max)),
+                    known(self.own_survivors())
+                )
+            }
+        };
         if host.abandoned_threads > 0 {
             third.push_str(&format!("; {} abandoned handlers", host.abandoned_threads));
         }
         if host.audit_dropped > 0 {
             third.push_str(&format!("; {} audit records lost", host.audit_dropped));
         }
-        let bad =
-            host.survivors.unwrap_or_default() + host.abandoned_threads + host.audit_dropped > 0;
+        let survivors = host.survivors.or_else(|| self.own_survivors());
+        let bad = survivors.unwrap_or_default() + host.abandoned_threads + host.audit_dropped > 0;
         let busy = if self.cancelling > 0 { Tone::Pending } else { Tone::Plain };
         let third_tone = if bad { Tone::Bad } else { Tone::Good };
         [(Tone::Quiet, first), (busy, second), (third_tone, third)]
     }
 
-    /// All rows that match `filter`.
+    /// Processes that outlive the cancels of the viewer; `None` where that is not known.
+    fn own_survivors(&self) -> Option<u64> {
+        self.host.receipts.iter().map(|receipt| receipt.survivors).sum()
+    }
+
+    /// The whole state in lines that have a name, for one screen.
+    pub(super) fn overview(&self) -> Vec<(Tone, &'static str, String)> {
+        let [(_, first), _, (cancel_tone, cancels)] = self.summary();
+        let limit = |name: &str| match self.limits.get(name) {
+            Some(limit) => format!(" of {limit}"),
+            None => String::new(),
+        };
+        let count = |status: &str| self.tasks.get(status).copied().unwrap_or_default();
+        let live = count("working") + count("input_required");
+        let ended = count("total").saturating_sub(live);
+        let busy = if self.cancelling > 0 { Tone::Pending } else { Tone::Plain };
+        let (running, queued) = (self.running, self.queued);
+        let mut lines = vec![
+            (Tone::Plain, "", first),
+            (
+                busy,
+                "jobs",
+                format!(
+                    "{running} running{}, {queued} queued{}, {} cancelling",
+                    limit("workers"),
+                    limit("queue"),
+                    self.cancelling
+                ),
+            ),
+            (
+                Tone::Plain,
+                "tasks",
+                format!("{live} live{}, {ended} ended", limit("tasks_per_identity")),
+            ),
+            (Tone::Plain, "connections", format!("{}{}", self.connections, limit("connections"))),
+        ];
+        let store = &self.host.store;
+        if !store.kept.is_empty() {
+            let tone = if store.state == "open" { Tone::Plain } else { Tone::Bad };
+            lines.push((tone, "store", store.in_words()));
+        }
+        if !self.host.containment.is_empty() {
+            lines.push((Tone::Plain, "containment", self.host.containment.clone()));
+        }
+        lines.push((cancel_tone, "cancels", cancels));
+        if !self.counters.is_empty() {
+            let of = |name: &str| self.counters.get(name).copied().unwrap_or_default();
+            let requests = format!(
+                "{} read, {} answered, {} errors, {} cancelled, {} refused by a limit",
+                of("requests"),
+                of("answers"),
+                of("errors"),
+                of("cancelled"),
+                of("refused")
+            );
+            lines.push((Tone::Plain, "requests", requests));
+        }
+        lines
+    }
+
+    /// The jobs that run and the latest receipts.
+    pub(super) fn running_rows(&self, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
+        let mut rows = Vec::new();
+        self.job_rows("", sort, trees, &mut rows);
+        self.receipt_rows("", &mut rows);
+        rows
+    }
+
+    /// Everything, a line each, of what has `filter` in it.
     pub(super) fn rows(&self, filter: &str, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
         self.job_rows(filter, sort, trees, &mut rows);
@@ -289,7 +369,7 @@ impl Job {
         })
     }
 
-    fn details(&self) -> Vec<String> {
+    pub(super) fn details(&self) -> Vec<String> {
         let mut lines = vec![
             format!("job {} runs {} for {}", self.job, self.tool, self.identity),
             format!("requested on connection {} {} ago", self.connection, span(self.elapsed_ms)),

@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-use super::args::WatchArgs;
+use super::args::{DaemonArgs, WatchArgs};
+use super::directory::{self, Directory};
 use super::format::clean;
+use super::local_time::LocalTime;
+use super::table::{has_colours, paint, tone_of};
 use super::tasks::unknown;
 use super::{Backend, Exit, Failure, Io, discover};
 use ceased_client::{Client, Notification, Task, TaskStatus};
@@ -29,10 +32,19 @@ pub(super) fn watch(
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
     let mut session = discover::daemon(&args.daemon, io, backend)?;
-    let mut watch = Watch { io, seen: BTreeMap::new() };
-    let watched = match &args.id {
-        Some(id) => watch.one(&mut session.client, id),
-        None => watch.all(&mut session.client),
+    let client = &mut session.client;
+    let id = args.id.as_deref().map(|id| directory::task(client, id, &args.daemon)).transpose()?;
+    let mut watch = Watch {
+        colours: has_colours(io),
+        io,
+        daemon: &args.daemon,
+        known: Directory::of(client, &args.daemon)?,
+        local: LocalTime::of_user(),
+        seen: BTreeMap::new(),
+    };
+    let watched = match &id {
+        Some(id) => watch.one(client, id),
+        None => watch.all(client),
     };
     match watched {
         Err(Failure { exit: Exit::Cancelled, .. }) => Ok(Exit::Cancelled),
@@ -42,6 +54,10 @@ pub(super) fn watch(
 
 struct Watch<'a, 'io> {
     io: &'a mut Io<'io>,
+    colours: bool,
+    daemon: &'a DaemonArgs,
+    known: Directory,
+    local: LocalTime,
     seen: BTreeMap<String, Seen>,
 }
 
@@ -61,11 +77,19 @@ impl Watch<'_, '_> {
     }
 
     fn all(&mut self, client: &mut Client) -> Result<Exit, Failure> {
+        let mut is_first = true;
         loop {
             let tasks = client.tasks()?;
+            self.learn(client, tasks.iter())?;
             for task in &tasks {
-                self.show(task)?;
+                // A task that had ended before is no change.
+                if is_first && task.status.is_terminal() {
+                    self.seen.insert(task.id.clone(), seen(task));
+                } else {
+                    self.show(task)?;
+                }
             }
+            is_first = false;
             let kept: BTreeSet<&str> = tasks.iter().map(|task| task.id.as_str()).collect();
             let is_gone = |id: &&String| !kept.contains(id.as_str());
             let gone: Vec<String> = self.seen.keys().filter(is_gone).cloned().collect();
@@ -82,21 +106,41 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Prints the task if it has changed.
+    /// Asks for the tools of tasks that were not there before.
+    fn learn<'t>(
+        &mut self,
+        client: &mut Client,
+        mut tasks: impl Iterator<Item = &'t Task>,
+    ) -> Result<(), Failure> {
+        let is_new = |task: &Task| !self.known.knows(&task.id) && !self.seen.contains_key(&task.id);
+        if tasks.any(is_new) && directory::is_ceased(client) {
+            self.known = Directory::of(client, self.daemon)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the task if it is not as it was.
     fn show(&mut self, task: &Task) -> io::Result<()> {
-        let now = (task.status, task.message.clone());
+        let now = seen(task);
         if self.seen.get(&task.id) == Some(&now) {
             return Ok(());
         }
         let message = clean(task.message.as_deref().unwrap_or_default()).into_owned();
-        let line = format!(
-            "{} {} {} {message}",
-            clean(&task.last_updated_at),
-            clean(&task.id),
-            task.status
-        );
         self.seen.insert(task.id.clone(), now);
-        writeln!(self.io.out, "{}", line.trim_end())?;
+        // A line per change is read by programs, too: they get whole ids.
+        let length = if self.io.out_is_terminal { 8 } else { usize::MAX };
+        let (id, tool) = (directory::shortened(&task.id, length), self.known.tool(&task.id));
+        write!(
+            self.io.out,
+            "{}  {}  {}  ",
+            self.local.short(&task.last_updated_at),
+            clean(id),
+            clean(tool)
+        )?;
+        let state = task.status.to_string();
+        paint(self.io.out, &state, tone_of(&state), self.colours)?;
+        let gap = if message.is_empty() { "" } else { "  " };
+        writeln!(self.io.out, "{gap}{message}")?;
         self.io.out.flush()
     }
 
@@ -119,6 +163,11 @@ impl Watch<'_, '_> {
         wrote?;
         idled.map_err(Failure::from)
     }
+}
+
+/// What decides whether a task is as it was.
+fn seen(task: &Task) -> Seen {
+    (task.status, task.message.clone())
 }
 
 fn interval(asked: Option<Duration>) -> Duration {

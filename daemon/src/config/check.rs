@@ -8,8 +8,8 @@ use toml::Spanned;
 
 use super::discover::Environment;
 use super::error::{Problem, did_you_mean, line_of};
-use super::raw;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
+use super::values;
 use crate::printable::clean;
 
 /// A key and its table, as named in messages.
@@ -59,7 +59,7 @@ impl Checker<'_> {
     pub(super) fn whole(
         &mut self,
         key: Key,
-        raw: Option<&raw::Whole>,
+        raw: Option<&values::Whole>,
         default: usize,
         range: RangeInclusive<u64>,
     ) -> usize {
@@ -79,14 +79,14 @@ impl Checker<'_> {
     pub(super) fn size(
         &mut self,
         key: Key,
-        raw: Option<&Spanned<raw::Size>>,
+        raw: Option<&Spanned<values::Size>>,
         default: usize,
         range: RangeInclusive<u64>,
     ) -> usize {
         let Some(raw) = raw else { return default };
         let (written, parsed) = match raw.get_ref() {
-            raw::Size::Text(text) => (format!("{text:?}"), parse_size(text)),
-            raw::Size::Bytes(bytes) => (bytes.to_string(), Ok(*bytes)),
+            values::Size::Text(text) => (format!("{text:?}"), parse_size(text)),
+            values::Size::Bytes(bytes) => (bytes.to_string(), Ok(*bytes)),
         };
         let hint = match parsed.map(|bytes| (bytes, usize::try_from(bytes))) {
             Ok((bytes, Ok(fits))) if range.contains(&bytes) => return fits,
@@ -104,7 +104,7 @@ impl Checker<'_> {
     pub(super) fn duration(
         &mut self,
         key: Key,
-        raw: Option<&Spanned<raw::Span>>,
+        raw: Option<&Spanned<values::Span>>,
         default: Duration,
         range: RangeInclusive<Duration>,
     ) -> Duration {
@@ -126,7 +126,7 @@ impl Checker<'_> {
     pub(super) fn choice<T: Copy>(
         &mut self,
         key: Key,
-        raw: Option<&raw::Text>,
+        raw: Option<&values::Text>,
         default: T,
         choices: &[(&str, T)],
     ) -> T {
@@ -142,12 +142,12 @@ impl Checker<'_> {
     }
 
     /// A path: absolute, below the home directory (`~/`), or relative to the file's directory.
-    pub(super) fn path(&mut self, key: Key, raw: &raw::Text) -> Option<PathBuf> {
+    pub(super) fn path(&mut self, key: Key, raw: &values::Text) -> Option<PathBuf> {
         self.path_in(key, raw, raw.get_ref())
     }
 
-    /// As [`Self::path`], for a `text` that is part of the written value.
-    pub(super) fn path_in(&mut self, key: Key, raw: &raw::Text, text: &str) -> Option<PathBuf> {
+    /// A path that is `text`, a part of what is written; as [`Self::path`].
+    pub(super) fn path_in(&mut self, key: Key, raw: &values::Text, text: &str) -> Option<PathBuf> {
         let hint = if text.is_empty() {
             "write a path, or leave the key out"
         } else if text.contains('\0') {

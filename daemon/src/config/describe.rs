@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::units::{show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Run, RunAs,
-    Tool, Users,
+    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output,
+    RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::store::Damaged;
 use ceased_process::Isolation;
@@ -92,6 +92,13 @@ impl Config {
             row("roots", roots.join(", "));
         }
         row("heartbeat", heartbeat(daemon.heartbeat));
+        row("text_limit", size(daemon.text_limit));
+        let texts = [("title", &daemon.title), ("website", &daemon.website)];
+        for (name, text) in texts.into_iter().chain([("instructions", &daemon.instructions)]) {
+            if let Some(text) = text {
+                row(name, format!("{text:?}"));
+            }
+        }
         row("connections", limits.connections.to_string());
         row("message_bytes", size(limits.message_bytes));
         row("json_depth", limits.json_depth.to_string());
@@ -115,6 +122,8 @@ impl Config {
         }
         let (keys, ttl) = (limits.idempotency_keys_per_identity, limits.idempotency_ttl);
         row("idempotency_keys", format!("{keys}, their answers for {}", show_duration(ttl)));
+        row("output_bytes", size(limits.output_bytes));
+        row("output_bytes_per_identity", size(limits.output_bytes_per_identity));
         row("write_buffer_bytes", size(limits.write_buffer_bytes));
         row("write_stall", show_duration(limits.write_stall));
         row("authenticate_within", show_duration(limits.authenticate_within));
@@ -152,6 +161,12 @@ impl Config {
             "audit",
             self.log.audit.as_ref().map_or("none".into(), |path| path.display().to_string()),
         );
+        let calls = match self.log.calls {
+            RecordCalls::None => "none",
+            RecordCalls::Names => "names",
+            RecordCalls::Arguments => "arguments",
+        };
+        row("recorded calls", format!("{calls}, redacted: {}", self.log.redact.join(" ")));
         if let Some(listen) = &self.metrics.listen {
             row("metrics", listen.to_string());
         }
@@ -268,6 +283,12 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     }
     if !command.inherit.also.is_empty() {
         more(format!("pass_env {}", command.inherit.also.join(" ")));
+    }
+    match command.output {
+        Output::Combined => {}
+        Output::Stdout => more("output stdout".into()),
+        Output::Json => more("output json".into()),
+        Output::Content => more("output content".into()),
     }
     if let Some(progress) = &command.progress {
         more(format!("progress {progress}"));

@@ -19,6 +19,9 @@ mod sections;
 mod socket_paths;
 mod tool;
 mod units;
+mod users;
+mod values;
+mod who;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -28,16 +31,15 @@ use std::time::Duration;
 
 use ceased_core::limits::OnTtl;
 use ceased_core::policy::access::Allow;
-use ceased_core::tool::{OnDisconnect, TaskSupport};
+use ceased_core::tool::{OnDisconnect, TaskSupport, ToolHints};
 use ceased_transports::Address;
 
 use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
-use crate::tools::builtin::Builtin;
+use crate::tools::builtin_name::Builtin;
 use ceased_process::{Isolation, OutputOptions, ReadProgress};
 
-pub use crate::access::Users;
 pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub use discover::Environment;
@@ -45,6 +47,7 @@ pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
+pub use users::Users;
 
 /// Size limit of a configuration file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -98,7 +101,15 @@ pub struct Daemon {
     /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
     /// heartbeat.
     pub heartbeat: Option<Duration>,
-    /// Time that running calls of a stdio peer may continue after it closed its input.
+    /// Bytes of output that a result shows as text.
+    pub text_limit: usize,
+    /// A name of the server for people.
+    pub title: Option<String>,
+    /// A page about the server.
+    pub website: Option<String>,
+    /// The use of the server, for models.
+    pub instructions: Option<String>,
+    /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
 }
 
@@ -173,7 +184,11 @@ pub struct Limits {
     pub idempotency_keys_per_identity: usize,
     /// Time that the answer to a keyed call is remembered.
     pub idempotency_ttl: Duration,
-    /// Unsent bytes of a connection at which new requests are rejected; it is closed at twice this.
+    /// Bytes of output of ended jobs that are kept.
+    pub output_bytes: usize,
+    /// Of those, bytes of one identity.
+    pub output_bytes_per_identity: usize,
+    /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
     pub write_buffer_bytes: usize,
     /// Time without progress of writes after which a peer is closed.
     pub write_stall: Duration,
@@ -221,12 +236,29 @@ pub struct Tasks {
 }
 
 /// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
     pub level: Option<Level>,
     /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
+    /// What the audit log has of each call.
+    pub calls: RecordCalls,
+    /// Names of arguments whose values are not recorded; `*` stands for any characters.
+    pub redact: Vec<String>,
+}
+
+/// What the audit log has of each call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum RecordCalls {
+    /// Nothing.
+    None,
+    /// Identity, tool, outcome, exit code and duration.
+    #[default]
+    Names,
+    /// That, and the arguments without those to be redacted.
+    Arguments,
 }
 
 /// `[metrics]`
@@ -283,7 +315,11 @@ pub struct Tool {
     pub run: Run,
     /// Whether it has no side effects ([`ceased_core::tool::Tool::read_only`]).
     pub read_only: bool,
-    /// Whether calls run as tasks.
+    /// Further hints for clients.
+    pub hints: ToolHints,
+    /// A picture for people: an `https:` or `data:` URI.
+    pub icon: Option<String>,
+    /// Whether it can be called as a task.
     pub task_support: TaskSupport,
     /// Time limit of a call.
     pub timeout: Duration,
@@ -309,7 +345,21 @@ pub enum Run {
     Command(Box<CommandTool>),
 }
 
-/// A command as a tool.
+/// Output of a command that its result shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Standard output and standard error in the order they came.
+    #[default]
+    Combined,
+    /// Standard output; standard error when it fails.
+    Stdout,
+    /// Standard output is a JSON object: the structured content.
+    Json,
+    /// Standard output is a JSON array of content blocks.
+    Content,
+}
+
+/// A program as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommandTool {
     /// The command; [`CommandTemplate::fill`] produces the command line of a call.
@@ -328,6 +378,12 @@ pub struct CommandTool {
     pub env_file: Option<EnvFile>,
     /// Pattern that reads progress from its output.
     pub progress: Option<ProgressPattern>,
+    /// Output that its result shows.
+    pub output: Output,
+    /// What a JSON object that it prints must be.
+    pub output_schema: Option<Arguments>,
+    /// Bytes of output that a result shows as text.
+    pub text_limit: usize,
     /// Where the directory of the client may be in which it runs; `None`: it does not run there.
     pub client_roots: Option<ClientRoots>,
 }
@@ -356,7 +412,8 @@ impl CommandTool {
     /// Treatment of its output.
     pub(crate) fn output_options(&self) -> OutputOptions {
         let progress = self.progress.clone().map(|it| Arc::new(it) as Arc<dyn ReadProgress>);
-        OutputOptions { lines: true, progress, ..OutputOptions::kept(self.max_output) }
+        let merged = self.output == Output::Combined;
+        OutputOptions { lines: true, progress, merged, ..OutputOptions::kept(self.max_output) }
     }
 
     /// The variables of its file.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::process::ReadProgress;
+use ceased_process::ReadProgress;
 
 /// Bytes of memory that a compiled pattern may take; larger patterns are refused.
 const SIZE_MAX: usize = 256 * 1024;

@@ -6,7 +6,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use serde::de::{DeserializeOwned, Unexpected, Visitor};
+use serde::de::{DeserializeOwned, Visitor};
+
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
@@ -14,11 +15,8 @@ use toml::de::{DeTable, DeValue, Error, ValueDeserializer};
 use super::check::Checker;
 use super::error::{did_you_mean, shown};
 use super::json::{Json, Ordered};
-
-/// A string and its position.
-pub(super) type Text = Spanned<String>;
-/// An integer and its position.
-pub(super) type Whole = Spanned<u64>;
+use super::values::Wording;
+pub(super) use super::values::{Size, Span, Text, Whole};
 
 /// The whole file.
 #[derive(Debug, Default)]
@@ -50,6 +48,10 @@ pub(super) struct Daemon {
     pub(super) isolation: Option<Text>,
     pub(super) roots: Option<Spanned<Vec<Text>>>,
     pub(super) heartbeat: Option<Text>,
+    pub(super) text_limit: Option<Spanned<Size>>,
+    pub(super) title: Option<String>,
+    pub(super) website: Option<Text>,
+    pub(super) instructions: Option<String>,
 }
 
 /// `[[listen]]`
@@ -86,6 +88,8 @@ pub(super) struct Limits {
     pub(super) queue_per_identity: Option<Whole>,
     pub(super) idempotency_keys_per_identity: Option<Whole>,
     pub(super) idempotency_ttl: Option<Spanned<Span>>,
+    pub(super) output_bytes: Option<Spanned<Size>>,
+    pub(super) output_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) write_buffer_bytes: Option<Spanned<Size>>,
     pub(super) write_stall: Option<Spanned<Span>>,
     pub(super) authenticate_within: Option<Spanned<Span>>,
@@ -119,6 +123,8 @@ pub(super) struct Tasks {
 pub(super) struct Log {
     pub(super) level: Option<Text>,
     pub(super) audit: Option<Text>,
+    pub(super) calls: Option<Text>,
+    pub(super) redact: Option<Spanned<Vec<Text>>>,
 }
 
 /// `[metrics]`
@@ -149,12 +155,19 @@ pub(super) struct Tool {
     pub(super) command: Option<Spanned<Vec<Text>>>,
     pub(super) builtin: Option<Text>,
     pub(super) read_only: Option<bool>,
+    pub(super) destructive: Option<bool>,
+    pub(super) idempotent: Option<bool>,
+    pub(super) open_world: Option<bool>,
+    pub(super) icon: Option<Text>,
     pub(super) task_support: Option<Text>,
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) kill_grace: Option<Spanned<Span>>,
     pub(super) max_output: Option<Spanned<Size>>,
     pub(super) heartbeat: Option<Text>,
     pub(super) progress: Option<Text>,
+    pub(super) output: Option<Text>,
+    pub(super) output_schema: Option<Spanned<Json>>,
+    pub(super) text_limit: Option<Spanned<Size>>,
     pub(super) cwd: Option<Text>,
     pub(super) env: Option<Spanned<Ordered<Text>>>,
     pub(super) pass_env: Option<Spanned<Vec<Text>>>,
@@ -183,77 +196,17 @@ pub(super) struct Input {
     pub(super) maximum: Option<Spanned<Json>>,
 }
 
-/// A duration as written.
-#[derive(Debug)]
-pub(super) struct Span(pub(super) String);
-
-/// Permission bits of a socket as written.
+/// The permission bits of a socket as written.
 #[derive(Debug)]
 pub(super) struct Mode(pub(super) String);
-
-/// A size as written.
-#[derive(Debug)]
-pub(super) enum Size {
-    /// With a unit.
-    Text(String),
-    /// A number of bytes.
-    Bytes(u64),
-}
 
 /// A user or a group as written: its name, or its number as text.
 #[derive(Debug)]
 pub(super) struct Account(pub(super) String);
 
-/// Deserializes a string, with a description of the expected text for the error.
-struct Wording<T>(&'static str, fn(String) -> T);
-
-impl<T> Visitor<'_> for Wording<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<T, E> {
-        Ok((self.1)(text.to_owned()))
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Wording("a duration with its unit, such as \"10s\"", Self))
-    }
-}
-
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Wording("octal digits in quotes, such as \"0600\"", Self))
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-
-        impl Visitor<'_> for Either {
-            type Value = Size;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"64KiB\", or a whole number of bytes")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Size, E> {
-                Ok(Size::Text(text.to_owned()))
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Size, E> {
-                u64::try_from(number)
-                    .map(Size::Bytes)
-                    .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
-            }
-        }
-
-        deserializer.deserialize_any(Either)
     }
 }
 

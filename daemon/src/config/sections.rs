@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::units::{parse_duration, show_duration};
-use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, Tasks, raw};
+use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, RecordCalls, Tasks, raw};
 use crate::store::Damaged;
-use crate::tools::catalog::DEFAULT_HEARTBEAT;
+use crate::tools::name::DEFAULT_HEARTBEAT;
 use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
@@ -43,6 +43,10 @@ impl Daemon {
             isolation: Isolation::None,
             roots: Vec::new(),
             heartbeat: Some(DEFAULT_HEARTBEAT),
+            text_limit: 32 << 10,
+            title: None,
+            website: None,
+            instructions: None,
         }
     }
 }
@@ -65,6 +69,8 @@ impl Default for Limits {
             queue_per_identity: None,
             idempotency_keys_per_identity: 1024,
             idempotency_ttl: Duration::from_secs(600),
+            output_bytes: 64 << 20,
+            output_bytes_per_identity: 16 << 20,
             write_buffer_bytes: 8 << 20,
             write_stall: Duration::from_secs(30),
             authenticate_within: Duration::from_secs(10),
@@ -76,6 +82,18 @@ impl Default for Limits {
             parked_for: Duration::from_secs(300),
             subscriptions_per_connection: 64,
             tasks_per_subscription: 1024,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let redact = ["*password*", "*passwd*", "*secret*", "*token*", "*credential*", "*api*key*"];
+        Self {
+            level: None,
+            audit: None,
+            calls: RecordCalls::default(),
+            redact: redact.map(str::to_owned).to_vec(),
         }
     }
 }
@@ -150,6 +168,18 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
         roots: roots(key("roots"), raw.roots.as_ref(), check),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
+        text_limit: check.size(
+            key("text_limit"),
+            raw.text_limit.as_ref(),
+            default.text_limit,
+            TEXT_LIMITS,
+        ),
+        title: raw.title.clone(),
+        website: raw
+            .website
+            .as_ref()
+            .and_then(|it| uri(key("website"), it, &["https:", "http:"], check)),
+        instructions: raw.instructions.clone(),
     }
 }
 
@@ -192,6 +222,26 @@ pub(super) fn on_disconnect(
     }
     let hint = "it takes \"cancel\", \"detach\", or how long the call continues, such as \"30s\", \
                 up to 1h";
+    check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+    None
+}
+
+/// Less, and a verdict is all that fits; more, and no model can read it.
+pub(super) const TEXT_LIMITS: std::ops::RangeInclusive<u64> = KIB..=16 * MIB;
+
+/// A URI of one of these schemes.
+pub(super) fn uri(
+    key: Key,
+    written: &raw::Text,
+    schemes: &[&str],
+    check: &mut Checker<'_>,
+) -> Option<String> {
+    let text = written.get_ref();
+    let known = schemes.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if known && !text.contains(char::is_whitespace) {
+        return Some(text.clone());
+    }
+    let hint = format!("it takes a URI that begins with {}", schemes.join(" or "));
     check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
     None
 }
@@ -310,6 +360,13 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
         task_ops_per_second: u32::try_from(task_ops_per_second).unwrap_or(u32::MAX),
         queue_per_identity,
         idempotency_keys_per_identity,
+        output_bytes: size("output_bytes", &raw.output_bytes, default.output_bytes, 0..=1024 * GIB),
+        output_bytes_per_identity: size(
+            "output_bytes_per_identity",
+            &raw.output_bytes_per_identity,
+            default.output_bytes_per_identity,
+            0..=1024 * GIB,
+        ),
         write_buffer_bytes: size(
             "write_buffer_bytes",
             &raw.write_buffer_bytes,
@@ -436,5 +493,15 @@ pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
     let levels = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
     let choices = levels.map(|level| (level.name(), Some(level)));
     let level = check.choice(key("level"), raw.level.as_ref(), None, &choices);
-    Log { level, audit }
+    let choices = [
+        ("none", RecordCalls::None),
+        ("names", RecordCalls::Names),
+        ("arguments", RecordCalls::Arguments),
+    ];
+    let calls = check.choice(key("calls"), raw.calls.as_ref(), RecordCalls::default(), &choices);
+    let redact = raw.redact.as_ref().map(|names| {
+        names.get_ref().iter().map(|name| name.get_ref().to_lowercase()).collect::<Vec<_>>()
+    });
+    let redact = redact.unwrap_or_else(|| Log::default().redact);
+    Log { level, audit, calls, redact }
 }

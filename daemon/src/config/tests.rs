@@ -89,6 +89,10 @@ fn every_key_is_read() {
         isolation = "pid"
         roots = ["/srv", "~/src"]
         heartbeat = "2s"
+        text_limit = "2KiB"
+        title = "T"
+        website = "https://a.b"
+        instructions = "I"
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -105,6 +109,8 @@ fn every_key_is_read() {
         queue_per_identity = 2
         idempotency_keys_per_identity = 8
         idempotency_ttl = "9s"
+        output_bytes = 7
+        output_bytes_per_identity = 6
         write_buffer_bytes = "1MB"
         write_stall = "1s 500ms"
         authenticate_within = "3s"
@@ -128,6 +134,8 @@ fn every_key_is_read() {
         [log]
         level = "trace"
         audit = "~/audit.jsonl"
+        calls = "arguments"
+        redact = ["My_*"]
         [metrics]
         listen = "unix:~/metrics.sock"
         [alerts]
@@ -155,6 +163,10 @@ fn every_key_is_read() {
             isolation: Isolation::Pid,
             roots: vec!["/srv".into(), "/home/u/src".into()],
             heartbeat: Some(secs(2)),
+            text_limit: 2048,
+            title: Some("T".into()),
+            website: Some("https://a.b".into()),
+            instructions: Some("I".into()),
         }
     );
     assert_eq!(
@@ -175,6 +187,8 @@ fn every_key_is_read() {
             queue_per_identity: Some(2),
             idempotency_keys_per_identity: 8,
             idempotency_ttl: secs(9),
+            output_bytes: 7,
+            output_bytes_per_identity: 6,
             write_buffer_bytes: 1_000_000,
             write_stall: Duration::from_millis(1500),
             authenticate_within: secs(3),
@@ -202,7 +216,15 @@ fn every_key_is_read() {
         }
     );
     let audit = Some("/home/u/audit.jsonl".into());
-    assert_eq!(config.log, Log { level: Some(Level::Trace), audit });
+    assert_eq!(
+        config.log,
+        Log {
+            level: Some(Level::Trace),
+            audit,
+            calls: RecordCalls::Arguments,
+            redact: vec!["my_*".into()]
+        }
+    );
     let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);
     assert_eq!(config.metrics, Metrics { listen: Some(Address::Unix { path, mode }) });
     assert_eq!(

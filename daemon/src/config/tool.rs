@@ -9,14 +9,14 @@ use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
 use super::progress::ProgressPattern;
-use super::sections::{YEAR, heartbeat, isolation, on_disconnect};
+use super::sections::{TEXT_LIMITS, YEAR, heartbeat, isolation, on_disconnect, uri};
 use super::units::show_size;
 use super::{
-    Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Run,
-    TaskSupport, Tool, code, identities, input, raw,
+    Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Output, Run,
+    TaskSupport, Tool, ToolHints, code, input, raw, who,
 };
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
-use crate::tools::catalog::{NAME_HINT, is_name};
+use crate::tools::name::{NAME_HINT, is_name};
 use ceased_process::Isolation;
 use ceased_process::daemon_support::is_private;
 
@@ -64,7 +64,7 @@ pub(super) fn tools(
             heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check);
         let isolation =
             isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check);
-        tools.extend(tool(at, raw, limits, check).map(|mut tool| {
+        tools.extend(tool(at, raw, limits, daemon, check).map(|mut tool| {
             if let Run::Command(command) = &mut tool.run {
                 command.isolation = isolation;
                 if let Some(roots) = &mut command.client_roots {
@@ -77,7 +77,13 @@ pub(super) fn tools(
     tools
 }
 
-fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> Option<Tool> {
+fn tool(
+    at: usize,
+    raw: raw::Tool,
+    limits: &Limits,
+    daemon: &Daemon,
+    check: &mut Checker<'_>,
+) -> Option<Tool> {
     let name = name(at, raw.name.as_ref(), check);
     let task_support = check.choice(
         key("task_support"),
@@ -94,7 +100,7 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     );
     let (run, arguments) = match (&raw.command, &raw.builtin) {
         (Some(command), None) => {
-            let (run, arguments) = command_tool(command, &raw, limits, check)?;
+            let (run, arguments) = command_tool(command, &raw, limits, daemon, check)?;
             (Run::Command(Box::new(run)), arguments)
         }
         (None, Some(written)) => {
@@ -122,6 +128,13 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
     let confirm = confirm.transpose().ok()?;
     let allow = identities::allow(raw.allow.as_ref(), check);
     let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
+    let hints = ToolHints {
+        destructive: raw.destructive,
+        idempotent: raw.idempotent,
+        open_world: raw.open_world,
+    };
+    let icon = raw.icon.as_ref();
+    let icon = icon.and_then(|it| uri(key("icon"), it, &["https:", "data:"], check));
     let (name, title) = (name?, raw.title);
     Some(Tool {
         name,
@@ -129,6 +142,8 @@ fn tool(at: usize, raw: raw::Tool, limits: &Limits, check: &mut Checker<'_>) -> 
         description,
         run,
         read_only,
+        hints,
+        icon,
         task_support,
         timeout,
         arguments,
@@ -163,6 +178,9 @@ fn builtin(
         ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
         ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
         ("progress", place(&raw.progress)),
+        ("output", place(&raw.output)),
+        ("output_schema", raw.output_schema.as_ref().map(|it| it.span().start)),
+        ("text_limit", raw.text_limit.as_ref().map(|it| it.span().start)),
         ("cwd", place(&raw.cwd)),
         ("run_as", place(&raw.run_as)),
         ("isolation", place(&raw.isolation)),
@@ -191,6 +209,7 @@ fn command_tool(
     command: &Spanned<Vec<raw::Text>>,
     raw: &raw::Tool,
     limits: &Limits,
+    daemon: &Daemon,
     check: &mut Checker<'_>,
 ) -> Option<(CommandTool, Arguments)> {
     let before = check.problems.len();
@@ -251,6 +270,9 @@ fn command_tool(
             })
             .ok()
     });
+    let (output, output_schema) = output(raw, check);
+    let text_limit = raw.text_limit.as_ref();
+    let text_limit = check.size(key("text_limit"), text_limit, daemon.text_limit, TEXT_LIMITS);
     let command = CommandTool {
         template,
         kill_grace,
@@ -261,8 +283,40 @@ fn command_tool(
         env_file,
         client_roots,
         progress,
+        output,
+        output_schema,
+        text_limit,
     };
     Some((command, arguments?))
+}
+
+/// Output that the result of a command shows, and the schema of what it prints.
+fn output(raw: &raw::Tool, check: &mut Checker<'_>) -> (Output, Option<Arguments>) {
+    let output = check.choice(
+        key("output"),
+        raw.output.as_ref(),
+        Output::Combined,
+        &[
+            ("combined", Output::Combined),
+            ("stdout", Output::Stdout),
+            ("json", Output::Json),
+            ("content", Output::Content),
+        ],
+    );
+    let Some(written) = &raw.output_schema else { return (output, None) };
+    if output != Output::Json {
+        let what = "`output_schema` in [[tool]] has a meaning with output = \"json\" only";
+        check.problem(written.span().start, what, "set that, or leave it out");
+        return (output, None);
+    }
+    match Arguments::new(&written.get_ref().to_string()) {
+        Ok(schema) => (output, Some(schema)),
+        Err(why) => {
+            let what = "`output_schema` in [[tool]] is no schema for an object";
+            check.problem(written.span().start, what, why);
+            (output, None)
+        }
+    }
 }
 
 /// The schema of a command's arguments.

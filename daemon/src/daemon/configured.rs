@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use ceased_core::identity::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::policy::abuse::SuspicionPolicy;
+use ceased_core::settings::ServerInfo;
 use ceased_transports::{Address, SocketMode};
 use rustix::process::getuid;
 
@@ -16,7 +17,19 @@ use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
 use ceased_process::Isolation;
 
-/// Operators: root, and the user of this process.
+/// How the server of a configuration names itself.
+pub(super) fn server_info(config: &Config) -> ServerInfo {
+    let config::Daemon { title, website, instructions, .. } = &config.daemon;
+    let text = |text: &Option<String>| text.as_deref().map(Into::into);
+    ServerInfo {
+        title: text(title),
+        website: text(website),
+        instructions: text(instructions),
+        ..ServerInfo::default()
+    }
+}
+
+/// Operators: the administrator, and the user this runs as.
 pub(super) fn operators() -> Vec<Identity> {
     vec![Identity::User(0), Identity::User(getuid().as_raw())]
 }
@@ -119,6 +132,8 @@ pub(super) fn limits(config: &Config) -> Limits {
         stored_tasks_max: limits.stored_tasks_per_identity,
         stored_bytes_max: limits.stored_bytes_per_identity,
         resident_result_bytes: limits.resident_result_bytes,
+        output_bytes_max: limits.output_bytes,
+        output_bytes_per_identity_max: limits.output_bytes_per_identity,
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         suspicion: SuspicionPolicy {

@@ -2,9 +2,9 @@
 
 use crate::access::Access;
 use crate::config::{self, CommandTool, Config, Run};
-use crate::daemon::StartError;
 use crate::daemon::configured::isolated;
 use crate::observability::audit;
+use crate::start_error::StartError;
 use ceased_process::daemon_support::unrunnable;
 use ceased_process::guard::Program;
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use ceased_core::settings::{ServerInfo, Settings};
+use ceased_core::settings::Settings;
 
-use super::configured::{guards, limits, listen_spec, operators, task_policy, thresholds};
+use super::configured::{
+    entrance, guards, limits, operators, server_info, task_policy, thresholds,
+};
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
@@ -33,10 +35,11 @@ pub(crate) fn reload(
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
-                server: ServerInfo::default(),
+                server: server_info(&config),
                 limits: scarcity::within_files(limits(&config)),
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
+                outputs: true,
                 operators: operators(),
                 ..Settings::default()
             }),
@@ -71,8 +74,12 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         eof_grace: _,
         roots: _,
         heartbeat: _,
+        text_limit: _,
+        title: _,
+        website: _,
+        instructions: _,
     } = &now.daemon;
-    let config::Log { audit, level: _ } = &now.log;
+    let config::Log { audit, calls, redact, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
     let was = &started.daemon;
     let keys = [
@@ -81,6 +88,8 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("daemon.store_reserve", was.store_reserve != *store_reserve),
         ("daemon.damaged_store", was.damaged_store != *damaged_store),
         ("log.audit", started.log.audit != *audit),
+        ("log.calls", started.log.calls != *calls),
+        ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];

@@ -1,5 +1,10 @@
 //! Carries out the engine's actions and logs its events.
 
+use super::constants::LAST_FLUSH;
+use super::peer::Sending;
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
 use std::os::unix::net::UnixStream;
 
@@ -10,11 +15,10 @@ use ceased_core::outgoing::call::Caller;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 
-use super::connections::Sending;
-use super::{LAST_FLUSH, Server, Stopping};
 use crate::event_loop::mailbox::Report;
+use crate::observability::calls::CallOutcome;
 use crate::process_ids::from_process;
-use crate::store::thread::Order;
+use crate::store::orders::Order;
 
 /// Capacity of the report buffer kept after a burst.
 const REPORTS_KEPT: usize = 128;
@@ -47,7 +51,7 @@ impl Server {
             Report::Done { job, outcome } => {
                 self.runs.remove(&job);
                 self.trail.abandoned.remove(&job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
             Report::Process(report) => self.take_process_report(now, report),
             Report::Store(report) => self.take_store_report(now, report),
@@ -91,14 +95,20 @@ impl Server {
             ceased_process::Report::Outlasting { job, exit } => {
                 let job = from_process(job);
                 self.trail.note_outlasting(job, &exit);
-                let outcome = super::jobs::unfinished(self.runs.get_mut(&job), &exit);
+                let outcome = self.unfinished(job, &exit);
                 self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
             }
             ceased_process::Report::Ended { job, ending } => {
                 let job = from_process(job);
                 let run = self.runs.remove(&job);
                 self.trail.note_end(job, &ending);
-                let outcome = super::jobs::command_outcome(run, ending);
+                self.end_output(now, job);
+                let exit = match &ending {
+                    ceased_process::Ending::Exited(exit) => Some(&**exit),
+                    ceased_process::Ending::NotStarted(_) => None,
+                };
+                self.record_call(now, job, CallOutcome::of_command(&ending), exit);
+                let outcome = self.command_outcome(job, run, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
         }
@@ -140,9 +150,13 @@ impl Server {
                         None => {}
                     }
                 }
+                Action::Operate { conn, identity, order } => {
+                    self.operate(now, conn, identity, order);
+                }
                 Action::CollectHostStatus { survey, jobs, viewer } => {
                     self.survey(now, survey, jobs, viewer);
                 }
+                Action::ReadOutput(query) => self.read_output(now, &query),
                 Action::Audit(note) => {
                     self.log(now, &note);
                     self.record_note(now, note);

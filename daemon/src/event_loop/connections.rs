@@ -1,5 +1,14 @@
 //! Connections: accepting, reading, sending, closing.
 
+use super::constants::ACCEPTS_MAX;
+use super::peer::Peer;
+
+use super::constants::{ACCEPT_REST, PROBE};
+use super::peer::{Backlog, Sending, Stage};
+use super::read_scheduler::Cost;
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
 use std::time::Duration;
 
@@ -16,9 +25,8 @@ use mio::{Events, Token};
 
 use super::client_directory;
 use super::origin::Party;
-use super::read_scheduler::{self, Cost};
+use super::read_scheduler::{self};
 use super::repeats::Kind;
-use super::{ACCEPT_REST, ACCEPTS_MAX, Backlog, PROBE, Peer, Server, Stage};
 use crate::record::Recorded;
 use crate::tools::catalog::{Payload, PayloadRun};
 
@@ -35,16 +43,7 @@ const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// Reason of rejecting a peer that disconnected before its inspection.
 const WENT: &str = "disconnected before it was identified";
 
-/// Cause of sending to a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sending {
-    /// The engine has output and no earlier output is pending.
-    First,
-    /// There may be room for more pending output, or the peer is closing.
-    More,
-}
-
-/// Passes input of a peer to the engine.
+/// Hands what a peer says to the engine.
 struct Heard<'a> {
     now: Now,
     conn: ConnId,
@@ -318,9 +317,9 @@ impl Server {
             return;
         }
         let Some(peer) = self.links.get_mut(&conn) else { return };
-        let Some(outbox) = self.engine.outbox(conn) else { return };
+        let Some(queue) = self.engine.send_queue(conn) else { return };
         let before = peer.link.bytes_sent();
-        let sent = peer.link.send(outbox, self.poll.registry());
+        let sent = peer.link.send(queue, self.poll.registry());
         if peer.link.bytes_sent() > before {
             self.stopping.put_off(now.at);
         }
@@ -360,7 +359,7 @@ impl Server {
 
     /// Closes a connection whose final output was sent.
     pub(super) fn drop_if_closing(&mut self, now: Now, conn: ConnId) {
-        let empty = self.engine.outbox(conn).is_none_or(|outbox| outbox.is_empty());
+        let empty = self.engine.send_queue(conn).is_none_or(|queue| queue.is_empty());
         if self.links.get(&conn).is_some_and(|peer| peer.closing) && empty {
             self.drop_peer(now, conn);
         }
@@ -391,7 +390,7 @@ impl Server {
         if matches!(peer.stage, Stage::Open(_)) {
             self.engine.handle(now, Event::Closed { conn }, &mut self.actions);
         }
-        if peer.sole && self.stopping == super::Stopping::No {
+        if peer.sole && self.stopping == Stopping::No {
             self.shut_down(now);
         }
     }

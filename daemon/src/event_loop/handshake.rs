@@ -4,8 +4,14 @@
 //! party with most. After some wrong tokens of a party, answers to further ones are delayed, and
 //! their number per party is bounded; other parties are not affected.
 
+use super::peer::Peer;
+
+use super::constants::LAST_FLUSH;
+use super::peer::{Backlog, Held, Sending, Stage};
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
-use std::sync::Arc;
 
 use ceased_core::event::Event;
 use ceased_core::identity::Identity;
@@ -14,56 +20,15 @@ use ceased_core::limits::ConnectionLimit;
 use ceased_core::limits::FrameLimits;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
-use ceased_core::rpc::frame::{Frame, Outbox};
-use ceased_core::time::{Instant, Now};
+use ceased_core::rpc::frame::Frame;
+use ceased_core::time::Now;
 use ceased_transports::{Flow, Link, Peer as Origin, Sent, Transport};
 
 use super::auth::{self, TokenHandshake, Verdict};
-use super::connections::Sending;
 use super::origin::{self, Party};
 use super::repeats::Kind;
-use super::{LAST_FLUSH, Peer, Server, Stopping};
 use crate::access::{Entry, TokenAccess};
 use crate::scarcity;
-use crate::token_file::Token;
-
-/// Stage of a connection.
-pub(super) enum Stage {
-    /// The peer must authenticate with a token.
-    Authenticating(Box<TokenHandshake>),
-    /// Known to the engine; with its token, if any.
-    Open(Option<Arc<Token>>),
-    /// It presented a wrong token; the answer is delayed to slow down guessing.
-    Held(Box<Held>),
-    /// Rejected, and kept until then to read the reason.
-    Rejected(Instant),
-}
-
-/// A delayed answer.
-pub(super) struct Held {
-    until: Instant,
-    answer: Vec<u8>,
-}
-
-impl Stage {
-    /// Deadline of the stage.
-    pub(super) fn until(&self) -> Option<Instant> {
-        match self {
-            Self::Authenticating(gate) => Some(gate.until),
-            Self::Open(_) => None,
-            Self::Held(held) => Some(held.until),
-            Self::Rejected(until) => Some(*until),
-        }
-    }
-}
-
-/// Pending output of a peer outside the engine's control.
-pub(super) enum Backlog {
-    /// Output from before the engine knows the peer.
-    Greeting(Outbox),
-    /// The peer was reported to the engine as blocked, after this many bytes written in total.
-    Blocked(u64),
-}
 
 /// Reason of rejecting a peer that may not use the listener.
 const NOT_ALLOWED: &str = "not allowed on this listener";
@@ -432,16 +397,7 @@ impl Server {
     }
 }
 
-impl Peer {
-    /// Queues output from before the engine knows the peer.
-    fn greet(&mut self, answer: &[u8]) {
-        let mut greeting = Outbox::new();
-        greeting.line(answer);
-        self.backlog = Some(Box::new(Backlog::Greeting(greeting)));
-    }
-}
-
-/// Bytes read from an unauthenticated peer in one turn.
+/// Bytes read from a stranger in one turn.
 const WORDS: usize = auth::BYTES_MAX;
 
 fn words(scratch: &mut [u8]) -> &mut [u8] {
@@ -487,6 +443,7 @@ mod tests {
     use super::*;
     use crate::Daemon;
     use crate::token_file::Tokens;
+    use std::sync::Arc;
 
     /// A peer that disconnects early is removed at once: the number of unauthenticated entries
     /// never exceeds the number of connections.

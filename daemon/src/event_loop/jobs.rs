@@ -1,8 +1,9 @@
 //! Running jobs: starting and stopping tools, and their outcomes.
 
+use super::running_jobs::{AwaitingConfirmation, RunningCommand, RunningJob};
+use super::server::Server;
+
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,68 +23,16 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::{Server, client_directory, run_as};
+use super::{client_directory, run_as};
 use crate::config::CommandTool;
 use crate::process_ids::to_process;
 use crate::tools::arguments::Arguments;
 use crate::tools::cancel_token::CancelToken;
 use crate::tools::catalog::{Payload, PayloadRun};
-use crate::tools::handler::{Call, Content, ToolError, ToolResult, outcome};
+use crate::tools::command_result::Ended;
+use crate::tools::handler::{Call, ToolError, outcome};
 use crate::tools::worker_pool::Work;
 use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
-
-/// The running jobs.
-pub(super) type Runs = HashMap<JobId, RunningJob, BuildHasherDefault<Spread>>;
-
-/// Hash for job ids, which the engine counts and peers cannot choose.
-#[derive(Default)]
-pub(super) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // Multiplication by the golden ratio spreads consecutive numbers.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// A running job.
-pub(super) enum RunningJob {
-    /// On a worker thread.
-    Handler(CancelToken),
-    /// A command, with the reason of its stop, if any.
-    Command(Option<StopReason>),
-    /// A command that outlasts SIGKILL; its requestor has been answered.
-    Outlasting,
-    /// Waiting for the confirmation of its requestor.
-    Unconfirmed(Box<AwaitingConfirmation>),
-    /// Waits for the roots of its client, in whose directory it runs.
-    Locating(Box<AwaitingConfirmation>),
-}
-
-impl RunningJob {
-    /// Whether it has, or may have, processes.
-    pub(super) const fn is_command(&self) -> bool {
-        match self {
-            Self::Command(_) | Self::Outlasting => true,
-            Self::Handler(_) | Self::Unconfirmed(_) | Self::Locating(_) => false,
-        }
-    }
-}
-
-/// A job that runs when its requestor, or the client of that, has answered.
-pub(super) struct AwaitingConfirmation {
-    tool: Arc<Tool>,
-    arguments: Json,
-    task: Option<TaskId>,
-}
 
 /// The variable that names the task a command is the work of. No configuration may set it.
 const TASK: &str = "CEASED_TASK";
@@ -106,14 +55,15 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
+        self.trail.calls.begin(job, &tool, arguments.get(), task);
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
         let request = match confirm.arguments.question(&confirm.question, arguments.get()) {
             Ok(question) => question_to_ask(&question),
             Err(why) => {
-                let outcome = Outcome::Error(ErrorObject::invalid_params(why));
-                return self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                let outcome = Outcome::Refused(ErrorObject::invalid_params(why));
+                return self.done(now, job, outcome);
             }
         };
         let unconfirmed = Box::new(AwaitingConfirmation { tool, arguments, task });
@@ -139,7 +89,7 @@ impl Server {
             Verdict::Stopped => Outcome::Stopped,
         };
         self.trail.note_unbegun(job);
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.done(now, job, outcome);
     }
 
     fn begin(
@@ -162,15 +112,15 @@ impl Server {
                 return self.locate(now, job, tool, arguments, task);
             }
             Some(PayloadRun::Command { command, arguments: rules }) => {
-                self.launch(job, command, rules, &arguments, task, None)
+                self.launch(job, &tool, (command, rules), &arguments, (task, None))
             }
             None => {
-                let message = format!("the tool {:?} has no handler", tool.name);
-                Err(ErrorObject::new(code::INTERNAL_ERROR, message))
+                let message = format!("the tool {:?} has nothing behind it", tool.name);
+                Err(Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message)))
             }
         };
-        if let Err(error) = started {
-            self.not_started(now, job, error);
+        if let Err(outcome) = started {
+            self.not_started(now, job, outcome);
         }
     }
 
@@ -221,14 +171,14 @@ impl Server {
         };
         match place {
             Ok(place) => {
-                if let Err(error) = self.launch(job, command, rules, &arguments, task, Some(place))
-                {
-                    self.not_started(now, job, error);
+                let place = (task, Some(place));
+                if let Err(outcome) = self.launch(job, &tool, (command, rules), &arguments, place) {
+                    self.not_started(now, job, outcome);
                 }
             }
             Err(outcome) => {
                 self.trail.note_unbegun(job);
-                self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+                self.done(now, job, outcome);
             }
         }
     }
@@ -264,37 +214,39 @@ impl Server {
         let message = format!("cannot create a thread for the tool: {error}");
         for work in works {
             let error = ErrorObject::new(code::INTERNAL_ERROR, message.clone());
-            self.not_started(now, work.call.id, error);
+            self.not_started(now, work.call.id, Outcome::Error(error));
         }
     }
 
-    pub(super) fn not_started(&mut self, now: Now, job: JobId, error: ErrorObject) {
+    pub(super) fn not_started(&mut self, now: Now, job: JobId, outcome: Outcome) {
         self.runs.remove(&job);
         self.trail.note_unbegun(job);
-        let outcome = Outcome::Error(error);
-        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+        self.end_output(now, job);
+        self.done(now, job, outcome);
     }
 
     fn launch(
         &mut self,
         job: JobId,
-        command: &CommandTool,
-        rules: &Arguments,
+        tool: &Arc<Tool>,
+        (command, rules): (&CommandTool, &Arguments),
         arguments: &Json,
-        task: Option<TaskId>,
-        cwd: Option<WorkingDir>,
-    ) -> Result<(), ErrorObject> {
+        (task, cwd): (Option<TaskId>, Option<WorkingDir>),
+    ) -> Result<(), Outcome> {
         let filled = command
             .template
             .fill(rules, Some(arguments.get()))
-            .map_err(ErrorObject::invalid_params)?;
+            .map_err(|why| Outcome::Refused(ErrorObject::invalid_params(why)))?;
         let owner = self.engine.owner(job);
         let user = run_as::user(command.run_as, owner, geteuid().as_raw())
-            .map_err(|why| ErrorObject::new(code::FORBIDDEN, why))?;
-        let internal = |why| ErrorObject::new(code::INTERNAL_ERROR, why);
+            .map_err(|why| Outcome::Error(ErrorObject::new(code::FORBIDDEN, why)))?;
+        let internal = |why| Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, why));
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let running = RunningCommand { tool: Arc::clone(tool), stopped: None };
+        self.runs.insert(job, RunningJob::Command(running));
+        let output = command.output_options();
+        self.begin_output(job, task, tool, &output.kept);
         let task = task.map(|task| (TASK.into(), task.to_string().into()));
-        self.runs.insert(job, RunningJob::Command(None));
         let launch = Launch {
             job: to_process(job),
             argv: filled.argv,
@@ -310,11 +262,11 @@ impl Server {
             stdin: filled.stdin,
             user,
             isolation: command.isolation,
-            output: command.output_options(),
+            output,
         };
         self.supervisor
             .order(Order::Launch(Box::new(launch)))
-            .map_err(|gone| ErrorObject::new(code::INTERNAL_ERROR, gone.to_string()))
+            .map_err(|gone| internal(gone.to_string()))
     }
 
     pub(super) fn stop(&mut self, job: JobId, step: StopStep, why: StopReason) {
@@ -329,12 +281,12 @@ impl Server {
                 self.runs.remove(&job);
                 self.trail.abandoned.insert(job);
             }
-            (Some(RunningJob::Command(stopped)), StopStep::Flag | StopStep::Terminate) => {
-                *stopped = Some(why);
+            (Some(RunningJob::Command(run)), StopStep::Flag | StopStep::Terminate) => {
+                run.stopped = Some(why);
                 self.order(Order::Terminate(to_process(job)));
             }
-            (Some(RunningJob::Command(stopped)), StopStep::Kill | StopStep::Abandon) => {
-                *stopped = Some(why);
+            (Some(RunningJob::Command(run)), StopStep::Kill | StopStep::Abandon) => {
+                run.stopped = Some(why);
                 self.order(Order::Kill(to_process(job)));
             }
             (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(to_process(job))),
@@ -405,95 +357,50 @@ fn verdict(answer: &Answer) -> Verdict {
     }
 }
 
-/// Outcome of a command that outlasts SIGKILL.
-pub(super) fn unfinished(run: Option<&mut RunningJob>, exit: &Exit) -> Outcome {
-    let Some(run) = run else { return Outcome::Stopped };
-    match std::mem::replace(run, RunningJob::Outlasting) {
-        RunningJob::Command(why) => outcome(Ok(command_result(exit, why))),
-        RunningJob::Handler(_)
-        | RunningJob::Outlasting
-        | RunningJob::Unconfirmed(_)
-        | RunningJob::Locating(_) => Outcome::Stopped,
-    }
-}
-
-/// Outcome of an ended command.
-pub(super) fn command_outcome(run: Option<RunningJob>, ending: Ending) -> Outcome {
-    let why = match run {
-        Some(RunningJob::Command(why)) => why,
-        Some(RunningJob::Outlasting) => return Outcome::Stopped,
-        Some(RunningJob::Handler(_) | RunningJob::Unconfirmed(_) | RunningJob::Locating(_))
-        | None => None,
-    };
-    match ending {
-        Ending::NotStarted(reason) => Outcome::Error(ErrorObject::new(
-            code::INTERNAL_ERROR,
-            format!("cannot start the tool: {reason}"),
-        )),
-        Ending::Exited(exit) => outcome(Ok(command_result(&exit, why))),
-    }
-}
-
-/// Result of a command: standard output for models, all fields for programs.
-fn command_result(exit: &Exit, why: Option<StopReason>) -> ToolResult {
-    let (stdout, stderr) = (exit.stdout.text(), exit.stderr.text());
-    let stopped = match why {
-        Some(StopReason::TimedOut) => Some(("timedOut", "timed out and was stopped")),
-        // The requestor of the stop gets no answer, so another identity requested it.
-        Some(StopReason::Requested) => {
-            Some(("cancelled", "was cancelled by another requestor or an operator"))
+impl Server {
+    /// What the engine is told about a command that outlasts SIGKILL.
+    pub(super) fn unfinished(&mut self, job: JobId, exit: &Exit) -> Outcome {
+        let Some(run) = self.runs.get_mut(&job) else { return Outcome::Stopped };
+        match std::mem::replace(run, RunningJob::Outlasting) {
+            RunningJob::Command(run) => self.command_result(job, &run, exit),
+            RunningJob::Handler(_)
+            | RunningJob::Outlasting
+            | RunningJob::Unconfirmed(_)
+            | RunningJob::Locating(_) => Outcome::Stopped,
         }
-        Some(
-            StopReason::Disconnected
-            | StopReason::Shutdown
-            | StopReason::Expired
-            | StopReason::LeftBehind
-            | StopReason::Unanswered
-            | StopReason::Unstored
-            | StopReason::Feature
-            | StopReason::Limit
-            | StopReason::Host,
-        )
-        | None => None,
-    };
-    let is_error = exit.code != Some(0) || stopped.is_some();
-    let mut content = vec![Content::Text { text: stdout.clone() }];
-    if is_error {
-        let text = summary(exit, stopped.map(|(_, how)| how), &stderr);
-        content.push(Content::Text { text });
     }
-    let left = exit.survivors.filter(|left| *left > 0);
-    if let Some(left) = left {
-        let text = format!("{left} of its processes cannot be ended and may still be running");
-        content.push(Content::Text { text });
-    }
-    let mut structured = json!({
-        "exitCode": exit.code,
-        "signal": exit.signal,
-        "stdout": stdout,
-        "stderr": stderr,
-        "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
-        "truncated": exit.stdout.cut() > 0 || exit.stderr.cut() > 0,
-    });
-    if let (Some((member, _)), Some(members)) = (stopped, structured.as_object_mut()) {
-        members.insert(member.into(), true.into());
-    }
-    if let (Some(left), Some(members)) = (left, structured.as_object_mut()) {
-        members.insert("survivors".into(), left.into());
-    }
-    ToolResult { content, structured_content: Some(structured), is_error }
-}
 
-fn summary(exit: &Exit, stopped: Option<&str>, stderr: &str) -> String {
-    let how = match (stopped, exit.code, exit.signal) {
-        (Some(how), ..) => how.to_owned(),
-        (None, Some(code), _) => format!("exited with code {code}"),
-        (None, None, Some(signal)) => format!("was ended by signal {signal}"),
-        (None, None, None) if exit.survivors.is_some_and(|left| left > 0) => {
-            "was stopped".to_owned()
+    /// What the engine is told about the end of a command.
+    pub(super) fn command_outcome(
+        &self,
+        job: JobId,
+        run: Option<RunningJob>,
+        ending: Ending,
+    ) -> Outcome {
+        match (ending, run) {
+            // TOOL-01: another argument or another directory may help.
+            (Ending::NotStarted(reason), _) => Outcome::Refused(ErrorObject::new(
+                code::INTERNAL_ERROR,
+                format!("the tool could not be started: {reason}"),
+            )),
+            (Ending::Exited(exit), Some(RunningJob::Command(run))) => {
+                self.command_result(job, &run, &exit)
+            }
+            (Ending::Exited(_), _) => Outcome::Stopped,
         }
-        (None, None, None) => "ended with unknown status".to_owned(),
-    };
-    let stderr = stderr.trim();
-    if stderr.is_empty() { how } else { format!("{how}: {stderr}") }
+    }
+
+    fn command_result(&self, job: JobId, run: &RunningCommand, exit: &Exit) -> Outcome {
+        let Some(PayloadRun::Command { command, .. }) =
+            Payload::of(&run.tool).map(|payload| &payload.run)
+        else {
+            return Outcome::Stopped;
+        };
+        // A job that is gone from the engine has no reader.
+        let Some(dialect) = self.engine.dialect_of(job) else { return Outcome::Stopped };
+        let has_socket = !self.doors.is_empty();
+        let (tool, why) = (&*run.tool.name, run.stopped);
+        let ended = Ended { job, tool, command, why, dialect, has_socket };
+        outcome(Ok(ended.result(exit)))
+    }
 }

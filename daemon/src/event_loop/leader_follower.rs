@@ -14,6 +14,11 @@
 //! The thread that called [`Server::run`] must return at the end, whatever a handler does, so it
 //! leads only while no such calls run.
 
+use super::constants::{LAST_KILL, LAST_WRITES};
+use super::running_jobs::RunningJob;
+use super::server::{RunError, Server};
+use super::shutdown::Stopping;
+
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,10 +29,9 @@ use std::time::{Duration, Instant};
 
 use mio::Events;
 
-use super::jobs::RunningJob;
-use super::{LAST_KILL, LAST_WRITES, RunError, Server, Stopping};
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::store::thread::{StoreThread, Turn};
+
 use crate::tools::handler::Job;
 use crate::tools::worker_pool::{Work, run_guarded};
 

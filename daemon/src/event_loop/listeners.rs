@@ -1,66 +1,20 @@
 //! Listeners, which a reload may open and close while the server runs.
 
+use super::constants::FIRST_CONN;
+
+use super::bound_listener::{BoundListener, Owner};
+use super::constants::FIRST_LISTENER;
+use super::listen_spec::ListenSpec;
+use super::server::Server;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use ceased_core::time::{Instant, Now};
+use ceased_core::time::Now;
 use ceased_transports::{Address, ListenError, Listener};
 use mio::Token;
 
-use super::{FIRST_CONN, FIRST_LISTENER, Server};
-use crate::access::Access;
-use crate::daemon::say;
-
-/// A listener and its retry state.
-pub(super) struct BoundListener {
-    pub(super) token: Token,
-    pub(super) listener: Listener,
-    pub(super) access: Access,
-    /// When to call `accept` again: epoll is edge-triggered and will not repeat itself.
-    pub(super) again: Option<Instant>,
-    /// As configured: port 0 for a port chosen by the system.
-    place: Address,
-    /// Group of the socket file; this process's group if `None`.
-    group: Option<u32>,
-    owner: Owner,
-    /// Last logged error of recreating a removed socket file.
-    unrenewed: Option<String>,
-}
-
-impl BoundListener {
-    /// Whether it has a socket file owned by this process, which others can remove.
-    fn has_file(&self) -> bool {
-        self.owner == Owner::Us && matches!(self.place, Address::Unix { .. })
-    }
-}
-
-/// The address and the access rule of a listener.
-pub(crate) struct ListenSpec {
-    pub(crate) address: Address,
-    /// Group of a Unix socket's file; this process's group if `None`.
-    pub(crate) group: Option<u32>,
-    pub(crate) access: Access,
-}
-
-impl ListenSpec {
-    /// Open to all peers that can connect. Peers on a Unix socket have the user reported by the
-    /// kernel (TSK-39); peers on TCP are anonymous (TSK-40).
-    pub(crate) const fn open(address: Address) -> Self {
-        let access = match address {
-            Address::Unix { .. } | Address::Stdio => Access::Users(None),
-            Address::Tcp(_) => Access::Anonymous,
-        };
-        Self { address, group: None, access }
-    }
-}
-
-/// Creator of a listening socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Us,
-    /// The service manager, which keeps listening after this process has closed its copy.
-    Manager,
-}
+use crate::announce::say;
 
 impl Server {
     /// Listens on `address`; returns the bound address, with the port chosen by the system.

@@ -4,6 +4,8 @@
 //! wakes the loop once. The loop handles all queued reports whenever it is awake.
 //! there whenever it is awake.
 
+use super::reload::Read;
+
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +18,6 @@ use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
 
-use crate::event_loop::Read;
 use crate::process;
 use crate::store;
 
@@ -36,9 +37,9 @@ pub(crate) enum Report {
     Done { job: JobId, outcome: Outcome },
     /// A report of the process supervisor.
     Process(process::Report),
-    /// A report of the store.
-    Store(store::thread::Report),
-    /// Serve the other end of this socket as a peer with this process's user.
+    /// What the store has to say.
+    Store(store::orders::Report),
+    /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
     /// Render the metrics for Prometheus.
     Scrape(Sender<String>),

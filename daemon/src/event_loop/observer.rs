@@ -1,135 +1,29 @@
 //! Observation of the engine: audit records, metrics, warnings, and data for views (TSK-38, TSK-41,
 //! CAN-12, CAN-13).
 
-use std::collections::{BTreeMap, BTreeSet};
+use super::server::Server;
+use super::trail::{End, Ended};
+
 use std::sync::Arc;
-use std::time::Instant;
 
 use ceased_core::action::{AuditEvent, Receipt};
-use ceased_core::event::Event;
+use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, StatusId};
-use ceased_core::tasks::durable::Unstored;
-use ceased_core::time::{Now, Wall};
-use ceased_transports::{Address, Link, ListenError, Peer as Origin};
+use ceased_core::time::Now;
+use ceased_transports::{Link, Peer as Origin};
 use serde_json::value::to_raw_value;
 
-use super::Server;
 use super::origin::Party;
 use super::repeats::Kind;
-use crate::daemon::say;
-use crate::event_loop::mailbox::LoopSender;
-use crate::observability::audit::{Audit, CancelRecord, Happening};
-use crate::observability::metrics::{Alerts, Endpoint, Metrics, Snapshot, Thresholds};
+use crate::observability::audit::{CancelRecord, Happening};
+use crate::observability::calls::CallOutcome;
+use crate::observability::metrics::Snapshot;
 use crate::process_ids::to_process;
-use ceased_process::{Ending, Exit, Order, Process, Stopped};
+use ceased_process::{Exit, Order, Process, Stopped};
 
 /// No step was needed.
 const NONE: &str = "none";
-
-/// Observations of the loop, beside those of the engine.
-pub(super) struct Trail {
-    pub(super) audit: Audit,
-    metrics: Metrics,
-    alerts: Alerts,
-    containment: &'static str,
-    /// Abandoned handlers that have not returned.
-    pub(super) abandoned: BTreeSet<JobId>,
-    /// Endings of jobs that were not run by a thread to their end, until the engine reports which
-    /// were stopped. It does so with the next actions.
-    ends: BTreeMap<JobId, End>,
-    /// Endings since the last actions.
-    fresh_ends: BTreeMap<JobId, End>,
-    /// Viewers of the detailed statuses that wait for a list of processes.
-    surveys: BTreeMap<StatusId, Option<Identity>>,
-    /// Why the store rejects writes, and since when.
-    store_trouble: Option<(Unstored, Wall)>,
-    started: Instant,
-}
-
-/// Whether a job has ended, or outlasts SIGKILL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    Wholly,
-    Not,
-}
-
-/// Ending of a job not run by a thread.
-enum End {
-    /// Before it started: it was not confirmed, or could not be started.
-    Unbegun,
-    /// As a command.
-    Exited { stopped: Stopped, processes: u32, survivors: Option<u32>, gone: Instant },
-}
-
-impl End {
-    const fn of(exit: &Exit) -> Self {
-        let Exit { stopped, signalled: processes, survivors, gone, .. } = *exit;
-        Self::Exited { stopped, processes, survivors, gone }
-    }
-}
-
-impl Trail {
-    pub(super) fn new(audit: Audit, thresholds: Thresholds, containment: &'static str) -> Self {
-        Self {
-            audit,
-            metrics: Metrics::default(),
-            alerts: Alerts::new(thresholds),
-            containment,
-            abandoned: BTreeSet::new(),
-            ends: BTreeMap::new(),
-            fresh_ends: BTreeMap::new(),
-            surveys: BTreeMap::new(),
-            store_trouble: None,
-            started: Instant::now(),
-        }
-    }
-
-    /// Why the store rejects writes, and since when.
-    pub(super) const fn store_trouble(&self) -> Option<(Unstored, Wall)> {
-        self.store_trouble
-    }
-
-    /// Replaces the thresholds.
-    pub(super) const fn warn_at(&mut self, thresholds: Thresholds) {
-        self.alerts.warn_at(thresholds);
-    }
-
-    /// Records the end of a command.
-    pub(super) fn note_end(&mut self, job: JobId, ending: &Ending) {
-        let end = match ending {
-            Ending::NotStarted(_) => End::Unbegun,
-            Ending::Exited(exit) => End::of(exit),
-        };
-        self.fresh_ends.insert(job, end);
-    }
-
-    /// Records that a command outlasts SIGKILL.
-    pub(super) fn note_outlasting(&mut self, job: JobId, exit: &Exit) {
-        self.fresh_ends.insert(job, End::of(exit));
-    }
-
-    /// Records that a job ended without being started.
-    pub(super) fn note_unbegun(&mut self, job: JobId) {
-        self.fresh_ends.insert(job, End::Unbegun);
-    }
-
-    /// Start of carrying out actions; endings of jobs that were not stopped are dropped.
-    pub(super) fn begin_actions(&mut self) {
-        self.ends = std::mem::take(&mut self.fresh_ends);
-    }
-}
-
-/// Serves the metrics of the loop behind `reports` at `address`, if configured.
-pub(super) fn serve_metrics(
-    address: Option<&Address>,
-    reports: &LoopSender,
-) -> Result<Option<Endpoint>, ListenError> {
-    let Some(address) = address else { return Ok(None) };
-    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
-    say(format_args!("metrics on {address}"));
-    Ok(Some(endpoint))
-}
 
 impl Server {
     pub(super) fn audit(&mut self, now: Now, happening: &Happening) {
@@ -270,7 +164,27 @@ impl Server {
         self.audit(now, &Happening::Cancel(record));
     }
 
-    /// Checks gauges against the high-water mark (TSK-38).
+    /// A call has ended: records and counts it. To be called while the engine still has its job.
+    pub(super) fn record_call(
+        &mut self,
+        now: Now,
+        job: JobId,
+        outcome: CallOutcome,
+        exit: Option<&Exit>,
+    ) {
+        let record = self.trail.calls.end(job, self.engine.owner(job), outcome, exit);
+        if let Some(record) = record {
+            self.audit(now, &Happening::Call(record));
+        }
+    }
+
+    /// Hands the end of a job that no process had to the engine.
+    pub(super) fn done(&mut self, now: Now, job: JobId, outcome: Outcome) {
+        self.record_call(now, job, CallOutcome::of(&outcome), None);
+        self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
+    }
+
+    /// Warns of what is nearly full (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
         self.trail.alerts.look(now.at, load, &self.settings.limits);
@@ -288,6 +202,7 @@ impl Server {
             store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
             store_bytes: store.and_then(|store| store.health().bytes()),
             metrics: &self.trail.metrics,
+            tools: self.trail.calls.tools(),
             counters: engine.counters(),
             gauges: engine.gauges(),
             limits: self.settings.limits,
@@ -295,6 +210,7 @@ impl Server {
             audit_dropped: self.trail.audit.dropped(),
             abandoned_threads: self.trail.abandoned.len(),
             uptime: self.trail.started.elapsed(),
+            reloads: (self.reloads().count, self.reloads().error.as_deref()),
         }
     }
 

@@ -6,44 +6,42 @@
 //! total size is bounded, and so is that of each party over all its connections; beyond that, the
 //! largest connection of the largest party is closed.
 
+use super::reload::Guards;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
-use ceased_core::time::{Instant, Now};
-use ceased_transports::Peer as Origin;
+use ceased_core::time::Instant;
 
 use super::origin::Party;
-use super::repeats::Kind;
-use super::{Guards, Server};
 
 /// Connections with an incomplete message. Idle connections are not included.
 #[derive(Debug, Default)]
 pub(super) struct PartialFrames {
-    of: BTreeMap<ConnId, Held>,
-    /// Deadlines of the messages.
-    due: BTreeSet<(Instant, ConnId)>,
-    /// Bytes of each party with incomplete messages.
-    parties: BTreeMap<Party, usize>,
-    bytes: usize,
+    pub(super) of: BTreeMap<ConnId, Held>,
+    /// When which peer has to have ended its message.
+    pub(super) due: BTreeSet<(Instant, ConnId)>,
+    /// Bytes of each party that holds any.
+    pub(super) parties: BTreeMap<Party, usize>,
+    pub(super) bytes: usize,
 }
 
 /// An exceeded limit.
 #[derive(Debug, PartialEq, Eq)]
-struct Past {
-    limit: &'static str,
-    /// Connection to close.
-    conn: ConnId,
-    /// Its party, and the bytes of that party.
-    party: Party,
-    bytes: usize,
+pub(super) struct Past {
+    pub(super) limit: &'static str,
+    /// To be closed for it.
+    pub(super) conn: ConnId,
+    /// Whose that is, and what it holds in all.
+    pub(super) party: Party,
+    pub(super) bytes: usize,
 }
 
 #[derive(Debug, Clone)]
-struct Held {
-    party: Party,
-    bytes: usize,
-    due: Option<Instant>,
+pub(super) struct Held {
+    pub(super) party: Party,
+    pub(super) bytes: usize,
+    pub(super) due: Option<Instant>,
 }
 
 impl PartialFrames {
@@ -52,8 +50,8 @@ impl PartialFrames {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Records the size and deadline of a connection's incomplete message.
-    fn set(&mut self, conn: ConnId, held: Held) {
+    /// A connection holds this much of a message now, and has to end it by then.
+    pub(super) fn set(&mut self, conn: ConnId, held: Held) {
         self.forget(conn);
         if held.bytes == 0 && held.due.is_none() {
             return;
@@ -79,9 +77,9 @@ impl PartialFrames {
         }
     }
 
-    /// The limit exceeded by the growth of a party, and the connection to close: the largest one of
-    /// the largest party.
-    fn past(&self, party: &Party, guards: &Guards) -> Option<Past> {
+    /// The limit that is passed now that a party holds more, and what is to be closed for it: the
+    /// connection that holds most, of the party that holds most.
+    pub(super) fn past(&self, party: &Party, guards: &Guards) -> Option<Past> {
         let bytes = self.parties.get(party).copied().unwrap_or(0);
         let (limit, party, bytes) = if bytes > guards.partial_bytes_per_identity {
             ("partial_bytes_per_identity", party, bytes)
@@ -97,50 +95,10 @@ impl PartialFrames {
     }
 }
 
-impl Server {
-    /// Records the incomplete message of a peer after a read.
-    pub(super) fn note_partial(&mut self, now: Now, conn: ConnId) {
-        let Some(peer) = self.links.get_mut(&conn) else { return };
-        let bytes = peer.link.partial_bytes();
-        let is_timed = matches!(peer.link.peer(), Origin::Tcp { .. });
-        let since = is_timed.then(|| peer.link.mid_frame_since(now.at)).flatten();
-        let due = since.map(|since| since + self.guards.frame_time);
-        if bytes == 0 && due.is_none() {
-            return self.unended.forget(conn);
-        }
-        let identity = self.engine.identity(conn).unwrap_or(&Identity::Anonymous);
-        let party = Party::of(identity, peer.link.peer());
-        self.unended.set(conn, Held { party: party.clone(), bytes, due });
-        while let Some(past) = self.unended.past(&party, &self.guards) {
-            let Past { limit, conn, party, bytes } = past;
-            if self.is_news(now, party.clone(), Kind::Close(limit)) {
-                tracing::warn!(%conn, %party, bytes, "closing: incomplete messages exceed limits.{limit}");
-            }
-            self.drop_peer(now, conn);
-        }
-    }
-
-    /// Closes peers past the deadline of their message.
-    pub(super) fn end_slow_frames(&mut self, now: Now) {
-        while let Some((at, conn)) = self.unended.due.first().copied() {
-            if at > now.at {
-                break;
-            }
-            let limit = self.guards.frame_time;
-            let party = self.unended.of.get(&conn).map(|held| held.party.clone());
-            if party.is_none_or(|party| self.is_news(now, party, Kind::Close("frame_time"))) {
-                tracing::warn!(%conn, ?limit, "closing: a message takes longer than limits.frame_time");
-            }
-            // No other code removes it from the list.
-            self.unended.forget(conn);
-            self.drop_peer(now, conn);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ceased_core::identity::Identity;
 
     fn held(user: u32, bytes: usize, due: Option<u64>) -> Held {
         let party = Party::Identity(Identity::User(user));

@@ -1,7 +1,8 @@
 //! The store from the loop's side: passes the engine's writes to the store's thread, and its
 //! reports to the engine (DUR-01).
 
-use std::io;
+use super::server::Server;
+
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,39 +11,14 @@ use ceased_core::identity::Identity;
 use ceased_core::tasks::durable::{TaskRecord, Unstored};
 use ceased_core::time::{Instant, Now, Wall};
 
-use super::Server;
-use crate::event_loop::mailbox;
-use crate::event_loop::mailbox::LoopSender;
 use crate::observability::metrics::StoreStatus;
-use crate::store::open::OpenedStore;
-use crate::store::thread::{Order, Report, StoreThread};
-use crate::store::{Store, StoreError};
+use crate::store::orders::{Order, Report};
+use crate::store::thread::StoreThread;
+
+use crate::store::StoreError;
 
 /// A peer is alone if no other peer has sent anything for this long.
 const ALONE: Duration = Duration::from_millis(50);
-
-/// Location of the store, and of a damaged one that was set aside.
-#[derive(Debug, Default)]
-pub(super) struct Place {
-    path: Option<PathBuf>,
-    set_aside: Option<PathBuf>,
-}
-
-impl Place {
-    pub(super) fn of(kept: Option<&OpenedStore>) -> Self {
-        kept.map_or_else(Self::default, |kept| {
-            let (path, set_aside) = (kept.path.clone(), kept.set_aside.clone());
-            Self { path, set_aside }
-        })
-    }
-}
-
-/// Starts a store's thread that reports to the loop.
-pub(super) fn start(store: Box<dyn Store>, reports: &LoopSender) -> io::Result<StoreThread> {
-    let reports = reports.clone();
-    let report = Box::new(move |report| reports.send(mailbox::Report::Store(report)));
-    StoreThread::start(store, report)
-}
 
 impl Server {
     /// Restores the tasks of the previous daemon in the engine.

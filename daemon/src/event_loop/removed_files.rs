@@ -2,13 +2,14 @@
 //! does not report the important cases (an unmounted file system, a renamed parent directory), so
 //! the files are polled.
 
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::time::Duration;
 
 use ceased_core::time::{Instant, Now};
 
-use super::{Server, Stopping};
-
-/// Polling interval. A check takes some microseconds.
+/// How often the files are looked at. One look takes some microseconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 impl Server {

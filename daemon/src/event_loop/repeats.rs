@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ceased_core::time::{Instant, Now};
+use ceased_core::time::Instant;
 
-use super::Server;
 use super::origin::Party;
-use crate::observability::audit::Happening;
 
 /// Interval of counting before a record is written in full again.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
@@ -44,7 +42,7 @@ impl Kind {
     }
 
     /// Name of the records.
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::Refuse(_) | Self::Limit(_) => "refuse",
@@ -61,8 +59,8 @@ impl Kind {
         }
     }
 
-    /// Reason given by the records beside a limit.
-    const fn reason(self) -> Option<&'static str> {
+    /// Reason that the records give beside a limit.
+    pub(super) const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Refuse(reason) => Some(reason),
             Self::Connect | Self::Limit(_) | Self::Close(_) | Self::NoRoom => None,
@@ -148,26 +146,6 @@ impl Repeats {
         let left = self.counts.iter().filter(|((_, kind), count)| count.all > kind.in_full());
         self.due = left.map(|(_, count)| count.since + INTERVAL).min();
         told
-    }
-}
-
-impl Server {
-    /// Counts a record; returns whether to write it in full.
-    pub(super) fn is_news(&mut self, now: Now, party: Party, kind: Kind) -> bool {
-        self.repeats.note(now.at, party, kind)
-    }
-
-    /// Logs the number of suppressed records of ended intervals.
-    pub(super) fn tell_repeats(&mut self, now: Now) {
-        for Unwritten { party, kind, count } in self.repeats.take_due(now.at) {
-            let party = party.map_or_else(|| "others".to_owned(), |party| party.to_string());
-            let (of, limit, reason) = (kind.name(), kind.limit(), kind.reason());
-            if kind != Kind::Connect {
-                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "suppressed repeated records");
-            }
-            let window = INTERVAL;
-            self.audit(now, &Happening::Repeated { of, limit, reason, party, count, window });
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Shutdown: the engine drains, then pending answers are flushed to peers that read.
 
-use super::LAST_FLUSH;
+use super::constants::LAST_FLUSH;
+
 use ceased_core::time::Instant;
 
 /// Phase of the shutdown.

@@ -1,123 +1,32 @@
 //! Upkeep: reloads, the service manager and its watchdog, and the idle exit.
 
-use std::fmt;
+use super::constants::LAST_KILL;
+use super::reload::{Read, Reloaded, Reloads};
+use super::server::Server;
+use super::shutdown::Stopping;
+use super::upkeep_state::Reading;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use ceased_core::action::OperatorOrder;
 use ceased_core::event::Event;
-use ceased_core::settings::Settings;
+use ceased_core::identity::Identity;
+use ceased_core::ids::ConnId;
 use ceased_core::time::{Instant, Now};
 
-use super::{LAST_KILL, ListenSpec, Server, Stopping};
 use crate::event_loop::mailbox::Report;
-use crate::observability::metrics::Thresholds;
+use crate::observability::audit::Happening;
 use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
 use ceased_process::daemon_support::block_signals;
 
-/// Reads the configuration again, on a thread of its own: it names files and users, whose lookups
-/// may block.
-pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
-
-/// Result of reading it.
-pub(crate) struct Read(Result<Box<Reloaded>, String>);
-
-impl fmt::Debug for Read {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Read").field(&self.0.as_ref().map(drop)).finish()
-    }
-}
-
-/// State of reading the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Reading {
-    #[default]
-    No,
-    Yes,
-    /// It changed after the reading began.
-    Stale,
-}
-
-/// Settings applied by a reload.
-pub(crate) struct Reloaded {
-    /// Tools and limits of the engine.
-    pub(crate) settings: Arc<Settings>,
-    /// Listeners; `None` if the configuration does not determine them.
-    pub(crate) listen: Option<Vec<ListenSpec>>,
-    /// See [`super::Options`].
-    pub(crate) shutdown_grace: Duration,
-    /// See [`super::Options`].
-    pub(crate) eof_grace: Duration,
-    /// See [`super::Options`].
-    pub(crate) authenticate_within: Duration,
-    /// See [`super::Options`].
-    pub(crate) guards: Guards,
-    /// See [`super::Options`].
-    pub(crate) thresholds: Thresholds,
-    /// Applies the log level.
-    pub(crate) set_level: Box<dyn Fn() + Send>,
-    /// Keys whose new value requires a restart.
-    pub(crate) needs_restart: Vec<&'static str>,
-}
-
-/// Limits of incomplete messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Guards {
-    /// Time that a TCP peer may take to send one message.
-    pub(crate) frame_time: Duration,
-    /// Maximum bytes of incomplete messages of all peers.
-    pub(crate) partial_bytes: usize,
-    /// Bytes of incomplete messages of one party: an identity, or a network address without one.
-    pub(crate) partial_bytes_per_identity: usize,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self {
-            frame_time: Duration::from_secs(30),
-            partial_bytes: 256 << 20,
-            partial_bytes_per_identity: 128 << 20,
-        }
-    }
-}
-
-/// State of the upkeep.
-#[derive(Default)]
-pub(super) struct Upkeep {
-    pub(super) notifier: Notifier,
-    pub(super) watchdog: Option<Watchdog>,
-    /// Time without use after which the daemon ends; `None`: never.
-    pub(super) idle_exit: Option<Duration>,
-    /// Since when the daemon has been unused.
-    idle_since: Option<Instant>,
-    /// Returns unused memory to the system.
-    release_memory: Option<fn()>,
-    /// Maximum number of connections since its last call; `None` before the first.
-    crowd: Option<usize>,
-    /// Time of the next check of removable files.
-    pub(super) look_at_files: Option<Instant>,
-    /// Time of a check for unused memory after many peers disconnected.
-    look_at: Option<Instant>,
-    reading: Reading,
-    /// A configuration that was read and is applied in the next turn.
-    read: Option<Read>,
-}
-
-/// Minimum number of disconnects, beside half of all, before memory is checked.
+/// So many connections must have gone, and half of all, before it is looked for what they left.
 const CROWD: usize = 1024;
 /// By then the records of these disconnects are written, and their buffers are free.
 const AFTER_CROWD: Duration = Duration::from_secs(1);
-
-impl Upkeep {
-    /// Time of the next [`Server::run_idle_checks`].
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
-        let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
-        [idle, watchdog, self.look_at, self.look_at_files].into_iter().flatten().min()
-    }
-}
 
 impl Server {
     /// Sets the notifier and the watchdog of the service manager.
@@ -239,10 +148,32 @@ impl Server {
         sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
     }
 
-    /// SIGHUP: reads the configuration and applies all of it or nothing.
+    /// Carries out the order of an operator.
+    pub(super) fn operate(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: Identity,
+        order: OperatorOrder,
+    ) {
+        tracing::info!(%conn, %identity, method = order.method(), "order of an operator");
+        self.audit(now, &Happening::Operate { identity, conn, order });
+        match order {
+            OperatorOrder::Reload => self.reload(),
+            OperatorOrder::ShutDown => self.shut_down(now),
+        }
+    }
+
+    pub(super) const fn reloads(&self) -> &Reloads {
+        &self.upkeep.reloads
+    }
+
+    /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
     pub(super) fn reload(&mut self) {
         let Some((_, Some(reload))) = &self.signals else {
-            tracing::warn!("not reloaded: this daemon was started without a configuration to read");
+            let why = "this daemon was started without a configuration to read";
+            tracing::warn!("not reloaded: {why}");
+            self.upkeep.reloads.note(Err(why.to_owned()));
             return;
         };
         if self.upkeep.reading != Reading::No {
@@ -261,7 +192,8 @@ impl Server {
         match thread::Builder::new().name("ceased-reload".into()).spawn(read) {
             Ok(_) => self.upkeep.reading = Reading::Yes,
             Err(why) => {
-                tracing::error!(%why, "reload failed; the configuration is unchanged");
+                tracing::error!(%why, "not reloaded: the configuration is as it was");
+                self.upkeep.reloads.note(Err(why.to_string()));
                 self.now_ready();
             }
         }
@@ -284,9 +216,11 @@ impl Server {
         if reading == Reading::Stale {
             return self.reload();
         }
-        if let Err(why) = read.and_then(|reloaded| self.apply(now, *reloaded)) {
-            tracing::error!(%why, "reload failed; the configuration is unchanged");
+        let outcome = read.and_then(|reloaded| self.apply(now, *reloaded));
+        if let Err(why) = &outcome {
+            tracing::error!(%why, "not reloaded: the configuration is as it was");
         }
+        self.upkeep.reloads.note(outcome);
         self.now_ready();
     }
 

@@ -4,7 +4,10 @@
 //! Needed only while a job runs for another identity than the peer's user: a process in a job of
 //! its own user already has the right identity.
 
-use std::collections::BTreeMap;
+use super::running_jobs::RunningJob;
+use super::server::Server;
+use super::shutdown::Stopping;
+
 use std::io;
 
 use ceased_core::identity::Identity;
@@ -15,10 +18,8 @@ use ceased_core::time::Now;
 use ceased_transports::{Peer as Origin, Transport};
 use rustix::process::{Pid, getpid};
 
-use super::jobs::RunningJob;
 use super::origin::{self, Party};
 use super::repeats::Kind;
-use super::{Server, Stopping};
 use crate::process_ids::from_process;
 use ceased_process::{Located, Order};
 
@@ -30,13 +31,6 @@ const IN_DOUBT: &str = "it may belong to a job of another user";
 
 const CROWDED: &str = "too many peers wait for the inspection of their process, and \
      this one waited longest: connect again";
-
-/// Peers whose process is being inspected.
-#[derive(Default)]
-pub(super) struct Vetting {
-    next: u64,
-    waiting: BTreeMap<u64, (Box<dyn Transport>, Identity)>,
-}
 
 impl Server {
     /// Accepts a user of this system, or the requestor of the job that the peer belongs to.

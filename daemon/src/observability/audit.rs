@@ -7,26 +7,22 @@
 //! soon as it is writable.
 
 mod line;
+mod queue;
 mod record;
 mod writer;
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use ceased_core::time::Wall;
 
+use queue::{Shared, TOGETHER_BYTES};
 pub(crate) use record::{CancelRecord, Happening};
 use writer::{Sink, Writer};
 
-use crate::daemon::StartError;
-
-/// Capacity of the queue in bytes: about 16,000 records.
-const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of records at which they are queued before the end of the turn.
-const TOGETHER_BYTES: usize = 64 * 1024;
+use crate::start_error::StartError;
 
 /// The way to the audit log; without a file, records go nowhere.
 pub(crate) struct Audit {
@@ -37,38 +33,6 @@ pub(crate) struct Audit {
     shared: Arc<Shared>,
     /// The writer of the file; `None` without one.
     thread: Option<JoinHandle<()>>,
-}
-
-/// State shared by the loop and the writer thread.
-#[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    /// Signalled when the queue is not empty, or closed.
-    filled: Condvar,
-    dropped: AtomicU64,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Batch,
-    /// The writer thread waits on `filled`.
-    asleep: bool,
-    closed: bool,
-}
-
-/// Pending work of the writer thread.
-#[derive(Default)]
-struct Batch {
-    /// Records, one per line.
-    lines: Vec<u8>,
-    /// Reopen the file after this many bytes of `lines`: it was moved away (SIGHUP).
-    reopen: Option<usize>,
-}
-
-impl Batch {
-    const fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.reopen.is_none()
-    }
 }
 
 impl Audit {
@@ -141,51 +105,6 @@ impl Audit {
     }
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Queues lines, or drops them if there is no room; leaves an empty buffer.
-    fn push(&self, lines: &mut Vec<u8>) {
-        let mut queue = self.queue();
-        let waiting = &mut queue.waiting.lines;
-        if waiting.is_empty() {
-            std::mem::swap(waiting, lines);
-        } else if waiting.len() + lines.len() <= WAITING_BYTES_MAX {
-            waiting.extend_from_slice(lines);
-        } else {
-            self.dropped.fetch_add(count(lines), Ordering::Relaxed);
-        }
-        lines.clear();
-        self.wake(queue);
-    }
-
-    fn wake(&self, mut queue: MutexGuard<'_, Queue>) {
-        let wakes = std::mem::take(&mut queue.asleep);
-        drop(queue);
-        if wakes {
-            self.filled.notify_one();
-        }
-    }
-
-    /// Waits for work and swaps it into `batch`, which is empty; false when the queue is closed and
-    /// empty.
-    fn take(&self, batch: &mut Batch) -> bool {
-        let mut queue = self.queue();
-        while queue.waiting.is_empty() && !queue.closed {
-            queue.asleep = true;
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        std::mem::swap(&mut queue.waiting, batch);
-        !batch.is_empty()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.queue().closed
-    }
-}
-
 impl Drop for Audit {
     /// Writes the queued records.
     fn drop(&mut self) {
@@ -204,14 +123,4 @@ impl Drop for Audit {
 /// Those of [`Audit::start`].
 pub(crate) fn probe(path: &Path) -> Result<(), StartError> {
     writer::probe(path).map_err(|error| StartError::Audit { path: path.to_owned(), error })
-}
-
-/// Number of records in `lines`.
-fn count(lines: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', lines).count() as u64
-}
-
-/// Adds the path of the audit log to an error.
-pub(crate) fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("the audit log {}: {error}", path.display()))
 }

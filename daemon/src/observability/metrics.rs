@@ -1,7 +1,7 @@
 //! Measurements: time from a cancel to the last death, survivors, rejected requests, and load
 //! (TSK-38).
 
-mod alerts;
+pub(crate) mod alerts;
 mod endpoint;
 mod histogram;
 mod text;
@@ -23,6 +23,7 @@ pub(crate) use endpoint::Endpoint;
 use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;
+use crate::observability::calls::ToolNumbers;
 
 /// Number of receipts kept for views.
 const RECEIPTS_MAX: usize = 32;
@@ -120,6 +121,8 @@ pub(crate) struct Snapshot<'a> {
     /// Size of the store's files.
     pub(crate) store_bytes: Option<u64>,
     pub(crate) metrics: &'a Metrics,
+    /// Ended calls by tool.
+    pub(crate) tools: &'a BTreeMap<Arc<str>, ToolNumbers>,
     pub(crate) counters: &'a Counters,
     pub(crate) gauges: Gauges,
     /// Limits of the gauges.
@@ -130,6 +133,8 @@ pub(crate) struct Snapshot<'a> {
     /// Threads of abandoned handlers that have not returned.
     pub(crate) abandoned_threads: usize,
     pub(crate) uptime: Duration,
+    /// Reloads that are over, and why the latest one changed nothing.
+    pub(crate) reloads: (u64, Option<&'a str>),
 }
 
 /// State of the task store.
@@ -196,6 +201,11 @@ pub(crate) struct HostStatus<'a> {
     /// For operators only: totals over all peers are not disclosed to one of them (TSK-39).
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     totals: Option<Totals<'a>>,
+    /// For operators only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reloads: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reload_error: Option<&'a str>,
     store: StoreStatus,
     /// The latest receipts, newest first.
     receipts: Vec<&'a Past>,
@@ -252,6 +262,8 @@ impl<'a> Snapshot<'a> {
             uptime_ms: u64::try_from(self.uptime.as_millis()).unwrap_or(u64::MAX),
             containment,
             totals: viewer.is_none().then(|| self.totals()),
+            reloads: viewer.is_none().then_some(self.reloads.0),
+            reload_error: self.reloads.1.filter(|_| viewer.is_none()),
             store,
             receipts: self.metrics.receipts(viewer),
             processes: processes.into_iter().map(ProcessStatus::all_of).collect(),

@@ -37,7 +37,7 @@ pub(super) enum Line {
         /// Written bytes, by connection.
         out: Vec<(u64, Bytes)>,
     },
-    /// So many bytes were taken from an outbox.
+    /// So many bytes were taken from a send queue.
     Taken { conn: u64, count: usize },
 }
 
@@ -112,6 +112,10 @@ pub(super) enum Happened {
     Output {
         job: u64,
         line: String,
+    },
+    OutputRead {
+        read: u64,
+        output: Option<Box<RawValue>>,
     },
     Log {
         job: u64,
@@ -224,6 +228,9 @@ impl Happened {
                 total: total.map(f64::to_bits),
                 message: message.map(str::to_owned),
             },
+            Event::OutputRead { read, output } => {
+                Self::OutputRead { read: read.get(), output: output.map(ToOwned::to_owned) }
+            }
             Event::Output { job, line } => {
                 Self::Output { job: job.get(), line: (*line).to_owned() }
             }
@@ -336,6 +343,9 @@ impl Happened {
                 total: total.map(f64::from_bits),
                 message: message.as_deref(),
             },
+            Self::OutputRead { read, output } => {
+                Event::OutputRead { read: StatusId::new(*read), output: output.as_deref() }
+            }
             Self::Output { job, line } => Event::Output { job: job_of(*job), line },
             Self::Log { job, level, data } => {
                 let level = LogLevel::ALL.get(*level).copied().unwrap_or(LogLevel::Debug);

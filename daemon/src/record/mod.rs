@@ -4,29 +4,29 @@
 //! A recording holds all that peers and tools said. It is written with mode 0600 and is meant for
 //! finding faults, not for keeping.
 
+mod drawn;
 mod format;
 mod parts;
 mod replay;
 mod settings;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Deref;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::Event;
 use ceased_core::ids::{ConnId, IdSource};
-use ceased_core::rpc::frame::Outbox;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::settings::Settings;
 use ceased_core::time::Now;
-use uuid::Uuid;
 
-use self::format::{Bytes, Happened, Line};
+use self::drawn::{Drawn, Listened, Watch, texts};
+use self::format::{Happened, Line};
 use self::settings::Recipe;
 
 pub use self::replay::{ReplayError, Replayed, replay};
@@ -40,7 +40,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 }
 
 /// An engine that may be recorded. Reads go to the engine itself; what changes it has to pass
-/// [`Recorded::handle`] or [`Recorded::outbox`], where the recording is written.
+/// [`Recorded::handle`] or [`Recorded::send_queue`], where the recording is written.
 pub(crate) struct Recorded {
     engine: Engine,
     tape: Option<Box<Tape>>,
@@ -82,77 +82,14 @@ impl Recorded {
         }
     }
 
-    /// See [`Engine::outbox`].
-    pub(crate) fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+    /// See [`Engine::send_queue`].
+    pub(crate) fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
         if let Some(tape) = &mut self.tape {
             tape.settle(&mut self.engine);
             tape.open = Some(conn);
         }
-        self.engine.outbox(conn)
+        self.engine.send_queue(conn)
     }
-}
-
-/// The ids a generator gave, and has not been asked about.
-#[derive(Debug, Clone, Default)]
-struct Drawn(Arc<Mutex<VecDeque<Uuid>>>);
-
-impl Drawn {
-    fn push(&self, id: Uuid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
-    }
-
-    fn pop(&self) -> Option<Uuid> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-
-    fn take(&self) -> Vec<Uuid> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
-    }
-}
-
-/// A generator whose ids are noted.
-struct Listened {
-    mint: Box<dyn IdSource>,
-    drawn: Drawn,
-}
-
-impl IdSource for Listened {
-    fn uuid(&mut self) -> Uuid {
-        let id = self.mint.uuid();
-        self.drawn.push(id);
-        id
-    }
-}
-
-/// How much waits in every outbox, to tell what is new in it.
-#[derive(Debug, Default)]
-struct Watch(BTreeMap<ConnId, usize>);
-
-impl Watch {
-    fn note(&mut self, event: &Event<'_>) {
-        if let Event::Opened { conn, .. } = event {
-            self.0.insert(*conn, 0);
-        }
-    }
-
-    /// Bytes written since the last question.
-    fn fresh(&mut self, engine: &mut Engine) -> Vec<(u64, Bytes)> {
-        let mut fresh = Vec::new();
-        self.0.retain(|conn, known| {
-            let Some(outbox) = engine.outbox(*conn) else { return false };
-            let new = outbox.pending().get(*known..).unwrap_or_default();
-            if !new.is_empty() {
-                fresh.push((conn.get(), Bytes::new(new)));
-            }
-            *known = outbox.len();
-            true
-        });
-        fresh
-    }
-}
-
-fn texts(actions: &[Action]) -> Vec<String> {
-    actions.iter().map(|action| format!("{action:?}")).collect()
 }
 
 /// A recording that is being written.
@@ -161,7 +98,7 @@ struct Tape {
     file: Option<BufWriter<File>>,
     drawn: Drawn,
     watch: Watch,
-    /// The outbox the host was given last.
+    /// The send queue the host was given last.
     open: Option<ConnId>,
 }
 
@@ -194,15 +131,12 @@ impl Tape {
         }
     }
 
-    /// Notes what the host took from the outbox it was given.
+    /// Notes what the host took from the send queue it was given.
     fn settle(&mut self, engine: &mut Engine) {
         let Some(conn) = self.open.take() else { return };
-        let (Some(known), Some(outbox)) = (self.watch.0.get_mut(&conn), engine.outbox(conn)) else {
-            return;
-        };
-        let count = known.saturating_sub(outbox.len());
+        let Some(queue) = engine.send_queue(conn) else { return };
+        let count = self.watch.note_taken(conn, queue.len());
         if count > 0 {
-            *known = outbox.len();
             self.write(&Line::Taken { conn: conn.get(), count });
         }
     }

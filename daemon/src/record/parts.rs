@@ -37,6 +37,7 @@ pub(super) enum Then {
 pub(super) enum Ended {
     Result(Json),
     Error { code: i64, message: String, data: Option<String> },
+    Refused { code: i64, message: String },
     Stopped,
 }
 
@@ -153,6 +154,9 @@ impl Ended {
         match outcome {
             Outcome::Result(result) => Self::Result(result.clone()),
             Outcome::Error(error) => Self::of_error(error),
+            Outcome::Refused(error) => {
+                Self::Refused { code: error.code, message: error.message.to_string() }
+            }
             Outcome::Stopped => Self::Stopped,
         }
     }
@@ -179,6 +183,9 @@ impl Ended {
                     None => error,
                 })
             }
+            Self::Refused { code, message } => {
+                Outcome::Refused(ErrorObject::new(*code, message.clone()))
+            }
             Self::Stopped => Outcome::Stopped,
         }
     }
@@ -189,7 +196,9 @@ impl Ended {
         match self.get() {
             Outcome::Result(result) => Ok(Ok(result)),
             Outcome::Error(error) => Ok(Err(error)),
-            Outcome::Stopped => Err("a task's outcome is a result or an error".to_owned()),
+            Outcome::Refused(_) | Outcome::Stopped => {
+                Err("a task's outcome is a result or an error".to_owned())
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::time::{Instant, Now, Wall};
 use uuid::Uuid;
 
+use super::drawn::{Drawn, Watch, texts};
 use super::format::Line;
-use super::{Drawn, Watch, texts};
 
 /// What a replay came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,12 +118,12 @@ pub fn replay(recording: impl BufRead) -> Result<Replayed, ReplayError> {
 impl Again {
     fn take(&mut self, conn: u64, count: usize) -> Result<(), String> {
         let conn = ConnId::new(conn);
-        let outbox = self.engine.outbox(conn).ok_or_else(|| format!("{conn} is not open"))?;
-        if count > outbox.len() {
-            return Err(format!("{count} bytes were taken of {}", outbox.len()));
+        let queue = self.engine.send_queue(conn).ok_or_else(|| format!("{conn} is not open"))?;
+        if count > queue.len() {
+            return Err(format!("{count} bytes were taken of {}", queue.len()));
         }
-        outbox.advance(count);
-        self.watch.0.insert(conn, outbox.len());
+        queue.advance(count);
+        self.watch.note_taken(conn, queue.len());
         Ok(())
     }
 

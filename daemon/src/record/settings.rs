@@ -7,7 +7,7 @@ use ceased_core::acp::protocol::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::policy::access::Allow;
 use ceased_core::settings::{ServerInfo, Settings};
-use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool};
+use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool, ToolHints};
 use serde::{Deserialize, Serialize};
 
 use super::parts::Who;
@@ -18,6 +18,10 @@ use crate::tools::catalog;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Recipe {
     server: (String, String),
+    #[serde(default)]
+    words: [Option<String>; 3],
+    #[serde(default)]
+    outputs: bool,
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<ToolRecipe>,
@@ -59,6 +63,10 @@ struct ToolRecipe {
     ladder: StopPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     heartbeat: Option<Duration>,
+    #[serde(default)]
+    hints: ToolHints,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    icon: Option<String>,
     #[serde(default, skip_serializing_if = "is_false")]
     read_only: bool,
     checked: bool,
@@ -71,9 +79,13 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog, services, acp, operators } = settings;
+        let Settings { server, limits, tasks, catalog, services, acp, outputs, operators } =
+            settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
+            words: [&server.title, &server.website, &server.instructions]
+                .map(|text| text.as_ref().map(ToString::to_string)),
+            outputs: *outputs,
             limits: *limits,
             tasks: *tasks,
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
@@ -98,8 +110,15 @@ impl Recipe {
             Ok::<_, String>(Offer { services, notifications: notifications.collect() })
         };
         let (name, version) = &self.server;
+        let text = |text: &Option<String>| text.as_deref().map(Into::into);
         Ok(Settings {
-            server: ServerInfo { name: name.as_str().into(), version: version.as_str().into() },
+            server: ServerInfo {
+                title: text(&self.words[0]),
+                website: text(&self.words[1]),
+                instructions: text(&self.words[2]),
+                ..ServerInfo::new(name, version)
+            },
+            outputs: self.outputs,
             limits: self.limits,
             tasks: self.tasks,
             catalog: made(&self.tools)?,
@@ -128,6 +147,8 @@ impl ToolRecipe {
             timeout: tool.timeout,
             ladder: tool.ladder,
             heartbeat: tool.heartbeat,
+            hints: tool.hints,
+            icon: tool.icon.as_ref().map(ToString::to_string),
             read_only: tool.read_only,
             checked: tool.check.is_some(),
             on_disconnect: tool.on_disconnect,
@@ -153,6 +174,8 @@ impl ToolRecipe {
             timeout: self.timeout,
             ladder: self.ladder,
             heartbeat: self.heartbeat,
+            hints: self.hints,
+            icon: text(&self.icon),
             read_only: self.read_only,
             check,
             on_disconnect: self.on_disconnect,

@@ -25,7 +25,7 @@ impl Notifier {
                 .inspect_err(|error| {
                     // Logging has not started yet; the manager reports the missing READY=1 too.
                     let address = address.display();
-                    crate::daemon::say(format_args!("warning: NOTIFY_SOCKET={address}: {error}"));
+                    crate::announce::say(format_args!("warning: NOTIFY_SOCKET={address}: {error}"));
                 })
                 .ok(),
         )

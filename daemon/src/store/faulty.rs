@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
-use super::{Due, Store, StoreError};
+use super::contract::{Due, Store, StoreError};
+use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
 
 /// The failure to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::StoreError;
+use super::contract::StoreError;
 
 /// Health written by the store's thread and read by the loop. Cheap to clone.
 #[derive(Debug, Clone, Default)]

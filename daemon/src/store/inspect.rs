@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::{StateDirError, StoreError, directory};
-use crate::daemon::StartError;
+use super::contract::StoreError;
+use super::directory;
+use super::directory::StateDirError;
+use crate::start_error::StartError;
 
 /// Result of the check.
 #[derive(Debug)]

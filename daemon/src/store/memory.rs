@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::durable::{RecordKey, RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord};
+use super::contract::{Due, Store, StoreError};
 use super::record::KeptOutcome;
-use super::{Due, Store, StoreError};
+use ceased_core::tasks::durable::{
+    RecordKey, RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord,
+};
 
 /// A store in memory. It is never full and never fails.
 #[derive(Debug, Default)]

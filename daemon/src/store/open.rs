@@ -8,8 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ceased_core::tasks::durable::TaskRecord;
 use ceased_core::time::Wall;
 
-use super::{StateDir, Store, StoreError};
-use crate::daemon::{StartError, say};
+use super::contract::{Store, StoreError};
+use super::directory::StateDir;
+use crate::announce::say;
+use crate::start_error::StartError;
 
 /// Where a daemon keeps its tasks.
 pub(crate) enum StoreLocation {
@@ -73,7 +75,7 @@ impl OnDisk {
         let path = dir.store()?;
         let mut set_aside_as = None;
         let (store, records) = match self.read(&dir, &path, resident) {
-            Err(StoreError::Unusable(super::Unusable::Damaged(what)))
+            Err(StoreError::Unusable(super::contract::Unusable::Damaged(what)))
                 if self.damaged == Damaged::SetAside =>
             {
                 let aside = set_aside_as.insert(set_aside(&path)?).display();
@@ -98,7 +100,7 @@ impl OnDisk {
         path: &Path,
         resident: usize,
     ) -> Result<Opened, StoreError> {
-        let mut store = super::Sqlite::open_in(Arc::clone(dir), path, self.reserve)?;
+        let mut store = super::sqlite::Sqlite::open_in(Arc::clone(dir), path, self.reserve)?;
         let records = records(&mut store, resident)?;
         Ok((Box::new(store), records))
     }
@@ -122,7 +124,9 @@ fn records(store: &mut dyn Store, resident: usize) -> Result<Vec<TaskRecord>, St
 
 /// Adds the remedy to the error of a damaged store.
 fn refused(error: StoreError, path: &Path) -> StartError {
-    let StoreError::Unusable(super::Unusable::Damaged(what)) = &error else { return error.into() };
+    let StoreError::Unusable(super::contract::Unusable::Damaged(what)) = &error else {
+        return error.into();
+    };
     let path = path.display();
     StoreError::damaged(format!(
         "{what}\nthe store was left unchanged; to start without its tasks, set it aside: \

@@ -7,9 +7,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::StateDir;
+use super::directory::StateDir;
 use super::file_id::{FileId, Lookup};
-use super::sqlite::{FILE, LOG_FILE};
+
+/// The database in the store's directory.
+pub(super) const FILE: &str = "tasks.db";
+/// The write-ahead log, as SQLite calls it.
+pub(super) const LOG_FILE: &str = "tasks.db-wal";
 
 /// Directory of a database and the identity of its files.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher24;
 
-use super::durable::TaskOutcome;
+use ceased_core::tasks::durable::TaskOutcome;
 
 /// A serialized outcome: its kind and its JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]

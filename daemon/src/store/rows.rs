@@ -8,8 +8,8 @@ use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Row, params};
 use uuid::Uuid;
 
-use super::durable::{RecordKey, RecordedOutcome, TaskOutcome, TaskRecord};
 use super::record::{self, KeptOutcome, Kind, Sum};
+use ceased_core::tasks::durable::{RecordKey, RecordedOutcome, TaskOutcome, TaskRecord};
 
 /// Why a row was not written.
 pub(super) enum Unwritten {

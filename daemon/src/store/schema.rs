@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{StoreError, Unusable};
+use super::contract::{StoreError, Unusable};
 
 /// SQLite application id of the file: "ceas".
 pub(super) const APPLICATION_ID: i32 = 0x6365_6173;

@@ -20,17 +20,14 @@ use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, ffi};
 
-use super::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
-use super::place::Place;
+use super::contract::{Due, Store, StoreError};
+use super::directory::StateDir;
+use super::place::{FILE, LOG_FILE, Place};
 use super::reserve::{self, Reserve};
-use super::{Due, StateDir, Store, StoreError, rows, schema};
-
-/// The database in the store's directory.
-pub(super) const FILE: &str = "tasks.db";
-/// A database under construction.
+use super::{rows, schema};
+use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskOutcome, TaskRecord};
+/// A database that is being made.
 const NEW_FILE: &str = "tasks.db.new";
-/// The write-ahead log, by SQLite's naming.
-pub(super) const LOG_FILE: &str = "tasks.db-wal";
 /// The reserve.
 const RESERVE_FILE: &str = "reserve";
 /// Temporary file that tests whether there is room.

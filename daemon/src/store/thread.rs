@@ -22,12 +22,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
+use ceased_core::tasks::durable::Seq;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
+use super::contract::{Store, StoreError};
 use super::health::Health;
+use super::orders::{Order, Report};
 use super::worker::{Failed, ORDERS_KEPT, Worker, result_bytes};
-use super::{Store, StoreError};
 
 /// Duration of a write at which a warning is logged.
 const SLOW: Duration = Duration::from_secs(5);
@@ -41,33 +42,7 @@ const FEW: usize = 32;
 /// Maximum number of bytes of results in such a batch.
 const FEW_BYTES: usize = 64 * 1024;
 
-/// An instruction to the store.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// Carry out a write.
-    Write { seq: Seq, write: StoreWrite },
-    /// Read the outcome of a task.
-    Load { load: LoadId, key: RecordKey },
-    /// Check that the next process will find the data.
-    Verify,
-}
-
-/// A report of the store.
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// All writes up to this one are durable, except those reported otherwise.
-    Durable(Seq),
-    /// This write failed.
-    Unstored(Seq, Unstored),
-    /// Outcome of a task; `None` if it cannot be read.
-    Loaded(LoadId, Option<TaskOutcome>),
-    /// A check found the store unusable.
-    Ailing(Unstored),
-    /// The store failed for good; remaining orders are dropped.
-    Failed(StoreError),
-}
-
-/// The store failed for good; the order was dropped.
+/// The store failed for good, so that nobody carries out the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreGone;
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use ceased_core::tasks::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
+use super::contract::{Due, Store, StoreError};
 use super::health::Health;
-use super::thread::{Order, Report};
-use super::{Due, Store, StoreError};
+use super::orders::{Order, Report};
 
 /// Maximum number of writes in a batch; it takes some milliseconds, for which the first one waits.
 pub(super) const BATCH_WRITES: usize = 1024;

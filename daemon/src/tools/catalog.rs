@@ -5,24 +5,23 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ceased_core::identity::Identity;
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::{
-    ArgumentCheck, BadTool, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool,
+    ArgumentCheck, BadTool, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool, ToolHints,
 };
 
-use crate::config::{self, CommandTool, Run};
+use crate::config::{self, CommandTool, Output, Run};
 use crate::tools::arguments::{Arguments, Template};
 use crate::tools::call_latency::HandlerRun;
+use crate::tools::command_result::EXIT_SCHEMA;
 use crate::tools::handler::Handler;
+use crate::tools::name::{DEFAULT_HEARTBEAT, NAME_HINT, is_name};
 
 /// Default time a handler has to react to its cancel token before it is abandoned.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a client that asked for progress hears nothing at most. Official SDKs give a call up
-/// after 60 s without progress.
-pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(10);
-
-/// The server's data of a tool; the payload of its [`Tool`].
+/// What the server needs to run a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
     /// Confirmation to request before the tool runs.
@@ -87,6 +86,10 @@ pub struct HandlerTool {
     title: Option<String>,
     description: Option<String>,
     input_schema: String,
+    output_schema: Option<String>,
+    hints: ToolHints,
+    icon: Option<String>,
+    allow: Allow,
     task_support: TaskSupport,
     timeout: Option<Duration>,
     patience: Duration,
@@ -104,6 +107,10 @@ impl HandlerTool {
             title: None,
             description: None,
             input_schema: r#"{"type":"object","additionalProperties":false}"#.into(),
+            output_schema: None,
+            hints: ToolHints::default(),
+            icon: None,
+            allow: Allow::Everyone,
             task_support: TaskSupport::Forbidden,
             timeout: None,
             patience: DEFAULT_ABANDON_AFTER,
@@ -135,7 +142,37 @@ impl HandlerTool {
         self
     }
 
-    /// Sets whether calls run as tasks.
+    /// The JSON Schema of its structured content: JSON text of an object with `"type": "object"`.
+    /// Clients may insist that every result that is no error matches it.
+    #[must_use]
+    pub fn output_schema(mut self, json: impl Into<String>) -> Self {
+        self.output_schema = Some(json.into());
+        self
+    }
+
+    /// Hints for clients: whether it may destroy something, whether a second call changes nothing
+    /// more, whether it reaches things outside of the machine.
+    #[must_use]
+    pub const fn hints(mut self, hints: ToolHints) -> Self {
+        self.hints = hints;
+        self
+    }
+
+    /// A picture for people: an `https:` or `data:` URI.
+    #[must_use]
+    pub fn icon(mut self, uri: impl Into<String>) -> Self {
+        self.icon = Some(uri.into());
+        self
+    }
+
+    /// The identities that may use it; for others it does not exist. Everyone, if not said.
+    #[must_use]
+    pub fn allow(mut self, identities: impl IntoIterator<Item = Identity>) -> Self {
+        self.allow = Allow::Only(identities.into_iter().collect());
+        self
+    }
+
+    /// Whether it runs as a task.
     #[must_use]
     pub const fn task_support(mut self, support: TaskSupport) -> Self {
         self.task_support = support;
@@ -198,32 +235,23 @@ impl HandlerTool {
             title: self.title.map(Into::into),
             description: self.description.map(Into::into),
             input_schema: arguments.schema().get().into(),
-            output_schema: None,
+            output_schema: self.output_schema.map(Into::into),
             task_support: self.task_support,
             timeout: self.timeout,
             ladder: StopPolicy::Handler { patience: self.patience },
             heartbeat: self.heartbeat,
             read_only: self.read_only,
+            hints: self.hints,
+            icon: self.icon.map(Into::into),
             on_disconnect: self.on_disconnect,
-            allow: Allow::Everyone,
+            allow: self.allow,
             check: Some(Box::new(BySchema(arguments))),
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
 }
 
-/// Maximum length of a tool name (MCP 2025-11-25).
-const NAME_CHARS_MAX: usize = 128;
-/// Error text for a name that fails [`is_name`].
-pub(crate) const NAME_HINT: &str = "a tool name consists of 1 to 128 of A-Z a-z 0-9 _ - .";
-
-/// Whether a text is a valid tool name.
-pub(crate) fn is_name(name: &str) -> bool {
-    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(usual)
-}
-
-/// The catalog of a daemon.
+/// What a daemon offers.
 ///
 /// # Errors
 /// [`BadTool`] for a tool without a handler or command, and for tools that the engine rejects.
@@ -239,7 +267,18 @@ fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Se
     Some(Arc::new(Payload { run, confirm }))
 }
 
-/// Converts a tool of the configuration.
+/// The schema of the structured content of a configured tool.
+fn output_schema(tool: &config::Tool) -> Option<&str> {
+    match &tool.run {
+        Run::Builtin(_) => None,
+        Run::Command(command) => match command.output {
+            Output::Combined | Output::Stdout | Output::Content => Some(EXIT_SCHEMA),
+            Output::Json => command.output_schema.as_ref().map(|schema| schema.schema().get()),
+        },
+    }
+}
+
+/// A tool of a configuration, for a server.
 #[must_use]
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
@@ -257,12 +296,14 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         title: tool.title.as_deref().map(Into::into),
         description: tool.description.as_deref().map(Into::into),
         input_schema: tool.arguments.schema().get().into(),
-        output_schema: None,
+        output_schema: output_schema(tool).map(Into::into),
         task_support: tool.task_support,
         timeout: Some(tool.timeout),
         ladder,
         heartbeat: tool.heartbeat,
         read_only: tool.read_only,
+        hints: tool.hints,
+        icon: tool.icon.as_deref().map(Into::into),
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ceased_core::event::Outcome;
 use ceased_core::ids::{AskId, JobId, TaskId};
-use ceased_core::json::format::write_string;
 use ceased_core::json::raw::Json;
 use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest, Refusal};
@@ -19,6 +18,7 @@ use serde_json::value::to_raw_value;
 
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::tools::cancel_token::{CancelToken, Cancelled};
+use crate::tools::content::Content;
 
 /// A tool that runs in this process, on a worker thread. A handler whose calls have always returned
 /// within microseconds runs on the thread of the loop; if a call takes longer, another thread takes
@@ -92,10 +92,10 @@ impl Job {
     /// Deserializes the arguments.
     ///
     /// # Errors
-    /// [`ToolError::Rpc`] with invalid params if they do not fit the type.
+    /// [`ToolError::Refused`] with invalid params when they do not fit.
     pub fn arguments<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ToolError> {
         serde_json::from_str(self.call.arguments.get()).map_err(|error| {
-            ToolError::Rpc(ErrorObject::invalid_params(format!("arguments: {error}")))
+            ToolError::Refused(ErrorObject::invalid_params(format!("arguments: {error}")))
         })
     }
 
@@ -210,51 +210,36 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-/// A block of content.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase")]
-pub enum Content {
-    /// Text.
-    Text {
-        /// The text.
-        text: String,
-    },
-}
-
 impl ToolResult {
     /// A result of one text block.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![Content::Text { text: text.into() }], ..Self::default() }
+        Self { content: vec![Content::text(text)], ..Self::default() }
     }
 
     /// Appends a text block.
     #[must_use]
     pub fn and_text(mut self, text: impl Into<String>) -> Self {
-        self.content.push(Content::Text { text: text.into() });
+        self.content.push(Content::text(text));
         self
     }
 
     /// Renders the result for `tools/call`.
     fn to_json(&self) -> serde_json::Result<Json> {
         const BEGIN: &str = r#"{"content":["#;
-        const TEXT: &str = r#"{"type":"text","text":"#;
         const STRUCTURED: &str = r#","structuredContent":"#;
         let end = if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# };
         let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
-        // Capacity for everything except escapes, so that the buffer rarely grows.
-        let texts = self.content.iter().map(|Content::Text { text }| TEXT.len() + text.len() + 4);
-        let texts = texts.sum::<usize>().saturating_sub(1);
+        // Room for everything but escapes: it is written once, and neither moved nor cut.
+        let room: usize = self.content.iter().map(Content::room).sum();
         let more = structured.as_ref().map_or(0, |json| STRUCTURED.len() + json.len());
-        let mut out = String::with_capacity(BEGIN.len() + texts + 1 + more + end.len());
+        let mut out = String::with_capacity(BEGIN.len() + room + 1 + more + end.len());
         out.push_str(BEGIN);
-        for (position, Content::Text { text }) in self.content.iter().enumerate() {
+        for (position, block) in self.content.iter().enumerate() {
             if position > 0 {
                 out.push(',');
             }
-            out.push_str(TEXT);
-            write_string(&mut out, text);
-            out.push('}');
+            block.write(&mut out)?;
         }
         out.push(']');
         if let Some(structured) = structured {
@@ -280,7 +265,10 @@ pub enum ToolError {
     Cancelled,
     /// It failed, with a text for the requestor's model: a result with `isError`.
     Failed(Cow<'static, str>),
-    /// The call itself was invalid: a JSON-RPC error.
+    /// The call was wrong in a way that a model can correct: a result with `isError` from MCP
+    /// 2025-11-25 on, a JSON-RPC error before.
+    Refused(ErrorObject),
+    /// The call itself was wrong: a JSON-RPC error.
     Rpc(ErrorObject),
 }
 
@@ -295,6 +283,7 @@ pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
     let result = match answer {
         Ok(result) => result,
         Err(ToolError::Cancelled) => return Outcome::Stopped,
+        Err(ToolError::Refused(error)) => return Outcome::Refused(error),
         Err(ToolError::Rpc(error)) => return Outcome::Error(error),
         Err(ToolError::Failed(message)) => {
             ToolResult { is_error: true, ..ToolResult::text(message) }

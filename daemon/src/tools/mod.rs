@@ -2,8 +2,12 @@
 
 pub mod arguments;
 pub(crate) mod builtin;
+pub(crate) mod builtin_name;
 pub(crate) mod call_latency;
 pub(crate) mod cancel_token;
 pub(crate) mod catalog;
+pub(crate) mod command_result;
+pub(crate) mod content;
 pub(crate) mod handler;
+pub(crate) mod name;
 pub(crate) mod worker_pool;

@@ -92,6 +92,7 @@ async function listTools() {
         fail: 'optional',
         count: 'forbidden',
         report: 'required',
+        silent: 'forbidden',
     });
     const gate = tools.find(tool => tool.name === 'gate');
     assert.equal(gate.inputSchema.properties.file.type, 'string');
@@ -146,23 +147,38 @@ async function timeout() {
     return `gone after ${await isGone(mark)} ms`;
 }
 
+// PRG-01, PRG-02: a client that waits less long than the tool is silent gets its answer.
+async function silentTool() {
+    const seen = [];
+    const options = { onprogress: step => seen.push(step), resetTimeoutOnProgress: true, timeout: 3_000 };
+    const result = await call('silent', {}, options);
+    assert.equal(text(result), 'working\ndone\n');
+    assert.ok(seen.length >= 4, `${seen.length} heartbeats`);
+    const values = seen.map(({ progress }) => progress);
+    assert.ok(values.every((value, at) => at === 0 || value > values[at - 1]), `${values}`);
+    assert.match(seen.at(-1).message, /^\d+s: working$/);
+}
+
 async function failingTool() {
     const result = await call('fail', {});
     assert.equal(result.isError, true);
-    assert.equal(text(result).includes('to stdout'), true);
-    const { exitCode, signal, stdout, stderr, durationMs, truncated } = result.structuredContent;
+    assert.equal(text(result), 'to stdout\nto stderr\nexited with code 3');
+    const { durationMs, ...found } = result.structuredContent;
     assert.deepEqual(
-        { exitCode, signal, stdout, stderr, truncated },
-        { exitCode: 3, signal: null, stdout: 'to stdout\n', stderr: 'to stderr\n', truncated: false },
+        found,
+        { exitCode: 3, signal: null, truncated: false, bytes: 20 },
     );
     assert.ok(durationMs >= 0);
 }
 
 async function invalidArguments() {
-    const wrong = await refusal(call('count', { n: 'seven' }), INVALID_PARAMS);
-    assert.match(wrong.message, /arguments\/n/);
-    const missing = await refusal(call('count', {}), INVALID_PARAMS);
-    assert.match(missing.message, /"n"/);
+    // SEP-1303: the model can correct them.
+    const wrong = await call('count', { n: 'seven' });
+    assert.equal(wrong.isError, true);
+    assert.match(text(wrong), /arguments\/n/);
+    const missing = await call('count', {});
+    assert.equal(missing.isError, true);
+    assert.match(text(missing), /"n"/);
     assert.equal(text(await call('count', { n: 7 })), '7\n');
 }
 
@@ -420,6 +436,7 @@ await run([
     ['progress', progress],
     ['abort', abort],
     ['timeout', timeout],
+    ['silent_tool', silentTool],
     ['failing_tool', failingTool],
     ['invalid_arguments', invalidArguments],
     ['unknown_tool', unknownTool],

@@ -136,6 +136,18 @@ async function progress() {
     );
 }
 
+// PRG-01, PRG-02: a client that waits less long than the tool is silent gets its answer.
+async function silentTool() {
+    const seen = [];
+    const options = { onprogress: step => seen.push(step), resetTimeoutOnProgress: true, timeout: 3_000 };
+    const result = await call('silent', {}, options);
+    assert.equal(text(result), 'working\ndone\n');
+    assert.ok(seen.length >= 4, `${seen.length} heartbeats`);
+    const values = seen.map(({ progress }) => progress);
+    assert.ok(values.every((value, at) => at === 0 || value > values[at - 1]), `${values}`);
+    assert.match(seen.at(-1).message, /^\d+s: working$/);
+}
+
 // MOD-03, MOD-04, STOP-01
 async function abort() {
     const mark = freshMark('abort');
@@ -173,8 +185,10 @@ async function inputRequired() {
 
 // MOD-07: methods that only sessions have, and unknown methods.
 async function refusals() {
-    const wrong = await refusal(call('count', { n: 'seven' }), INVALID_PARAMS);
-    assert.match(wrong.message, /arguments\/n/);
+    // SEP-1303: the model can correct them.
+    const wrong = await call('count', { n: 'seven' });
+    assert.equal(wrong.isError, true);
+    assert.match(wrong.content[0].text, /arguments\/n/);
     await refusal(call('no-such-tool', {}), INVALID_PARAMS);
     const meta = {
         'io.modelcontextprotocol/protocolVersion': REVISION,
@@ -310,6 +324,7 @@ const checks = [
     ['tools_list', listTools],
     ['echo', echo],
     ['progress', progress],
+    ['silent_tool', silentTool],
     ['abort', abort],
     ['input_required', inputRequired],
     ['refusals', refusals],

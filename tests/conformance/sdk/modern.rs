@@ -4,11 +4,12 @@ use super::server::{TOOLS, Way};
 use super::{drive_through, install};
 
 /// Checks of the script.
-const CHECKS: [&str; 14] = [
+const CHECKS: [&str; 15] = [
     "connect",
     "tools_list",
     "echo",
     "progress",
+    "silent_tool",
     "abort",
     "input_required",
     "refusals",

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use ceased_tests::daemon::peer::call;
 use ceased_tests::daemon::{Daemon, Home, Peer, Program, Signal, wait_until};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::kit::{configure, connect_as, fight, is_root, peer_as};
 
@@ -148,7 +148,14 @@ fn text(peer: &mut Peer, tool: &str) -> Result<String, Value> {
     peer.send(&call(id, tool, "{}", ""));
     let mut answer = peer.answer(id);
     let text = answer["result"]["content"][0]["text"].as_str().map(str::to_owned);
-    text.ok_or_else(|| answer["error"].take())
+    match text {
+        // TOOL-01
+        Some(text) if text.starts_with("the tool could not be started") => {
+            Err(json!({"message": text}))
+        }
+        Some(text) => Ok(text),
+        None => Err(answer["error"].take()),
+    }
 }
 
 /// TSK-39: calling a tool gives no user root's rights, and with `peer` the tool has the caller's
@@ -179,7 +186,7 @@ fn a_tool_has_the_rights_of_its_configured_user() {
         assert_eq!(text(&mut bin, "games").unwrap(), "5\n");
         let output = text(&mut bin, "whoami").unwrap();
         assert!(
-            output.starts_with("2\n2\n2\n/bin bin bin\n/") && output.ends_with("/bin\n"),
+            output.starts_with("2\n2\n2\n/bin bin bin\n/") && output.ends_with("/bin\nx\n"),
             "{output}"
         );
         assert!(!text(&mut bin, "back").unwrap().contains('0'));

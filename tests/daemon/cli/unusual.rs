@@ -27,8 +27,9 @@ fn an_unwritable_task_id_is_in_the_error() {
     let err = String::from_utf8(ran.stderr).unwrap();
     assert_eq!(ran.status.code(), Some(1), "{err}");
     assert!(err.contains("No space left"), "{err}");
-    let id = exits(&daemon.home, 0, &["tasks"]).out;
-    let id = id.split_whitespace().next().expect("there is a task");
+    let tasks = exits(&daemon.home, 0, &["tasks"]).out;
+    let line = tasks.lines().nth(1).expect("a header and a task");
+    let id = line.split_whitespace().next().expect("an id");
     assert!(err.contains(id), "{err}");
     exits(&daemon.home, 0, &["cancel", id]);
     assert_none_left(&mark);

@@ -86,7 +86,7 @@ impl Host {
                 Action::Start { job, .. } => self.jobs.push(job),
                 Action::Flush { conn } => {
                     assert!(
-                        self.engine.outbox(conn).is_some(),
+                        self.engine.send_queue(conn).is_some(),
                         "flush of the closed connection {conn}"
                     );
                 }
@@ -96,6 +96,8 @@ impl Host {
                 | Action::Notified { .. }
                 | Action::RefuseCancel { .. }
                 | Action::CollectHostStatus { .. }
+                | Action::ReadOutput(_)
+                | Action::Operate { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
                 | Action::Close { .. }
@@ -205,8 +207,8 @@ impl Host {
             }
             (b'b', Some(conn), _) => self.feed(Event::Blocked { conn }),
             (b'r', Some(conn), _) => {
-                if let Some(outbox) = self.engine.outbox(conn) {
-                    outbox.advance(outbox.len());
+                if let Some(queue) = self.engine.send_queue(conn) {
+                    queue.advance(queue.len());
                 }
                 self.feed(Event::Drained { conn });
             }

@@ -79,6 +79,9 @@ fn check_result(message: &Value, asked: &Asked) -> Result<(), String> {
     let kind = result["resultType"].as_str().unwrap_or_default();
     let (schema, definition) = match (asked.method.as_str(), kind) {
         ("server/discover", "complete") => (REVISION, "DiscoverResult"),
+        ("resources/list", "complete") => (REVISION, "ListResourcesResult"),
+        ("resources/read", "complete") => (REVISION, "ReadResourceResult"),
+        ("resources/templates/list", "complete") => (REVISION, "ListResourceTemplatesResult"),
         ("tools/list", "complete") => (REVISION, "ListToolsResult"),
         ("tools/call", "complete") => (REVISION, "CallToolResult"),
         ("tools/call", "input_required") => (REVISION, "InputRequiredResult"),
@@ -87,7 +90,7 @@ fn check_result(message: &Value, asked: &Asked) -> Result<(), String> {
         ("tasks/update", "complete") => (TASKS, "UpdateTaskResult"),
         ("tasks/cancel", "complete") => (TASKS, "CancelTaskResult"),
         ("subscriptions/listen", "complete") => (REVISION, "SubscriptionsListenResult"),
-        ("ceased/status", "complete") => (REVISION, "Result"),
+        ("ceased/logs" | "ceased/status", "complete") => (REVISION, "Result"),
         (method, kind) => return Err(format!("no result of {method} is {kind:?}: {message}")),
     };
     holds(schema, definition, result)?;

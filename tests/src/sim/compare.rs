@@ -40,25 +40,26 @@ pub(super) fn fresh(
     let mut lines = BTreeMap::new();
     let given_up = lost(actions);
     for (conn, link) in &mut judge.links {
-        let Some(outbox) = judge.engine.outbox(ConnId::new(*conn)) else { continue };
+        let Some(queue) = judge.engine.send_queue(ConnId::new(*conn)) else { continue };
         let waited = before.iter().find(|(at, _)| at == conn).map_or(0, |(_, len)| *len);
         if given_up.iter().any(|(of, _)| of == conn) {
             // The engine has forgotten what it had for this peer.
-            assert!(outbox.is_empty(), "c{conn} keeps bytes nobody will send");
+            assert!(queue.is_empty(), "c{conn} keeps bytes nobody will send");
             let lost: Vec<String> = link.unsent.texts().collect();
             link.lost.extend(lost);
             link.unsent.clear();
             continue;
         }
-        let fresh = outbox.pending().get(waited.min(outbox.len())..).unwrap_or_default();
+        let unsent: Vec<u8> = queue.runs().flatten().copied().collect();
+        let fresh = unsent.get(waited.min(queue.len())..).unwrap_or_default();
         fresh.iter().for_each(|byte| sum(&mut digest, *byte));
-        (outbox.len() as u64).to_le_bytes().iter().for_each(|byte| sum(&mut digest, *byte));
+        (queue.len() as u64).to_le_bytes().iter().for_each(|byte| sum(&mut digest, *byte));
         if judge.oracle.is_none() {
             continue;
         }
         let kept = link.unsent.len();
-        assert!(outbox.len() >= kept, "c{conn} lost what was written for it (MOD-04)");
-        let fresh = outbox.pending().get(kept..).unwrap_or_default();
+        assert!(queue.len() >= kept, "c{conn} lost what was written for it (MOD-04)");
+        let fresh = unsent.get(kept..).unwrap_or_default();
         let flushes =
             actions.iter().filter(|a| matches!(a, Action::Flush { conn: to } if to.get() == *conn));
         let wanted = usize::from(kept == 0 && !fresh.is_empty());
@@ -352,9 +353,11 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
             let params = params.as_deref().map_or("-", RawValue::get);
             Some(format!("notified {conn} {method} {params}"))
         }
-        Action::CollectHostStatus { .. } | Action::Store { .. } | Action::Load { .. } => {
-            Some(format!("{action:?}"))
-        }
+        Action::CollectHostStatus { .. }
+        | Action::ReadOutput(_)
+        | Action::Operate { .. }
+        | Action::Store { .. }
+        | Action::Load { .. } => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Audit(_) => None,
     };
     actions.iter().filter_map(order).collect()
@@ -422,7 +425,7 @@ fn bounds(judge: &mut Judge, input: &Input) {
     // One answer may come on top of the mark; the largest is a page of tasks or the status.
     let max = all.write_buffer_bytes * 2 + 64 * 1024;
     for conn in judge.links.keys() {
-        let len = judge.engine.outbox(ConnId::new(*conn)).map_or(0, |outbox| outbox.len());
+        let len = judge.engine.send_queue(ConnId::new(*conn)).map_or(0, |queue| queue.len());
         assert!(len <= max, "{len} bytes wait for c{conn} after {input:?}");
     }
     let oracle = judge.oracle.as_ref().expect("only with an oracle");

@@ -1,4 +1,4 @@
-//! The judge: an honest host around the real engine, its real inboxes and outboxes, that holds
+//! The judge: an honest host around the real engine, its real inboxes and send queues, that holds
 //! what the engine does against what the oracle says must come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -311,7 +311,7 @@ impl Judge {
             self.send(conn);
             let id = ConnId::new(conn);
             let Some(link) = self.links.get(&conn) else { continue };
-            let empty = self.engine.outbox(id).is_none_or(|outbox| outbox.is_empty());
+            let empty = self.engine.send_queue(id).is_none_or(|queue| queue.is_empty());
             if link.closing.is_some_and(|flushes| !flushes || empty) {
                 self.lose(conn);
             }
@@ -325,13 +325,14 @@ impl Judge {
             return;
         }
         let id = ConnId::new(conn);
-        let outbox = self.engine.outbox(id).expect("who is linked has an outbox");
-        let count = outbox.len().min(link.window);
+        let queue = self.engine.send_queue(id).expect("a linked connection is open");
+        let count = queue.len().min(link.window);
         if self.oracle.is_some() {
-            link.unsent.take(&outbox.pending()[..count]);
+            let unsent: Vec<u8> = queue.runs().flatten().copied().take(count).collect();
+            link.unsent.take(&unsent);
         }
-        outbox.advance(count);
-        if !outbox.is_empty() {
+        queue.advance(count);
+        if !queue.is_empty() {
             link.blocked = true;
             self.feed(Input::Blocked(id));
         } else if std::mem::take(&mut link.blocked) {
@@ -388,7 +389,8 @@ impl Judge {
 
     fn lengths(&mut self) -> Vec<(u64, usize)> {
         let engine = &mut self.engine;
-        let len = |conn: &u64| (*conn, engine.outbox(ConnId::new(*conn)).map_or(0, |o| o.len()));
+        let len =
+            |conn: &u64| (*conn, engine.send_queue(ConnId::new(*conn)).map_or(0, |o| o.len()));
         self.links.keys().map(len).collect()
     }
 
@@ -438,6 +440,8 @@ impl Judge {
             | Action::Notified { .. }
             | Action::RefuseCancel { .. }
             | Action::CollectHostStatus { .. }
+            | Action::ReadOutput(_)
+            | Action::Operate { .. }
             | Action::Store { .. }
             | Action::Load { .. }
             | Action::Audit(_) => {}

@@ -55,7 +55,7 @@ struct Line {
     of: Option<(Id, String)>,
 }
 
-/// Frames written for a peer and not sent: the host's own book of an outbox.
+/// Frames written for a peer and not sent: the host's own book of a send queue.
 #[derive(Default)]
 pub(super) struct Unsent {
     lines: VecDeque<Line>,

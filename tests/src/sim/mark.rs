@@ -7,6 +7,7 @@ pub enum Mark {
     Abandoned,
     AcpServed,
     Alien,
+    ArgumentsCorrected,
     AnsweredAgain,
     AnsweredNoLonger,
     AskAnswered,
@@ -134,10 +135,11 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 126] = [
+    pub const ALL: [Self; 127] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
+        Self::ArgumentsCorrected,
         Self::AnsweredAgain,
         Self::AnsweredNoLonger,
         Self::AskAnswered,

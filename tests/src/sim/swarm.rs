@@ -261,7 +261,7 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
         status_notifications: !rng.once_in(4),
         ..TaskPolicy::default()
     };
-    let server = ServerInfo { name: "simulated".into(), version: "0".into() };
+    let server = ServerInfo::new("simulated", "0");
     Arc::new(Settings {
         server,
         limits,
@@ -269,6 +269,7 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
         catalog: catalog(rng, more),
         services: if rng.once_in(8) { Catalog::default() } else { tools::services() },
         acp: if rng.once_in(8) { AcpServices::default() } else { tools::offers() },
+        outputs: false,
         operators: Vec::new(),
     })
 }

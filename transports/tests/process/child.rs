@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use ceased_core::limits::FrameLimits;
-use ceased_core::rpc::frame::{Frame, Outbox};
+use ceased_core::rpc::frame::Frame;
+use ceased_core::rpc::send_queue::SendQueue;
 use ceased_transports::{Flow, Link, SCRATCH_BYTES, Sent, Stdio, StdioError};
 use mio::{Events, Poll, Token};
 use rustix::fs::{Mode, fchmod};
@@ -74,12 +75,12 @@ fn echo(stdio: Result<Stdio, StdioError>, input: &str, output: &str) -> ExitCode
     let mut link = Link::new(Box::new(stdio), FrameLimits::default());
     let mut poll = Poll::new().expect("poll");
     link.register(poll.registry(), Token(0)).expect("register");
-    let (mut events, mut outbox) = (Events::with_capacity(8), Outbox::new());
+    let (mut events, mut queue) = (Events::with_capacity(8), SendQueue::new());
     let mut scratch = vec![0; SCRATCH_BYTES];
     let mut finished = false;
     loop {
         let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| match frame {
-            Frame::Line(line) => outbox.line(line),
+            Frame::Line(line) => queue.line(line),
             Frame::TooLong | Frame::NotJsonRpc(_) => panic!("{frame:?}"),
         });
         match flow {
@@ -89,7 +90,7 @@ fn echo(stdio: Result<Stdio, StdioError>, input: &str, output: &str) -> ExitCode
                 return LOST.into();
             }
         }
-        let sent = link.send(&mut outbox, poll.registry());
+        let sent = link.send(&mut queue, poll.registry());
         if finished && sent == Sent::Everything {
             return FINISHED.into();
         }

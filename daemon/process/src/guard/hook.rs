@@ -11,9 +11,9 @@ use crate::launch::limits;
 
 /// Enables this program to act as its own guard. Call it first in `main`.
 ///
-/// In an ordinary process it returns at once. In a process started as a guard it never returns: it
-/// guards, and exits. A program that does not call it can still use control groups, or name another
-/// guard program ([`Program::named`]).
+/// In an ordinary process it returns at once. In a process that was started as a guard it never
+/// returns: it guards, and exits. A program that does not call it can still contain its tools with
+/// control groups, or name another guard program (`Program::named`).
 ///
 /// ```no_run
 /// // The first statement of `main`:

@@ -57,6 +57,14 @@ impl SharedOutput {
         Self(Arc::new(Mutex::new([Capture::new(bytes_max), Capture::new(bytes_max)])))
     }
 
+    /// Output that was printed already, for tests.
+    #[must_use]
+    pub fn holding(bytes: &[u8]) -> Self {
+        let output = Self::new(2 * bytes.len());
+        output.push(Stream::Stdout, bytes);
+        output
+    }
+
     fn streams(&self) -> MutexGuard<'_, [Capture; 2]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,7 +176,22 @@ impl Captured {
         &self.tail
     }
 
-    /// Number of bytes cut between head and tail.
+    /// Head and tail without the characters that the cut went through.
+    #[must_use]
+    pub fn whole_characters(&self) -> (&[u8], &[u8]) {
+        match self.cut {
+            0 => (&self.head, &self.tail),
+            _ => (whole_at_end(&self.head), whole_at_start(&self.tail)),
+        }
+    }
+
+    /// Bytes without the last character when that is incomplete.
+    #[must_use]
+    pub fn whole_at_end(bytes: &[u8]) -> &[u8] {
+        whole_at_end(bytes)
+    }
+
+    /// How many bytes were cut between head and tail.
     #[must_use]
     pub const fn cut(&self) -> u64 {
         self.cut

@@ -177,6 +177,9 @@ mod tests {
         let pid = Pid::from_child(&root);
         let mut line = [0];
         std::io::Read::read_exact(root.stdout.as_mut().unwrap(), &mut line).unwrap();
+        // A shell that is not stopped yet would reap its child.
+        let stopped = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED);
+        assert!(stopped.unwrap().unwrap().1.stopped());
         let spared = BTreeSet::new();
         let mut sweep = Sweep::new(pid);
         let until = std::time::Instant::now() + std::time::Duration::from_secs(30);

@@ -56,10 +56,9 @@ struct Thread {
 impl Supervisor {
     /// Starts a supervisor.
     ///
-    /// `report` is called on the supervisor's thread and must not block. The environment of this
-    /// process is read now; a launch selects the [inherited](crate::launch::environment::Inherit)
-    /// variables. Variables private to this process are never inherited: `NOTIFY_SOCKET`,
-    /// `WATCHDOG_*`, `LISTEN_*` and those with the prefix of this program.
+    /// `report` is called on the supervisor's thread; it must not block. The environment of this
+    /// process is read now; a launch says what it inherits of it. What speaks to
+    /// this process alone nobody does: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and names of ours.
     ///
     /// # Errors
     ///

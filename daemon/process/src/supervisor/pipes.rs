@@ -230,6 +230,7 @@ impl Pipes {
     /// Closes the pipes and drops unreported data.
     pub(crate) fn discard(&mut self, registry: &Registry) {
         self.close(registry);
+        self.kept = SharedOutput::default();
         self.throttle.latest = None;
         self.last_line = LastLine::new(false, None);
     }

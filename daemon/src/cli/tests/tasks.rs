@@ -1,6 +1,12 @@
 //! `tasks`, `get`, `result`, `cancel`, `watch`.
 
 use super::*;
+use crate::cli::local_time::LocalTime;
+
+/// A time as the user of this machine reads it.
+fn local(time: &str) -> String {
+    LocalTime::of_user().short(time)
+}
 
 #[test]
 fn tasks_are_listed_over_all_pages() {
@@ -19,8 +25,12 @@ fn tasks_are_listed_over_all_pages() {
     assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
     assert_eq!(
         ran.out,
-        "a   working         2026-01-01T00:00:00Z  1h  one\\u{7} …\n\
-         bb  input_required  2026-01-01T00:00:00Z  1h\n"
+        format!(
+            "ID  TOOL  STATE           CREATED           KEPT FOR  MESSAGE\n\
+             a   -     working         {0}  1h        one\\u{{7}} …\n\
+             bb  -     input_required  {0}  1h\n",
+            local("2026-01-01T00:00:00Z")
+        )
     );
     let ran = stage(script).run(&["tasks", "--json"]);
     let all: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
@@ -35,7 +45,7 @@ fn get_prints_one_task() {
     };
     let ran = stage(known).run(&["get", "a"]);
     assert_eq!(ran.exit, Exit::Done);
-    assert!(ran.out.starts_with("task     a\nstatus   working\n"), "{}", ran.out);
+    assert!(ran.out.starts_with("task     a\ntool     -\nstatus   working\n"), "{}", ran.out);
     let ran = stage(known).run(&["get", "a", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), task("a", "working"));
 }
@@ -142,9 +152,12 @@ fn task_is_watched_until_it_ends() {
     assert_eq!(ran.exit, Exit::Done);
     assert_eq!(
         ran.out,
-        "2026-01-01T00:00:01Z a working queued\n\
-         2026-01-01T00:00:01Z a working compiling\n\
-         2026-01-01T00:00:01Z a completed compiling\n"
+        format!(
+            "{0}  a  -  working  queued\n\
+             {0}  a  -  working  compiling\n\
+             {0}  a  -  completed  compiling\n",
+            local("2026-01-01T00:00:01Z")
+        )
     );
 }
 
@@ -158,7 +171,8 @@ fn notification_replaces_a_poll() {
     });
     let ran = stage.run(&["watch", "a"]);
     assert_eq!(ran.exit, Exit::Done);
-    assert_eq!(ran.out, "2026-01-01T00:00:01Z a working\n2026-01-01T00:00:01Z a failed\n");
+    let time = local("2026-01-01T00:00:01Z");
+    assert_eq!(ran.out, format!("{time}  a  -  working\n{time}  a  -  failed\n"));
 }
 
 #[test]
@@ -180,9 +194,12 @@ fn all_tasks_are_watched_until_ctrl_c() {
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Cancelled, ""));
     assert_eq!(
         ran.out,
-        "2026-01-01T00:00:01Z a working\n\
-         2026-01-01T00:00:01Z a completed\n\
-         2026-01-01T00:00:01Z b working\n\
-         a no longer kept\n"
+        format!(
+            "{0}  a  -  working\n\
+             {0}  a  -  completed\n\
+             {0}  b  -  working\n\
+             a no longer kept\n",
+            local("2026-01-01T00:00:01Z")
+        )
     );
 }

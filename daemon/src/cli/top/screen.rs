@@ -62,7 +62,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State, theme: Theme) {
 }
 
 fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &mut State, theme: Theme) {
-    let height = usize::from(area.height);
+    // A list that does not fit says so in its last line.
+    let fits = state.rows.len() <= usize::from(area.height);
+    let height = usize::from(area.height) - usize::from(!fits && area.height > 1);
+    state.height = height;
     let at = state.position();
     if let Some(at) = at {
         // Keep the heading above the first row and the tree below the last one visible.
@@ -71,7 +74,14 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &mut State, theme: Theme)
     }
     state.scroll = state.scroll.min(state.rows.len().saturating_sub(height));
     let shown = state.rows.iter().enumerate().skip(state.scroll).take(height);
-    let lines: Vec<Line<'_>> = shown.map(|(row, it)| line(it, at == Some(row), theme)).collect();
+    let mut lines: Vec<Line<'_>> =
+        shown.map(|(row, it)| line(it, at == Some(row), theme)).collect();
+    if !fits && area.height > 1 {
+        let below = state.rows.len().saturating_sub(state.scroll + height);
+        let more =
+            format!("{:9}{} more above, {below} more below (PageUp, PageDown)", "", state.scroll);
+        lines.push(Line::styled(more, theme.style(Tone::Quiet)));
+    }
     frame.render_widget(Paragraph::new(lines), area);
 }
 

@@ -7,8 +7,6 @@ use super::super::view::{Key, Row, Sort, Status, Trees};
 
 /// Maximum length of a filter.
 const FILTER_MAX: usize = 40;
-/// Rows moved by a page key.
-const PAGE: isize = 10;
 
 /// Action requested by a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,6 +44,8 @@ pub(super) struct State {
     pub(super) message: Option<String>,
     /// The first visible row.
     pub(super) scroll: usize,
+    /// Rows that fit, which is what a page key moves by.
+    pub(super) height: usize,
 }
 
 impl State {
@@ -113,8 +113,8 @@ impl State {
             KeyCode::Char('q') => return KeyAction::Leave,
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::Down | KeyCode::Char('j') => self.step(1),
-            KeyCode::PageUp => self.step(-PAGE),
-            KeyCode::PageDown => self.step(PAGE),
+            KeyCode::PageUp => self.page(false),
+            KeyCode::PageDown => self.page(true),
             KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
             KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
             KeyCode::Enter | KeyCode::Char('i') => self.inspects = !self.inspects,
@@ -151,7 +151,29 @@ impl State {
         self.list();
     }
 
-    /// Moves the selection by this many selectable rows, or to the last one in that direction.
+    /// Selects the last entry within one screen of the selected one, or the first on the way up.
+    fn page(&mut self, down: bool) {
+        let rows = self.height.saturating_sub(1).max(1);
+        let at = self.position().unwrap_or_default();
+        let last = self.rows.len().saturating_sub(1);
+        let to = if down { (at + rows).min(last) } else { at.saturating_sub(rows) };
+        let key = |row: &Row| row.key.clone();
+        let entries = if down {
+            self.rows.get(at + 1..=to).unwrap_or_default().iter().rev().find_map(key)
+        } else {
+            self.rows.get(to..at).unwrap_or_default().iter().find_map(key)
+        };
+        match entries {
+            Some(found) => {
+                self.selected = Some(found);
+                self.arrange();
+            }
+            // Between two entries there may be more than a screen of processes.
+            None => self.step(if down { 1 } else { -1 }),
+        }
+    }
+
+    /// Selects the row that is so many selectable ones away, or the last on the way.
     fn step(&mut self, by: isize) {
         let keys: Vec<&Key> = self.rows.iter().filter_map(|row| row.key.as_ref()).collect();
         let at = keys.iter().position(|key| Some(*key) == self.selected.as_ref()).unwrap_or(0);

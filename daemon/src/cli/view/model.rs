@@ -22,6 +22,8 @@ pub(in crate::cli) struct Status {
     pub(in crate::cli) task_list: Vec<Task>,
     pub(in crate::cli) peers: Vec<Peer>,
     pub(in crate::cli) host: Host,
+    pub(in crate::cli) limits: BTreeMap<String, u64>,
+    pub(in crate::cli) counters: BTreeMap<String, u64>,
 }
 
 impl Status {
@@ -108,9 +110,51 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) survivors: Option<u64>,
     pub(in crate::cli) abandoned_threads: u64,
     pub(in crate::cli) audit_dropped: u64,
-    pub(in crate::cli) cancel_to_death: Deaths,
+    /// `None` for a viewer that is no operator.
+    pub(in crate::cli) cancel_to_death: Option<Deaths>,
+    pub(in crate::cli) store: Store,
     pub(in crate::cli) receipts: Vec<Receipt>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
+}
+
+/// The store of tasks.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Store {
+    pub(in crate::cli) kept: String,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) since: Option<String>,
+    pub(in crate::cli) path: Option<String>,
+    pub(in crate::cli) set_aside: Option<String>,
+    pub(in crate::cli) tasks: Option<u64>,
+    pub(in crate::cli) bytes: Option<u64>,
+    pub(in crate::cli) last_error: Option<String>,
+}
+
+impl Store {
+    /// Where tasks are kept, and whether new ones are taken.
+    pub(in crate::cli) fn in_words(&self) -> String {
+        let mut words = format!("{}, {}", self.kept, self.state);
+        if let Some(since) = &self.since {
+            words.push_str(&format!(" since {since}"));
+        }
+        if let Some(tasks) = self.tasks {
+            words.push_str(&format!(", {tasks} tasks"));
+        }
+        if let Some(bytes) = self.bytes {
+            words.push_str(&format!(", {} KiB", bytes / 1024));
+        }
+        if let Some(path) = &self.path {
+            words.push_str(&format!(", {path}"));
+        }
+        if let Some(aside) = &self.set_aside {
+            words.push_str(&format!("; a damaged one is at {aside}"));
+        }
+        if let Some(error) = &self.last_error {
+            words.push_str(&format!("; last error: {error}"));
+        }
+        words
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -21,6 +21,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.on_disconnect", "\"detach\"", false),
     ("daemon.isolation", "\"pid\"", false),
     ("daemon.roots", "[\"/srv\"]", false),
+    ("daemon.heartbeat", "\"3s\"", false),
     ("limits.connections", "3", false),
     ("limits.connections_per_identity", "3", false),
     ("limits.operator_connections", "3", false),
@@ -57,6 +58,8 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("tasks.status_notifications", "false", false),
     ("log.level", "\"debug\"", false),
     ("log.audit", "\"/elsewhere\"", true),
+    ("log.calls", "\"none\"", true),
+    ("log.redact", "[\"x\"]", true),
     ("metrics.listen", "\"127.0.0.1:9464\"", true),
     ("alerts.high_water", "3", false),
     ("alerts.slow_stop", "\"3s\"", false),
@@ -104,10 +107,13 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let Reloaded { settings, set_level, needs_restart, .. } = &brought;
     set_level();
     let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {
-        Some(PayloadRun::Command { command, .. }) => Some(command.isolation),
+        Some(PayloadRun::Command { command, .. }) => {
+            Some((command.isolation, &command.client_roots))
+        }
         Some(PayloadRun::Handler(_)) | None => None,
     };
-    let tools = settings.catalog.iter().map(|tool| (&tool.on_disconnect, isolation(tool)));
+    let tools =
+        settings.catalog.iter().map(|tool| (&tool.on_disconnect, tool.heartbeat, isolation(tool)));
     let tools: Vec<_> = tools.collect();
     let level = *level.lock().unwrap();
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);

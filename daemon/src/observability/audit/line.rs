@@ -37,7 +37,22 @@ impl<'a> Line<'a> {
         self
     }
 
-    /// Writes an integer, or null if unknown.
+    /// A whole number that may be below zero.
+    pub(super) fn integer(&mut self, name: &'static str, number: i32) -> &mut Self {
+        self.name(name);
+        // Writing to a Vec cannot fail.
+        let _ = write!(self.bytes, "{number}");
+        self
+    }
+
+    /// A value that is JSON on one line.
+    pub(super) fn json(&mut self, name: &'static str, json: &str) -> &mut Self {
+        self.name(name);
+        self.bytes.extend_from_slice(json.as_bytes());
+        self
+    }
+
+    /// A whole number, or null where it is not known.
     pub(super) fn number_or_null(&mut self, name: &'static str, number: Option<u64>) -> &mut Self {
         self.name(name);
         match number {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, Cancel, Receipt};
+use ceased_core::action::{AuditEvent, Cancel, OperatorOrder, Receipt};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
 use serde_json::value::RawValue;
 
 use super::line::Line;
+use crate::observability::calls::CallRecord;
 
 /// Limit in bytes of a recorded request id: ids are chosen by the peer and unbounded.
 const REQUEST_BYTES_MAX: usize = 64;
@@ -28,7 +29,9 @@ pub(crate) enum Happening {
         limit: Option<&'static str>,
         reason: String,
     },
-    /// A peer disconnected.
+    /// An operator ordered something of the daemon.
+    Operate { identity: Identity, conn: ConnId, order: OperatorOrder },
+    /// A peer went.
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
     /// An event of the engine. After a cancelled job ends, its receipt follows.
     Noted(AuditEvent),
@@ -47,7 +50,9 @@ pub(crate) enum Happening {
         count: u64,
         window: Duration,
     },
-    /// Number of records lost before this one.
+    /// A call has ended.
+    Call(CallRecord),
+    /// So many records before this one were lost.
     Dropped { count: u64 },
 }
 
@@ -123,11 +128,15 @@ impl Happening {
                 }
                 line.text("peer", peer).text("reason", reason);
             }
+            Self::Operate { identity, conn, order } => {
+                who(line, "operate", identity, *conn).word("method", order.method());
+            }
             Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
                 actor(line, "disconnect", identity, *conn)
                     .number("received_bytes", *received_bytes)
                     .number("sent_bytes", *sent_bytes);
             }
+            Self::Call(call) => write_call(line, call),
             Self::Noted(note) => write_note(line, note),
             Self::Cancel(record) => {
                 line.word("event", "cancel");
@@ -158,6 +167,25 @@ fn actor<'l, 'b>(
     conn: ConnId,
 ) -> &'l mut Line<'b> {
     line.word("event", event).identity("identity", identity).conn("connection", conn)
+}
+
+fn write_call(line: &mut Line<'_>, call: &CallRecord) {
+    line.word("event", "call").identity("identity", &call.identity);
+    line.number("job", call.job.get()).text("tool", &call.tool);
+    if let Some(task) = call.task {
+        line.task("task", task);
+    }
+    line.word("outcome", call.outcome.as_str());
+    if let Some(code) = call.code {
+        line.integer("exit_code", code);
+    }
+    if let Some(signal) = call.signal {
+        line.integer("signal", signal);
+    }
+    line.number("duration_ms", millis(call.duration));
+    if let Some(arguments) = &call.arguments {
+        line.json("arguments", arguments);
+    }
 }
 
 fn write_note(line: &mut Line<'_>, note: &AuditEvent) {

@@ -13,9 +13,9 @@ use ceased_core::time::Wall;
 use rustix::fs::{Access, OFlags, access};
 use rustix::io::Errno;
 
+use super::queue::{Batch, Shared, at, count};
 use super::record::Happening;
-use super::{Batch, Shared, at, count};
-use crate::daemon::StartError;
+use crate::start_error::StartError;
 
 /// Time that records gather after a write: waking the thread for each record costs more than
 /// writing it.
@@ -291,7 +291,7 @@ mod tests {
         }
         assert!(shared.take(&mut kept));
         assert_eq!(count(&kept.lines) + 1000, pushed);
-        assert!(kept.lines.len() <= crate::observability::audit::WAITING_BYTES_MAX);
+        assert!(kept.lines.len() <= crate::observability::audit::queue::WAITING_BYTES_MAX);
     }
 
     /// A full disk: records are dropped and counted, and nothing blocks.

@@ -23,12 +23,14 @@ impl Page {
 }
 
 impl Snapshot<'_> {
-    /// Renders the page. Labels hold no text chosen by a peer, so peers cannot create series.
+    /// The whole page. No label holds anything a peer chose, so that peers cannot make up series; the
+    /// names of tools are those of the configuration.
     pub(crate) fn prometheus(&self) -> String {
         let mut page = Page(String::with_capacity(8 * 1024));
         self.gauges(&mut page);
         self.deaths(&mut page);
         self.counts(&mut page);
+        self.tools(&mut page);
         page.0
     }
 
@@ -81,6 +83,27 @@ impl Snapshot<'_> {
         page.single("abandoned_threads", "gauge", abandoned, self.abandoned_threads);
     }
 
+    fn tools(&self, page: &mut Page) {
+        page.family("build_info", "gauge", "The version of the daemon; always 1.");
+        let version = env!("CARGO_PKG_VERSION");
+        page.sample("build_info", &format!("{{version=\"{version}\"}}"), 1);
+        page.family("tool_calls_total", "counter", "Ended calls, by tool and outcome.");
+        for (tool, numbers) in self.tools {
+            let tool = label(tool);
+            for (outcome, count) in &numbers.outcomes {
+                let outcome = outcome.as_str();
+                let labels = format!("{{tool=\"{tool}\",outcome=\"{outcome}\"}}");
+                page.sample("tool_calls_total", &labels, count);
+            }
+        }
+        page.family("tool_call_seconds", "summary", "Time that ended calls ran, by tool.");
+        for (tool, numbers) in self.tools {
+            let labels = format!("{{tool=\"{}\"}}", label(tool));
+            page.sample("tool_call_seconds_sum", &labels, numbers.seconds);
+            page.sample("tool_call_seconds_count", &labels, numbers.count);
+        }
+    }
+
     fn deaths(&self, page: &mut Page) {
         let name = "cancel_to_death_seconds";
         let help = "Time from the request to stop a job until its last process or handler ended.";
@@ -121,7 +144,12 @@ impl Snapshot<'_> {
     }
 }
 
-/// Help text of an engine counter.
+/// The value of a label, escaped as the format wants it.
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// What a counter of the engine counts, for who sees the page alone.
 fn meaning(name: &str) -> &'static str {
     match name {
         "frames" => "Lines read from peers.",

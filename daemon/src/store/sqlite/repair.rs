@@ -11,7 +11,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::super::StoreError;
+use super::super::contract::StoreError;
 use super::super::file_id::Lookup;
 use super::{NEW_FILE, Sqlite, classify, connect, failed, new_file};
 

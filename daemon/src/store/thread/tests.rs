@@ -11,10 +11,12 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use super::super::Due;
-use super::super::durable::{RecordedOutcome, TaskRecord};
+use super::super::contract::Due;
 use super::super::worker::{BATCH_BYTES, BATCH_WRITES};
 use super::*;
+use ceased_core::tasks::durable::{
+    LoadId, RecordKey, RecordedOutcome, StoreWrite, TaskOutcome, TaskRecord,
+};
 
 /// Test timeout.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -209,6 +209,7 @@ impl Oracle {
                     None => format!("[{}]", job.nonce),
                 }
             }
+            Outcome::Refused(_) => unreachable!("no simulated job is refused"),
             Outcome::Error(error) => {
                 cancel.map_or_else(|| format!("E {}", error.code), |why| party.cancelled(why))
             }

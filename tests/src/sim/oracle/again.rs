@@ -74,7 +74,7 @@ impl Oracle {
             return self.admit(asked, tool, arguments, meta, ttl, claim);
         };
         if tool.check.is_some() && !arguments["text"].is_string() {
-            return self.answer(&asked, "E -32602");
+            return self.wrong_arguments(&asked, ttl.is_some());
         }
         let owner = self.conns[&asked.conn].identity.clone();
         let key = key.as_str().filter(|key| (1..=KEY_MAX).contains(&key.len()));

@@ -365,7 +365,7 @@ impl End {
             says: says.to_owned(),
         };
         match outcome {
-            Outcome::Error(given) => error(given.code, &given.message),
+            Outcome::Error(given) | Outcome::Refused(given) => error(given.code, &given.message),
             Outcome::Stopped => match why {
                 Some("TimedOut") => error(-31004, "timeout"),
                 Some("Shutdown") => error(-31005, "shutdown"),

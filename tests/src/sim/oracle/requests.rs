@@ -347,6 +347,17 @@ impl Oracle {
         self.call_once(asked, tool, params, ttl.flatten(), None);
     }
 
+    /// TOOL-01: from 2025-11-25 on a result that a model can correct, but not for a task that was
+    /// asked for.
+    pub(super) fn wrong_arguments(&mut self, asked: &Asked, as_task: bool) {
+        let tasks = self.conns[&asked.conn].rules().tasks;
+        if asked.modern || tasks && !as_task {
+            self.mark(Mark::ArgumentsCorrected);
+            return self.answer(asked, "R /text must be a string bad");
+        }
+        self.answer(asked, "E -32602");
+    }
+
     /// A call of a tool that may be called like this; `ttl` is there when it is to be a task.
     pub(super) fn admit(
         &mut self,
@@ -358,7 +369,7 @@ impl Oracle {
         claim: Option<Claim>,
     ) {
         if tool.check.is_some() && !arguments["text"].is_string() {
-            return self.answer(&asked, "E -32602");
+            return self.wrong_arguments(&asked, ttl.is_some());
         }
         let limits = &self.settings.limits;
         if self.jobs.len() >= limits.running_max + limits.queued_max {

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use ceased_core::tool::BadTool;
 use ceased_transports::ListenError;
 
-use crate::store::{StateDirError, StoreError};
+use crate::store::contract::StoreError;
+use crate::store::directory::StateDirError;
 use crate::token_file::TokenFileError;
 
 /// Why a daemon cannot start.

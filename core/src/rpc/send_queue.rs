@@ -1,0 +1,634 @@
+//! Bytes that wait to be sent to one peer, cut into spans, one for each frame.
+//!
+//! A span says which request its frame belongs to and whether the frame can be recalled when that
+//! request is cancelled (MOD-04). A transport with one byte stream sends the
+//! [pending](SendQueue::pending) bytes; one with a stream for each request takes whole
+//! [frames](SendQueue::frames_of) by their request.
+//!
+//! ```text
+//!             sent        begun        whole     gone      whole
+//!   bytes  ░░░░░░░░░░░|░░░░░▓▓▓▓▓▓▓|▓▓▓▓▓▓▓▓▓▓|░░░░░░░|▓▓▓▓▓▓▓▓▓▓▓▓▓|
+//!                           ▲ start            ▲ a recalled or taken frame: skipped
+//!                           └──── pending() ───┘
+//! ```
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::mem;
+
+use crate::collections::lazy_box::IsEmpty;
+use crate::ids::{RequestId, RequestState};
+use crate::tasks::durable::RecordKey;
+use crate::time::Instant;
+
+/// Bytes of room that an empty queue keeps for the next frame: an answer of the usual size needs no
+/// allocation, and a connection that says something now and then holds no more than this.
+const KEPT: usize = 512;
+/// Bytes of room that a queue keeps after it has sent [`BUSY`] frames or more at once.
+const KEPT_BUSY: usize = 32 * 1024;
+/// Frames sent at once from which on a connection counts as busy: its next answers are as many.
+const BUSY: u32 = 8;
+/// Spans that an empty queue keeps room for.
+const SPANS_KEPT: usize = 1;
+/// Spans that a queue keeps room for after it was busy.
+const SPANS_KEPT_BUSY: usize = 64;
+/// Sent bytes from which on the rest is moved to the front, once they are half of all.
+const MOVED_FROM: usize = 64 * 1024;
+
+/// A name that only the reader of a frame can use: without the frame nobody can come back with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handle {
+    /// The task that a call became; its id may come again (TSK-08).
+    Task(RecordKey),
+    /// The call that waits for its retry.
+    Call(RequestState),
+}
+
+/// What a frame belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tag<'a> {
+    /// The request of the peer that the frame answers or is about.
+    pub(crate) request: Option<&'a RequestId>,
+    /// Whether the cancel of that request recalls the frame (MOD-04).
+    pub(crate) recall: bool,
+    /// The name in it that only its reader can use.
+    pub(crate) handle: Option<Handle>,
+}
+
+impl<'a> Tag<'a> {
+    /// The tag of a frame that belongs to no request.
+    pub(crate) const NONE: Self = Self { request: None, recall: false, handle: None };
+
+    /// The tag of a frame that belongs to this request and is never recalled.
+    pub(crate) const fn of(request: Option<&'a RequestId>) -> Self {
+        Self { request, recall: false, handle: None }
+    }
+}
+
+/// One frame of the queue.
+#[derive(Debug)]
+struct FrameSpan {
+    /// Grows with every frame of the queue.
+    number: u64,
+    /// Bytes that were not sent, with the line end.
+    len: usize,
+    request: Option<RequestId>,
+    /// In a box, because hardly any frame has one.
+    handle: Option<Box<Handle>>,
+    state: SpanState,
+}
+
+/// How far a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SpanState {
+    /// No byte was sent.
+    Whole,
+    /// Some bytes were sent: the rest follows, because half a line would be garbage.
+    Begun,
+    /// Recalled or taken: its bytes are skipped.
+    Gone,
+}
+
+/// Numbers of the frames that the cancel of one request recalls: nearly always its answer alone.
+#[derive(Debug)]
+struct Recallable {
+    first: u64,
+    others: Vec<u64>,
+}
+
+/// Bytes to send to one peer, in order.
+///
+/// The engine writes frames at the end, the host takes bytes from the front. When everything was
+/// sent, a buffer of at most 512 bytes is kept for the next frame, and one of at most 32 KiB if it
+/// held many frames; a larger one is freed.
+#[derive(Debug, Default)]
+pub struct SendQueue {
+    bytes: Vec<u8>,
+    /// Bytes at the front that were sent or are gone.
+    start: usize,
+    /// The frames in `bytes` behind `start`; the first one is not gone.
+    spans: VecDeque<FrameSpan>,
+    /// Bytes of the spans that are gone.
+    gone: usize,
+    /// Number of the next frame.
+    next: u64,
+    /// Frames written since the queue was empty.
+    frames: u32,
+    /// Frames that can be recalled, by request; some of them may have been sent.
+    recallable: BTreeMap<RequestId, Recallable>,
+    /// Bytes sent in all; tells a peer that reads from one that does not.
+    taken: u64,
+    /// Since when too much has waited for the peer, and the bytes it had taken then.
+    over_mark: (Instant, u64),
+}
+
+impl SendQueue {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            bytes: Vec::new(),
+            start: 0,
+            spans: VecDeque::new(),
+            gone: 0,
+            next: 0,
+            frames: 0,
+            recallable: BTreeMap::new(),
+            taken: 0,
+            over_mark: (Instant::ZERO, 0),
+        }
+    }
+
+    /// Bytes to send next: up to the first frame that is gone, which is everything if none is.
+    /// Empty exactly when the queue is.
+    #[must_use]
+    pub fn pending(&self) -> &[u8] {
+        let rest = self.bytes.get(self.start..).unwrap_or_default();
+        if self.gone == 0 {
+            return rest;
+        }
+        let live = self.spans.iter().take_while(|span| span.state != SpanState::Gone);
+        rest.get(..live.map(|span| span.len).sum()).unwrap_or_default()
+    }
+
+    /// Bytes not sent yet, of all frames.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start - self.gone
+    }
+
+    /// True when everything was sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All bytes not sent yet, in runs: the first one is [pending](SendQueue::pending), and between
+    /// two runs are frames that are gone.
+    pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
+        let mut at = self.start;
+        let mut spans = self.spans.iter().peekable();
+        core::iter::from_fn(move || {
+            while let Some(gone) = spans.next_if(|span| span.state == SpanState::Gone) {
+                at += gone.len;
+            }
+            let start = at;
+            while let Some(live) = spans.next_if(|span| span.state != SpanState::Gone) {
+                at += live.len;
+            }
+            self.bytes.get(start..at).filter(|run| !run.is_empty())
+        })
+    }
+
+    /// Notes that the first `count` bytes of the [runs](SendQueue::runs) were sent.
+    ///
+    /// # Panics
+    /// When `count` is more than waited: the host would have lost track of the stream.
+    pub fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "sent more than was pending");
+        self.taken = self.taken.wrapping_add(count as u64);
+        if count == self.len() {
+            return self.clear();
+        }
+        let mut left = count;
+        while let Some(span) = self.spans.front_mut().filter(|_| left > 0) {
+            if span.state != SpanState::Gone && span.len > left {
+                self.start += left;
+                span.len -= left;
+                span.state = SpanState::Begun;
+                break;
+            }
+            self.start += span.len;
+            match span.state {
+                SpanState::Whole | SpanState::Begun => left -= span.len,
+                SpanState::Gone => self.gone -= span.len,
+            }
+            self.spans.pop_front();
+        }
+        self.skip_gone();
+        if self.start >= MOVED_FROM && self.start * 2 >= self.bytes.len() {
+            // The front half is dead: moving the rest is paid for by the bytes already sent.
+            self.bytes.drain(..self.start);
+            self.start = 0;
+            self.forget_sent();
+        }
+    }
+
+    /// Drops everything; for a peer that is gone.
+    pub fn clear(&mut self) {
+        self.start = 0;
+        self.gone = 0;
+        let is_busy = self.frames >= BUSY;
+        self.frames = 0;
+        self.spans.clear();
+        if self.spans.capacity() > if is_busy { SPANS_KEPT_BUSY } else { SPANS_KEPT } {
+            self.spans = VecDeque::new();
+        }
+        // To clear a map costs something even when it is empty.
+        if !self.recallable.is_empty() {
+            self.recallable.clear();
+        }
+        if self.bytes.capacity() > if is_busy { KEPT_BUSY } else { KEPT } {
+            self.bytes = Vec::new();
+        } else {
+            self.bytes.clear();
+        }
+    }
+
+    /// Writes one frame whose text, one JSON value, exists already; for hosts that have something
+    /// to say without an engine.
+    pub fn line(&mut self, text: &[u8]) {
+        self.frame(Tag::NONE, |bytes| bytes.extend_from_slice(text));
+    }
+
+    /// Whole frames that wait, in order, without their line ends: those of this request of the
+    /// peer, or those of no request. For transports with a stream for each request.
+    pub fn frames_of<'a>(
+        &'a self,
+        request: Option<&'a RequestId>,
+    ) -> impl Iterator<Item = &'a [u8]> {
+        self.frames().filter_map(move |(of, text)| (of == request).then_some(text))
+    }
+
+    /// Every whole frame that waits, in order, without its line end, and the request of the peer
+    /// it belongs to.
+    pub fn frames(&self) -> impl Iterator<Item = (Option<&RequestId>, &[u8])> {
+        self.numbered().map(|(_, request, text)| (request, text))
+    }
+
+    /// Removes the first `count` frames of [`SendQueue::frames_of`], which were sent on a stream of
+    /// their own. Returns how many there were, at most `count`.
+    pub fn take_frames_of(&mut self, request: Option<&RequestId>, count: usize) -> usize {
+        let (mut taken, mut bytes) = (0, 0);
+        for span in &mut self.spans {
+            if taken == count {
+                break;
+            }
+            if span.state == SpanState::Whole && span.request.as_ref() == request {
+                span.state = SpanState::Gone;
+                span.handle = None;
+                bytes += span.len;
+                taken += 1;
+            }
+        }
+        self.taken = self.taken.wrapping_add(bytes as u64);
+        self.note_gone(bytes);
+        taken
+    }
+
+    /// Frames with these numbers and above that wait, each without its line end; for recorders.
+    /// A frame is counted from 0 when it is written.
+    pub fn frames_from(&self, number: u64) -> impl Iterator<Item = &[u8]> {
+        let new = self.numbered().filter(move |(of, ..)| *of >= number);
+        new.map(|(.., text)| text)
+    }
+
+    /// Number of frames ever written.
+    #[must_use]
+    pub const fn frames_written(&self) -> u64 {
+        self.next
+    }
+
+    /// Whole frames with their numbers and requests.
+    fn numbered(&self) -> impl Iterator<Item = (u64, Option<&RequestId>, &[u8])> {
+        let mut at = self.start;
+        self.spans.iter().filter_map(move |span| {
+            let end = at + span.len;
+            let start = mem::replace(&mut at, end);
+            let text = self.bytes.get(start..end.saturating_sub(1))?;
+            let is_whole = span.state == SpanState::Whole;
+            is_whole.then_some((span.number, span.request.as_ref(), text))
+        })
+    }
+}
+
+/// The engine's side.
+impl SendQueue {
+    /// Notes that not too much waits for the peer so far.
+    pub(crate) const fn note_under_mark(&mut self, now: Instant) {
+        self.over_mark = (now, self.taken);
+    }
+
+    /// Since when too much has waited for the peer, and whether it has taken some of it since.
+    /// Where nothing waits it has taken all.
+    pub(crate) fn over_mark(&self) -> (Instant, bool) {
+        let (since, taken) = self.over_mark;
+        (since, self.taken != taken || self.is_empty())
+    }
+
+    /// Writes one frame: `write` appends the text, the line end is added here.
+    ///
+    /// Raw JSON taken from elsewhere may hold line breaks, which in valid JSON can only be white
+    /// space; they become spaces, or one frame would become two.
+    pub(crate) fn frame(&mut self, tag: Tag<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let frame = self.bytes.get_mut(start..).unwrap_or_default();
+        if memchr::memchr2(b'\n', b'\r', frame).is_some() {
+            for byte in frame {
+                if matches!(byte, b'\n' | b'\r') {
+                    *byte = b' ';
+                }
+            }
+        }
+        self.bytes.push(b'\n');
+        self.frames = self.frames.saturating_add(1);
+        let number = self.next;
+        self.next += 1;
+        if self.spans.capacity() == 0 {
+            // Most queues never hold two frames at once.
+            self.spans.reserve_exact(1);
+        }
+        let Tag { request, recall, handle } = tag;
+        let handle = handle.map(Box::new);
+        let (len, state) = (self.bytes.len() - start, SpanState::Whole);
+        self.spans.push_back(FrameSpan { number, len, request: request.cloned(), handle, state });
+        if let Some(request) = request.filter(|_| recall) {
+            self.note_recallable(request, number);
+        }
+    }
+
+    fn note_recallable(&mut self, request: &RequestId, number: u64) {
+        match self.recallable.get_mut(request) {
+            Some(numbers) => numbers.others.push(number),
+            None => {
+                let numbers = Recallable { first: number, others: Vec::new() };
+                self.recallable.insert(request.clone(), numbers);
+            }
+        }
+    }
+
+    /// Names that nobody can use if the bytes that wait are never sent.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        let handles = self.spans.iter().filter_map(|span| span.handle.as_deref());
+        handles.copied().collect()
+    }
+
+    /// Recalls every frame of a request of which no byte was sent (MOD-04), and returns the names
+    /// that nobody can use now.
+    ///
+    /// The bytes stay where they are and are skipped when their turn comes. Once more bytes are
+    /// gone than are left, the rest is moved together: a peer that recalls much, a little at a
+    /// time, costs no more than the bytes it recalls, in time and in memory.
+    pub(crate) fn recall(&mut self, request: &RequestId) -> Vec<Handle> {
+        let Some(Recallable { first, others }) = self.recallable.remove(request) else {
+            return Vec::new();
+        };
+        let (mut handles, mut bytes) = (Vec::new(), 0);
+        for number in core::iter::once(first).chain(others) {
+            let found = self.spans.binary_search_by_key(&number, |span| span.number);
+            let span = found.ok().and_then(|at| self.spans.get_mut(at));
+            if let Some(span) = span.filter(|span| span.state == SpanState::Whole) {
+                span.state = SpanState::Gone;
+                bytes += span.len;
+                handles.extend(span.handle.take().map(|handle| *handle));
+            }
+        }
+        self.note_gone(bytes);
+        handles
+    }
+
+    /// So many bytes of spans are gone now.
+    fn note_gone(&mut self, bytes: usize) {
+        self.gone += bytes;
+        if self.is_empty() {
+            return self.clear();
+        }
+        self.skip_gone();
+        if self.gone > self.len() {
+            self.move_together();
+        }
+    }
+
+    /// Skips spans at the front that are gone.
+    fn skip_gone(&mut self) {
+        while let Some(span) = self.spans.front().filter(|span| span.state == SpanState::Gone) {
+            self.start += span.len;
+            self.gone -= span.len;
+            self.spans.pop_front();
+        }
+    }
+
+    /// Moves the bytes that wait to the front, and drops the spans that are gone.
+    fn move_together(&mut self) {
+        let (mut from, mut to) = (self.start, 0);
+        for span in &self.spans {
+            if span.state != SpanState::Gone {
+                self.bytes.copy_within(from..from + span.len, to);
+                to += span.len;
+            }
+            from += span.len;
+        }
+        self.bytes.truncate(to);
+        self.spans.retain(|span| span.state != SpanState::Gone);
+        (self.start, self.gone) = (0, 0);
+        self.forget_sent();
+    }
+
+    /// Forgets which frames could be recalled of those that were sent.
+    fn forget_sent(&mut self) {
+        let first = self.spans.front().map_or(self.next, |span| span.number);
+        self.recallable.retain(|_, numbers| {
+            numbers.others.retain(|number| *number >= first);
+            if numbers.first >= first {
+                return true;
+            }
+            let has_others = !numbers.others.is_empty();
+            if has_others {
+                numbers.first = numbers.others.remove(0);
+            }
+            has_others
+        });
+    }
+}
+
+impl IsEmpty for SendQueue {
+    const NOTHING: &'static Self = &Self::new();
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+    use alloc::vec;
+
+    /// A queue with one recallable frame for each of these texts, of the request its digit names.
+    fn queue_of(frames: &[&str]) -> SendQueue {
+        let mut queue = SendQueue::new();
+        for frame in frames {
+            put(&mut queue, &request(frame), frame.as_bytes());
+        }
+        queue
+    }
+
+    fn request(frame: &str) -> RequestId {
+        RequestId::parse(&frame[1..2]).unwrap()
+    }
+
+    fn put(queue: &mut SendQueue, request: &RequestId, text: &[u8]) {
+        let tag = Tag { request: Some(request), recall: true, handle: None };
+        queue.frame(tag, |bytes| bytes.extend_from_slice(text));
+    }
+
+    /// All that a host sends of a queue, run by run and at once.
+    fn sent_of(mut queue: SendQueue) -> Vec<u8> {
+        let all = queue.runs().flatten().copied().collect::<Vec<u8>>();
+        let mut sent = Vec::new();
+        while !queue.is_empty() {
+            let run = queue.pending().len();
+            assert!(run > 0, "what waits can be sent");
+            sent.extend_from_slice(queue.pending());
+            queue.advance(run);
+        }
+        assert!(queue.pending().is_empty() && queue.runs().next().is_none());
+        assert_eq!(sent, all);
+        sent
+    }
+
+    /// MOD-04: a recall takes every frame of the request that was not begun, and no other, at
+    /// every position of the stream.
+    #[test]
+    fn recall_takes_the_frames_of_its_request() {
+        let frames = ["{1}", "{2}", "{1}", "{1}", "{3}", "{2}", "{1}"];
+        let lengths = frames.len() * 4;
+        for sent in 0..=lengths {
+            for recalled in [[1, 2], [2, 1], [1, 1], [3, 9]] {
+                let mut queue = queue_of(&frames);
+                queue.advance(sent);
+                for number in recalled {
+                    queue.recall(&RequestId::Number(number));
+                }
+                let begun = sent.div_ceil(4);
+                let gone =
+                    |frame: &str| recalled.iter().any(|n| frame == alloc::format!("{{{n}}}"));
+                let stays = |at: usize, frame: &str| at < begun || !gone(frame);
+                let left: String = (0_usize..)
+                    .zip(frames)
+                    .filter(|(at, frame)| stays(*at, frame))
+                    .map(|(_, frame)| alloc::format!("{frame}\n"))
+                    .collect();
+                assert_eq!(queue.len(), left.len() - sent);
+                assert_eq!(sent_of(queue), &left.as_bytes()[sent..], "{sent} {recalled:?}");
+            }
+        }
+    }
+
+    /// MOD-04: spans stay right when the buffer is moved, and do not pile up.
+    #[test]
+    fn spans_follow_the_bytes() {
+        let mut queue = SendQueue::new();
+        let text = [b'x'; 1023];
+        let marks = |queue: &SendQueue| -> usize {
+            queue.recallable.values().map(|numbers| 1 + numbers.others.len()).sum()
+        };
+        for number in 0..1000 {
+            put(&mut queue, &RequestId::Number(number % 7), &text);
+            if number % 3 == 2 {
+                queue.advance(2048);
+            }
+            assert!(marks(&queue) <= queue.bytes.len() / 1024, "marks of dead bytes");
+            assert_eq!(queue.spans.iter().map(|span| span.len).sum::<usize>(), queue.len());
+        }
+        let before = queue.len();
+        queue.recall(&RequestId::Number(3));
+        let taken = before - queue.len();
+        assert!(taken > 0 && taken.is_multiple_of(1024), "{taken}");
+        for number in 0..7 {
+            queue.recall(&RequestId::Number(number));
+        }
+        assert!(queue.is_empty() && marks(&queue) == 0 && queue.spans.is_empty());
+    }
+
+    /// MOD-04: recalling frames one after the other moves the rest a few times only, and recalled
+    /// frames take no more room than the rest.
+    #[test]
+    fn recalls_move_the_rest_seldom() {
+        let (mut queue, text) = (SendQueue::new(), [b'x'; 99]);
+        for number in 0..10_000 {
+            put(&mut queue, &RequestId::Number(number), &text);
+        }
+        let mut moves = 0;
+        // Every second one first, so that none of them is at the front.
+        let order = (0..10_000).filter(|n| n % 2 == 1).chain((0..10_000).filter(|n| n % 2 == 0));
+        for (done, number) in order.enumerate() {
+            let before = queue.bytes.len();
+            queue.recall(&RequestId::Number(number));
+            moves += usize::from(queue.bytes.len() < before);
+            assert_eq!(queue.len(), (9_999 - done) * 100);
+            assert!(queue.bytes.len() <= 64 * 1024 + queue.len() * 2 + queue.start, "room");
+        }
+        assert!(queue.is_empty() && moves <= 16, "{moves}");
+    }
+
+    /// A transport with a stream for each request takes its frames and leaves the others.
+    #[test]
+    fn frames_are_taken_by_request() {
+        let mut queue = queue_of(&["{1}", "{2}", "{1}"]);
+        queue.line(b"{0}");
+        put(&mut queue, &RequestId::Number(1), b"{1,2}");
+        let (one, two) = (RequestId::Number(1), RequestId::Number(2));
+        let texts = |queue: &SendQueue, request: Option<&RequestId>| -> Vec<String> {
+            let text = |frame: &[u8]| String::from_utf8_lossy(frame).into_owned();
+            queue.frames_of(request).map(text).collect()
+        };
+        assert_eq!(texts(&queue, Some(&one)), ["{1}", "{1}", "{1,2}"]);
+        assert_eq!(texts(&queue, None), ["{0}"]);
+        assert_eq!(queue.take_frames_of(Some(&one), 2), 2);
+        assert_eq!(texts(&queue, Some(&one)), ["{1,2}"]);
+        assert_eq!(queue.take_frames_of(None, 9), 1);
+        assert_eq!(queue.recall(&two), vec![], "it had no handle");
+        assert_eq!(sent_of(queue), b"{1,2}\n", "the rest is sent in order");
+    }
+
+    /// Bytes may be sent across frames that are gone, as with a vectored write.
+    #[test]
+    fn advance_skips_recalled_frames() {
+        for sent in 0..=12 {
+            let mut queue = queue_of(&["{1}", "{2}", "{1}", "{3}"]);
+            queue.recall(&RequestId::Number(2));
+            queue.advance(sent);
+            assert_eq!(queue.len(), 12 - sent);
+            assert_eq!(sent_of(queue), &b"{1}\n{1}\n{3}\n"[sent..]);
+        }
+    }
+
+    /// A frame of which bytes were sent belongs to that stream of bytes until its end.
+    #[test]
+    fn begun_frame_is_not_taken() {
+        let mut queue = queue_of(&["{1}", "{1}"]);
+        queue.advance(1);
+        let one = RequestId::Number(1);
+        assert_eq!(queue.frames_of(Some(&one)).count(), 1);
+        assert_eq!(queue.take_frames_of(Some(&one), 9), 1);
+        assert_eq!(sent_of(queue), b"1}\n");
+    }
+
+    /// A recorder sees each new frame once, also after frames before it were sent or recalled.
+    #[test]
+    fn frames_are_numbered_as_they_are_written() {
+        let mut queue = queue_of(&["{1}", "{2}"]);
+        let seen = queue.frames_written();
+        assert_eq!(queue.frames_from(0).count(), 2);
+        queue.recall(&RequestId::Number(1));
+        put(&mut queue, &RequestId::Number(3), b"{3}");
+        assert_eq!(queue.frames_from(seen).collect::<Vec<_>>(), [b"{3}"]);
+    }
+
+    #[test]
+    fn a_frame_is_one_line_whatever_is_written_into_it() {
+        let mut queue = SendQueue::new();
+        queue.frame(Tag::NONE, |bytes| bytes.extend_from_slice(b"{\n\r}"));
+        assert_eq!(queue.pending(), b"{  }\n");
+        queue.advance(2);
+        assert_eq!(queue.pending(), b" }\n");
+        queue.advance(3);
+        assert!(queue.is_empty());
+        queue.line(b"[\r\n]");
+        assert_eq!(queue.pending(), b"[  ]\n");
+    }
+}

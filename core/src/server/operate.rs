@@ -1,0 +1,27 @@
+//! `ceased/reload` and `ceased/shutdown`: orders of an operator to the host.
+
+use crate::action::{Action, OperatorOrder};
+use crate::engine::Engine;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::error::code;
+use crate::server::requests::Reply;
+
+impl Engine {
+    /// Hands an order to the host and answers at once; a peer that is no operator is refused. The
+    /// outcome of a reload is in `ceased/status`.
+    pub(crate) fn operate(&mut self, reply: Reply, order: OperatorOrder) {
+        let conn = reply.conn;
+        let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
+        let Some(identity) = operator else {
+            let message = alloc::format!(
+                "{} is for operators: root, and the user that the daemon runs as",
+                order.method()
+            );
+            return self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+        };
+        self.out.push(Action::Operate { conn, identity, order });
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! Output of jobs for those who may read it: `ceased/logs`, and resources of the protocol.
+//!
+//! The host keeps the output; the engine says who asks, and writes the answers.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::action::{Action, OutputOf, OutputQuery, OutputRequest, Viewer};
+
+use crate::engine::Engine;
+use crate::ids::{JobId, StatusId, TaskId};
+use crate::json::raw::Raw;
+use crate::json::whole::Whole;
+use crate::json::writer::Writer;
+use crate::protocol::revision::Results;
+use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::params::{self, Params};
+use crate::server::host_request::{HostForm, HostRequest};
+use crate::server::requests::{Reply, Settled, Work};
+
+/// The beginning of the URI of the output of a job, and its end.
+const URI: (&str, &str) = ("ceased://jobs/", "/output");
+
+/// Members of an answer that no client may keep: a running job prints more.
+const UNCACHEABLE: &str = ",\"ttlMs\":0,\"cacheScope\":\"private\"";
+
+/// Whether a method reads the output of jobs.
+pub(crate) fn is_method(method: &str) -> bool {
+    matches!(
+        method,
+        "ceased/logs" | "resources/list" | "resources/templates/list" | "resources/read"
+    )
+}
+
+impl Engine {
+    /// A request of one of these methods.
+    #[inline(never)]
+    pub(crate) fn read_outputs(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
+        match method {
+            "ceased/logs" => self.read_logs(reply, params),
+            "resources/list" => self.list_resources(reply, params),
+            "resources/templates/list" => self.list_resource_templates(reply, params),
+            _ => self.read_resource(reply, params),
+        }
+    }
+
+    /// A part of the output of one job, by its number or its task.
+    pub(crate) fn read_logs(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match read_part(params) {
+            Ok((of, from)) => {
+                let of = self.resolved(of);
+                self.ask_for_output(reply, HostForm::Logs, OutputRequest::Part { of, from });
+            }
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    /// OUT-01: a peer's own outputs, and nothing of another's.
+    pub(crate) fn list_resources(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match params::find(params, ["cursor"]) {
+            Ok([None]) => self.ask_for_output(reply, HostForm::Resources, OutputRequest::List),
+            Ok([Some(_)]) => {
+                let message = "unknown cursor: resources/list has one page";
+                self.fail(reply, &ErrorObject::invalid_params(message));
+            }
+            Err(error) => self.fail(reply, &error),
+        }
+    }
+
+    pub(crate) fn list_resource_templates(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match params::find(params, ["cursor"]) {
+            Ok([None]) => {}
+            Ok([Some(_)]) => {
+                let message = "unknown cursor: resources/templates/list has one page";
+                return self.fail(reply, &ErrorObject::invalid_params(message));
+            }
+            Err(error) => return self.fail(reply, &error),
+        }
+        let typed = reply.dialect.results == Results::Typed;
+        self.answer(reply, |json| {
+            json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
+            json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
+            json.raw("The output of a call, by the number of its job or the id of its task\"}]");
+            json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+        });
+    }
+
+    pub(crate) fn read_resource(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let uri = params::find(params, ["uri"]).and_then(|[uri]| params::text("uri", uri));
+        let uri = match uri {
+            Ok(uri) => uri,
+            Err(error) => return self.fail(reply, &error),
+        };
+        match output_of(&uri) {
+            Some(of) => {
+                let of = self.resolved(of);
+                let form = HostForm::Resource(uri.into());
+                self.ask_for_output(reply, form, OutputRequest::Whole(of));
+            }
+            None => {
+                let error = no_resource(&reply, &uri);
+                self.fail(reply, &error);
+            }
+        }
+    }
+
+    /// The job behind a task, while there is one.
+    fn resolved(&self, of: OutputOf) -> OutputOf {
+        let task = of.task.and_then(|task| self.tasks.get(task));
+        OutputOf { job: of.job.or_else(|| task.and_then(|task| task.job)), ..of }
+    }
+
+    fn ask_for_output(&mut self, reply: Reply, form: HostForm, request: OutputRequest) {
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
+        let (conn, id) = (reply.conn, reply.id.clone());
+        let read = StatusId::new(self.next_survey);
+        let sees_all = self.is_operator(conn);
+        let Some(identity) = self.identity(conn).cloned() else { return self.forget(reply) };
+        let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
+        self.next_survey += 1;
+        connection.requests.open(reply, Work::Survey(read));
+        self.surveys.insert(read, HostRequest { conn, request: id, form });
+        let viewer = Viewer { identity, conn, sees_all };
+        self.out.push(Action::ReadOutput(Box::new(OutputQuery { read, request, viewer })));
+    }
+
+    /// The host has read: answers the request, if that still waits.
+    pub(crate) fn on_output_read(&mut self, read: StatusId, output: Option<&RawValue>) {
+        let Some((reply, form)) = self.take_host_request(read) else { return };
+        let conn = reply.conn;
+        let typed = reply.dialect.results == Results::Typed;
+        match (output, &form) {
+            // OUT-01: what another may read is as if it had never been.
+            (None, HostForm::Resource(uri)) => {
+                let error = no_resource(&reply, uri);
+                self.fail(reply, &error);
+            }
+            (None, HostForm::Logs | HostForm::Resources | HostForm::Status) => {
+                let message = "there is no such output: the job never ran, or is forgotten";
+                self.fail(reply, &ErrorObject::invalid_params(message));
+            }
+            (Some(output), HostForm::Logs | HostForm::Status) => self.answer(reply, |json| {
+                json.raw(output.get());
+            }),
+            (Some(output), HostForm::Resources) => self.answer(reply, |json| {
+                json.raw("{\"resources\":").raw(output.get());
+                json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+            }),
+            (Some(output), HostForm::Resource(uri)) => self.answer(reply, |json| {
+                json.raw("{\"contents\":[{").member("uri", uri);
+                json.raw(",\"mimeType\":\"text/plain\",\"text\":").raw(output.get()).raw("}]");
+                json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+            }),
+        }
+        self.close_if_finished(conn);
+    }
+
+    /// Takes a request that waits for the host; `None` when it does not any more.
+    pub(crate) fn take_host_request(&mut self, id: StatusId) -> Option<(Reply, HostForm)> {
+        let HostRequest { conn, request, form } = self.surveys.remove(&id)?;
+        let connection = self.connections.get_mut(&conn)?;
+        let reply = connection.requests.settle(&request, Settled::Survey(id))?;
+        Some((reply, form))
+    }
+}
+
+/// The job or the task that a URI names.
+fn output_of(uri: &str) -> Option<OutputOf> {
+    let id = uri.strip_prefix(URI.0)?.strip_suffix(URI.1)?;
+    let digits = id.bytes().all(|byte| byte.is_ascii_digit());
+    match digits {
+        true => Some(OutputOf { job: Some(JobId::new(id.parse().ok()?)), task: None }),
+        false => Some(OutputOf { job: None, task: Some(TaskId::new(Uuid::try_parse(id).ok()?)) }),
+    }
+}
+
+/// Reads which job, by number or task, and from where on in its streams.
+fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorObject> {
+    let [job, task, stdout, stderr] = params::find(params, ["job", "task", "stdout", "stderr"])?;
+    let number = |name: &str, raw: Raw<'_>| {
+        Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
+            ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
+        })
+    };
+    let from = |name, raw: Option<Raw<'_>>| raw.map_or(Ok(0), |raw| number(name, raw));
+    let of = match (job, task) {
+        (Some(job), None) => OutputOf { job: Some(JobId::new(number("job", job)?)), task: None },
+        (None, Some(_)) => {
+            let text = params::text("task", task)?;
+            let id = Uuid::try_parse(&text)
+                .map_err(|_| ErrorObject::invalid_params("params.task must be the id of a task"))?;
+            OutputOf { job: None, task: Some(TaskId::new(id)) }
+        }
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(ErrorObject::invalid_params(
+                "either params.job or params.task is required",
+            ));
+        }
+    };
+    Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))
+}
+
+/// The error for a resource that is not there: its code differs by revision (SEP-2164).
+fn no_resource(reply: &Reply, uri: &str) -> ErrorObject {
+    let code = match reply.dialect.results {
+        Results::Bare => code::RESOURCE_NOT_FOUND,
+        Results::Typed => code::INVALID_PARAMS,
+    };
+    let mut data = Vec::new();
+    Writer::new(&mut data).raw("{").member("uri", uri).raw("}");
+    let data = alloc::string::String::from_utf8(data).unwrap_or_default();
+    ErrorObject::new(code, "there is no such resource").with_data(data)
+}

@@ -1,0 +1,95 @@
+//! `ceased cancel --job`, `--all`, `--tool` and `--user`: jobs by what they are, of all users for an
+//! operator, and one's own otherwise.
+
+use serde_json::{Value, json};
+
+use super::args::CancelArgs;
+use super::cancel::{Gone, Whose, report, wait_until_gone};
+use super::format::clean;
+use super::{Backend, Exit, Failure, Io, discover, ps};
+use crate::accounts;
+use crate::client::{Client, Error, INVALID_PARAMS};
+
+/// A job that is to be cancelled.
+struct Chosen {
+    job: u64,
+    tool: String,
+    owner: String,
+}
+
+/// Runs the command.
+pub(super) fn cancel(
+    args: &CancelArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let owner = args.user.as_deref().map(owner).transpose()?;
+    let mut session = discover::daemon(&args.daemon, io, backend)?;
+    let client = &mut session.client;
+    let chosen = chosen(client, args, owner.as_deref())?;
+    if chosen.is_empty() {
+        let what = match args.job {
+            Some(job) => format!("there is no job {job}: it has ended, or is another user's"),
+            None => "no job is to be cancelled; `ceased ps` lists those that you may see".into(),
+        };
+        return Err(Failure::new(Exit::Failed, what));
+    }
+    let mut jobs = Vec::new();
+    for Chosen { job, tool, owner } in &chosen {
+        let mut params = json!({"job": job});
+        if let (Some(reason), Some(params)) = (&args.reason, params.as_object_mut()) {
+            params.insert("reason".into(), reason.as_str().into());
+        }
+        match client.call("ceased/cancel", params) {
+            Ok(_) => {
+                writeln!(io.out, "job {job} {} {} cancelled", clean(tool), clean(owner))?;
+                jobs.push(*job);
+            }
+            // It has ended meanwhile.
+            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let gone = wait_until_gone(client, Whose::Jobs(&jobs), io);
+    report(&gone, client, io);
+    Ok(match gone {
+        Gone::Yes | Gone::Unknown => Exit::Done,
+        Gone::StillThere(_) => Exit::TimedOut,
+        Gone::Left => Exit::Cancelled,
+        Gone::Lost(_) => Exit::Unreachable,
+    })
+}
+
+/// An identity as a daemon shows it, by the name or number of a user, or as it is.
+fn owner(written: &str) -> Result<String, Failure> {
+    if written.contains(':') || written == "anonymous" {
+        return Ok(written.to_owned());
+    }
+    match accounts::user(written) {
+        Ok(uid) => Ok(format!("uid:{uid}")),
+        Err(why) => Err(Failure::new(Exit::Usage, format!("--user {written}: {why}"))),
+    }
+}
+
+/// The jobs that are meant, of those that this user may see.
+fn chosen(
+    client: &mut Client,
+    args: &CancelArgs,
+    owner: Option<&str>,
+) -> Result<Vec<Chosen>, Failure> {
+    let raw = ps::status(client)?;
+    let status: Value = serde_json::from_str(raw.get())
+        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no status ({why})")))?;
+    let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |job: &Value, key: &str| job[key].as_str().unwrap_or_default().to_owned();
+    let all = jobs.iter().filter_map(|job| {
+        let (tool, owner) = (text(job, "tool"), text(job, "identity"));
+        Some(Chosen { job: job["job"].as_u64()?, tool, owner })
+    });
+    let is_meant = |chosen: &Chosen| {
+        args.job.is_none_or(|job| chosen.job == job)
+            && args.tool.as_ref().is_none_or(|tool| chosen.tool == *tool)
+            && owner.is_none_or(|owner| chosen.owner == owner)
+    };
+    Ok(all.filter(is_meant).collect())
+}

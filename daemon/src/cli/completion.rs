@@ -1,0 +1,117 @@
+//! Completion of the names of tools, their arguments, and ids.
+//!
+//! The script of a shell runs this program for each completion. The program asks the daemon by
+//! running itself once more with `--json`, so that a daemon is found exactly as it is for a command.
+//! Without a daemon there is nothing to complete.
+
+use std::ffi::{OsStr, OsString};
+use std::process::{Command, Stdio};
+
+use clap_complete::CompleteEnv;
+use clap_complete::engine::CompletionCandidate;
+use serde_json::Value;
+
+/// The variable that makes the program complete a command line instead of running it.
+pub(super) const VARIABLE: &str = "CEASED_COMPLETE";
+/// Options that say which daemon is asked.
+const DAEMON_OPTIONS: [&str; 4] = ["--socket", "--tcp", "--token-file", "--config"];
+
+/// Completes the command line and ends the process, where a shell asks for that.
+pub(super) fn complete_if_asked(command: fn() -> clap::Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+}
+
+/// The words that are typed so far, from the name of the program on.
+fn typed() -> Vec<OsString> {
+    std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// What a command prints with `--json`, of the daemon that the typed words name.
+fn ask(command: &str) -> Option<Value> {
+    let typed = typed();
+    let options = typed.windows(2).filter_map(|pair| match pair {
+        [name, value] if DAEMON_OPTIONS.iter().any(|option| name == option) => {
+            Some([name.clone(), value.clone()])
+        }
+        _ => None,
+    });
+    let output = Command::new(std::env::current_exe().ok()?)
+        .args([command, "--json"])
+        .args(options.flatten())
+        .env_remove(VARIABLE)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// The list that a command prints.
+fn list(command: &str) -> Vec<Value> {
+    match ask(command) {
+        Some(Value::Array(entries)) => entries,
+        Some(_) | None => Vec::new(),
+    }
+}
+
+/// A candidate with a line of help.
+fn candidate(text: &str, help: &str) -> CompletionCandidate {
+    let line = super::format::first_line(help);
+    CompletionCandidate::new(text).help((!line.is_empty()).then(|| line.into()))
+}
+
+/// Names of tools.
+pub(super) fn tools(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let tools = list("tools");
+    let named = tools.iter().filter_map(|tool| {
+        let name = tool["name"].as_str().filter(|name| name.starts_with(&*current))?;
+        Some(candidate(name, tool["description"].as_str().unwrap_or_default()))
+    });
+    named.collect()
+}
+
+/// Arguments of the tool that is called, as `NAME=`, and their values where there are few.
+pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let typed = typed();
+    let is_typed = |name: &str| typed.iter().any(|word| word == name);
+    let tools = list("tools");
+    let tool = tools.iter().find(|tool| tool["name"].as_str().is_some_and(is_typed));
+    let Some(properties) = tool.and_then(|tool| tool["inputSchema"]["properties"].as_object())
+    else {
+        return Vec::new();
+    };
+    let mut candidates = Vec::new();
+    for (name, schema) in properties {
+        let help = schema["description"].as_str().or_else(|| schema["type"].as_str());
+        let help = help.unwrap_or_default();
+        let choices: Vec<String> = match (&schema["enum"], &schema["type"]) {
+            (Value::Array(choices), _) => {
+                choices.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            (_, kind) if kind == "boolean" => vec!["true".to_owned(), "false".to_owned()],
+            _ => Vec::new(),
+        };
+        let key = format!("{name}=");
+        let texts = if current.starts_with(&key) {
+            choices.iter().map(|choice| format!("{key}{choice}")).collect()
+        } else {
+            vec![key]
+        };
+        let fitting = texts.into_iter().filter(|text| text.starts_with(&*current));
+        candidates.extend(fitting.map(|text| candidate(&text, help)));
+    }
+    candidates
+}
+
+/// Ids of tasks, with their states.
+pub(super) fn ids(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let tasks = list("tasks");
+    let named = tasks.iter().filter_map(|task| {
+        let id = task["taskId"].as_str().filter(|id| id.starts_with(&*current))?;
+        Some(candidate(id, task["status"].as_str().unwrap_or_default()))
+    });
+    named.collect()
+}

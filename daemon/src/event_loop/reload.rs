@@ -1,0 +1,83 @@
+//! A reload of the configuration, as the loop gets it.
+
+use super::listen_spec::ListenSpec;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::settings::Settings;
+
+use crate::observability::metrics::alerts::Thresholds;
+
+/// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
+/// who knows about them need not answer.
+pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
+
+/// What came of that.
+pub(crate) struct Read(pub(super) Result<Box<Reloaded>, String>);
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Read").field(&self.0.as_ref().map(drop)).finish()
+    }
+}
+
+/// Reloads of a daemon, as an operator is told of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Reloads {
+    /// Number of reloads that are over.
+    pub(crate) count: u64,
+    /// Why the latest one changed nothing.
+    pub(crate) error: Option<String>,
+}
+
+impl Reloads {
+    pub(super) fn note(&mut self, outcome: Result<(), String>) {
+        self.count += 1;
+        self.error = outcome.err();
+    }
+}
+
+/// What a reload brings.
+pub(crate) struct Reloaded {
+    /// What the server offers and allows.
+    pub(crate) settings: Arc<Settings>,
+    /// Where it listens; `None` when that is not the configuration's to say.
+    pub(crate) listen: Option<Vec<ListenSpec>>,
+    /// See [`Options`](super::server::Options).
+    pub(crate) shutdown_grace: Duration,
+    /// See [`Options`](super::server::Options).
+    pub(crate) eof_grace: Duration,
+    /// See [`Options`](super::server::Options).
+    pub(crate) authenticate_within: Duration,
+    /// See [`Options`](super::server::Options).
+    pub(crate) guards: Guards,
+    /// See [`Options`](super::server::Options).
+    pub(crate) thresholds: Thresholds,
+    /// Logs from now on what is to be logged.
+    pub(crate) set_level: Box<dyn Fn() + Send>,
+    /// Keys whose new value holds after a restart only.
+    pub(crate) needs_restart: Vec<&'static str>,
+}
+
+/// What protects the daemon from peers that never end a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Guards {
+    /// How long a TCP peer may take for one message.
+    pub(crate) frame_time: Duration,
+    /// Bytes of messages that have begun and not ended, of all peers together.
+    pub(crate) partial_bytes: usize,
+    /// Of those, bytes of one party: an identity, or a network address without one.
+    pub(crate) partial_bytes_per_identity: usize,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            frame_time: Duration::from_secs(30),
+            partial_bytes: 256 << 20,
+            partial_bytes_per_identity: 128 << 20,
+        }
+    }
+}

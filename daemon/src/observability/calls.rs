@@ -1,0 +1,271 @@
+//! Calls under way and how they end: a record for the audit log, and numbers for each tool.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ceased_core::event::Outcome;
+use ceased_core::identity::Identity;
+use ceased_core::ids::{JobId, TaskId};
+use ceased_core::tool::Tool;
+use ceased_process::{Ending, Exit};
+use serde_json::Value;
+
+use crate::config::RecordCalls;
+
+/// Bytes of the arguments of one call that are recorded; longer ones are counted instead.
+const ARGUMENTS_BYTES_MAX: usize = 4096;
+/// Tools that have numbers of their own. Names come from the configuration, and a reload brings new
+/// ones.
+const TOOLS_MAX: usize = 256;
+/// The name that further tools are counted under.
+const OTHER: &str = "(other)";
+/// Value of an argument that is not recorded.
+const REDACTED: &str = "[redacted]";
+
+/// What of a call is recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CallPolicy {
+    /// `log.calls`.
+    pub(crate) record: RecordCalls,
+    /// `log.redact`: names of arguments, `*` for any characters, in lower case.
+    pub(crate) redact: Vec<String>,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+struct Running {
+    tool: Arc<str>,
+    task: Option<TaskId>,
+    started: Instant,
+    arguments: Option<Value>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CallOutcome {
+    /// The tool returned a result that is no error.
+    Ok,
+    /// The tool returned an error, or its command an exit code other than 0.
+    Failed,
+    /// The tool could not be run.
+    Error,
+    /// The call was stopped.
+    Stopped,
+}
+
+impl CallOutcome {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Error => "error",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The outcome of a handler, or of a call that was not begun.
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Result(result) => {
+                #[derive(serde::Deserialize)]
+                #[serde(rename_all = "camelCase")]
+                struct Told {
+                    #[serde(default)]
+                    is_error: bool,
+                }
+                match serde_json::from_str::<Told>(result.get()) {
+                    Ok(Told { is_error: true }) => Self::Failed,
+                    Ok(_) | Err(_) => Self::Ok,
+                }
+            }
+            Outcome::Refused(_) | Outcome::Error(_) => Self::Error,
+            Outcome::Stopped => Self::Stopped,
+        }
+    }
+
+    /// The outcome of a command.
+    pub(crate) fn of_command(ending: &Ending) -> Self {
+        match ending {
+            Ending::NotStarted(_) => Self::Error,
+            Ending::Exited(exit) => Self::of_exit(exit),
+        }
+    }
+
+    fn of_exit(exit: &Exit) -> Self {
+        match (exit.stopped, exit.code) {
+            (ceased_process::Stopped::No, Some(0)) => Self::Ok,
+            (ceased_process::Stopped::No, _) => Self::Failed,
+            (ceased_process::Stopped::Terminated | ceased_process::Stopped::Killed, _) => {
+                Self::Stopped
+            }
+        }
+    }
+}
+
+/// The record of a call that has ended.
+#[derive(Debug)]
+pub(crate) struct CallRecord {
+    pub(crate) job: JobId,
+    pub(crate) tool: Arc<str>,
+    pub(crate) identity: Identity,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) outcome: CallOutcome,
+    /// The exit code of a command.
+    pub(crate) code: Option<i32>,
+    /// The signal that ended a command.
+    pub(crate) signal: Option<i32>,
+    pub(crate) duration: Duration,
+    /// The arguments as JSON, without secrets.
+    pub(crate) arguments: Option<String>,
+}
+
+/// Numbers of one tool.
+#[derive(Debug, Default)]
+pub(crate) struct ToolNumbers {
+    pub(crate) outcomes: BTreeMap<CallOutcome, u64>,
+    pub(crate) seconds: f64,
+    pub(crate) count: u64,
+}
+
+/// The calls under way, and the numbers of those that have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    policy: CallPolicy,
+    running: HashMap<JobId, Running>,
+    tools: BTreeMap<Arc<str>, ToolNumbers>,
+}
+
+impl Calls {
+    pub(crate) fn new(policy: CallPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&mut self, job: JobId, tool: &Tool, arguments: &str, task: Option<TaskId>) {
+        let arguments = match self.policy.record {
+            RecordCalls::Arguments => serde_json::from_str(arguments).ok(),
+            RecordCalls::Names | RecordCalls::None => None,
+        };
+        let running =
+            Running { tool: Arc::clone(&tool.name), task, started: Instant::now(), arguments };
+        self.running.insert(job, running);
+    }
+
+    /// A call has ended: counts it, and returns its record where one is wanted.
+    pub(crate) fn end(
+        &mut self,
+        job: JobId,
+        identity: Option<&Identity>,
+        outcome: CallOutcome,
+        exit: Option<&Exit>,
+    ) -> Option<CallRecord> {
+        let Running { tool, task, started, arguments } = self.running.remove(&job)?;
+        let duration = started.elapsed();
+        self.count(&tool, outcome, duration);
+        if self.policy.record == RecordCalls::None {
+            return None;
+        }
+        let arguments = arguments.map(|arguments| self.without_secrets(arguments));
+        Some(CallRecord {
+            job,
+            tool,
+            identity: identity.cloned().unwrap_or(Identity::Anonymous),
+            task,
+            outcome,
+            code: exit.and_then(|exit| exit.code),
+            signal: exit.and_then(|exit| exit.signal),
+            duration,
+            arguments,
+        })
+    }
+
+    fn count(&mut self, tool: &Arc<str>, outcome: CallOutcome, duration: Duration) {
+        let is_known = self.tools.len() < TOOLS_MAX || self.tools.contains_key(tool);
+        let name = if is_known { Arc::clone(tool) } else { OTHER.into() };
+        let numbers = self.tools.entry(name).or_default();
+        *numbers.outcomes.entry(outcome).or_default() += 1;
+        numbers.seconds += duration.as_secs_f64();
+        numbers.count += 1;
+    }
+
+    /// The numbers of each tool that was called.
+    pub(crate) const fn tools(&self) -> &BTreeMap<Arc<str>, ToolNumbers> {
+        &self.tools
+    }
+
+    /// The arguments as text; values under names that are to be redacted are left out at any depth.
+    fn without_secrets(&self, mut arguments: Value) -> String {
+        redact(&mut arguments, &self.policy.redact);
+        let text = arguments.to_string();
+        if text.len() <= ARGUMENTS_BYTES_MAX {
+            return text;
+        }
+        Value::from(format!("[{} bytes]", text.len())).to_string()
+    }
+}
+
+fn redact(value: &mut Value, names: &[String]) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                let name = name.to_lowercase();
+                if names.iter().any(|pattern| matches(pattern, &name)) {
+                    *member = REDACTED.into();
+                } else {
+                    redact(member, names);
+                }
+            }
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(|entry| redact(entry, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether a text is what a pattern says, in which `*` stands for any characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, text, expected) in [
+            ("token", "token", true),
+            ("token", "tokens", false),
+            ("*token*", "my_token_2", true),
+            ("*token", "my_token", true),
+            ("api*key", "api_key", true),
+            ("api*key", "api_keys", false),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_redacted_at_any_depth() {
+        let policy = CallPolicy { record: RecordCalls::Arguments, redact: vec!["*token*".into()] };
+        let calls = Calls::new(policy);
+        let arguments = serde_json::json!({"n": 1, "in": [{"My_Token": "s3cret", "x": "y"}]});
+        let text = calls.without_secrets(arguments);
+        assert_eq!(text, r#"{"in":[{"My_Token":"[redacted]","x":"y"}],"n":1}"#);
+        let long = calls.without_secrets(serde_json::json!({"x": "y".repeat(5000)}));
+        assert!(long.starts_with("\"[50") && long.len() < 20, "{long}");
+    }
+}
