@@ -21,7 +21,6 @@ mod tool;
 mod units;
 mod users;
 mod values;
-mod who;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -13,7 +13,7 @@ use super::sections::{TEXT_LIMITS, YEAR, heartbeat, isolation, on_disconnect, ur
 use super::units::show_size;
 use super::{
     Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Output, Run,
-    TaskSupport, Tool, ToolHints, code, input, raw, who,
+    TaskSupport, Tool, ToolHints, code, identities, input, raw,
 };
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::name::{NAME_HINT, is_name};

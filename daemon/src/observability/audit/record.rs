@@ -129,7 +129,7 @@ impl Happening {
                 line.text("peer", peer).text("reason", reason);
             }
             Self::Operate { identity, conn, order } => {
-                who(line, "operate", identity, *conn).word("method", order.method());
+                actor(line, "operate", identity, *conn).word("method", order.method());
             }
             Self::Disconnect { identity, conn, received_bytes, sent_bytes } => {
                 actor(line, "disconnect", identity, *conn)
