@@ -22,6 +22,12 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.isolation", "\"pid\"", false),
     ("daemon.roots", "[\"/srv\"]", false),
     ("daemon.heartbeat", "\"3s\"", false),
+    ("daemon.text_limit", "\"3KiB\"", false),
+    ("daemon.title", "\"x\"", false),
+    ("daemon.website", "\"https://x\"", false),
+    ("daemon.instructions", "\"x\"", false),
+    ("limits.output_bytes", "\"3MiB\"", false),
+    ("limits.output_bytes_per_identity", "\"3KiB\"", false),
     ("limits.connections", "3", false),
     ("limits.connections_per_identity", "3", false),
     ("limits.operator_connections", "3", false),
@@ -108,7 +114,7 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     set_level();
     let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {
         Some(PayloadRun::Command { command, .. }) => {
-            Some((command.isolation, &command.client_roots))
+            Some((command.isolation, &command.client_roots, command.text_limit))
         }
         Some(PayloadRun::Handler(_)) | None => None,
     };
@@ -119,8 +125,10 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
     let (limits, tasks) = (&settings.limits, &settings.tasks);
-    let told =
-        format!("{limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}");
+    let server = &settings.server;
+    let told = format!(
+        "{server:?} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
+    );
     (told, needs_restart.clone())
 }
 
