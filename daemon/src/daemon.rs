@@ -22,7 +22,7 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    listen_spec, guards, isolated, keep, limits, operators, server_info, task_policy, thresholds,
+    guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 
 use super::configured::{
-    listen_spec, guards, limits, operators, server_info, task_policy, thresholds,
+    guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
