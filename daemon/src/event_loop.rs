@@ -252,7 +252,7 @@ impl Server {
 
     fn take_time(&mut self, now: Now) {
         for work in self.pool.grow_if_stalled(now.at) {
-            let message = "no thread could be started for the tool; the system gives no more";
+            let message = "cannot create a thread for the tool; the system gives no more";
             let error = ErrorObject::new(code::INTERNAL_ERROR, message);
             self.not_started(now, work.call.id, Outcome::Error(error));
         }

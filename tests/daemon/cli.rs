@@ -236,7 +236,7 @@ fn a_detached_task_is_controlled_by_its_id() {
     assert!(watched.out.lines().last().unwrap().contains("no longer"), "{watched:?}");
 
     let again = exits(home, 1, &["cancel", &id]);
-    assert!(again.err.contains("cancelled already"), "{again:?}");
+    assert!(again.err.contains("already cancelled"), "{again:?}");
     let result = exits(home, 1, &["result", &id]);
     assert!(result.err.contains("was cancelled"), "{result:?}");
     assert!(result.out.is_empty());

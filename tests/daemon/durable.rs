@@ -392,7 +392,7 @@ fn store_check_finds_a_flipped_bit() {
     nothing.configure(&Config::default());
     let ran = nothing.run(&["store", "check"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains("no task was ever kept"), "{}", ran.out);
+    assert!(ran.out.contains("no task was stored here"), "{}", ran.out);
     assert!(!nothing.path().join("state").exists(), "the check created a file");
 }
 

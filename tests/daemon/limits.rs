@@ -230,7 +230,7 @@ fn connected_peers_are_served_without_a_free_descriptor() {
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     let message = answer["result"]["content"][0]["text"].as_str().unwrap();
     assert!(
-        message.contains("cannot start the tool") && message.contains("open files"),
+        message.contains("could not be started") && message.contains("open files"),
         "{message}"
     );
     first.result("ping", "{}");
@@ -282,7 +282,7 @@ fn calls_fail_one_by_one_without_a_free_process() {
             let answer = peer.answer(*calls.last().unwrap());
             assert_eq!(answer["error"]["code"], INTERNAL_ERROR, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();
-            assert!(message.contains("cannot create a thread"), "{message}");
+            assert!(message.contains("cannot create a thread for the tool"), "{message}");
         }
     }
     assert!(!carriers(&mark).is_empty(), "the started ones run");

@@ -297,7 +297,9 @@ fn keys_that_need_a_restart_are_named() {
     home.configure_as(&format!("{changed}\n[log]\nlevel = \"debug\"\n"));
     daemon.signal(Signal::HUP);
     wait_until("the log names the key", || {
-        home.log().lines().any(|line| line.contains("restarted") && line.contains("state_dir"))
+        home.log()
+            .lines()
+            .any(|line| line.contains("restart of the daemon") && line.contains("state_dir"))
     });
     // The level can be changed: connections are logged at "debug" only.
     let said = home.log().len();

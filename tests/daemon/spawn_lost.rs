@@ -83,7 +83,7 @@ const HARMS: [(&str, Harm); 4] = [
         symlink(target, path).unwrap();
     }),
     ("a directory", |path| fs::create_dir(path).unwrap()),
-    ("can be written by others", |path| {
+    ("is writable by others", |path| {
         fs::write(path, "precious").unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
     }),

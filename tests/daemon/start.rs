@@ -159,9 +159,9 @@ fn missing_containment_is_a_warning() {
     command.env("CEASED_CONTAINMENT", "groups");
     let daemon = Daemon::start_with(home, command);
     // The daemon listens before its log is written.
-    wait_until("the warning is logged", || daemon.home.log().contains("not wholly contained"));
+    wait_until("the warning is logged", || daemon.home.log().contains("not fully contained"));
     let log = daemon.home.log();
-    let said = log.lines().find(|line| line.contains("not wholly contained"));
+    let said = log.lines().find(|line| line.contains("not fully contained"));
     let said = said.expect("the warning was logged");
     assert!(said.contains("leave CEASED_CONTAINMENT unset"), "{said}");
     assert!(!said.contains("main"), "{said}");
@@ -272,7 +272,7 @@ fn a_configuration_in_the_working_directory_is_not_read() {
         return;
     }
     let ran = Program::start(&home, alone(&["check"])).wait();
-    assert!(ran.out.starts_with("no configuration file; using the defaults"), "{ran:?}");
+    assert!(ran.out.starts_with("no configuration file: the defaults"), "{ran:?}");
     let mut command = alone(&["call", "echo", "text=x"]);
     command.env("XDG_RUNTIME_DIR", home.path());
     let ran = Program::start(&home, command).wait();
@@ -319,6 +319,6 @@ fn input_in_code_is_refused_by_check() {
     ] {
         let ran = check(command, "");
         assert_eq!(ran.code, Some(0), "{command}: {ran:?}");
-        assert_eq!(ran.err.contains("for an option"), warning, "{command}: {ran:?}");
+        assert_eq!(ran.err.contains("as an option"), warning, "{command}: {ran:?}");
     }
 }

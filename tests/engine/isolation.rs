@@ -279,7 +279,7 @@ fn anothers_job_is_as_one_that_never_was() {
     let never = job.get() + 10_000;
     let told = [job.get(), never].map(|number| {
         let params = json!({"job": number, "reason": "mine"});
-        happens(&mut w, bob, &format!("job {number}:"), "ceased/cancel", &params)
+        happens(&mut w, bob, &format!("job {number};"), "ceased/cancel", &params)
     });
     assert_eq!(told[0], told[1]);
     assert!(w.steps(job).is_empty());

@@ -19,7 +19,7 @@ impl Server {
             let party = party.map_or_else(|| "others".to_owned(), |party| party.to_string());
             let (of, limit, reason) = (kind.name(), kind.limit(), kind.reason());
             if kind != Kind::Connect {
-                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "the same again");
+                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "suppressed repeated records");
             }
             let window = INTERVAL;
             self.audit(now, &Happening::Repeated { of, limit, reason, party, count, window });

@@ -146,7 +146,7 @@ fn attack_jobs(attacker: &mut Peer, task: &str) {
         let asked = attacker.request("ceased/cancel", &format!(r#"{{"job":{job}}}"#));
         let mut answer = attacker.answer(asked);
         answer["id"].take();
-        told.push(answer.to_string().replace(&format!("job {job}:"), "job N:"));
+        told.push(answer.to_string().replace(&format!("job {job};"), "job N;"));
     }
     told.dedup();
     assert_eq!(told.len(), 1, "{told:?}");

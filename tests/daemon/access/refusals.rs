@@ -37,7 +37,7 @@ fn a_wrong_token_is_recorded_as_refused() {
     let asked = without.request("tools/list", "{}");
     assert!(without.answer(asked)["error"].is_object());
     drop(daemon.connect_tcp());
-    for reason in ["wrong token", "no token", "it went before it said who it is"] {
+    for reason in ["wrong token", "no token", "disconnected before it was identified"] {
         wait_until(reason, || {
             records(&daemon, "refuse").iter().any(|record| record["reason"] == reason)
         });

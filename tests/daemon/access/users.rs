@@ -275,7 +275,7 @@ inherit_env = true
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         daemon.signal(Signal::HUP);
         wait_until("the env file is refused", || {
-            daemon.home.log().contains("`env_file` is not taken")
+            daemon.home.log().contains("rejected the `env_file`")
         });
         assert!(text(&mut bin, "named").unwrap().contains("FROM_FILE=later\n"));
     }

@@ -46,7 +46,7 @@ fn the_first_of_several_configuration_mistakes_is_named() {
         let lines: Vec<&str> = ran.err.lines().collect();
         let [.., first, hint] = lines.as_slice() else { panic!("{ran:?}") };
         assert!(first.starts_with("ceased: unknown key `workerz`"), "{ran:?}");
-        assert!(hint.starts_with("  hint: 2 more") && hint.contains("ceased check"), "{ran:?}");
+        assert!(hint.starts_with("  hint: and 2 more") && hint.contains("ceased check"), "{ran:?}");
         assert!(!ran.err.contains("\\n"), "{ran:?}");
     }
     assert_eq!(exits(&home, 2, &["check"]).err.lines().count(), 3);

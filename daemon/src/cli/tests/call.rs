@@ -78,7 +78,7 @@ fn invalid_arguments_are_reported_without_a_call() {
         (&["build", "package=x", "features=x"], &["in JSON after KEY:="]),
         (&["build", "package=x", "jobs:=[1"], &["jobs:=[1", "not valid JSON"]),
         (&["build", "package=x", "package=y"], &["twice"]),
-        (&["build", "package"], &["no KEY=VALUE"]),
+        (&["build", "package"], &["not of the form KEY=VALUE"]),
         (&["build", "--json", "[1]"], &["--json takes an object"]),
         (&["build", "--json", "{"], &["the value of --json is not valid JSON"]),
         (&["backup", "x=1"], &["\"x\"", "takes none"]),

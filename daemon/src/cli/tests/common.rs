@@ -104,7 +104,7 @@ fn status_fits_one_screen() {
     };
     let ran = stage(script).run(&["status"]);
     assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
-    for word in ["jobs         1 running of 64", "  JOB RUNS", "build", "e\\u{1b}", ": enough"] {
+    for word in ["jobs         1 running of 64", "  JOB TOOL", "build", "e\\u{1b}", ": enough"] {
         assert!(ran.out.contains(word), "{word:?} in\n{}", ran.out);
     }
     assert!(!ran.out.contains('\u{1b}') && ran.out.lines().count() <= 24, "{}", ran.out);

@@ -95,7 +95,7 @@ fn ctrl_c_ends_only_the_wait_for_a_result() {
         });
         let ran = stage.run(args);
         assert_eq!((ran.exit, ran.out.as_str()), (exit, ""));
-        assert!(ran.err.contains("task a continues"), "{}", ran.err);
+        assert!(ran.err.contains("task a goes on"), "{}", ran.err);
         wait_for(|| stage.received.params("notifications/cancelled").len() == 1);
         let all = stage.received.all();
         let waiting = all.iter().find(|m| m["method"] == "tasks/result").unwrap();

@@ -47,7 +47,7 @@ fn list_shows_all_sections() {
     assert_eq!(
         text,
         [
-            "     JOB RUNS         FOR          STARTED  STATE",
+            "     JOB TOOL         USER         STARTED  STATE",
             "       3 tree         ann         5.0s ago  cancelling 1.2s SIGTERM: eno\\u{1b}[2Jugh",
             "         └ 10 sh",
             "           ├ 11 sh",
@@ -55,11 +55,11 @@ fn list_shows_all_sections() {
             "           └ 13 sleep",
             "       1 count        ann        1m01s ago  [###-------] 30% 3/10 counting",
             "       2 echo         uid:8       0.9s ago  queued: waiting for a worker",
-            "  CEASED RAN          FOR            ENDED  CANCEL DONE: PROCESSES ENDED, LEFT",
+            "  CEASED TOOL         USER           ENDED  CANCEL DONE: PROCESSES ENDED, LEFT",
             "       0 tree         ann          12s ago  6 ended, 0 left in 1.0s: requested",
-            "    TASK RUNS         FOR          CREATED  STATE, HOW LONG IT IS KEPT (TTL)",
+            "    TASK TOOL         USER         CREATED  STATE, HOW LONG IT IS KEPT (TTL)",
             "517228dd count        ann        1m01s ago  working [###-------] 30%, ttl 58m59s",
-            "    PEER SPEAKS MCP   WHO             CAME  REQUESTS",
+            "    PEER PROTOCOL     USER           SINCE  REQUESTS",
             "   c1024 2025-11-25   ann        1d01h ago  12 made, 1 unanswered",
         ]
     );
