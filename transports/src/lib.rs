@@ -50,6 +50,7 @@
 mod address;
 mod clock;
 mod error;
+pub mod http;
 mod link;
 mod listener;
 mod socket;
