@@ -50,7 +50,8 @@ fn exchange(input: &[u8], size: usize) -> (String, Phase) {
 /// Status codes of the responses in an output.
 fn statuses(output: &str) -> Vec<&str> {
     let starts = output.match_indices("HTTP/1.1 ").map(|(at, start)| at + start.len());
-    starts.map(|at| &output[at..at + 3]).collect()
+    let codes = starts.filter_map(|at| output.get(at..at + 3));
+    codes.filter(|code| code.bytes().all(|byte| byte.is_ascii_digit())).collect()
 }
 
 /// Requests that this server reads, and the bodies of the responses.
