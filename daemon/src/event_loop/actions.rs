@@ -161,6 +161,9 @@ impl Server {
                     self.survey(now, survey, jobs, viewer);
                 }
                 Action::ReadOutput(query) => self.read_output(now, &query),
+                Action::Upstream(action) => {
+                    tracing::error!(?action, "upstreams are not executed yet; ignored");
+                }
                 Action::Audit(note) => {
                     self.log(now, &note);
                     self.record_note(now, note);
