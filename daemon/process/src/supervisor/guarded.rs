@@ -256,8 +256,7 @@ impl Guarded {
     pub(crate) fn members(&self) -> Members {
         let mut found = Vec::new();
         // One walk may miss a process that moves meanwhile.
-        let is_complete =
-            (0..2).all(|_| table::walk(self.pid, |pid, _| found.push(pid)));
+        let is_complete = (0..2).all(|_| table::walk(self.pid, |pid, _| found.push(pid)));
         Members::new(found, self.leader, is_complete)
     }
 
