@@ -25,8 +25,10 @@ const EXECUTE: &str = "--execute";
 
 type Operation = fn(&mut Driver, usize) -> usize;
 
+type Start = fn() -> Driver;
+
 /// Name, driver in its starting state, and operation.
-const OPERATIONS: [(&str, fn() -> Driver, Operation); 6] = [
+const OPERATIONS: [(&str, Start, Operation); 6] = [
     ("ping", with_calls, |driver, _| driver.ping()),
     ("call", with_calls, |driver, _| driver.call()),
     ("claim", with_calls, |driver, _| driver.claiming_call()),
