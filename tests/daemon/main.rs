@@ -23,6 +23,7 @@ mod inherit;
 mod init;
 mod lasting;
 mod limits;
+mod live;
 mod loop_handoff;
 mod modern;
 mod output;

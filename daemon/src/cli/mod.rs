@@ -16,6 +16,8 @@ mod display;
 mod format;
 mod generate;
 mod init;
+mod job_output;
+mod live_output;
 mod local_time;
 mod logs;
 mod output;

@@ -245,7 +245,7 @@ impl Server {
         let running = RunningCommand { tool: Arc::clone(tool), stopped: None };
         self.runs.insert(job, RunningJob::Command(running));
         let output = command.output_options();
-        self.begin_output(job, task, tool, &output.kept);
+        self.begin_output(job, task, tool, &output);
         let task = task.map(|task| (TASK.into(), task.to_string().into()));
         let launch = Launch {
             job: to_process(job),
