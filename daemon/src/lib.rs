@@ -23,6 +23,8 @@ mod backend;
 pub mod cli;
 pub mod config;
 mod daemon;
+#[cfg(feature = "cli")]
+mod host_files;
 mod ids;
 mod owned_file;
 mod printable;

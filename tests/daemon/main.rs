@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod access;
+mod adopt;
 mod audit;
 mod backpressure;
 mod bounds;

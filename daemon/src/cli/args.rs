@@ -64,6 +64,10 @@ pub(super) enum Command {
     Stop(ControlArgs),
     /// Write a first config with the build, tests and checks of the project in this directory
     Init(InitArgs),
+    /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
+    Adopt(AdoptArgs),
+    /// Print the MCP servers in a host's configuration as `[[server]]` tables
+    Import(ImportArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -144,6 +148,28 @@ pub(super) struct ConnectArgs {
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `adopt`.
+#[derive(Debug, Args)]
+pub(super) struct AdoptArgs {
+    /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Write the file, and keep the old content in FILE.bak
+    #[arg(long)]
+    pub(super) write: bool,
+    /// Remove `ceased wrap` from every entry, and write the file
+    #[arg(long)]
+    pub(super) undo: bool,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The host's file
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub(super) file: PathBuf,
 }
 
 /// `trust`.

@@ -3,6 +3,7 @@
 //! [`run`] executes one command on given streams; [`main`] passes those of the process. Functions
 //! of the daemon are behind [`Backend`].
 
+mod adopt;
 mod args;
 mod arguments;
 mod call;
@@ -348,6 +349,8 @@ pub fn run(
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
         Command::Init(args) => init::init(args, io, backend),
+        Command::Adopt(args) => adopt::adopt(args, io),
+        Command::Import(args) => adopt::import(args, io),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
