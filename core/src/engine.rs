@@ -293,6 +293,12 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
+        let batches = self.dialect(conn).batch == Batch::Accept;
+        if !batches && self.upstreams.by_conn.contains_key(&conn) {
+            // UPS-14: skipped and counted.
+            self.counters.invalid += 1;
+            return;
+        }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
             Batch::Refuse => Some("this session has no batches: send one message a line".into()),

@@ -17,7 +17,7 @@ use crate::server::requests::{Cancelled, Reply, TaskView, Work};
 use crate::server::suspended_calls::Waiting;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
-use crate::upstream::lists::Awaited;
+use crate::upstream::awaited::Awaited;
 
 /// Content of a cancellation.
 struct Cancellation {

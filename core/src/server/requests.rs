@@ -20,7 +20,7 @@ use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::Dialect;
 use crate::rpc::message::WireId;
-use crate::upstream::lists::Awaited;
+use crate::upstream::awaited::Awaited;
 
 /// Requests of one connection that wait for an answer, by the peer's id.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
 use crate::server::typed_result::server_info;
-use crate::upstream::lists::Awaited;
+use crate::upstream::awaited::Awaited;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {

@@ -13,7 +13,7 @@ use crate::rpc::error::code;
 use crate::rpc::params::Params;
 use crate::server::outputs;
 use crate::server::requests::Reply;
-use crate::upstream::lists::Awaited;
+use crate::upstream::awaited::Awaited;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
 /// operator's reload changes it, which a subscription tells, and it is the same for everybody.

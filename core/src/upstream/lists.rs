@@ -15,6 +15,7 @@ use crate::rpc::params::{self, Params};
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
+use crate::upstream::awaited::{Awaited, LIST_METHODS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
@@ -34,28 +35,28 @@ pub(crate) struct List {
 /// Every list, in the order in which they are read.
 pub(crate) const LISTS: [List; 4] = [
     List {
-        method: "tools/list",
+        method: LIST_METHODS[0],
         capability: "tools",
         member: "tools",
         elements: |manifest| &mut manifest.tools,
         read: |manifest| &manifest.tools,
     },
     List {
-        method: "prompts/list",
+        method: LIST_METHODS[1],
         capability: "prompts",
         member: "prompts",
         elements: |manifest| &mut manifest.prompts,
         read: |manifest| &manifest.prompts,
     },
     List {
-        method: "resources/list",
+        method: LIST_METHODS[2],
         capability: "resources",
         member: "resources",
         elements: |manifest| &mut manifest.resources,
         read: |manifest| &manifest.resources,
     },
     List {
-        method: "resources/templates/list",
+        method: LIST_METHODS[3],
         capability: "resources",
         member: "resourceTemplates",
         elements: |manifest| &mut manifest.templates,
@@ -65,28 +66,6 @@ pub(crate) const LISTS: [List; 4] = [
 
 /// Methods that reach one upstream, beside `tools/call`.
 const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
-
-/// A request that waits for upstreams to tell of themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
-    /// `initialize`, which cannot be cancelled (CAN-04).
-    Initialize,
-    /// `server/discover`
-    Discover,
-    /// The list at this position of [`LISTS`].
-    List(usize),
-}
-
-impl Awaited {
-    /// The method of the request, for a log.
-    pub(crate) fn method(self) -> &'static str {
-        match self {
-            Self::Initialize => "initialize",
-            Self::Discover => "server/discover",
-            Self::List(at) => LISTS[at].method,
-        }
-    }
-}
 
 impl Engine {
     /// The only server, if it shows through.
@@ -128,7 +107,7 @@ impl Engine {
                 self.end_relayed(job, Outcome::Error(error));
             }
             (Some(_), Some(_)) => {
-                self.drain_instance(id, "an answer was longer than message_bytes")
+                self.drain_instance(id, "an answer was longer than message_bytes");
             }
             (None, _) => {}
         }
