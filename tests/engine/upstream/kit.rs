@@ -50,7 +50,18 @@ impl Kit {
                 Action::Audit(note) => self.notes.push(note),
                 Action::Exit => self.exits += 1,
                 Action::Flush { .. } => {}
-                other => panic!("no host is asked for this: {other:?}"),
+                Action::Start { .. }
+                | Action::Stop { .. }
+                | Action::Tell { .. }
+                | Action::TellProgress { .. }
+                | Action::Notified { .. }
+                | Action::RefuseCancel { .. }
+                | Action::Store { .. }
+                | Action::Load { .. }
+                | Action::Close { .. }
+                | Action::CollectHostStatus { .. }
+                | Action::ReadOutput(_)
+                | Action::Operate { .. } => panic!("no host is asked for this: {action:?}"),
             }
         }
     }
@@ -127,12 +138,15 @@ impl Kit {
 
     /// Instances that the engine wants started.
     pub(super) fn starts(&mut self) -> Vec<InstanceId> {
-        let taken = self.wanted.extract_if(.., |a| matches!(a, UpstreamAction::Start { .. }));
-        let id = |action| match action {
-            UpstreamAction::Start { instance, .. } => instance,
-            other => panic!("{other:?}"),
-        };
-        taken.map(id).collect()
+        let mut started = Vec::new();
+        self.wanted.retain(|action| {
+            if let UpstreamAction::Start { instance, .. } = action {
+                started.push(*instance);
+                return false;
+            }
+            true
+        });
+        started
     }
 
     pub(super) fn started(&mut self, instance: InstanceId) -> ConnId {
@@ -196,11 +210,9 @@ impl Kit {
 
     /// The receipt of the last job that was told to stop and has ended.
     pub(super) fn proof(&self) -> Option<&'static str> {
-        self.notes.iter().rev().find_map(|note| match note {
-            AuditEvent::Ceased(receipt) => {
-                receipt.upstream.as_ref().map(|upstream| upstream.proof.as_str())
-            }
-            _ => None,
+        self.notes.iter().rev().find_map(|note| {
+            let AuditEvent::Ceased(receipt) = note else { return None };
+            receipt.upstream.as_ref().map(|upstream| upstream.proof.as_str())
         })
     }
 }
