@@ -97,6 +97,10 @@ fn requests(engine: &Engine) {
                     let asks = of.map(|of| (of.conn, &of.request));
                     assert_eq!(asks, Some((*conn, id)), "a survey knows its request");
                 }
+                Work::Upstream(_) => {
+                    let waits = engine.upstreams.waiters.contains(&(*conn, id.clone()));
+                    assert!(waits, "{id} waits for upstreams that know nothing of it");
+                }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
                         let task = engine.tasks.get(*task).expect("what is listened to exists");
@@ -242,7 +246,12 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     match (engine.outgoing.call(conn, id), engine.outgoing.remote(conn, id)) {
         (Some(call), None) => match call.whom() {
             CallFor::Caller(caller) => Some(caller),
-            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+            CallFor::Nobody
+            | CallFor::Poll(_)
+            | CallFor::Fetch(_)
+            | CallFor::Cancel
+            | CallFor::Upstream(_)
+            | CallFor::Relayed(_) => None,
         },
         (None, Some(remote)) => Some(remote.caller),
         (Some(_), Some(_)) | (None, None) => None,
@@ -265,6 +274,14 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
             CallFor::Poll(of) => assert_eq!(about(of).and_then(|r| r.poll), Some(*id)),
             CallFor::Fetch(of) => assert_eq!(about(of).and_then(|r| r.fetch), Some(*id)),
             CallFor::Cancel => {}
+            CallFor::Upstream(instance) => {
+                let of = engine.upstreams.by_conn.get(&conn);
+                assert_eq!(of, Some(instance), "{id:?} is asked of its instance");
+            }
+            CallFor::Relayed(job) => {
+                let sent = engine.upstreams.jobs.get(job).and_then(|job| job.sent);
+                assert_eq!(sent.map(|sent| sent.call), Some(*id), "{id:?} is of its job (UPS-02)");
+            }
         }
     }
     for (id, remote) in peer.remote_tasks() {
@@ -296,6 +313,7 @@ fn timers(engine: &Engine) {
             .flat_map(|(_, peer)| peer.calls())
             .filter(|(_, call)| call.timer.is_some())
             .count()
+        + engine.upstreams.armed()
         + input_required::armed(engine)
         + disconnect::armed(engine)
         + idempotency::armed(engine)

@@ -74,7 +74,7 @@ impl Engine {
         // ACP-08: unknown, or answered.
         let id = match connection.requests.work(request)? {
             Work::Job(id) => *id,
-            Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
+            Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Upstream(_) => return None,
         };
         let job = self.jobs.get(id)?;
         // ACP-04

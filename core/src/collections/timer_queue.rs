@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::collections::slab::{Place, Slab};
-use crate::ids::{CallId, ConnId, JobId, KeyedId, RequestState, TaskId};
+use crate::ids::{CallId, ConnId, InstanceId, JobId, KeyedId, RequestState, TaskId};
 use crate::time::Instant;
 
 /// A deadline.
@@ -39,6 +39,10 @@ pub enum Timer {
     DrainEnd,
     /// A job has told its requestor nothing for as long as its heartbeat.
     Heartbeat(JobId),
+    /// The next step of the check of a cancelled request of an upstream.
+    Relayed(JobId),
+    /// The deadline of an instance of an upstream.
+    Upstream(InstanceId),
 }
 
 impl Timer {
@@ -59,6 +63,8 @@ impl Timer {
             Self::DrainKill => 11,
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,
+            Self::Relayed(_) => 14,
+            Self::Upstream(_) => 15,
         }
     }
 }

@@ -357,7 +357,7 @@ impl JobState {
                     let effect = JobEffect::Step { step, why, is_first: false };
                     (Self::Stopping { step, why, since }, effect)
                 }
-                StopPolicy::Handler { .. } => {
+                StopPolicy::Handler { .. } | StopPolicy::Relay => {
                     (Self::Stopping { step, why, since }, JobEffect::Ignored)
                 }
             },

@@ -109,6 +109,9 @@ impl Engine {
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
         }
+        if tool.route.is_some() {
+            return self.begin_relayed(id, &arguments);
+        }
         // A read-only tool has no side effect that could leak the id of a task that is not durable.
         let task = task.filter(|task| tool.read_only || self.is_visible(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
@@ -127,6 +130,10 @@ impl Engine {
 
     fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
         let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.tool.route.is_some() {
+            self.timers.disarm(&mut job.timer, Timer::Job(id));
+            return self.stop_relayed(id, why);
+        }
         self.out.push(Action::Stop { job: id, step, why });
         match job.tool.ladder.after(step) {
             Some((wait, _)) => {
@@ -177,7 +184,9 @@ impl Engine {
             &JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != StopStep::Abandon {
-                    self.note(AuditEvent::Ceased(receipt(id, job, why, Some(step), since)));
+                    let mut receipt = receipt(id, job, why, Some(step), since);
+                    receipt.upstream = self.upstreams.receipts.remove(&id).map(Box::new);
+                    self.note(AuditEvent::Ceased(receipt));
                 }
                 Some(why)
             }

@@ -7,7 +7,7 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
-use crate::ids::{AskId, CallId, ConnId, JobId};
+use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
 use crate::time::Instant;
 
 /// A request to a peer.
@@ -138,6 +138,10 @@ pub(crate) enum CallFor {
     Fetch(CallId),
     /// No receiver: a `tasks/cancel` has done its work by being sent.
     Cancel,
+    /// The engine, which asks an upstream of itself or whether it is alive.
+    Upstream(InstanceId),
+    /// A job that is relayed to an upstream.
+    Relayed(JobId),
 }
 
 /// A call that waits for its answer.
@@ -160,7 +164,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// A call whose answer is wanted.
-    pub(super) fn new(
+    pub(crate) fn new(
         whom: CallFor,
         request: &OutgoingRequest,
         (label, declares): (Option<Box<str>>, bool),
@@ -196,8 +200,7 @@ impl Call {
                 self.whom = CallFor::Nobody;
                 Some(caller)
             }
-            (true, CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel)
-            | (false, _) => None,
+            (true | false, _) => None,
         }
     }
 

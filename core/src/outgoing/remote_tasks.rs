@@ -47,7 +47,12 @@ impl Engine {
             Ok((_, Ok(Some(report)))) => match call.whom() {
                 CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
                 // CAN-05: it was cancelled before it had an id.
-                CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
+                CallFor::Nobody
+                | CallFor::Poll(_)
+                | CallFor::Fetch(_)
+                | CallFor::Cancel
+                | CallFor::Upstream(_)
+                | CallFor::Relayed(_) => {
                     self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
                     return self.send_task_cancel(conn, &report.id);
                 }
@@ -59,7 +64,12 @@ impl Engine {
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.whom() {
             CallFor::Caller(caller) => self.tell(caller, answer),
-            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
+            CallFor::Nobody
+            | CallFor::Poll(_)
+            | CallFor::Fetch(_)
+            | CallFor::Cancel
+            | CallFor::Upstream(_)
+            | CallFor::Relayed(_) => {
                 self.counters.late_responses += 1;
             }
         }

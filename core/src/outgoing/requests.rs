@@ -222,6 +222,10 @@ impl Engine {
             CallFor::Caller(caller) => caller,
             CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
+            CallFor::Relayed(job) => return self.on_relayed_answer(job, outcome),
+            CallFor::Upstream(id) => {
+                return self.on_instance_answer(id, &taken.method, outcome);
+            }
             CallFor::Nobody | CallFor::Cancel => return,
         };
         let session = self.dialect(conn).methods == Methods::Tools;
@@ -253,6 +257,9 @@ impl Engine {
             None => self.outgoing.call_mut(conn, id),
         };
         let Some(call) = call else { return };
+        if let (CallFor::Relayed(job), Some(params)) = (call.whom(), params) {
+            return self.on_relayed_progress(job, params);
+        }
         let CallFor::Caller(caller) = call.whom() else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
@@ -391,7 +398,12 @@ impl Engine {
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.whom() {
             CallFor::Caller(caller) => Some(caller),
-            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+            CallFor::Nobody
+            | CallFor::Poll(_)
+            | CallFor::Fetch(_)
+            | CallFor::Cancel
+            | CallFor::Upstream(_)
+            | CallFor::Relayed(_) => None,
         }
     }
 

@@ -115,6 +115,8 @@ pub struct SendQueue {
     next: u64,
     /// Frames written since the queue was empty.
     frames: u32,
+    /// Whether an urgent frame was written ahead of others since the queue was empty.
+    is_unsorted: bool,
     /// Frames that can be recalled, by request; some of them may have been sent.
     recallable: BTreeMap<RequestId, Recallable>,
     /// Bytes sent in all; tells a peer that reads from one that does not.
@@ -134,6 +136,7 @@ impl SendQueue {
             gone: 0,
             next: 0,
             frames: 0,
+            is_unsorted: false,
             recallable: BTreeMap::new(),
             taken: 0,
             over_mark: (Instant::ZERO, 0),
@@ -221,6 +224,7 @@ impl SendQueue {
         self.gone = 0;
         let is_busy = self.frames >= BUSY;
         self.frames = 0;
+        self.is_unsorted = false;
         self.spans.clear();
         if self.spans.capacity() > if is_busy { SPANS_KEPT_BUSY } else { SPANS_KEPT } {
             self.spans = VecDeque::new();
@@ -349,6 +353,35 @@ impl SendQueue {
         }
     }
 
+    /// Removes one frame, of which no byte was sent; false if it was sent in part or is gone.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let whole = |span: &&mut FrameSpan| span.number == number && span.state == SpanState::Whole;
+        let Some(span) = self.spans.iter_mut().find(whole) else { return false };
+        span.state = SpanState::Gone;
+        let len = span.len;
+        self.note_gone(len);
+        true
+    }
+
+    /// Writes one frame ahead of every frame that was not begun.
+    pub(crate) fn urgent_frame(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let begun = self.spans.front().filter(|span| span.state == SpanState::Begun);
+        let (place, at) = begun.map_or((0, self.start), |span| (1, self.start + span.len));
+        let end = self.bytes.len();
+        self.frame(Tag::NONE, write);
+        if place + 1 >= self.spans.len() {
+            return;
+        }
+        let len = self.bytes.len() - end;
+        if let Some(moved) = self.bytes.get_mut(at..) {
+            moved.rotate_right(len);
+        }
+        if let Some(span) = self.spans.pop_back() {
+            self.spans.insert(place, span);
+        }
+        self.is_unsorted = true;
+    }
+
     fn note_recallable(&mut self, request: &RequestId, number: u64) {
         match self.recallable.get_mut(request) {
             Some(numbers) => numbers.others.push(number),
@@ -377,8 +410,13 @@ impl SendQueue {
         };
         let (mut handles, mut bytes) = (Vec::new(), 0);
         for number in core::iter::once(first).chain(others) {
-            let found = self.spans.binary_search_by_key(&number, |span| span.number);
-            let span = found.ok().and_then(|at| self.spans.get_mut(at));
+            let span = match self.is_unsorted {
+                true => self.spans.iter_mut().find(|span| span.number == number),
+                false => {
+                    let found = self.spans.binary_search_by_key(&number, |span| span.number);
+                    found.ok().and_then(|at| self.spans.get_mut(at))
+                }
+            };
             if let Some(span) = span.filter(|span| span.state == SpanState::Whole) {
                 span.state = SpanState::Gone;
                 bytes += span.len;
@@ -428,7 +466,7 @@ impl SendQueue {
 
     /// Forgets which frames could be recalled of those that were sent.
     fn forget_sent(&mut self) {
-        let first = self.spans.front().map_or(self.next, |span| span.number);
+        let first = self.spans.iter().map(|span| span.number).min().unwrap_or(self.next);
         self.recallable.retain(|_, numbers| {
             numbers.others.retain(|number| *number >= first);
             if numbers.first >= first {

@@ -274,7 +274,7 @@ impl Server {
         match (self.runs.get_mut(&job), step) {
             (
                 Some(RunningJob::Handler(token)),
-                StopStep::Flag | StopStep::Terminate | StopStep::Kill,
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate | StopStep::Kill,
             ) => {
                 token.cancel();
             }
@@ -282,7 +282,10 @@ impl Server {
                 self.runs.remove(&job);
                 self.trail.abandoned.insert(job);
             }
-            (Some(RunningJob::Command(run)), StopStep::Flag | StopStep::Terminate) => {
+            (
+                Some(RunningJob::Command(run)),
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate,
+            ) => {
                 run.stopped = Some(why);
                 self.order(Order::Terminate(to_process(job)));
             }

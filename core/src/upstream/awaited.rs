@@ -1,0 +1,27 @@
+//! Requests of clients that wait for upstreams to tell of themselves.
+
+/// Methods of the lists that servers have, in the order in which they are read.
+pub(crate) const LIST_METHODS: [&str; 4] =
+    ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
+
+/// A request that waits for upstreams to tell of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// `initialize`, which cannot be cancelled (CAN-04).
+    Initialize,
+    /// `server/discover`
+    Discover,
+    /// The list at this position of [`LIST_METHODS`].
+    List(usize),
+}
+
+impl Awaited {
+    /// The method of the request, for a log.
+    pub(crate) const fn method(self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::Discover => "server/discover",
+            Self::List(at) => LIST_METHODS[at],
+        }
+    }
+}
