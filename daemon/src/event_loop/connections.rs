@@ -295,7 +295,7 @@ impl Server {
             _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
             // A half-close cannot be told from a disconnect.
             Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
-            Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
+            Origin::Unix { .. } | Origin::Stdio { .. } | Origin::Child { .. } => AfterInput::Answer,
         };
         self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
     }
