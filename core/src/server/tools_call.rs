@@ -163,7 +163,7 @@ impl Engine {
                 tool: admitted.tool.name.clone(),
                 arguments: admitted.arguments.clone(),
                 as_task: admitted.task.is_some(),
-                claims: matches!(admitted.terms, RequestContext::Claim(_)),
+                claims: matches!(admitted.terms, RequestContext::Request(_)),
             },
             terms: admitted.terms,
             token: admitted.progress_token.map(|token| token.get().into()),
@@ -220,7 +220,7 @@ impl Engine {
             task,
             progress_token: progress_token(params.meta),
             terms: claim.map_or(RequestContext::Session(reply.dialect), |claim| {
-                RequestContext::Claim(*claim)
+                RequestContext::Request(*claim)
             }),
         })
     }
@@ -304,7 +304,7 @@ impl Engine {
         let conn = reply.conn;
         let creator = match &mut admitted.terms {
             RequestContext::Session(_) => Some(conn),
-            RequestContext::Claim(claim) => {
+            RequestContext::Request(claim) => {
                 // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
                 claim.log_level = None;
                 admitted.progress_token = None;
