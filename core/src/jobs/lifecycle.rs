@@ -211,7 +211,7 @@ impl Engine {
         match job.purpose() {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Orphan => {}
-            Purpose::Nobody => match outcome {
+            Purpose::NoReceiver => match outcome {
                 Outcome::Result(_) | Outcome::Error(_) | Outcome::Refused(_) => {
                     self.counters.late_reports += 1;
                 }
@@ -298,7 +298,7 @@ impl Engine {
     /// since both leave it without a purpose.
     pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
         match job.purpose() {
-            Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
+            Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => None,
             Purpose::Task => {
                 Some(Audience { conn: job.conn, task: job.task, request: None, recall: false })
             }
@@ -458,7 +458,7 @@ impl Engine {
             // Servers log to clients, never the other way.
             (Side::Client(_), _) => None,
             (Side::Server, RequestContext::Session(_)) => Some(connection.log_level),
-            (Side::Server, RequestContext::Claim(claim)) => claim.log_level,
+            (Side::Server, RequestContext::Request(claim)) => claim.log_level,
         };
         if least.is_none_or(|least| level < least) || crowded {
             return;

@@ -191,7 +191,7 @@ impl Engine {
                 tool: admitted.tool.name.clone(),
                 arguments: admitted.arguments.clone(),
                 as_task: admitted.task.is_some(),
-                claims: matches!(admitted.terms, RequestContext::Claim(_)),
+                claims: matches!(admitted.terms, RequestContext::Request(_)),
             },
             terms: admitted.terms,
             token: admitted.progress_token.map(|token| token.get().into()),
@@ -341,7 +341,7 @@ impl Engine {
         let conn = reply.conn;
         let creator = match &mut admitted.terms {
             RequestContext::Session(_) => Some(conn),
-            RequestContext::Claim(claim) => {
+            RequestContext::Request(claim) => {
                 // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
                 claim.log_level = None;
                 admitted.progress_token = None;
