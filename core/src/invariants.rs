@@ -246,7 +246,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     match (engine.outgoing.call(conn, id), engine.outgoing.remote(conn, id)) {
         (Some(call), None) => match call.receiver() {
             CallFor::Caller(caller) => Some(caller),
-            CallFor::Nobody
+            CallFor::NoReceiver
             | CallFor::Poll(_)
             | CallFor::Fetch(_)
             | CallFor::Cancel

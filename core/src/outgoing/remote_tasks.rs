@@ -47,7 +47,7 @@ impl Engine {
             Ok((_, Ok(Some(report)))) => match call.receiver() {
                 CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
                 // CAN-05: it was cancelled before it had an id.
-                CallFor::Nobody
+                CallFor::NoReceiver
                 | CallFor::Poll(_)
                 | CallFor::Fetch(_)
                 | CallFor::Cancel
@@ -64,7 +64,7 @@ impl Engine {
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.receiver() {
             CallFor::Caller(caller) => self.tell(caller, answer),
-            CallFor::Nobody
+            CallFor::NoReceiver
             | CallFor::Poll(_)
             | CallFor::Fetch(_)
             | CallFor::Cancel

@@ -228,7 +228,7 @@ impl Engine {
             CallFor::Upstream(id) => {
                 return self.on_instance_answer(id, &taken.method, outcome);
             }
-            CallFor::Nobody | CallFor::Cancel => return,
+            CallFor::NoReceiver | CallFor::Cancel => return,
         };
         let session = self.dialect(conn).methods == Methods::Tools;
         match (&*taken.method, outcome) {
@@ -259,10 +259,10 @@ impl Engine {
             None => self.outgoing.call_mut(conn, id),
         };
         let Some(call) = call else { return };
-        if let (CallFor::Relayed(job), Some(params)) = (call.whom(), params) {
+        if let (CallFor::Relayed(job), Some(params)) = (call.receiver(), params) {
             return self.on_relayed_progress(job, params);
         }
-        let CallFor::Caller(caller) = call.whom() else { return };
+        let CallFor::Caller(caller) = call.receiver() else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
             && call.wanted() == Wanted::Yes
@@ -399,7 +399,7 @@ impl Engine {
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.receiver() {
             CallFor::Caller(caller) => Some(caller),
-            CallFor::Nobody
+            CallFor::NoReceiver
             | CallFor::Poll(_)
             | CallFor::Fetch(_)
             | CallFor::Cancel

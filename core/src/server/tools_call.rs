@@ -117,7 +117,7 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         let terms = match request_meta::of(params) {
-            Some(Ok(claim)) => RequestContext::Claim(claim),
+            Some(Ok(claim)) => RequestContext::Request(claim),
             Some(Err(_)) | None => RequestContext::Session(reply.dialect),
         };
         let name = tool.route.as_ref().filter(|route| !route.name.is_empty());
@@ -419,7 +419,7 @@ impl Engine {
 
 /// The terms of a request with or without a claim.
 fn terms_of(reply: &Reply, claim: Option<&RequestMeta>) -> RequestContext {
-    claim.map_or(RequestContext::Session(reply.dialect), |claim| RequestContext::Claim(*claim))
+    claim.map_or(RequestContext::Session(reply.dialect), |claim| RequestContext::Request(*claim))
 }
 
 /// The arguments that a tool is given, once its check has passed.

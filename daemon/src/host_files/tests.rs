@@ -174,9 +174,9 @@ fn undo_takes_a_changed_file_and_options_of_wrap() {
     let found = entries(&new).unwrap();
     let argv: Vec<_> = found
         .iter()
-        .map(|entry| match &entry.form {
-            Form::Command(command) => command.argv().join(" "),
-            other => panic!("{other:?}"),
+        .map(|entry| {
+            let Form::Command(command) = &entry.form else { panic!("{:?}", entry.form) };
+            command.argv().join(" ")
         })
         .collect();
     assert_eq!(argv, ["npx -y server", "new", "z"]);
