@@ -81,3 +81,5 @@ mod trust_store;
 pub mod tools;
 
 pub mod observability;
+#[cfg(feature = "cli")]
+pub mod wrap;

@@ -41,3 +41,4 @@ mod timeout;
 mod top;
 mod trust;
 mod user;
+mod wrap;

@@ -47,6 +47,7 @@ use clap::Parser;
 
 use crate::config::{Environment, SocketPaths};
 use crate::stderr::TimedStderr;
+use crate::wrap::WrapOptions;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
@@ -107,6 +108,9 @@ pub trait Backend {
 
     /// `ceased stdio`, until its peer disconnects; records into a new file if given.
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
+
+    /// `ceased wrap`, until its client disconnects.
+    fn wrap(&self, options: &WrapOptions) -> Exit;
 
     /// `ceased check`: writes the verdict to `out` and problems to `err`.
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
@@ -344,6 +348,7 @@ pub fn run(
         Command::Stdio(args) => {
             Ok(backend.stdio(args.config.config.as_deref(), args.record.as_deref()))
         }
+        Command::Wrap(args) => Ok(backend.wrap(&args.options())),
         Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
@@ -415,6 +420,10 @@ impl Backend for ClientOnly {
     }
 
     fn stdio(&self, _: Option<&Path>, _: Option<&Path>) -> Exit {
+        Self::refuse(&mut io::stderr())
+    }
+
+    fn wrap(&self, _: &WrapOptions) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ceased_core::action::{AuditEvent, Cancel, OperatorOrder, Receipt};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
+use ceased_core::upstream::interface::{Proof, UpstreamReceipt};
 use serde_json::value::RawValue;
 
 use super::line::Line;
@@ -310,5 +311,19 @@ impl CancelRecord {
             .number("processes_ended", u64::from(self.processes_ended))
             .fraction_or_null("died_after_ms", died_after_ms)
             .number_or_null("survivors", self.survivors.map(u64::from));
+        if let Some(upstream) = &self.receipt.upstream {
+            write_upstream(line, upstream);
+        }
+    }
+}
+/// UPS-16: the established facts about a relayed request.
+fn write_upstream(line: &mut Line<'_>, upstream: &UpstreamReceipt) {
+    line.text("server", &upstream.server);
+    if let Some(instance) = upstream.instance {
+        line.number("instance", instance.get());
+    }
+    line.word("proof", upstream.proof.as_str());
+    if let Proof::ChildrenEnded(count) = upstream.proof {
+        line.number("children", u64::from(count));
     }
 }
