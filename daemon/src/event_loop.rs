@@ -39,6 +39,7 @@ pub(crate) mod store_place;
 pub(crate) mod trail;
 pub(crate) mod upkeep;
 pub(crate) mod upkeep_state;
+mod upstream_instances;
 mod upstreams;
 pub(crate) mod vetting;
 pub(crate) mod vetting_queue;
@@ -121,7 +122,7 @@ impl Server {
             unsent: Vec::new(),
             runs: Runs::default(),
             outputs: job_output::JobOutputs::default(),
-            upstreams: upstreams::Upstreams::default(),
+            upstreams: upstream_instances::Upstreams::default(),
             client_directories: client_directory::ClientDirectories::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),

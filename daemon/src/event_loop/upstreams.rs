@@ -1,23 +1,21 @@
 //! Execution of the engine's decisions about upstreams: their processes, pipes, evidence and end.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ceased_core::event::Event;
 use ceased_core::identity::Identity;
-use ceased_core::ids::{CheckId, ConnId, InstanceId};
-use ceased_core::time::{Instant, Now};
+use ceased_core::ids::{ConnId, InstanceId};
+use ceased_core::time::Now;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
-use ceased_process::{
-    Ending, Evidence, JobId, Order, OutputOptions, Report, SharedOutput, Stream, stdio_pipes,
-};
-use ceased_transports::{ChildStdio, Link, SkippedLines};
+use ceased_process::{Ending, Evidence, JobId, Order, OutputOptions, Report, Stream, stdio_pipes};
+use ceased_transports::{ChildStdio, Link};
 use rustix::process::geteuid;
 
 use super::peer::Stage;
 use super::run_as;
 use super::server::Server;
+use super::upstream_instances::{Instance, Step};
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Numbers of instances among the supervisor's jobs start here; those of jobs are smaller.
@@ -34,33 +32,6 @@ const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of reads from the pipe of an instance that has ended.
 const LAST_READS: usize = 64;
 
-/// The instances of upstreams that have processes.
-#[derive(Debug, Default)]
-pub(super) struct Upstreams {
-    instances: BTreeMap<InstanceId, Instance>,
-    by_conn: BTreeMap<ConnId, InstanceId>,
-    /// Questions to the supervisor, by ticket.
-    questions: BTreeMap<u64, (InstanceId, CheckId)>,
-    asked: u64,
-}
-
-#[derive(Debug)]
-struct Instance {
-    conn: ConnId,
-    name: Box<str>,
-    stderr: SharedOutput,
-    skipped: SkippedLines,
-    kill_grace: Duration,
-    /// The next step of its end and its time, once it has to end.
-    step: Option<(Step, Instant)>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Terminate,
-    Kill,
-}
-
 /// Number of an instance among the supervisor's jobs.
 const fn to_job(instance: InstanceId) -> JobId {
     JobId::new(FIRST_JOB + instance.get())
@@ -71,19 +42,6 @@ pub(super) const fn instance_of(job: JobId) -> Option<InstanceId> {
     match job.get().checked_sub(FIRST_JOB) {
         Some(number) => Some(InstanceId::new(number)),
         None => None,
-    }
-}
-
-impl Upstreams {
-    /// Time of the next step of an end.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.instances.values().filter_map(|instance| Some(instance.step?.1)).min()
-    }
-
-    fn ask(&mut self, instance: InstanceId, check: CheckId) -> u64 {
-        self.asked += 1;
-        self.questions.insert(self.asked, (instance, check));
-        self.asked
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::edit;
 use super::edit::Edit;
 use super::entry::{CommandEntry, Entry, Form, entries};
+use super::error::HostFileError;
 use super::json::quoted;
-use super::{HostFileError, edit};
 
 /// Arguments in front of a command.
 const WRAP: [&str; 2] = ["wrap", "--"];

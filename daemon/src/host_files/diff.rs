@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::edit::{Edit, apply_within};
-use super::line_of;
+use super::error::line_of;
 use crate::printable::clean;
 
 /// Lines shown before and after a change.

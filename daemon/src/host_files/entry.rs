@@ -7,8 +7,8 @@ use std::path::Path;
 use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged as _;
 
+use super::error::{HostFileError, line_of};
 use super::json::{parse, readable, span};
-use super::{HostFileError, line_of};
 
 /// Keys under which hosts keep servers: `mcpServers` of Claude, Cursor, Windsurf and Cline,
 /// `servers` of VS Code, `context_servers` of Zed.

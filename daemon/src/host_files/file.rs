@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::HostFileError;
+use super::error::HostFileError;
 
 /// Size limit of a host's file. That of Claude Code, which holds more than settings, has megabytes.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::HostFileError;
+use super::error::HostFileError;
 
 /// The byte order mark that some editors put first.
 const BYTE_ORDER_MARK: char = '\u{feff}';

@@ -1,23 +1,4 @@
-//! Configuration files of MCP hosts: the servers in them, and edits that leave every other byte
-//! as it is.
-//!
-//! The files are JSON, with comments and trailing commas in some hosts. Values are found with their
-//! byte ranges (`json`), classified (`entry`), and changed by replacing ranges (`edit`): formatting,
-//! order of keys, comments and line ends cannot change elsewhere.
-
-mod adopt;
-mod diff;
-mod edit;
-mod entry;
-mod file;
-mod json;
-mod server_table;
-
-pub(crate) use adopt::{Binary, Change, Outcome, adopt, undo};
-pub(crate) use diff::diff;
-pub(crate) use entry::{Entry, entries};
-pub(crate) use file::HostFile;
-pub(crate) use server_table::tables;
+//! Errors about the text of a host's file.
 
 use std::fmt;
 
@@ -33,7 +14,7 @@ pub(crate) struct HostFileError {
 }
 
 impl HostFileError {
-    fn new(line: usize, what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(super) fn new(line: usize, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { line, what: what.into(), hint: hint.into() }
     }
 }
@@ -48,10 +29,7 @@ impl fmt::Display for HostFileError {
 }
 
 /// The line of the byte at `offset`, counted from 1.
-fn line_of(text: &str, offset: usize) -> usize {
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
     let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     before.iter().filter(|byte| **byte == b'\n').count() + 1
 }
-
-#[cfg(test)]
-mod tests;
