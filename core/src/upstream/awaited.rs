@@ -1,8 +1,6 @@
 //! Requests of clients that wait for upstreams to tell of themselves.
 
-/// Methods of the lists that servers have, in the order in which they are read.
-pub(crate) const LIST_METHODS: [&str; 4] =
-    ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
+use crate::upstream::list::LISTS;
 
 /// A request that waits for upstreams to tell of themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +9,7 @@ pub(crate) enum Awaited {
     Initialize,
     /// `server/discover`
     Discover,
-    /// The list at this position of [`LIST_METHODS`].
+    /// The list at this position of [`LISTS`].
     List(usize),
 }
 
@@ -21,7 +19,7 @@ impl Awaited {
         match self {
             Self::Initialize => "initialize",
             Self::Discover => "server/discover",
-            Self::List(at) => LIST_METHODS[at],
+            Self::List(at) => LISTS[at].method,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::tool::Catalog;
 use crate::upstream::interface::UpstreamAction;
-use crate::upstream::lists::LISTS;
+use crate::upstream::list::LISTS;
 use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{elements, member, text_member};
 use crate::upstream::table::{Era, Phase, Reading};

@@ -15,54 +15,11 @@ use crate::rpc::params::{self, Params};
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
-use crate::upstream::awaited::{Awaited, LIST_METHODS};
-use crate::upstream::manifest::Manifest;
+use crate::upstream::awaited::Awaited;
+use crate::upstream::list::LISTS;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
 use crate::upstream::table::Server;
-
-/// A list that servers have.
-pub(crate) struct List {
-    pub(crate) method: &'static str,
-    /// Capability whose servers have it.
-    pub(crate) capability: &'static str,
-    /// Member of the result.
-    pub(crate) member: &'static str,
-    pub(crate) elements: fn(&mut Manifest) -> &mut Vec<Box<str>>,
-    read: fn(&Manifest) -> &[Box<str>],
-}
-
-/// Every list, in the order in which they are read.
-pub(crate) const LISTS: [List; 4] = [
-    List {
-        method: LIST_METHODS[0],
-        capability: "tools",
-        member: "tools",
-        elements: |manifest| &mut manifest.tools,
-        read: |manifest| &manifest.tools,
-    },
-    List {
-        method: LIST_METHODS[1],
-        capability: "prompts",
-        member: "prompts",
-        elements: |manifest| &mut manifest.prompts,
-        read: |manifest| &manifest.prompts,
-    },
-    List {
-        method: LIST_METHODS[2],
-        capability: "resources",
-        member: "resources",
-        elements: |manifest| &mut manifest.resources,
-        read: |manifest| &manifest.resources,
-    },
-    List {
-        method: LIST_METHODS[3],
-        capability: "resources",
-        member: "resourceTemplates",
-        elements: |manifest| &mut manifest.templates,
-        read: |manifest| &manifest.templates,
-    },
-];
 
 /// Methods that reach one upstream, beside `tools/call`.
 const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
@@ -141,7 +98,7 @@ impl Engine {
         if !RELAYED.contains(&method) {
             return Some(reply);
         }
-        match self.route_of(method, params) {
+        match self.route_of(method, params, &self.identity_of(reply.conn)) {
             Some(tool) => self.call_upstream(reply, tool, params),
             None => {
                 let message = alloc::format!("no server offers what this {method} names");
@@ -152,7 +109,7 @@ impl Engine {
     }
 
     /// The server of a request by the name or URI in it, as a pseudo-tool.
-    fn route_of(&self, method: &str, params: Option<&Params<'_>>) -> Option<Tool> {
+    fn route_of(&self, method: &str, params: Option<&Params<'_>>, peer: &Identity) -> Option<Tool> {
         let text = params.map_or("{}", Params::get);
         let named = match method {
             "prompts/get" => text_member(text, "name"),
@@ -161,7 +118,10 @@ impl Engine {
         };
         let uri = text_member(text, "uri")
             .or_else(|| member(text, "ref").and_then(|of| text_member(of, "uri")));
-        let servers = &self.upstreams.servers;
+        let servers = || {
+            let all = self.upstreams.servers.iter();
+            all.filter(|server| server.server.allow.permits(peer))
+        };
         let has_prompt = |server: &&Server, name: &str| {
             let short = name.strip_prefix(&*server.server.prefix);
             short.is_some_and(|short| {
@@ -173,7 +133,7 @@ impl Engine {
             let all = server.manifest.iter().flat_map(|manifest| &manifest.resources);
             all.clone().any(|listed| text_member(listed, "uri").as_deref() == Some(uri))
         };
-        let listed = servers.iter().find(|server| match (&named, &uri) {
+        let listed = servers().find(|server| match (&named, &uri) {
             (Some(name), _) => has_prompt(server, name),
             (None, Some(uri)) => has_resource(server, uri),
             (None, None) => false,
@@ -184,7 +144,7 @@ impl Engine {
             "resources/read" => "resources",
             _ => "completions",
         };
-        let able = servers.iter().find(|server| {
+        let able = servers().find(|server| {
             let identity = server.manifest.as_ref().map(|manifest| &*manifest.identity);
             let said = identity.and_then(|identity| member(identity, "capabilities"));
             said.is_none_or(|said| member(said, capability).is_some())

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod handshake;
 pub mod interface;
 pub(crate) mod lifecycle;
+pub(crate) mod list;
 pub(crate) mod lists;
 pub mod manifest;
 pub(crate) mod relay;
