@@ -3,9 +3,10 @@
 mod kit;
 
 use ceased_core::ids::InstanceId;
+use ceased_core::policy::access::Allow;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::{Share, UpstreamServer};
-use ceased_core::{ConnId, Event};
+use ceased_core::{ConnId, Event, Identity};
 use serde_json::{Value, json};
 
 use self::kit::{Kit, call, cancel, initialize, tool};
@@ -575,4 +576,42 @@ fn instance_of_one_call_ends_with_it() {
     assert_eq!(kit.one(client)["id"], 1);
     let ends = |action: &UpstreamAction| matches!(action, UpstreamAction::End { .. });
     assert!(kit.wanted.iter().any(ends));
+}
+
+/// UPS-10: a server that shows through answers for a name that it has not listed.
+#[test]
+fn unlisted_name_is_judged_by_a_transparent_server() {
+    let (mut kit, client, upstream, _) = ready(wrapped());
+    kit.send(client, &call(&json!(1), "hidden"));
+    let relayed = kit.one(upstream);
+    assert_eq!(relayed["params"]["name"], "hidden");
+    kit.answer(upstream, &relayed, &json!({"content": [], "isError": true}));
+    assert_eq!(kit.one(client)["result"]["isError"], true);
+    let (mut kit, client, upstream, _) = ready(server("s"));
+    kit.send(client, &call(&json!(1), "hidden"));
+    assert_eq!(kit.one(client)["error"]["code"], -32602);
+    kit.silent(upstream);
+}
+
+/// TSK-39, UPS-10: prompts, resources and completion reach only a server that the identity may
+/// use.
+#[test]
+fn server_of_others_is_not_reached_by_any_method() {
+    let allow = Allow::Only([Identity::User(7)].into_iter().collect());
+    let mut kit = Kit::new(vec![UpstreamServer { allow, ..server("s") }]);
+    let client = kit.open();
+    for (id, (method, params)) in [
+        ("prompts/get", json!({"name": "p"})),
+        ("resources/read", json!({"uri": "x://y"})),
+        ("completion/complete", json!({"ref": {"type": "ref/prompt", "name": "p"}})),
+        ("tools/call", json!({"name": "work"})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        kit.send(client, &request);
+        assert_eq!(kit.one(client)["error"]["code"], -32602, "{method}");
+        assert!(kit.starts().is_empty(), "{method}");
+    }
 }

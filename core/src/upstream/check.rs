@@ -166,9 +166,9 @@ impl Check {
     }
 
     fn judge(&mut self, found: ProcessEvidence, around: Surroundings, now: Instant) -> CheckEffect {
+        let may_end = self.on_ignored == OnIgnoredCancel::Replace && around.exclusive;
         // A process that SIGKILL ended may be replaced by its parent only so often.
-        if found.born.is_some_and(|born| born > 0) && around.exclusive && self.ended < u32::MAX / 2
-        {
+        if found.born.is_some_and(|born| born > 0) && may_end && self.ended < u32::MAX / 2 {
             self.state = State::Ending;
             return CheckEffect::EndStrays;
         }
@@ -191,13 +191,12 @@ impl Check {
     }
 
     fn enforce(&mut self) -> CheckEffect {
-        match (self.on_ignored, self.ended) {
-            (OnIgnoredCancel::Replace, _) => {
+        match self.on_ignored {
+            OnIgnoredCancel::Replace => {
                 self.state = State::Replacing;
                 CheckEffect::Replace
             }
-            (OnIgnoredCancel::Leave, 0) => CheckEffect::Over(Proof::Told),
-            (OnIgnoredCancel::Leave, ended) => CheckEffect::Over(Proof::ChildrenEnded(ended)),
+            OnIgnoredCancel::Leave => CheckEffect::Over(Proof::Told),
         }
     }
 }
@@ -271,6 +270,8 @@ mod tests {
             assert_eq!(run(&after(extra), around, false), expected, "{extra:?}");
         }
         assert_eq!(run(&after(&[(2001, seen(0, 140))]), ALONE, true), over(Proof::Told));
+        // With `leave`, no process is ended.
+        assert_eq!(run(&after(&[(2001, seen(1, 50))]), ALONE, true), over(Proof::Told));
         let no_pong = [quiet[1], quiet[2], quiet[3], (2001, seen(0, 50))];
         assert_eq!(run(&no_pong, ALONE, false), CheckEffect::Replace);
         let early = [(100, Progress), quiet[0], quiet[1], quiet[2], quiet[3], (2001, seen(0, 50))];

@@ -29,7 +29,7 @@ pub(crate) struct Upstreams {
     pub(crate) checks: BTreeMap<CheckId, JobId>,
     /// Requests of clients that wait for the identity or the lists of servers.
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
-    /// What is established about jobs that are about to end.
+    /// Facts for the receipts of jobs that are about to end.
     pub(crate) receipts: BTreeMap<JobId, UpstreamReceipt>,
     next_instance: u64,
     next_check: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Instance {
 /// Lists of an instance that are being read, one page at a time.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// Position in [`LISTS`](crate::upstream::lists::LISTS).
+    /// Position in [`LISTS`](crate::upstream::list::LISTS).
     pub(crate) list: usize,
     pub(crate) pages: usize,
     pub(crate) manifest: Manifest,
@@ -266,10 +266,11 @@ impl Upstreams {
             if let Some(tool) = server.tools.get(name) {
                 return Some(Arc::clone(tool));
             }
-            // Before the server has listed its tools it judges the name itself.
+            // The server judges a name itself before it has listed its tools, and where it shows
+            // through: a client gets the answer that it would get without this engine (UPS-10).
             let short = name.strip_prefix(&*server.server.prefix);
             if let Some(short) = short.filter(|short| server.server.filter.offers(short))
-                && server.manifest.is_none()
+                && (server.manifest.is_none() || server.server.transparent)
             {
                 let support = server.server.task_support.unwrap_or_default();
                 return Some(Arc::new(server.relayed(name, "tools/call", short, support)));
@@ -278,7 +279,7 @@ impl Upstreams {
         None
     }
 
-    /// Notes what is established about a job.
+    /// Notes an established fact about a job, for its receipt.
     pub(crate) fn prove(&mut self, job: JobId, server: &str, proof: Proof) {
         let instance = self.jobs.get(&job).and_then(|relayed| relayed.instance);
         let receipt = UpstreamReceipt { server: server.into(), instance, proof };
