@@ -12,14 +12,12 @@ mod entry;
 mod error;
 mod file;
 mod json;
-mod server_table;
 
 pub(crate) use adopt::{Binary, Change, Outcome, adopt, undo};
 pub(crate) use diff::diff;
-pub(crate) use entry::{Entry, entries};
+pub(crate) use entry::Entry;
 pub(crate) use error::HostFileError;
 pub(crate) use file::HostFile;
-pub(crate) use server_table::tables;
 
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,6 @@ const COMMANDS: &[&str] = &[
     "check",
     "init",
     "adopt",
-    "import",
     "wrap",
     "trust",
     "store",

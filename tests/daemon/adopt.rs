@@ -1,4 +1,4 @@
-//! `ceased adopt` and `ceased import`: files of hosts on disk.
+//! `ceased adopt`: files of hosts on disk.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -122,7 +122,7 @@ fn files_that_cannot_be_used_are_refused_and_stay() {
     {
         fs::set_permissions(host.file(), fs::Permissions::from_mode(0o644)).unwrap();
         fs::write(host.file(), text).unwrap();
-        for command in [&["adopt", "--write"][..], &["adopt", "--undo"], &["import"]] {
+        for command in [&["adopt", "--write"][..], &["adopt", "--undo"]] {
             let ran = host.run(command);
             assert!(ran.code == Some(2) && ran.err.contains(why), "{ran:?}");
         }
@@ -134,7 +134,7 @@ fn files_that_cannot_be_used_are_refused_and_stay() {
     assert!(ran.code == Some(2) && ran.err.contains("larger than"), "{ran:?}");
     let ran = host.run_on(host.0.path(), &["adopt"]);
     assert!(ran.code == Some(2) && ran.err.contains("no regular file"), "{ran:?}");
-    let ran = host.run_on(&host.0.path().join("missing"), &["import"]);
+    let ran = host.run_on(&host.0.path().join("missing"), &["adopt"]);
     assert!(ran.code == Some(2) && ran.err.contains("cannot read"), "{ran:?}");
 }
 
@@ -158,17 +158,4 @@ fn a_file_of_another_user_is_not_written() {
     let ran = command.output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
     assert!(host.read("mcp.json").contains("\"wrap\""));
-}
-
-#[test]
-fn import_prints_tables_and_warns_of_secrets() {
-    let text = r#"{"servers": {"a": {"type": "stdio", "command": "x", "env": {"TOKEN": "s3cret"}},
-                  "b": {"type": "http", "url": "https://example.org"}}}"#;
-    let host = Host::new(text);
-    let ran = host.run(&["import"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let read: toml::Table = ran.out.parse().unwrap();
-    assert_eq!(read["server"][0]["env"]["TOKEN"].as_str(), Some("s3cret"));
-    assert!(ran.err.contains("pass_env") && !ran.err.contains("s3cret"), "{ran:?}");
-    assert!(ran.err.contains("b (line 2) is left out"), "{ran:?}");
 }

@@ -39,6 +39,8 @@ def call(id, params):
     elif name == "busy":
         while True:
             pass
+    elif name == "env":
+        send({"jsonrpc": "2.0", "id": id, "result": {"content": [], "structuredContent": dict(os.environ)}})
     elif name == "die":
         print("last words", file=sys.stderr, flush=True)
         os._exit(3)
@@ -46,11 +48,21 @@ for line in sys.stdin:
     message = json.loads(line)
     method, id = message.get("method"), message.get("id")
     if method == "initialize":
-        send({"jsonrpc": "2.0", "id": id, "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+        send({"jsonrpc": "2.0", "id": id, "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "prompts": {}, "resources": {}, "completions": {}},
             "serverInfo": {"name": "scripted", "version": "9"}, "instructions": "Be kind."}})
     elif method == "tools/list":
         names = ["echo", "obey", "stray", "busy", "die"]
         send({"jsonrpc": "2.0", "id": id, "result": {"tools": [{"name": n, "inputSchema": {"type": "object"}, "x": 1} for n in names]}})
+    elif method == "prompts/list":
+        send({"jsonrpc": "2.0", "id": id, "result": {"prompts": [{"name": "greet", "x": 2}]}})
+    elif method == "resources/list":
+        page = [{"uri": "t://b", "name": "b"}] if message["params"].get("cursor") else [{"uri": "t://a", "name": "a"}]
+        more = {} if message["params"].get("cursor") else {"nextCursor": "2"}
+        send({"jsonrpc": "2.0", "id": id, "result": {"resources": page, **more}})
+    elif method == "resources/templates/list":
+        send({"jsonrpc": "2.0", "id": id, "result": {"resourceTemplates": [{"uriTemplate": "t://{x}", "name": "t"}]}})
+    elif method in ("prompts/get", "resources/read", "completion/complete"):
+        send({"jsonrpc": "2.0", "id": id, "result": {"seen": {"method": method, "params": message["params"]}}})
     elif method == "tools/call":
         threading.Thread(target=call, args=(id, message["params"]), daemon=True).start()
     elif method == "notifications/cancelled":
@@ -72,12 +84,20 @@ struct Wrapped {
 
 impl Wrapped {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let (dir, mark) = (tempfile::tempdir().unwrap(), marker());
         let script = dir.path().join("server.py");
         fs::write(&script, SERVER).unwrap();
         let mut child = Command::new(ceased())
             .args(["wrap", "--cancel-grace", "300ms", "--kill-grace", "300ms", "--audit"])
             .arg(dir.path().join("audit.jsonl"))
+            .args(options)
+            .env("CEASED_TEST_PLAIN", "plain")
+            .env("CEASED_TEST_PASSED", "passed")
+            .env("NOTIFY_SOCKET", "/nowhere")
             .args(["--", "python3"])
             .arg(&script)
             .arg(&mark)
@@ -239,4 +259,74 @@ fn no_process_of_the_server_outlives_it() {
         let _ = wrapped.child.wait();
         wait_until("no process is left", || wrapped.is_none_left());
     }
+}
+
+/// UPS-10: prompts, resources and completion reach the server and come back whole; every page of
+/// a list is read.
+#[test]
+fn prompts_resources_and_completion_are_relayed() {
+    let mut wrapped = Wrapped::start();
+    let mut ask = |id: u32, method: &str, params: Value| {
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        wrapped.say(&request);
+        let answer = wrapped.hear();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer["result"].clone()
+    };
+    assert_eq!(ask(1, "prompts/list", json!({}))["prompts"], json!([{"name": "greet", "x": 2}]));
+    let listed = ask(2, "resources/list", json!({}))["resources"].clone();
+    assert_eq!(listed, json!([{"uri": "t://a", "name": "a"}, {"uri": "t://b", "name": "b"}]));
+    let templates = ask(3, "resources/templates/list", json!({}));
+    assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "t://{x}");
+    for (id, method, params) in [
+        (4, "prompts/get", json!({"name": "greet", "arguments": {"a": "b"}})),
+        (5, "resources/read", json!({"uri": "t://unlisted"})),
+        (
+            6,
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "a", "value": ""}}),
+        ),
+    ] {
+        let seen = ask(id, method, params.clone())["seen"].clone();
+        assert_eq!(seen, json!({"method": method, "params": params}));
+    }
+}
+
+/// UPS-13: the server gets the variables that its user means for it, and none of the service
+/// manager's.
+#[test]
+fn environment_of_the_server_is_as_the_options_say() {
+    let environment = |options: &[&str]| {
+        let mut wrapped = Wrapped::start_with(options);
+        wrapped.call(1, "env", &json!({}), None);
+        wrapped.hear()["result"]["structuredContent"].clone()
+    };
+    let all = environment(&["--env", "CEASED_TEST_SET=a=b"]);
+    assert_eq!(all["CEASED_TEST_PLAIN"], "plain");
+    assert_eq!(all["CEASED_TEST_SET"], "a=b");
+    assert_eq!(all["NOTIFY_SOCKET"], Value::Null);
+    let clean = environment(&["--clean-env", "--pass-env", "CEASED_TEST_PASSED"]);
+    assert_eq!(clean["CEASED_TEST_PASSED"], "passed");
+    assert_eq!(clean["CEASED_TEST_PLAIN"], Value::Null);
+    assert!(clean["PATH"].is_string());
+}
+
+/// UPS-16: with `--on-ignored-cancel leave` the server is told and nothing is ended, and the
+/// receipt claims no more.
+#[test]
+fn receipt_of_a_cancel_that_is_only_told_claims_no_end() {
+    let mut wrapped = Wrapped::start_with(&["--on-ignored-cancel", "leave"]);
+    let stray = wrapped.mark.clone();
+    wrapped.call(1, "stray", &json!({"mark": stray}), None);
+    let running =
+        || Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap();
+    wait_until("the stray runs", || !running().stdout.is_empty());
+    wrapped.cancel(1);
+    wait_until("the receipt is written", || wrapped.proofs() == ["told"]);
+    assert!(!running().stdout.is_empty());
+    let audit = wrapped.audit();
+    let receipt = audit.lines().find(|line| line.contains("\"proof\"")).unwrap();
+    let receipt: Value = serde_json::from_str(receipt).unwrap();
+    assert_eq!((&receipt["survivors"], &receipt["died_after_ms"]), (&Value::Null, &Value::Null));
+    assert_ne!(receipt["held_by"], "thread", "{receipt}");
 }

@@ -1,14 +1,12 @@
-//! `ceased adopt` and `ceased import`: the servers of a host's configuration.
+//! `ceased adopt`: the servers of a host's configuration.
 
 use std::path::Path;
 
-use super::args::{AdoptArgs, ImportArgs};
+use super::args::AdoptArgs;
 use super::{Exit, Failure, Io};
 use crate::host_files::{
-    Binary, Change, Entry, HostFile, HostFileError, Outcome, adopt as wrap_all, diff, entries,
-    tables, undo,
+    Binary, Change, Entry, HostFile, HostFileError, Outcome, adopt as wrap_all, diff, undo,
 };
-use crate::printable::clean;
 
 fn failure(path: &Path, error: &HostFileError) -> Failure {
     let place = match error.line {
@@ -70,46 +68,4 @@ fn report(outcome: &Outcome, undo: bool, io: &mut Io<'_>) {
         };
         io.say(&format!("{} {effect}", label(entry)));
     }
-}
-
-/// `ceased import`.
-pub(super) fn import(args: &ImportArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
-    let file = HostFile::read(&args.file).map_err(|why| failure(&args.file, &why))?;
-    let found = entries(&file.text).map_err(|why| failure(&args.file, &why))?;
-    let mut first = true;
-    let mut secrets = Vec::new();
-    for (entry, table) in found.iter().zip(tables(&found)) {
-        let table = match table {
-            Ok(table) => table,
-            Err(why) => {
-                io.say(&format!("{} is left out: {why}", label(entry)));
-                continue;
-            }
-        };
-        if !std::mem::take(&mut first) {
-            writeln!(io.out)?;
-        }
-        write!(io.out, "{}", table.text)?;
-        if table.name != entry.name {
-            io.say(&format!("{} is named {} here", label(entry), table.name));
-        }
-        for text in &table.unresolved {
-            let text = clean(text);
-            io.say(&format!("{}: only the host can fill in {text:?}; write its value", table.name));
-        }
-        if table.has_values {
-            secrets.push(table.name);
-        }
-    }
-    if first {
-        io.say("no entry starts a process");
-    }
-    if !secrets.is_empty() {
-        io.say(&format!(
-            "env of {} is printed with its values; keep secrets in an `env_file` of mode 0600, or \
-             name them in `pass_env`",
-            secrets.join(", ")
-        ));
-    }
-    Ok(Exit::Done)
 }

@@ -72,8 +72,6 @@ pub(super) enum Command {
     Init(InitArgs),
     /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
     Adopt(AdoptArgs),
-    /// Print the MCP servers in a host's configuration as `[[server]]` tables
-    Import(ImportArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -284,14 +282,6 @@ pub(super) struct AdoptArgs {
     /// Remove `ceased wrap` from every entry, and write the file
     #[arg(long)]
     pub(super) undo: bool,
-}
-
-/// `import`.
-#[derive(Debug, Args)]
-pub(super) struct ImportArgs {
-    /// The host's file
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    pub(super) file: PathBuf,
 }
 
 /// `trust`.

@@ -88,7 +88,6 @@ const EXAMPLES: &[(&str, &str)] = &[
         "adopt",
         "# Show the change, write it, take it back\nceased adopt ~/.cursor/mcp.json\nceased adopt ~/.cursor/mcp.json --write\nceased adopt ~/.cursor/mcp.json --undo",
     ),
-    ("import", "ceased import ~/.claude.json"),
     ("completions", "# For this shell\nsource <(ceased completions bash)"),
 ];
 

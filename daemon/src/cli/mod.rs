@@ -355,7 +355,6 @@ pub fn run(
         }
         Command::Init(args) => init::init(args, io, backend),
         Command::Adopt(args) => adopt::adopt(args, io),
-        Command::Import(args) => adopt::import(args, io),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),

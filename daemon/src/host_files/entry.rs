@@ -86,6 +86,7 @@ pub(crate) struct CommandEntry {
 
 impl CommandEntry {
     /// Program and arguments.
+    #[cfg(test)]
     pub(crate) fn argv(&self) -> Vec<&str> {
         let args = self.args.iter().flat_map(|args| &args.items);
         std::iter::once(&self.command).chain(args).map(|text| text.value.as_str()).collect()

@@ -1,5 +1,6 @@
 //! Files of hosts, as their users have them.
 
+use super::entry::entries;
 use super::*;
 use crate::host_files::entry::Form;
 
@@ -195,24 +196,4 @@ fn diff_shows_changed_lines_with_context() {
     let shown = diff("f.json", &long, &outcome_long.edits);
     assert_eq!(outcome.edits.len(), outcome_long.edits.len());
     assert!(shown.len() < 3000 && shown.contains("+…"), "{shown}");
-}
-
-#[test]
-fn tables_are_valid_toml_with_unique_names() {
-    let text = r#"{"mcpServers": {"my server": {"command": "a\"b", "args": ["${X}", "\u0007"],
-        "env": {"A": "${A}", "B": "${env:C}", "N": 7}, "cwd": "/d"},
-        "my-server": {"command": "ceased", "args": ["wrap", "--", "x", "y"]}}}"#;
-    let found = tables(&entries(text).unwrap());
-    let all: Vec<_> = found.into_iter().map(Result::unwrap).collect();
-    let joined: String = all.iter().map(|table| table.text.as_str()).collect();
-    let read: toml::Table = joined.parse().unwrap();
-    let servers = read["server"].as_array().unwrap();
-    assert_eq!(servers[0]["name"].as_str(), Some("my-server"));
-    assert_eq!(servers[0]["command"].as_array().unwrap()[0].as_str(), Some("a\"b"));
-    assert_eq!(servers[0]["pass_env"][0].as_str(), Some("A"));
-    assert_eq!(servers[0]["env"]["N"].as_str(), Some("7"));
-    assert_eq!(servers[1]["name"].as_str(), Some("my-server-2"));
-    assert_eq!(servers[1]["command"].as_array().unwrap().len(), 2);
-    assert_eq!(all[0].unresolved, ["${X}", "${env:C}"]);
-    assert!(all[0].has_values && !all[1].has_values);
 }
