@@ -50,14 +50,9 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads from the beginning of the output of the job `N` or `job:N`, or of a task.
-    pub(super) fn of(id: &str) -> Self {
-        let number = id.strip_prefix("job:").unwrap_or(id).parse::<u64>();
-        let name = match number {
-            Ok(number) => ("job", Value::from(number)),
-            Err(_) => ("task", Value::from(id)),
-        };
-        Self { name, stdout: 0, stderr: 0 }
+    /// Reads from the beginning of the output of the job of this task.
+    pub(super) fn of_task(id: &str) -> Self {
+        Self { name: ("task", id.into()), stdout: 0, stderr: 0 }
     }
 
     /// Reads from the beginning of the output of the job of this number.

@@ -22,13 +22,11 @@ pub(super) fn logs(
 ) -> Result<Exit, Failure> {
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let is_job = args.id.starts_with("job:") || args.id.parse::<u64>().is_ok();
-    let id = match is_job {
+    let mut reader = match directory::job_number(&args.id) {
         // Also one that has ended, which the daemon lists no longer.
-        true => args.id.clone(),
-        false => directory::task(client, &args.id, &args.daemon)?,
+        Some(job) => Reader::of_job(job),
+        None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
     };
-    let mut reader = Reader::of(&id);
     loop {
         let (part, moved) = match reader.next(client, ANSWER_WITHIN, &mut |_| {}) {
             Ok(read) => read,
