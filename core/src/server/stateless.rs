@@ -12,7 +12,6 @@ use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::outputs;
 use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
@@ -57,7 +56,7 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
-            _ if self.owns_outputs() && outputs::is_method(method) => {
+            _ if self.is_for_outputs(method, params) => {
                 self.read_outputs(reply, method, params);
             }
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
@@ -111,6 +110,7 @@ impl Engine {
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
         let shown = self.shown_identity();
+        let others = self.offered_capabilities(&self.identity_of(reply.conn), false);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");
@@ -120,8 +120,9 @@ impl Engine {
                     json.raw(",\"capabilities\":").raw(shown.open_capabilities()).raw(",")
                 }
                 None => json
-                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},")
-                    .raw(if settings.outputs { "\"resources\":{}," } else { "" }),
+                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
+                    .raw(&others)
+                    .raw(","),
             };
             json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
             if let Some(shown) = &shown {

@@ -116,6 +116,10 @@ impl Engine {
                 sent.is_shared = true;
             }
         }
+        let level = self.level_of_call(job);
+        if let Some(level) = level.filter(|level| self.is_more(id, *level)) {
+            self.ask_for_level(id, level);
+        }
         let Some(params) = self.params_to_send(conn, job) else { return };
         let method = route.method.clone();
         let request = OutgoingRequest { method, params: None, patience: None, task: None };
@@ -141,6 +145,10 @@ impl Engine {
             if let Some(value) = member(&claim, key).filter(|_| is_modern) {
                 meta.push((key, value.as_bytes()));
             }
+        }
+        let level = level.map(|level| alloc::format!("\"{}\"", level.as_str()));
+        if let Some(level) = level.as_ref().filter(|_| is_modern) {
+            meta.push(("io.modelcontextprotocol/logLevel", level.as_bytes()));
         }
         if wants_progress {
             // UPS-03: a token of ours.
@@ -220,6 +228,7 @@ impl Engine {
     /// Ends a relayed job, and gives its instance to the next.
     pub(crate) fn end_relayed(&mut self, id: JobId, outcome: Outcome) {
         self.end_questions(id);
+        self.note_watched(id, &outcome);
         let Some(mut relayed) = self.upstreams.jobs.remove(&id) else { return };
         self.timers.disarm(&mut relayed.timer, Timer::Relayed(id));
         if let Some((check, _)) = &relayed.check {

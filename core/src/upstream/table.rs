@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
 use crate::ids::{AskId, CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
+use crate::log_level::LogLevel;
 use crate::time::Instant;
 use crate::tool::Tool;
 use crate::upstream::check::Check;
@@ -33,6 +34,11 @@ pub(crate) struct Upstreams {
     /// Requests of servers that were passed to the only client of an instance: the connection and the
     /// id of the server's request, by the request to the client.
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
+    /// Resources that sessions are subscribed to, by the server and its own URI: each client with
+    /// the URI that it knows.
+    pub(crate) watched: BTreeMap<(Box<str>, Box<str>), BTreeMap<ConnId, Box<str>>>,
+    /// Log levels that sessions have asked for.
+    pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
     pub(crate) receipts: BTreeMap<JobId, UpstreamReceipt>,
     next_instance: u64,
@@ -123,6 +129,10 @@ pub(crate) struct Instance {
     pub(crate) reading: Option<Reading>,
     /// Whether its lists changed while they were being read.
     pub(crate) reads_again: bool,
+    /// Whether it declares log messages.
+    pub(crate) has_logging: bool,
+    /// The log level that it was asked for.
+    pub(crate) log_level: Option<LogLevel>,
     /// Whether its client is gone.
     pub(crate) is_abandoned: bool,
     /// Why the engine ends it, for errors.
@@ -193,6 +203,8 @@ impl Instance {
             discovered: None,
             reading: None,
             reads_again: false,
+            has_logging: false,
+            log_level: None,
             is_abandoned: false,
             why: None,
         }
