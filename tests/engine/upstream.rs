@@ -3,6 +3,8 @@
 mod kit;
 mod notifications;
 mod questions;
+mod starts;
+mod tasked;
 
 use ceased_core::ids::InstanceId;
 use ceased_core::policy::access::Allow;

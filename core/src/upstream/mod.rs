@@ -18,5 +18,6 @@ pub(crate) mod rewrite;
 pub mod route;
 pub mod server;
 pub(crate) mod table;
+pub(crate) mod tasked;
 pub(crate) mod uri;
 pub(crate) mod watch;
