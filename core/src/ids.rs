@@ -85,6 +85,17 @@ numbered! {
     AskId, "q"
 }
 
+numbered! {
+    /// An instance of an upstream server. Counted by the engine, never used twice.
+    InstanceId, "u"
+}
+
+numbered! {
+    /// A check whether a cancelled request of an upstream has ended. Counted by the engine, never
+    /// used twice.
+    CheckId, "x"
+}
+
 /// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01), while `1`, `1.0` and
 /// `1e0` are one, since they are one number.
 ///

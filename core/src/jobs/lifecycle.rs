@@ -482,6 +482,7 @@ pub(crate) fn receipt(
         cancel: job.cancel(),
         stage,
         since,
+        upstream: None,
     })
 }
 

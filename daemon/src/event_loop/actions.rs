@@ -92,6 +92,10 @@ impl Server {
             ceased_process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);
             }
+            ceased_process::Report::Examined { ticket, .. }
+            | ceased_process::Report::BornEnded { ticket, .. } => {
+                tracing::debug!(ticket, "an answer of the supervisor without a question");
+            }
             ceased_process::Report::Outlasting { job, exit } => {
                 let job = from_process(job);
                 self.observer.note_outlasting(job, &exit);
@@ -154,6 +158,9 @@ impl Server {
                     self.survey(now, survey, jobs, viewer);
                 }
                 Action::ReadOutput(query) => self.read_output(now, &query),
+                Action::Upstream(action) => {
+                    tracing::error!(?action, "upstreams are not executed yet; ignored");
+                }
                 Action::Audit(note) => {
                     self.log(now, &note);
                     self.record_note(now, note);

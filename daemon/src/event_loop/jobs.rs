@@ -258,6 +258,7 @@ impl Server {
                 .collect(),
             inherit: command.inherit.clone(),
             stdin: filled.stdin,
+            pipes: None,
             user,
             isolation: command.isolation,
             output,
