@@ -393,7 +393,7 @@ pub struct Receipt {
     pub stage: Option<StopStep>,
     /// When it was told to stop.
     pub since: Instant,
-    /// What is established about its upstream, for a relayed request.
+    /// Server, instance and proof of a relayed request.
     pub upstream: Option<Box<UpstreamReceipt>>,
 }
 

@@ -54,7 +54,7 @@ macro_rules! numbered {
 pub(crate) use numbered;
 
 numbered! {
-    /// A connection. Given by the host, never used twice in the life of an engine.
+    /// A connection. Nullable by the host, never used twice in the life of an engine.
     ConnId, "c"
 }
 

@@ -22,6 +22,7 @@ mod persistence;
 mod run_as;
 mod server;
 pub(crate) mod state;
+mod upstreams;
 
 pub(crate) use self::server::Options;
 pub use self::server::{RunError, Server, ServerHandle};
@@ -41,6 +42,7 @@ use self::state::running_jobs::RunningJobs;
 use self::state::shutdown::Stopping;
 use self::state::store_location::StoreLocation;
 use self::state::upkeep::Upkeep;
+use self::state::upstream_instances::Upstreams;
 use std::io;
 use std::time::Duration;
 
@@ -100,6 +102,7 @@ impl Server {
             partial_frames: PartialFrames::default(),
             record_limiter: RecordLimiter::default(),
             outputs: JobOutputs::default(),
+            upstreams: Upstreams::default(),
             client_directories: ClientDirectories::default(),
             pool: Pool::new(reports.clone()),
             supervisor,
@@ -219,6 +222,7 @@ impl Server {
             self.upkeep.deadline(),
             self.partial_frames.deadline(),
             self.record_limiter.deadline(),
+            self.upstreams.deadline(),
         ];
         let first = [engine, end].into_iter().chain(own).flatten().min();
         // mio rounds up to milliseconds, so this never wakes too early.
@@ -236,6 +240,7 @@ impl Server {
         self.end_overdue_handshakes(now);
         self.end_slow_frames(now);
         self.record_suppressed(now);
+        self.take_upstream_steps(now);
         if let Some(store) = &mut self.store {
             store.watch();
         }

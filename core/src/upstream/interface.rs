@@ -84,7 +84,7 @@ pub enum UpstreamEvent<'a> {
         instance: InstanceId,
         /// For which check.
         check: CheckId,
-        /// What the kernel says.
+        /// Living processes and CPU time, from the kernel.
         processes: ProcessEvidence,
     },
     /// Answer to [`UpstreamAction::EndStrays`].
@@ -118,7 +118,7 @@ pub struct ProcessEvidence {
     pub cpu: Option<Duration>,
 }
 
-/// What is established about the work of a cancelled request (UPS-16).
+/// Established fact about the work of a cancelled request (UPS-16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// The request was never written to the server.
@@ -161,6 +161,6 @@ pub struct UpstreamReceipt {
     pub server: Box<str>,
     /// The instance that worked on the request; `None` if no instance had it yet.
     pub instance: Option<InstanceId>,
-    /// What is established.
+    /// The strongest established fact.
     pub proof: Proof,
 }

@@ -113,7 +113,7 @@ pub struct UpstreamServer {
     pub start: StartWhen,
     /// From the start of an instance to the end of its handshake.
     pub start_timeout: Duration,
-    /// How long an instance without requests is kept; for ever when `None`.
+    /// How long an instance without requests is kept; without end when `None`.
     pub idle_exit: Option<Duration>,
     /// Instances at once.
     pub max_instances: usize,

@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Adds a connection, which the engine does not know yet.
-    fn add_connection(&mut self, link: Link, sole: bool) -> io::Result<ConnId> {
+    pub(super) fn add_connection(&mut self, link: Link, sole: bool) -> io::Result<ConnId> {
         let directory = self.has_tools_in_client_directories();
         let directory = directory.then(|| client_directory::of_process(link.peer())).flatten();
         let conn = self.connections.insert(self.poll.registry(), link, sole)?;
@@ -110,7 +110,7 @@ impl Server {
             Entry::Refuse(why) => {
                 let identity = match transport.peer() {
                     Origin::Unix { uid, .. } | Origin::Stdio { uid } => Identity::User(*uid),
-                    Origin::Tcp { .. } => Identity::Anonymous,
+                    Origin::Tcp { .. } | Origin::Child { .. } => Identity::Anonymous,
                 };
                 let error = ErrorObject::new(code::FORBIDDEN, why);
                 self.refuse(now, transport, identity, RecordKind::Refuse(NOT_ALLOWED), &error)

@@ -106,7 +106,7 @@ impl Server {
     }
 
     /// Reads a bounded amount from one peer; returns its cost.
-    fn read(&mut self, now: Now, conn: ConnId) -> Cost {
+    pub(super) fn read(&mut self, now: Now, conn: ConnId) -> Cost {
         let looked = Cost::reading(0, 0);
         if self.handshakes.is_pending(conn) {
             self.connections.charge(conn, looked);
@@ -138,16 +138,20 @@ impl Server {
 
     /// Handles end of file of a peer.
     pub(super) fn finished(&mut self, now: Now, conn: ConnId) {
+        if self.end_upstream_of(now, conn) {
+            return;
+        }
         let Some(origin) = self.connections.origin(conn) else { return };
         let then = match origin {
             _ if self.connections.is_sole(conn) => AfterInput::AnswerUntil(now.at + self.eof_grace),
             // A half-close cannot be told from a disconnect.
             Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
-            Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
+            Origin::Unix { .. } | Origin::Stdio { .. } | Origin::Child { .. } => AfterInput::Answer,
         };
         self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
     }
 }
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;

@@ -243,7 +243,7 @@ impl Server {
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         self.jobs.start_command(job, Arc::clone(tool));
         let output = command.output_options();
-        self.begin_output(job, task, tool, &output.kept);
+        self.begin_output(job, task, tool, &output);
         let task = task.map(|task| (TASK.into(), task.to_string().into()));
         let launch = Launch {
             job: to_process(job),

@@ -113,6 +113,10 @@ impl Server {
 
     /// Closes a connection.
     pub(super) fn drop_peer(&mut self, now: Now, conn: ConnId) {
+        // The engine is told when no process of an upstream is left.
+        if self.end_upstream_of(now, conn) {
+            return;
+        }
         let Some(closed) = self.connections.remove(self.poll.registry(), conn) else { return };
         let Closed { link, sole, recorded } = closed;
         self.partial_frames.forget(conn);

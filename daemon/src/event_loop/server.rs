@@ -14,6 +14,7 @@ use super::state::running_jobs::RunningJobs;
 use super::state::shutdown::Stopping;
 use super::state::store_location::StoreLocation;
 use super::state::upkeep::Upkeep;
+use super::state::upstream_instances::Upstreams;
 
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;
@@ -116,6 +117,8 @@ pub struct Server {
     pub(super) record_limiter: RecordLimiter,
     /// Output of running jobs and of jobs that ended lately.
     pub(super) outputs: JobOutputs,
+    /// Processes of upstreams.
+    pub(super) upstreams: Upstreams,
     pub(super) client_directories: ClientDirectories,
     pub(super) pool: Pool,
     pub(super) supervisor: Supervisor,

@@ -192,6 +192,7 @@ impl ToolRecipe {
                 .allow
                 .as_ref()
                 .map_or(Allow::Everyone, |who| Allow::Only(who.iter().map(Who::get).collect())),
+            route: None,
             payload: None,
         })
     }

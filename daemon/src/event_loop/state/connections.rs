@@ -188,6 +188,14 @@ impl Connections {
         }
     }
 
+    /// Closes the sending side of a connection.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn finish(&mut self, conn: ConnId) -> io::Result<()> {
+        self.open.get_mut(&conn).map_or(Ok(()), |connection| connection.link.finish())
+    }
+
     /// Closes a connection after its output. Returns false if it is gone.
     pub(crate) fn close_after_output(&mut self, conn: ConnId) -> bool {
         let Some(connection) = self.open.get_mut(&conn) else { return false };
@@ -230,6 +238,10 @@ impl Connections {
 
     pub(crate) fn is_closing(&self, conn: ConnId) -> bool {
         self.open.get(&conn).is_some_and(|connection| connection.closing)
+    }
+
+    pub(crate) fn bytes_received(&self, conn: ConnId) -> u64 {
+        self.open.get(&conn).map_or(0, |connection| connection.link.bytes_received())
     }
 
     pub(crate) fn bytes_sent(&self, conn: ConnId) -> u64 {

@@ -20,4 +20,5 @@ pub(crate) mod running_jobs;
 pub(crate) mod shutdown;
 pub(crate) mod store_location;
 pub(crate) mod upkeep;
+pub(crate) mod upstream_instances;
 pub(crate) mod wrong_tokens;

@@ -135,7 +135,10 @@ impl RunningJobs {
     pub(crate) fn stop(&mut self, job: JobId, step: StopStep, why: StopReason) -> StopEffect {
         let Some(running) = self.jobs.get_mut(&job) else { return StopEffect::None };
         match (running, step) {
-            (RunningJob::Handler(token), StopStep::Flag | StopStep::Terminate | StopStep::Kill) => {
+            (
+                RunningJob::Handler(token),
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate | StopStep::Kill,
+            ) => {
                 token.cancel();
                 StopEffect::None
             }
@@ -144,7 +147,10 @@ impl RunningJobs {
                 self.abandoned.insert(job);
                 StopEffect::None
             }
-            (RunningJob::Command(command), StopStep::Flag | StopStep::Terminate) => {
+            (
+                RunningJob::Command(command),
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate,
+            ) => {
                 command.stopped = Some(why);
                 StopEffect::Terminate
             }
