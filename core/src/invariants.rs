@@ -303,13 +303,12 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
         }
     }
     for (id, remote) in peer.remote_tasks() {
-        match remote.call.receiver() {
-            CallFor::Relayed(job) => {
-                assert_eq!(remote.caller, Caller::Job { job, ask: TASK });
-                let sent = engine.upstreams.jobs.get(&job).and_then(|job| job.sent);
-                assert_eq!(sent.map(|sent| sent.call), Some(*id), "{id:?} is of its job");
-            }
-            receiver => assert_eq!(receiver, CallFor::Caller(remote.caller)),
+        if let CallFor::Relayed(job) = remote.call.receiver() {
+            assert_eq!(remote.caller, Caller::Job { job, ask: TASK });
+            let sent = engine.upstreams.jobs.get(&job).and_then(|job| job.sent);
+            assert_eq!(sent.map(|sent| sent.call), Some(*id), "{id:?} is of its job");
+        } else {
+            assert_eq!(remote.call.receiver(), CallFor::Caller(remote.caller));
         }
         for asked in [remote.poll, remote.fetch].into_iter().flatten() {
             assert!(engine.outgoing.call(conn, asked).is_some(), "{id:?} waits for nothing");

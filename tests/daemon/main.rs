@@ -40,5 +40,6 @@ mod store;
 mod timeout;
 mod top;
 mod trust;
+mod upstream_manifests;
 mod user;
 mod wrap;

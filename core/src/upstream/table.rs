@@ -36,7 +36,7 @@ pub(crate) struct Upstreams {
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
     /// Resources that sessions are subscribed to, by the server and its own URI: each client with
     /// the URI that it knows.
-    pub(crate) watched: BTreeMap<(Box<str>, Box<str>), BTreeMap<ConnId, Box<str>>>,
+    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<ConnId, Box<str>>>,
     /// Log levels that sessions have asked for.
     pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
@@ -46,6 +46,9 @@ pub(crate) struct Upstreams {
     next_instance: u64,
     next_check: u64,
 }
+
+/// A resource: the name of its server, and the URI that the server knows.
+pub(crate) type ResourceKey = (Box<str>, Box<str>);
 
 /// One server of the settings.
 #[derive(Debug)]

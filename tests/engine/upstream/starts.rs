@@ -64,9 +64,9 @@ fn kept_manifest_answers_until_the_server_tells() {
     kit.answer(upstream, &first, &identity);
     kit.lists(upstream, &[tool("new")]);
     assert_eq!(kit.one(client)["method"], "notifications/tools/list_changed");
-    let saved = kit.wanted.iter().find_map(|action| match action {
-        UpstreamAction::SaveManifest { manifest, .. } => Some(manifest.clone()),
-        _ => None,
+    let saved = kit.wanted.iter().find_map(|action| {
+        let UpstreamAction::SaveManifest { manifest, .. } = action else { return None };
+        Some(manifest.clone())
     });
     let saved: Value = serde_json::to_value(saved.expect("it is kept")).expect("JSON");
     assert!(saved["tools"][0].as_str().expect("text").contains("new"));

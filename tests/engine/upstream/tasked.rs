@@ -1,6 +1,7 @@
 //! UPS-04, UPS-15: tools that a server runs as tasks only.
 
 use ceased_core::tool::TaskSupport;
+use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_core::{ConnId, Identity};
 use serde_json::{Value, json};
@@ -137,9 +138,9 @@ fn ignored_cancel_of_a_task_is_enforced() {
     kit.read(upstream);
     kit.pass(2000);
     let checks: Vec<_> = std::mem::take(&mut kit.wanted);
-    let check = checks.iter().find_map(|action| match action {
-        ceased_core::upstream::interface::UpstreamAction::Examine { check, .. } => Some(*check),
-        _ => None,
+    let check = checks.iter().find_map(|action| {
+        let UpstreamAction::Examine { check, .. } = action else { return None };
+        Some(*check)
     });
     kit.examined(instance, check.expect("it is looked at"), 0, 100);
     kit.ended(instance, "signal 15", "");
