@@ -290,7 +290,7 @@ fn command_tool(
     Some((command, arguments?))
 }
 
-/// Output that the result of a command shows, and the schema of what it prints.
+/// Output that the result of a command shows, and its schema.
 fn output(raw: &raw::Tool, check: &mut Checker<'_>) -> (Output, Option<Arguments>) {
     let output = check.choice(
         key("output"),
