@@ -189,14 +189,14 @@ fn reload_changes_the_gate_for_new_calls() {
         call(&mut w, c, id, "a", &json!({}));
     }
     let first = w.last_started();
-    w.feed(Input::Reload(settings(&[("a", Some(2), None)])));
+    w.feed(Input::Configured(settings(&[("a", Some(2), None)])));
     call(&mut w, c, 2, "a", &json!({}));
     assert_eq!(w.last_started().get(), first.get() + 2, "two may run now");
     call(&mut w, c, 3, "a", &json!({}));
     assert_eq!(w.started.len(), 2);
     w.done(first, "done");
     assert_eq!(w.last_started().get(), first.get() + 3, "the second waits to be alone");
-    w.feed(Input::Reload(settings(&[])));
+    w.feed(Input::Configured(settings(&[])));
     let (second, third) = (JobId::new(first.get() + 2), JobId::new(first.get() + 3));
     w.done(second, "done");
     w.done(third, "done");
