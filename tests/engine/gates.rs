@@ -172,11 +172,13 @@ fn waiting_job_names_its_gate() {
         assert_eq!(w.result(c, "tasks/get", json!({"taskId": id}))["statusMessage"], text);
         let listed = w.result(c, "tasks/list", json!({}));
         assert_eq!(listed["tasks"][0]["statusMessage"], text);
-        for job in w.started.clone() {
+        let mut ended = 0;
+        while let Some(job) = w.started.get(ended).copied().filter(|_| w.started.len() < 3) {
             w.done(job, "done");
+            ended += 1;
         }
         let task = w.result(c, "tasks/get", json!({"taskId": id}));
-        assert!(task.get("statusMessage").is_none() || task["statusMessage"] == "waiting, 0 ahead");
+        assert_eq!((&task["status"], task.get("statusMessage")), (&json!("working"), None));
     }
 }
 
