@@ -105,7 +105,8 @@ impl Engine {
 
     /// The place of a task that is shown as waiting.
     pub(crate) fn place_of_task(&self, task: &Task) -> Option<String> {
-        let job = self.jobs.get(task.job.filter(|_| task.queued)?)?;
+        let waits = task.queued && !task.status().is_terminal();
+        let job = self.jobs.get(task.job.filter(|_| waits)?)?;
         (!job.has_begun()).then(|| self.place(job))
     }
 }
