@@ -42,3 +42,4 @@ mod tasks;
 mod timers;
 mod tolerance;
 mod trail;
+mod upstream;

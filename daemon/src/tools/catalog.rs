@@ -248,6 +248,7 @@ impl HandlerTool {
             check: Some(Box::new(BySchema(arguments))),
             max_running: None,
             lock: None,
+            route: None,
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
@@ -311,6 +312,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         max_running: tool.max_running,
         lock: tool.lock.as_ref().map(|lock| lock.to_string().into()),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
+        route: None,
         payload: payload(
             run,
             tool.confirm

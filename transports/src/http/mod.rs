@@ -1,0 +1,18 @@
+//! HTTP/1.1, server side, as state machines without a socket: bytes in, requests out, and back.
+//!
+//! [`HttpConnection`] reads requests and writes responses of one connection; [`sse`] writes
+//! server-sent events and keeps them for a client that comes back. Nothing here knows a protocol
+//! above HTTP, and nothing reads a clock: the host applies deadlines by the [`Phase`] of a
+//! connection.
+
+mod body;
+mod connection;
+mod head;
+mod limits;
+mod response;
+pub mod sse;
+
+pub use connection::{HeadCheck, HttpConnection, Phase, Request};
+pub use head::{Head, Method, Version};
+pub use limits::HttpLimits;
+pub use response::{Response, Status};
