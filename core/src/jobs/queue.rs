@@ -160,9 +160,9 @@ impl Queue {
         if self.len == 0 {
             return None;
         }
-        let (turn, job) = self.turns(self.last.as_ref()).find_map(|at| {
-            Some((at, self.lanes[at].1.find_next(share, &self.gates)?))
-        })?;
+        let (turn, job) = self
+            .turns(self.last.as_ref())
+            .find_map(|at| Some((at, self.lanes[at].1.find_next(share, &self.gates)?)))?;
         if self.last.as_ref() != Some(&self.lanes[turn].0) {
             self.last = Some(self.lanes[turn].0.clone());
         }

@@ -542,7 +542,8 @@ impl Templates<'_, '_> {
             if !self.mentioned.contains(name.get_ref()) {
                 let (at, name) = (name.span().start, name.get_ref());
                 let what = format!("the input `{name}` is used nowhere");
-                let hint = format!("write {{{name}}} in `command`, `stdin`, `env`, `cwd` or `lock`");
+                let hint =
+                    format!("write {{{name}}} in `command`, `stdin`, `env`, `cwd` or `lock`");
                 self.check.problem(at, what, hint);
             }
         }

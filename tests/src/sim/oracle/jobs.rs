@@ -46,9 +46,8 @@ impl Oracle {
 
     /// The first gate of a job that has no room.
     fn closed_gate<'a>(&self, job: &'a Job) -> Option<&'a (String, usize)> {
-        let behind = |gate: &str| {
-            self.jobs.iter().filter(|other| other.runs() && other.is_at(gate)).count()
-        };
+        let behind =
+            |gate: &str| self.jobs.iter().filter(|other| other.runs() && other.is_at(gate)).count();
         job.gates.iter().find(|(gate, limit)| behind(gate) >= *limit)
     }
 
