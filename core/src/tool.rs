@@ -201,6 +201,11 @@ pub struct Tool {
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
     pub allow: Allow,
+    /// Calls of it that run at once; the others wait, and hold up no other tool.
+    pub max_running: Option<usize>,
+    /// Name of a lock: calls of tools with the same lock run one after the other. `{name}` in it is
+    /// the argument of that name.
+    pub lock: Option<Box<str>>,
     /// Check of its arguments.
     pub check: Option<Box<dyn ArgumentCheck>>,
     /// The request of an upstream that a call becomes. The host never runs such a tool.
@@ -230,6 +235,8 @@ impl Tool {
             icon: None,
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,
+            max_running: None,
+            lock: None,
             check: None,
             route: None,
             payload: None,

@@ -262,7 +262,7 @@ fn what_has_to_wait_is_written_at_once() {
     store.commit_all(&mut w);
     assert_eq!(handle(&w.next(c)).1, "working");
     let second = w.next(c);
-    assert_eq!(second["result"]["task"]["statusMessage"], "queued");
+    assert_eq!(second["result"]["task"]["statusMessage"], "waiting, 0 ahead");
     w.done(first, "seen");
     assert_ne!(w.last_started(), first);
 }

@@ -141,7 +141,7 @@ fn a_queued_task_is_working() {
     let busy = w.call(c, json!(1), "echo");
     let result = w.result(c, "tools/call", json!({"name": "sleep", "task": {}}));
     assert_eq!(result["task"]["status"], "working");
-    assert_eq!(result["task"]["statusMessage"], "queued");
+    assert_eq!(result["task"]["statusMessage"], "waiting, 0 ahead");
     let id = result["task"]["taskId"].as_str().unwrap().to_owned();
     assert_eq!(w.started.len(), 1);
     w.done(busy, "ok");

@@ -111,6 +111,14 @@ impl Job {
         &self.state
     }
 
+    /// The arguments of a job that has not begun; the host has those of the others.
+    pub(crate) const fn arguments(&self) -> Option<&Json> {
+        match &self.state {
+            JobState::Held(arguments) | JobState::Queued(arguments) => Some(arguments),
+            JobState::Running | JobState::Lingering | JobState::Stopping { .. } => None,
+        }
+    }
+
     /// Whether the host was told to run it.
     pub(crate) const fn has_begun(&self) -> bool {
         !matches!(self.state, JobState::Held(_) | JobState::Queued(_))

@@ -191,7 +191,8 @@ impl Engine {
         json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
         json.raw(",").member("identity", &alloc::format!("{}", self.tasks.owner(task)));
         json.raw(",").member("status", view.status.as_str());
-        if let Some(message) = view.status_message {
+        let place = self.place_of_task(task);
+        if let Some(message) = place.as_deref().or(view.status_message) {
             json.raw(",").member("statusMessage", message);
         }
         // One from before a restart is older than our clock, and the wall's may have been set back.
@@ -224,7 +225,9 @@ impl Engine {
         json.raw(",").member("identity", &alloc::format!("{}", job.owner));
         json.raw(",\"connection\":\"").display(job.conn).raw("\"");
         match job.state() {
-            JobState::Held(_) | JobState::Queued(_) => json.raw(",\"state\":\"queued\""),
+            JobState::Held(_) | JobState::Queued(_) => {
+                json.raw(",\"state\":\"queued\",").member("waiting", &self.place(job))
+            }
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13
             JobState::Stopping { step, why, since } => {

@@ -225,7 +225,8 @@ impl Engine {
                     return self.fail(reply, &error);
                 };
                 let json = &mut Writer::new(&mut members);
-                extension::write_members(json, id, task, poll_interval);
+                let place = self.place_of_task(task);
+                extension::write_members(json, id, (task, place.as_deref()), poll_interval);
                 let key = task.record_key();
                 self.answer_as(ResultType::Task(key), reply, |json| {
                     json.raw("{").bytes(&members).raw("}");

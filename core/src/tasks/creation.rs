@@ -104,6 +104,8 @@ impl Engine {
     pub(crate) fn bring_to_life(&mut self, id: TaskId) {
         let crowded =
             self.tasks.get(id).is_some_and(|task| self.is_crowded(self.tasks.owner(task)));
+        let job = self.tasks.get(id).and_then(|task| task.job);
+        let gated = job.is_some_and(|job| self.jobs.would_wait_at_gate(job));
         let whole = self.tasks.settle_creation(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.counters.tasks_created += 1;
@@ -113,7 +115,7 @@ impl Engine {
         let state = job.and_then(|job| self.jobs.get(job)).map(Job::state);
         let held = matches!(state, Some(JobState::Held(_)));
         // TSK-09: it begins as working even where it has to wait its turn.
-        task.queued = held && crowded || matches!(state, Some(JobState::Queued(_)));
+        task.queued = held && (crowded || gated) || matches!(state, Some(JobState::Queued(_)));
         self.note_creation(id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
         self.advance_job(job, JobInput::Stored);

@@ -70,7 +70,8 @@ impl Engine {
         peer: &PeerCapabilities,
     ) {
         let Some(task) = self.tasks.get(id) else { return };
-        write_members(json, id, task, self.settings.tasks.poll_interval);
+        let place = self.place_of_task(task);
+        write_members(json, id, (task, place.as_deref()), self.settings.tasks.poll_interval);
         match (task.view().status, task.outcome()) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
@@ -92,16 +93,17 @@ impl Engine {
     }
 }
 
-/// The members of a task that every form of it has, flat.
+/// The members of a task that every form of it has, flat. A message of its place replaces that of a
+/// task that waits.
 pub(crate) fn write_members(
     json: &mut Writer<'_>,
     id: TaskId,
-    task: &Task,
+    (task, place): (&Task, Option<&str>),
     poll_interval: Duration,
 ) {
     json.raw("\"taskId\":\"").uuid(id.uuid()).raw("\",").member("status", status(task).as_str());
     let view = task.view();
-    if let Some(message) = view.status_message {
+    if let Some(message) = place.or(view.status_message) {
         json.raw(",").member("statusMessage", message);
     }
     task.write_stamps(&view, json.raw(","));

@@ -68,7 +68,8 @@ impl Engine {
 
     pub(crate) fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
         if let Some(task) = self.tasks.get(id) {
-            task.write(id, self.settings.tasks.poll_interval, &mut Writer::new(bytes));
+            let (place, poll) = (self.place_of_task(task), self.settings.tasks.poll_interval);
+            task.write(id, place.as_deref(), poll, &mut Writer::new(bytes));
         }
     }
 

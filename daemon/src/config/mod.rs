@@ -333,6 +333,10 @@ pub struct Tool {
     pub on_disconnect: OnDisconnect,
     /// Identities that may use it.
     pub allow: Allow,
+    /// Calls of it that run at once; as many as there are workers if `None`.
+    pub max_running: Option<usize>,
+    /// Name of a lock: calls with the same one run one after the other.
+    pub lock: Option<Template>,
 }
 
 /// Implementation of a tool.

@@ -246,6 +246,8 @@ impl HandlerTool {
             on_disconnect: self.on_disconnect,
             allow: self.allow,
             check: Some(Box::new(BySchema(arguments))),
+            max_running: None,
+            lock: None,
             route: None,
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
@@ -307,6 +309,8 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         icon: tool.icon.as_deref().map(Into::into),
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
+        max_running: tool.max_running,
+        lock: tool.lock.as_ref().map(|lock| lock.to_string().into()),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
         route: None,
         payload: payload(

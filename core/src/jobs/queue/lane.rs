@@ -31,6 +31,12 @@ impl Lane {
         self.pieces.get(self.piece(job)).is_some_and(|piece| piece.binary_search(&job).is_ok())
     }
 
+    /// The jobs from this id on, in order.
+    pub(super) fn since(&self, first: JobId) -> impl Iterator<Item = JobId> {
+        let pieces = self.pieces.iter().skip(self.piece(first)).flatten();
+        pieces.copied().skip_while(move |job| *job < first)
+    }
+
     /// How many jobs come before one.
     pub(super) fn before(&self, job: JobId) -> usize {
         let at = self.piece(job);
@@ -71,6 +77,7 @@ impl Lane {
     }
 
     /// Takes out the job that came first.
+    #[cfg(test)]
     pub(super) fn pop(&mut self) -> Option<JobId> {
         let job = self.pieces.front_mut()?.pop_front()?;
         self.taken_from(0);

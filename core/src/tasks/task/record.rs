@@ -255,11 +255,19 @@ impl Task {
     }
 
     /// The flat task object (TSK-12, TSK-34).
-    pub(crate) fn write(&self, id: TaskId, poll_interval: Duration, json: &mut Writer<'_>) {
+    ///
+    /// `place` replaces the message of a task that waits.
+    pub(crate) fn write(
+        &self,
+        id: TaskId,
+        place: Option<&str>,
+        poll_interval: Duration,
+        json: &mut Writer<'_>,
+    ) {
         let view = self.view();
         json.raw("{\"taskId\":\"").uuid(id.uuid()).raw("\",\"status\":\"");
         json.raw(view.status.as_str()).raw("\",");
-        if let Some(message) = view.status_message {
+        if let Some(message) = place.or(view.status_message) {
             json.member("statusMessage", message).raw(",");
         }
         self.write_stamps(&view, json);
