@@ -1,4 +1,4 @@
-//! Invariants across the tables: what must hold after every event.
+//! Invariants across the tables, which hold after every event.
 
 use alloc::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ use crate::upstream::question::{AskedOf, Question};
 use crate::upstream::tasked::TASK;
 
 impl Engine {
-    /// Checks every agreement between the tables, for tests and the simulator. Linear in their size.
+    /// Checks every agreement between the tables, for tests and the simulator. Linear in their
+    /// size.
     ///
     /// # Panics
     /// When one is broken.
@@ -271,7 +272,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     }
 }
 
-/// How many callers wait on one connection; what the engine asks for itself has its remote task.
+/// Number of callers that wait on one connection; own requests of the engine have a remote task.
 fn open_calls(engine: &Engine, conn: ConnId) -> usize {
     let connection = engine.connections.get(&conn).expect("calls wait on a connection");
     let peer = engine.outgoing.on(conn).expect("it was listed");

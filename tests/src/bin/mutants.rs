@@ -35,7 +35,7 @@ enum Suite {
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 36] = [
+const SUITES: [Suite; 37] = [
     Suite::Sim,
     Suite::Core,
     Suite::Upstreams,
@@ -62,6 +62,7 @@ const SUITES: [Suite; 36] = [
     Suite::Target("read_only_tasks"),
     Suite::Target("queue_fairness"),
     Suite::Target("shares"),
+    Suite::Target("gates"),
     Suite::Target("backpressure"),
     Suite::Target("batch"),
     Suite::Target("timers"),
