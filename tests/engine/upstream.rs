@@ -8,7 +8,7 @@ mod tasked;
 
 use ceased_core::ids::InstanceId;
 use ceased_core::policy::access::Allow;
-use ceased_core::upstream::interface::UpstreamAction;
+use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::{Share, UpstreamServer};
 use ceased_core::{ConnId, Event, Identity};
 use serde_json::{Value, json};
@@ -233,6 +233,39 @@ fn quiet_server_is_left_alone() {
     kit.examined(instance, check, 0, 110);
     assert_eq!(kit.proof(), Some("quiet"));
     assert!(kit.wanted.is_empty());
+}
+
+/// UPS-05: a fact that the kernel does not tell is no evidence.
+#[test]
+fn unknown_cpu_time_is_no_evidence() {
+    let (mut kit, client, upstream, instance) = ready(server("s"));
+    let (_, check) = cancelled(&mut kit, client, upstream);
+    let processes = ProcessEvidence { born: Some(0), cpu: None };
+    kit.feed(Event::Upstream(UpstreamEvent::Examined { instance, check, processes }));
+    assert!(matches!(kit.want(), UpstreamAction::End { .. }));
+}
+
+/// UPS-05: a server that tells of progress long after the cancel goes on with the call.
+#[test]
+fn progress_after_the_cancel_is_no_evidence() {
+    let (mut kit, client, upstream, instance) = ready(server("s"));
+    let mut request = call(&json!(1), "work");
+    request["params"]["_meta"] = json!({"progressToken": 1});
+    kit.send(client, &request);
+    let token = kit.one(upstream)["params"]["_meta"]["progressToken"].clone();
+    kit.send(client, &cancel(&json!(1)));
+    kit.pong(upstream);
+    kit.pass(1900);
+    let UpstreamAction::Examine { check, .. } = kit.want() else { panic!("examine") };
+    kit.examined(instance, check, 0, 100);
+    let params = json!({"progressToken": token, "progress": 1});
+    let method = "notifications/progress";
+    kit.send(upstream, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    kit.silent(client);
+    kit.pass(100);
+    kit.want();
+    kit.examined(instance, check, 0, 100);
+    assert!(matches!(kit.want(), UpstreamAction::End { .. }));
 }
 
 /// UPS-05, UPS-16: processes of the call are ended, and the server is looked at again.

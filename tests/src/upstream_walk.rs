@@ -71,7 +71,8 @@ impl Walked {
 /// Something that the host still has to do.
 #[derive(Debug)]
 enum Duty {
-    Start(InstanceId, Box<str>),
+    /// With the name of its server, and its only client.
+    Start(InstanceId, Box<str>, Option<ConnId>),
     Examine(InstanceId, CheckId),
     EndStrays(InstanceId, CheckId),
     End(InstanceId),
@@ -201,8 +202,8 @@ impl Walk {
 
     fn take_action(&mut self, action: UpstreamAction) {
         let duty = match action {
-            UpstreamAction::Start { instance, server, .. } => {
-                Duty::Start(instance, server.name.clone())
+            UpstreamAction::Start { instance, server, client, .. } => {
+                Duty::Start(instance, server.name.clone(), client)
             }
             UpstreamAction::Examine { instance, check, .. } => Duty::Examine(instance, check),
             UpstreamAction::EndStrays { instance, check, .. } => Duty::EndStrays(instance, check),
@@ -260,14 +261,14 @@ impl Walk {
 
     fn carry_out(&mut self, duty: Duty) {
         match duty {
-            Duty::Start(instance, _) if self.rng.once_in(12) => {
+            Duty::Start(instance, ..) if self.rng.once_in(12) => {
                 self.end_actor(instance, "cannot be started");
             }
-            Duty::Start(instance, server) => {
+            Duty::Start(instance, server, client) => {
                 let conn = self.fresh_conn();
                 let temper = *self.rng.pick(&Temper::ALL);
                 let is_modern = self.modern.contains(&*server);
-                self.actors.insert(instance, Actor::new(conn, temper, is_modern));
+                self.actors.insert(instance, Actor::new((conn, client), temper, is_modern));
                 self.feed(Event::Upstream(UpstreamEvent::Started { instance, conn }));
             }
             Duty::Examine(instance, check) => {
@@ -290,7 +291,7 @@ impl Walk {
     fn end_actor(&mut self, instance: InstanceId, status: &str) {
         let was_there = self.actors.remove(&instance).is_some();
         let of = |duty: &Duty| match duty {
-            Duty::Start(of, _) | Duty::Examine(of, _) | Duty::EndStrays(of, _) | Duty::End(of) => {
+            Duty::Start(of, ..) | Duty::Examine(of, _) | Duty::EndStrays(of, _) | Duty::End(of) => {
                 *of == instance
             }
         };
@@ -315,6 +316,7 @@ impl Walk {
                 self.carry_out(duty);
             }
         }
+        self.check_rest();
         let by = self.now.at + Duration::from_secs(60);
         self.feed(Event::Drain { by });
         for _ in 0..8 {
@@ -331,6 +333,18 @@ impl Walk {
         let sizes = self.engine.sizes();
         assert_eq!((sizes.jobs, sizes.timers), (0, 0), "nothing is left behind");
         self.walked
+    }
+
+    /// After a while without anything new, no cancelled work goes on, and no instance of a client
+    /// that is gone is there.
+    fn check_rest(&self) {
+        let calls = self.clients.values().flat_map(|client| client.open.values());
+        let wanted = calls.filter(|call| !call.marker.is_empty()).count();
+        assert_eq!(self.engine.sizes().jobs, wanted, "UPS-05, UPS-06: cancelled work goes on");
+        for (instance, actor) in &self.actors {
+            let is_gone = actor.client.is_some_and(|client| !self.clients.contains_key(&client));
+            assert!(!is_gone, "UPS-07: the client of {instance} is gone");
+        }
     }
 
     fn connect(&mut self) {

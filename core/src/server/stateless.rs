@@ -86,7 +86,8 @@ impl Engine {
         }
     }
 
-    /// Servers behind us that have sessions are told what the latest request declares (UPS-12).
+    /// Notes the capabilities of the latest request, for servers behind us that have sessions
+    /// (UPS-12).
     fn note_capabilities(
         &mut self,
         reply: &Reply,

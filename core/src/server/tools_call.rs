@@ -111,7 +111,8 @@ impl Engine {
     }
 
     /// A request that reaches one upstream: a job whose tool is the method.
-    /// Its params are given as the server gets them, but for what belongs to the client's hop.
+    /// `passed` are its params with the names that the server knows; the keys of the client's hop
+    /// are removed here.
     pub(crate) fn call_upstream_with(
         &mut self,
         reply: Reply,

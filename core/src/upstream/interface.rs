@@ -79,8 +79,8 @@ pub enum UpstreamEvent<'a> {
         /// A number never used before.
         conn: ConnId,
     },
-    /// What a server said of itself when it last ran, as [`UpstreamAction::SaveManifest`] had it
-    /// kept. Without effect if more is known by now.
+    /// The manifest of a server from its last run, kept by [`UpstreamAction::SaveManifest`]. Without
+    /// effect if a newer one is known.
     Known {
         /// Name of the server.
         server: &'a str,

@@ -297,16 +297,19 @@ impl Engine {
 
     /// Starts the time to the end of an instance that works on nothing.
     pub(crate) fn rest_if_idle(&mut self, id: InstanceId) {
-        let is_watched = self.is_watched(id);
-        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
         if instance.phase != Phase::Ready {
             return;
         }
-        match instance.server.idle_exit {
-            Some(span) if !is_watched && instance.is_idle() && instance.key != Key::Call => {
+        let span = instance.server.idle_exit;
+        let span = span.filter(|_| instance.is_idle() && instance.key != Key::Call);
+        let span = span.filter(|_| !self.is_watched(id));
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        match span {
+            Some(span) => {
                 self.timers.arm(&mut instance.timer, Timer::Upstream(id), self.now.at + span);
             }
-            Some(_) | None => self.timers.disarm(&mut instance.timer, Timer::Upstream(id)),
+            None => self.timers.disarm(&mut instance.timer, Timer::Upstream(id)),
         }
     }
 

@@ -18,7 +18,7 @@ fn key(server: &UpstreamServer) -> Option<String> {
 }
 
 impl Server {
-    /// Tells the engine what the servers of the settings said of themselves when they last ran.
+    /// Hands the kept manifests of the servers in the settings to the engine.
     pub(super) fn load_manifests(&mut self, now: Now) {
         let Some(kept) = &self.upstreams.manifests else { return };
         for server in &self.settings.servers {

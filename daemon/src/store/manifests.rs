@@ -1,9 +1,9 @@
-//! Manifests of upstream servers in the state directory: what each server said of itself when it
-//! last ran, so that clients are answered while it starts again (UPS-09).
+//! Manifests of upstream servers in the state directory: the identity and lists of each server from
+//! its last run, so that clients are answered while it starts again (UPS-09).
 //!
-//! A manifest is a file below `manifests`, named after a hash of all that decides what the server
-//! is: its command, directory, environment and user. It is a cache. A file that is absent, damaged
-//! or too large is one that is not known, and writing never delays the loop.
+//! A manifest is a file below `manifests`. A hash names it, of the command, directory, environment
+//! and user of the server. It is a cache: a file that is absent, damaged or too large is not known,
+//! and writing never delays the loop.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};

@@ -64,6 +64,8 @@ struct Request {
 #[derive(Debug)]
 pub(super) struct Actor {
     conn: ConnId,
+    /// Its only client, if it has one.
+    pub(super) client: Option<ConnId>,
     temper: Temper,
     is_modern: bool,
     /// Requests of clients that are not answered.
@@ -83,9 +85,14 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) const fn new(conn: ConnId, temper: Temper, is_modern: bool) -> Self {
+    pub(super) const fn new(
+        (conn, client): (ConnId, Option<ConnId>),
+        temper: Temper,
+        is_modern: bool,
+    ) -> Self {
         Self {
             conn,
+            client,
             temper,
             is_modern,
             requests: BTreeMap::new(),
