@@ -113,7 +113,7 @@ fn settings(rng: &mut Rng) -> Settings {
             share: *rng.pick(&[Share::Connection, Share::Identity, Share::Identity, Share::Call]),
             warm: rng.below(2),
             max_calls: *rng.pick(&[None, None, Some(1), Some(2)]),
-            idle_exit: Some(Duration::from_secs(20)),
+            idle_exit: *rng.pick(&[None, Some(Duration::from_secs(20))]),
             start_timeout: Duration::from_secs(5),
             timeout: None,
             cancel_grace: Duration::from_secs(1),
