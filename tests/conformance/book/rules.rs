@@ -18,7 +18,7 @@ that no test names fails the build. `OURS` marks promises of ceased beyond its s
 ";
 
 /// Families of rules by the beginning of their ids.
-const FAMILIES: [(&str, &str); 14] = [
+const FAMILIES: [(&str, &str); 15] = [
     ("CAN", "MCP cancellation"),
     ("TSK", "MCP tasks (2025-11-25)"),
     ("MOD", "MCP 2026-07-28"),
@@ -33,6 +33,7 @@ const FAMILIES: [(&str, &str); 14] = [
     ("STOP", "Stopping"),
     ("DUR", "Durability"),
     ("SEC", "Environment, files and directories of commands"),
+    ("UPS", "Upstream servers"),
 ];
 
 /// The page.
