@@ -74,7 +74,7 @@ impl<T: Record> Records<T> {
         Self { all: Slab::default(), index: HashTable::new(), seed, last: None }
     }
 
-    pub(crate) const fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
