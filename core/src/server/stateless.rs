@@ -86,8 +86,7 @@ impl Engine {
         }
     }
 
-    /// Notes the capabilities of the latest request, for servers behind us that have sessions
-    /// (UPS-12).
+    /// Servers behind us with sessions are told the declarations of the latest request (UPS-12).
     fn note_capabilities(
         &mut self,
         reply: &Reply,

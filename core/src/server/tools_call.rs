@@ -111,8 +111,7 @@ impl Engine {
     }
 
     /// A request that reaches one upstream: a job whose tool is the method.
-    /// `passed` are its params with the names that the server knows; the keys of the client's hop
-    /// are removed here.
+    /// Its params are given as the server gets them, without the members of the client's hop.
     pub(crate) fn call_upstream_with(
         &mut self,
         reply: Reply,

@@ -79,8 +79,8 @@ pub enum UpstreamEvent<'a> {
         /// A number never used before.
         conn: ConnId,
     },
-    /// The manifest of a server from its last run, kept by [`UpstreamAction::SaveManifest`]. Without
-    /// effect if a newer one is known.
+    /// The manifest of a server from its last run, as [`UpstreamAction::SaveManifest`] had it
+    /// kept. Without effect if more is known by now.
     Known {
         /// Name of the server.
         server: &'a str,
