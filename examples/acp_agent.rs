@@ -196,6 +196,7 @@ impl Agent {
             // This agent has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }
+            | Action::Upstream(_)
             | Action::Audit(_) => {}
         }
         Ok(())

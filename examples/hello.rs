@@ -102,6 +102,7 @@ impl Host {
                     // There is no operator.
                     | Action::Operate { .. }
                     // No audit log.
+                    | Action::Upstream(_)
                     | Action::Audit(_) => {}
                 }
             }

@@ -1,46 +1,45 @@
-//! Instructions that the engine executes for each thing it does, counted by callgrind: a noisy
-//! machine does not change them. A count of more than 5 percent above the committed one fails.
+//! Instructions that the engine executes for each operation, counted by callgrind: a noisy machine
+//! does not change them. A count of more than 5 percent above the committed one fails.
 //!
-//! `cargo bench -p ceased-core --bench instructions`, or `.ci/instructions`, which also installs
-//! what that needs; `.ci/instructions --write` commits to new counts.
-
-#![allow(missing_docs, unused_qualifications, reason = "the macros of the harness do not care")]
+//! `cargo bench -p ceased-core --bench instructions` starts valgrind once for each operation.
+//! `.ci/instructions --write` commits to new counts.
 
 mod driver;
 
-use std::env::consts::ARCH;
+use std::env;
 use std::hint::black_box;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use driver::Driver;
-use gungraun::{
-    Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
-};
 
 /// Calls or tasks in the engine meanwhile.
 const BESIDE: usize = 1000;
-/// How often a thing is done.
-const TIMES: u64 = 1000;
+/// Repetitions of an operation.
+const TIMES: usize = 1000;
 /// Percent of the committed counts that fail.
 const FAILS: u64 = 105;
-/// What each thing took under the compiler that is named with it.
+/// Instructions of each operation under the compiler that the file names.
 const COMMITTED: &str = include_str!("instructions.txt");
+/// Argument before the name of the operation that this process executes under valgrind.
+const EXECUTE: &str = "--execute";
 
-/// The limit of a thing; none where the counts are of another compiler.
-fn limit(thing: &str) -> LibraryBenchmarkConfig {
-    let mut config = LibraryBenchmarkConfig::default();
-    let compiler = Command::new("rustc").arg("--version").output().map(|output| output.stdout);
-    let compiler = String::from_utf8(compiler.unwrap_or_default()).unwrap_or_default();
-    let these = format!("# {}, {}", compiler.trim_end(), ARCH);
-    if COMMITTED.lines().any(|line| line == these) {
-        let count =
-            COMMITTED.lines().find_map(|line| line.strip_prefix(thing)?.trim().parse().ok());
-        let count: u64 = count.expect("a count is committed for each thing");
-        let limit = count * TIMES * FAILS / 100;
-        config.tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)]));
-    }
-    config
-}
+type Operation = fn(&mut Driver, usize) -> usize;
+
+type Start = fn() -> Driver;
+
+/// Name, driver in its starting state, and operation.
+const OPERATIONS: [(&str, Start, Operation); 6] = [
+    ("ping", with_calls, |driver, _| driver.ping()),
+    ("call", with_calls, |driver, _| driver.call()),
+    ("claim", with_calls, |driver, _| driver.claiming_call()),
+    ("cancel", with_calls, |driver, _| driver.cancelled_call()),
+    ("task", with_tasks, |driver, _| {
+        driver.start_task();
+        driver.finish_job();
+        driver.said()
+    }),
+    ("get", with_tasks, Driver::get_task),
+];
 
 fn with_calls() -> Driver {
     let mut driver = Driver::new();
@@ -56,54 +55,75 @@ fn with_tasks() -> Driver {
     driver
 }
 
-/// Does a thing again and again; the driver is given back so that its end is not counted.
-fn again(mut driver: Driver, thing: fn(&mut Driver, usize) -> usize) -> Driver {
-    for turn in 0..TIMES as usize {
-        black_box(thing(&mut driver, turn % BESIDE));
+/// Repeats an operation. Callgrind counts in this function alone, found by its name.
+#[inline(never)]
+fn counted_repetitions(driver: &mut Driver, operation: Operation) {
+    for turn in 0..TIMES {
+        black_box(operation(driver, turn % BESIDE));
     }
-    driver
 }
 
-#[library_benchmark(config = limit("ping "))]
-#[bench::beside_1000_calls(with_calls())]
-fn ping(driver: Driver) -> Driver {
-    again(driver, |driver, _| driver.ping())
+/// Instructions of all repetitions of an operation, executed by this program under valgrind.
+fn count(name: &str) -> Result<u64, String> {
+    let program = env::current_exe().map_err(|e| format!("path of this program: {e}"))?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg("--toggle-collect=*counted_repetitions*")
+        .arg(program)
+        .args([EXECUTE, name])
+        .output()
+        .map_err(|e| format!("cannot start valgrind: {e}; install it"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let count = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    count.filter(|count| *count > 0).ok_or_else(|| format!("valgrind counted nothing:\n{said}"))
 }
 
-#[library_benchmark(config = limit("call "))]
-#[bench::beside_1000_calls(with_calls())]
-fn call(driver: Driver) -> Driver {
-    again(driver, |driver, _| driver.call())
+/// Whether the committed counts are of the compiler in use.
+fn is_comparable() -> bool {
+    let version = Command::new("rustc").arg("--version").output().map(|output| output.stdout);
+    let version = String::from_utf8(version.unwrap_or_default()).unwrap_or_default();
+    let line = format!("# {}, {}", version.trim_end(), env::consts::ARCH);
+    COMMITTED.lines().any(|committed| committed == line)
 }
 
-#[library_benchmark(config = limit("claim "))]
-#[bench::beside_1000_calls(with_calls())]
-fn claim(driver: Driver) -> Driver {
-    again(driver, |driver, _| driver.claiming_call())
+fn committed(name: &str) -> Option<u64> {
+    COMMITTED.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-#[library_benchmark(config = limit("cancel "))]
-#[bench::beside_1000_calls(with_calls())]
-fn cancel(driver: Driver) -> Driver {
-    again(driver, |driver, _| driver.cancelled_call())
+fn compare() -> Result<bool, String> {
+    let mut is_passed = true;
+    let is_comparable = is_comparable();
+    for (name, ..) in OPERATIONS {
+        let count = count(name)? / TIMES as u64;
+        let verdict = match committed(name).filter(|_| is_comparable) {
+            Some(committed) if count * 100 > committed * FAILS => {
+                is_passed = false;
+                format!("too many: {committed} are committed")
+            }
+            Some(committed) => format!("ok: {committed} are committed"),
+            None if is_comparable => return Err(format!("no count is committed for {name}")),
+            None => "not compared".to_owned(),
+        };
+        println!("{name} {count} {verdict}");
+    }
+    Ok(is_passed)
 }
 
-#[library_benchmark(config = limit("task "))]
-#[bench::beside_1000_tasks(with_tasks())]
-fn task(driver: Driver) -> Driver {
-    again(driver, |driver, _| {
-        driver.start_task();
-        driver.finish_job();
-        driver.said()
-    })
+fn main() -> ExitCode {
+    let mut args = env::args().skip_while(|arg| arg != EXECUTE).skip(1);
+    if let Some(name) = args.next() {
+        for (_, start, operation) in OPERATIONS.iter().filter(|operation| operation.0 == name) {
+            let mut driver = start();
+            counted_repetitions(&mut driver, *operation);
+        }
+        return ExitCode::SUCCESS;
+    }
+    match compare() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("instructions: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
-
-#[library_benchmark(config = limit("get "))]
-#[bench::beside_1000_tasks(with_tasks())]
-fn get(driver: Driver) -> Driver {
-    again(driver, Driver::get_task)
-}
-
-library_benchmark_group!(name = engine, benchmarks = [ping, call, claim, cancel, task, get]);
-
-main!(library_benchmark_groups = engine);

@@ -19,6 +19,7 @@ use crate::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
 use crate::tasks::status::Status;
 use crate::time::Instant;
 use crate::tool::{StopStep, Tool};
+use crate::upstream::interface::{UpstreamAction, UpstreamReceipt};
 
 /// Something to be done by the host, in the order given.
 #[derive(Debug)]
@@ -130,6 +131,8 @@ pub enum Action {
         /// The order.
         order: OperatorOrder,
     },
+    /// Do this with the process tree of an upstream.
+    Upstream(UpstreamAction),
     /// Something an operator may want to read.
     Audit(AuditEvent),
     /// Nothing is left to do: flush and exit.
@@ -390,6 +393,8 @@ pub struct Receipt {
     pub stage: Option<StopStep>,
     /// When it was told to stop.
     pub since: Instant,
+    /// Server, instance and proof of a relayed request.
+    pub upstream: Option<Box<UpstreamReceipt>>,
 }
 
 /// A wish to stop a job. Texts are capped and free of control characters (CAN-12).

@@ -94,7 +94,7 @@ pub(crate) struct ColdState {
 }
 
 impl IsEmpty for ColdState {
-    const NOTHING: &'static Self = &Self {
+    const EMPTY: &'static Self = &Self {
         batches: BTreeMap::new(),
         collected: 0,
         behind: BTreeMap::new(),
@@ -105,7 +105,7 @@ impl IsEmpty for ColdState {
         lost_handles: Vec::new(),
     };
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty_value(&self) -> bool {
         let timers = [&self.catch_up_timer, &self.stall_timer, &self.linger_timer];
         self.batches.is_empty()
             && self.behind.is_empty()

@@ -38,6 +38,7 @@ use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
+use crate::upstream::table::Upstreams;
 
 /// The state machine. See the [crate documentation](crate) for how to drive it.
 pub struct Engine {
@@ -65,6 +66,8 @@ pub struct Engine {
     pub(crate) outgoing: Outgoing,
     /// Requests that wait for what only the host knows.
     pub(crate) surveys: BTreeMap<StatusId, HostRequest>,
+    /// Servers behind this one, their instances, and the jobs that are relayed to them.
+    pub(crate) upstreams: Upstreams,
     pub(crate) next_survey: u64,
     /// Counts of suspicious requests by identity (TSK-41).
     pub(crate) watch: AbuseDetector,
@@ -125,7 +128,7 @@ impl Engine {
         let durable = settings.tasks.durable;
         let server_info =
             crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
-        Self {
+        let mut engine = Self {
             settings,
             server_info,
             mint,
@@ -142,13 +145,16 @@ impl Engine {
             timers: TimerQueue::default(),
             outgoing: Outgoing::new(),
             surveys: BTreeMap::new(),
+            upstreams: Upstreams::default(),
             next_survey: 1,
             watch: AbuseDetector::default(),
             drain: None,
             counters: Counters::default(),
             scratch: Vec::new(),
             loosest,
-        }
+        };
+        engine.configure_upstreams();
+        engine
     }
 
     /// Takes one event and appends what is to be done about it to `actions`.
@@ -193,6 +199,7 @@ impl Engine {
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
+            Event::Upstream(event) => self.on_upstream(&event),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
@@ -286,6 +293,12 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
+        let batches = self.dialect(conn).batch == Batch::Accept;
+        if !batches && self.upstreams.by_conn.contains_key(&conn) {
+            // UPS-14: skipped and counted.
+            self.counters.invalid += 1;
+            return;
+        }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let refusal = match connection.dialect.batch {
             Batch::Refuse => Some("this session has no batches: send one message a line".into()),
@@ -333,6 +346,11 @@ impl Engine {
                 self.on_request(reply, method, params.as_ref());
                 return;
             }
+            // UPS-14: skipped and counted.
+            Message::Invalid { .. } if self.upstreams.by_conn.contains_key(&conn) => {
+                self.counters.invalid += 1;
+                return;
+            }
             Message::Invalid { id: Some(id), error } => {
                 return self.fail(Reply::new(conn, id, batch, dialect), &error);
             }
@@ -359,6 +377,9 @@ impl Engine {
 
     #[cold]
     pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
+        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
+            return self.end_instance(*instance, "it does not read, or broke the protocol");
+        }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.
         if matches!(connection.ending, Ending::Closing(was) if !was.flushes() || why.flushes()) {

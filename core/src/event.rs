@@ -16,6 +16,7 @@ use crate::rpc::error::ErrorObject;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::time::Instant;
+use crate::upstream::interface::UpstreamEvent;
 
 /// Outcome of a job.
 #[derive(Debug, Clone)]
@@ -247,6 +248,8 @@ pub enum Event<'a> {
         /// Outcome of the task; `None` when the store cannot tell.
         outcome: Option<TaskOutcome>,
     },
+    /// Something happened to an upstream.
+    Upstream(UpstreamEvent<'a>),
     /// The configuration was read again. Running jobs are not touched.
     Configured {
         /// The new settings.

@@ -54,7 +54,7 @@ macro_rules! numbered {
 pub(crate) use numbered;
 
 numbered! {
-    /// A connection. Given by the host, never used twice in the life of an engine.
+    /// A connection. Nullable by the host, never used twice in the life of an engine.
     ConnId, "c"
 }
 
@@ -83,6 +83,17 @@ numbered! {
     /// Id that a job or the host gives to a question, to know the answer by. Never used twice
     /// by the same one.
     AskId, "q"
+}
+
+numbered! {
+    /// An instance of an upstream server. Counted by the engine, never used twice.
+    InstanceId, "u"
+}
+
+numbered! {
+    /// A check whether a cancelled request of an upstream has ended. Counted by the engine, never
+    /// used twice.
+    CheckId, "x"
 }
 
 /// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01), while `1`, `1.0` and

@@ -97,6 +97,10 @@ fn requests(engine: &Engine) {
                     let asks = of.map(|of| (of.conn, &of.request));
                     assert_eq!(asks, Some((*conn, id)), "a survey knows its request");
                 }
+                Work::Upstream(_) => {
+                    let waits = engine.upstreams.waiters.contains(&(*conn, id.clone()));
+                    assert!(waits, "{id} waits for upstreams that know nothing of it");
+                }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
                         let task = engine.tasks.get(*task).expect("what is listened to exists");
@@ -137,16 +141,16 @@ fn jobs(engine: &Engine) {
             }
             JobState::Queued(_) => {
                 assert!(engine.jobs.queue().contains(&job.owner, *id), "{id} waits in no queue");
-                assert_ne!(*job.purpose(), Purpose::Nobody, "{id} waits for nobody");
+                assert_ne!(*job.purpose(), Purpose::NoReceiver, "{id} waits for nobody");
             }
             JobState::Running | JobState::Lingering => {
                 running += 1;
-                assert_ne!(*job.purpose(), Purpose::Nobody, "{id} runs for nobody (J3)");
+                assert_ne!(*job.purpose(), Purpose::NoReceiver, "{id} runs for nobody (J3)");
             }
             JobState::Stopping { .. } => running += 1,
         }
         match job.purpose() {
-            Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => {}
+            Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => {}
             Purpose::Answer(request) => {
                 let work = engine.connections.get(&job.conn).and_then(|c| c.requests.work(request));
                 let waits = work == Some(&Work::Job(*id));
@@ -163,7 +167,7 @@ fn jobs(engine: &Engine) {
     assert_eq!(running, engine.jobs.running(), "running jobs are counted");
     let mut outlasting = 0;
     for job in engine.jobs.iter().map(|(_, job)| job).filter(|job| job.outlasts()) {
-        assert_eq!(*job.purpose(), Purpose::Nobody, "nobody waits for what outlasts SIGKILL");
+        assert_eq!(*job.purpose(), Purpose::NoReceiver, "nobody waits for what outlasts SIGKILL");
         outlasting += 1;
     }
     assert_eq!(outlasting, engine.jobs.outlasting(), "jobs that outlast SIGKILL are counted");
@@ -201,7 +205,7 @@ fn calls(engine: &Engine) {
         for (ask, asked) in &*job.asks {
             match asked {
                 PendingOutgoing::Waiting(_) => {
-                    let asks_by_answer = matches!(job.terms, RequestContext::Claim(_));
+                    let asks_by_answer = matches!(job.terms, RequestContext::Request(_));
                     assert!(job.task.is_some() || asks_by_answer, "{id} asks {ask:?} of nobody");
                     assert!(!stopping, "{id} is told to stop and still asks");
                 }
@@ -240,9 +244,14 @@ fn calls(engine: &Engine) {
 /// Caller that waits for a call, or for the task that came of it.
 fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     match (engine.outgoing.call(conn, id), engine.outgoing.remote(conn, id)) {
-        (Some(call), None) => match call.whom() {
+        (Some(call), None) => match call.receiver() {
             CallFor::Caller(caller) => Some(caller),
-            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+            CallFor::NoReceiver
+            | CallFor::Poll(_)
+            | CallFor::Fetch(_)
+            | CallFor::Cancel
+            | CallFor::Upstream(_)
+            | CallFor::Relayed(_) => None,
         },
         (None, Some(remote)) => Some(remote.caller),
         (Some(_), Some(_)) | (None, None) => None,
@@ -256,19 +265,27 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
     let mut open = peer.remote_tasks().count();
     for (id, call) in peer.calls() {
         let about = |created: &CallId| engine.outgoing.remote(conn, *created);
-        match &call.whom() {
+        match &call.receiver() {
             CallFor::Caller(_) => open += 1,
-            CallFor::Nobody => {
+            CallFor::NoReceiver => {
                 assert!(call.with_task, "{id:?} is kept for the task it may create (CAN-05)");
                 assert_eq!(call.timer, None, "nobody waits for {id:?}");
             }
             CallFor::Poll(of) => assert_eq!(about(of).and_then(|r| r.poll), Some(*id)),
             CallFor::Fetch(of) => assert_eq!(about(of).and_then(|r| r.fetch), Some(*id)),
             CallFor::Cancel => {}
+            CallFor::Upstream(instance) => {
+                let of = engine.upstreams.by_conn.get(&conn);
+                assert_eq!(of, Some(instance), "{id:?} is asked of its instance");
+            }
+            CallFor::Relayed(job) => {
+                let sent = engine.upstreams.jobs.get(job).and_then(|job| job.sent);
+                assert_eq!(sent.map(|sent| sent.call), Some(*id), "{id:?} is of its job (UPS-02)");
+            }
         }
     }
     for (id, remote) in peer.remote_tasks() {
-        assert_eq!(remote.call.whom(), CallFor::Caller(remote.caller));
+        assert_eq!(remote.call.receiver(), CallFor::Caller(remote.caller));
         for asked in [remote.poll, remote.fetch].into_iter().flatten() {
             assert!(engine.outgoing.call(conn, asked).is_some(), "{id:?} waits for nothing");
         }
@@ -296,6 +313,7 @@ fn timers(engine: &Engine) {
             .flat_map(|(_, peer)| peer.calls())
             .filter(|(_, call)| call.timer.is_some())
             .count()
+        + engine.upstreams.armed()
         + input_required::armed(engine)
         + disconnect::armed(engine)
         + idempotency::armed(engine)

@@ -77,6 +77,7 @@ pub mod stats;
 pub mod tasks;
 pub mod time;
 pub mod tool;
+pub mod upstream;
 
 pub use crate::action::Action;
 pub use crate::engine::Engine;

@@ -1,12 +1,14 @@
 //! Settings: what an operator decides, as one value that a reload replaces whole.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpServices;
 use crate::identity::Identity;
 use crate::limits::{Limits, TaskPolicy};
 use crate::tool::Catalog;
+use crate::upstream::server::UpstreamServer;
 
 /// Offers and permissions of an engine.
 #[derive(Debug, Default)]
@@ -23,6 +25,10 @@ pub struct Settings {
     /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
     /// params of the request. With task support it is declared as a task as well.
     pub services: Catalog,
+    /// Existing MCP servers whose methods are offered as well.
+    pub servers: Vec<Arc<UpstreamServer>>,
+    /// Servers that may be starting at once (UPS-09); 0 counts as 1.
+    pub start_at_once: usize,
     /// Offers to ACP peers.
     pub acp: AcpServices,
     /// Whether the host keeps the output of jobs and carries out

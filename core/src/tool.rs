@@ -16,6 +16,7 @@ use crate::identity::Identity;
 use crate::json::writer::Writer;
 use crate::policy::access::Allow;
 use crate::protocol::revision::ToolMembers;
+use crate::upstream::route::Route;
 use alloc::vec::Vec;
 
 /// Whether a tool may or must run as a task (`execution.taskSupport`).
@@ -80,11 +81,15 @@ pub enum StopPolicy {
         /// Between SIGTERM and SIGKILL.
         kill_grace: Duration,
     },
+    /// A request of an upstream: the server is told, and the engine checks that it obeys (UPS-05).
+    Relay,
 }
 
 /// One step of stopping a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopStep {
+    /// Tell the upstream, and check that it obeys; never asked of the host.
+    Tell,
     /// Raise the job's cancellation flag.
     Flag,
     /// SIGTERM to every process of the job.
@@ -100,6 +105,7 @@ impl StopStep {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Tell => "told",
             Self::Flag => "flag",
             Self::Terminate => "SIGTERM",
             Self::Kill => "SIGKILL",
@@ -119,6 +125,7 @@ impl StopPolicy {
         match self {
             Self::Handler { .. } => StopStep::Flag,
             Self::Command { .. } => StopStep::Terminate,
+            Self::Relay => StopStep::Tell,
         }
     }
 
@@ -126,14 +133,16 @@ impl StopPolicy {
     #[must_use]
     pub const fn after(self, step: StopStep) -> Option<(Duration, StopStep)> {
         match (self, step) {
-            (Self::Handler { patience }, StopStep::Flag | StopStep::Terminate | StopStep::Kill) => {
-                Some((patience, StopStep::Abandon))
-            }
-            (Self::Command { kill_grace }, StopStep::Flag | StopStep::Terminate) => {
-                Some((kill_grace, StopStep::Kill))
-            }
+            (
+                Self::Handler { patience },
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate | StopStep::Kill,
+            ) => Some((patience, StopStep::Abandon)),
+            (
+                Self::Command { kill_grace },
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate,
+            ) => Some((kill_grace, StopStep::Kill)),
             (Self::Command { .. }, StopStep::Kill) => Some((KILL_AGAIN, StopStep::Kill)),
-            (_, StopStep::Abandon) => None,
+            (Self::Relay, _) | (_, StopStep::Abandon) => None,
         }
     }
 }
@@ -194,6 +203,8 @@ pub struct Tool {
     pub allow: Allow,
     /// Check of its arguments.
     pub check: Option<Box<dyn ArgumentCheck>>,
+    /// The request of an upstream that a call becomes. The host never runs such a tool.
+    pub route: Option<Arc<Route>>,
     /// Data for the host to run it. The engine only hands it back with the job.
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -220,6 +231,7 @@ impl Tool {
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,
             check: None,
+            route: None,
             payload: None,
         }
     }

@@ -81,7 +81,7 @@ impl Access {
             }
             (Self::Users(_), Origin::Stdio { uid }) => Entry::As(Identity::User(*uid)),
             (Self::Tokens(access), _) => Entry::Authenticate(access.clone()),
-            (Self::Anonymous, _) | (Self::Users(_), Origin::Tcp { .. }) => {
+            (Self::Anonymous, _) | (Self::Users(_), Origin::Tcp { .. } | Origin::Child { .. }) => {
                 Entry::As(Identity::Anonymous)
             }
         }

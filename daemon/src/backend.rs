@@ -21,6 +21,7 @@ use crate::start_error::StartError;
 use crate::store::StateDirError;
 use crate::store::inspect::{Inspected, inspect};
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
+use crate::wrap::WrapOptions;
 use ceased_process::daemon_support::{close_inherited, forbid_tracing, trim_heap};
 use ceased_process::guard::Program;
 use ceased_process::{Cgroup, Containment, Orphans};
@@ -346,6 +347,27 @@ fn embedded(config: &Config) -> Result<Embedded, Failure> {
     Ok(Embedded { stream, server })
 }
 
+/// Serves one client on standard input and output with one existing server.
+fn wrap(options: &WrapOptions) -> Result<(), Failure> {
+    logging::can_start().map_err(StartError::Io)?;
+    let _logging = logging::start(options.log_level.unwrap_or(Level::Warn));
+    forbid_tracing();
+    resource_limits::raise_files();
+    signals::survive_size_limits().map_err(StartError::Io)?;
+    let mut daemon = Daemon::new().runtime_dir(runtime_dir()).upstream(options.server());
+    if let Some(containment) = containment()? {
+        daemon = daemon.containment(containment);
+    }
+    if let Some(audit) = &options.audit {
+        daemon = daemon.audit(audit);
+    }
+    let daemon = daemon.listen(Address::Stdio).orphans(Orphans::Adopt);
+    let mut server = daemon.build()?;
+    server.watch_signals(None).map_err(StartError::Io)?;
+    server.run()?;
+    Ok(())
+}
+
 impl Backend for LocalBackend {
     fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit {
         if life.own_session.is_some() {
@@ -373,6 +395,10 @@ impl Backend for LocalBackend {
             let daemon = recorded(daemon, record);
             serve(found, daemon, Service::default(), Listens::OnStdio, None)
         }))
+    }
+
+    fn wrap(&self, options: &WrapOptions) -> Exit {
+        said(wrap(options))
     }
 
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::Tool;
+use ceased_core::upstream::server::UpstreamServer;
 use ceased_transports::{Address, Transport};
 
 #[cfg(feature = "sqlite")]
@@ -57,6 +58,7 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
+    servers: Vec<Arc<UpstreamServer>>,
     listen: Vec<ListenPlace>,
     containment: Option<Containment>,
     guard: Option<Program>,
@@ -102,6 +104,7 @@ impl Daemon {
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
+            servers: Vec::new(),
             listen: Vec::new(),
             containment: None,
             guard: None,
@@ -131,6 +134,7 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
+            servers: Vec::new(),
             listen: config.listen.iter().cloned().map(ListenPlace::Configured).collect(),
             containment: None,
             guard: None,
@@ -164,6 +168,14 @@ impl Daemon {
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
+        self
+    }
+
+    /// One more existing MCP server whose methods are offered as well. Its payload is an
+    /// [`UpstreamLaunch`](crate::UpstreamLaunch).
+    #[must_use]
+    pub fn upstream(mut self, server: UpstreamServer) -> Self {
+        self.servers.push(Arc::new(server));
         self
     }
 
@@ -349,7 +361,8 @@ impl Daemon {
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
-                outputs: true,
+                outputs: self.servers.iter().all(|server| !server.transparent),
+                servers: self.servers,
                 operators: operators(),
                 ..Settings::default()
             }),

@@ -39,6 +39,8 @@ pub(crate) mod store_place;
 pub(crate) mod trail;
 pub(crate) mod upkeep;
 pub(crate) mod upkeep_state;
+mod upstream_instances;
+mod upstreams;
 pub(crate) mod vetting;
 pub(crate) mod vetting_queue;
 
@@ -120,6 +122,7 @@ impl Server {
             unsent: Vec::new(),
             runs: Runs::default(),
             outputs: job_output::JobOutputs::default(),
+            upstreams: upstream_instances::Upstreams::default(),
             client_directories: client_directory::ClientDirectories::default(),
             asking: BTreeMap::new(),
             pool: Pool::new(reports.clone()),
@@ -242,6 +245,7 @@ impl Server {
             self.upkeep.deadline(),
             self.unended.deadline(),
             self.repeats.deadline(),
+            self.upstreams.deadline(),
         ];
         let first = [again, engine, end, stranger].into_iter().chain(own).flatten().min();
         // mio rounds up to milliseconds, so this never wakes too early.
@@ -259,6 +263,7 @@ impl Server {
         self.dismiss_overdue(now);
         self.end_slow_frames(now);
         self.tell_repeats(now);
+        self.take_upstream_steps(now);
         if let Some(store) = &mut self.store {
             store.watch();
         }

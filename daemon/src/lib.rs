@@ -23,6 +23,8 @@ mod backend;
 pub mod cli;
 pub mod config;
 mod daemon;
+#[cfg(feature = "cli")]
+mod host_files;
 mod ids;
 mod owned_file;
 mod printable;
@@ -45,6 +47,7 @@ pub use self::tools::cancel_token::{CancelToken, Cancelled};
 pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
 pub use self::tools::content::{Annotations, Audience, Content, EmbeddedResource, ResourceLink};
 pub use self::tools::handler::{AskError, Handler, Job, ToolError, ToolResult};
+pub use self::tools::upstream_launch::UpstreamLaunch;
 #[cfg(feature = "cli")]
 pub use backend::LocalBackend;
 pub use daemon::{Daemon, DaemonHandle};
@@ -78,3 +81,5 @@ mod trust_store;
 pub mod tools;
 
 pub mod observability;
+#[cfg(feature = "cli")]
+pub mod wrap;

@@ -31,6 +31,8 @@ const COMMANDS: &[&str] = &[
     "status",
     "check",
     "init",
+    "adopt",
+    "wrap",
     "trust",
     "store",
     "completions",

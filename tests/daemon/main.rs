@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod access;
+mod adopt;
 mod audit;
 mod backpressure;
 mod bounds;
@@ -22,6 +23,7 @@ mod inherit;
 mod init;
 mod lasting;
 mod limits;
+mod live;
 mod loop_handoff;
 mod modern;
 mod output;
@@ -39,3 +41,4 @@ mod timeout;
 mod top;
 mod trust;
 mod user;
+mod wrap;

@@ -401,3 +401,32 @@ fn top_without_a_terminal_names_an_alternative() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.err.contains("needs a terminal") && ran.err.contains("ceased ps"), "{ran:?}");
 }
+
+/// The output of a call is on the terminal while the tool runs, and once.
+#[test]
+fn call_shows_output_on_the_terminal_once() {
+    const TALK: &str = r#"
+[[tool]]
+name = "talk"
+command = ["sh", "-c", 'echo begun; echo trouble >&2; sleep "$1" & wait', "x", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+[[tool]]
+name = "flunk"
+command = ["sh", "-c", 'printf "\033[31mred\033[0m\n" >&2; sleep 2; echo last; exit 3']
+"#;
+    let daemon = Daemon::start(&Config { tools: TALK, ..Config::default() });
+    let mark = marker();
+    let screen = Screen::start(&daemon, &["call", "talk", &format!("t={mark}")], true);
+    screen.wait("output is shown", |text| text.contains("begun\ntrouble\n"));
+    screen.press("\x03");
+    let text = screen.wait("it is cancelled", |text| text.contains("processes are gone"));
+    assert_eq!(text.matches("begun").count(), 1, "{text}");
+    assert_eq!(screen.end(), Some(130));
+    assert_none_left(&mark);
+    let screen = Screen::start(&daemon, &["call", "flunk"], true);
+    let text = screen.wait("it has failed", |text| text.contains("exited with code 3"));
+    assert!(text.contains("red\nlast\nexited with code 3"), "{text}");
+    assert_eq!(screen.end(), Some(1));
+}

@@ -214,6 +214,7 @@ impl Pair {
         for (job, step, _) in &self.world.stops[self.stops..] {
             let (_, number) = self.jobs.iter().find(|(id, _)| id == job).expect("it was started");
             let step = match step {
+                StopStep::Tell => "Tell",
                 StopStep::Flag => "Flag",
                 StopStep::Terminate => "Terminate",
                 StopStep::Kill => "Kill",

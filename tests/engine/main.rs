@@ -41,3 +41,4 @@ mod tasks;
 mod timers;
 mod tolerance;
 mod trail;
+mod upstream;

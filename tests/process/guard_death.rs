@@ -362,6 +362,8 @@ fn dropping_the_supervisor_kills_its_jobs() {
             | Report::Progress { .. }
             | Report::Line { .. }
             | Report::Surveyed { .. }
+            | Report::Examined { .. }
+            | Report::BornEnded { .. }
             | Report::Located { .. }
             | Report::Lingering { .. }) => {
                 panic!("{other:?}")
@@ -391,6 +393,7 @@ fn a_panic_of_the_supervisor_ends_its_jobs() {
             env: Vec::new(),
             inherit: ceased::process::Inherit::default(),
             stdin: None,
+            pipes: None,
             user: None,
             isolation: Isolation::None,
             output: ceased::process::OutputOptions::default(),

@@ -62,6 +62,8 @@ fn rooted() {
         | Report::Ended { .. }
         | Report::Line { .. }
         | Report::Surveyed { .. }
+        | Report::Examined { .. }
+        | Report::BornEnded { .. }
         | Report::Located { .. }) => panic!("{other:?}"),
     }
     rig.order(Order::Terminate(job));

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod attacks;
+mod births;
 mod guard_death;
 mod lasting;
 mod orphans;

@@ -238,6 +238,7 @@ fn shutdown_of_a_blocked_supervisor_is_bounded() {
         env: Vec::new(),
         inherit: ceased::process::Inherit::default(),
         stdin: None,
+        pipes: None,
         user: None,
         isolation: Isolation::None,
         output: ceased::process::OutputOptions::default(),

@@ -152,6 +152,8 @@ fn progress_lines_are_reported() {
                 }
                 Report::Ended { ending, .. } => break ending,
                 Report::Lingering { .. }
+                | Report::Examined { .. }
+                | Report::BornEnded { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }
                 | Report::Line { .. }

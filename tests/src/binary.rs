@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 /// The `ceased` binary of the running test's profile, built again if necessary.
 ///
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 #[must_use]
 pub fn ceased() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| fresh(&["-p", "ceased", "--bin", "ceased"], "ceased"))
+    BINARY.get_or_init(|| fresh("ceased"))
 }
 
 /// The example agent, as [`ceased()`].
@@ -24,8 +24,7 @@ pub fn ceased() -> &'static Path {
 #[must_use]
 pub fn acp_agent() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    let wanted = ["-p", "ceased-examples", "--example", "acp_agent"];
-    BINARY.get_or_init(|| fresh(&wanted, "examples/acp_agent"))
+    BINARY.get_or_init(|| fresh("examples/acp_agent"))
 }
 
 /// The example `hello`, as [`ceased()`].
@@ -36,11 +35,19 @@ pub fn acp_agent() -> &'static Path {
 #[must_use]
 pub fn hello() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| fresh(&["-p", "ceased-examples", "--example", "hello"], "examples/hello"))
+    BINARY.get_or_init(|| fresh("examples/hello"))
 }
 
-/// Builds a program and returns its path, `place` below the directory of the profile.
-fn fresh(wanted: &[&str], place: &str) -> PathBuf {
+/// Targets of the programs that tests start, of the whole workspace: with the examples among them,
+/// Cargo selects the same features of dependencies as `cargo test --workspace` and compiles none
+/// of them a second time.
+const PROGRAMS: [&str; 7] =
+    ["--workspace", "--bin", "ceased", "--example", "acp_agent", "--example", "hello"];
+
+/// Builds the programs once for each process and returns the path of one, `place` below the
+/// directory of the profile.
+fn fresh(place: &str) -> PathBuf {
+    static BUILT: Once = Once::new();
     // <target>/<profile>/deps/<test>, or <target>/<profile>/<program>
     let test = env::current_exe().expect("a test knows its own path");
     let beside = test.parent().expect("a program is in a directory");
@@ -48,16 +55,16 @@ fn fresh(wanted: &[&str], place: &str) -> PathBuf {
     let profile_dir = profile_dir.expect("tests are built below a profile");
     // A test run by cargo rebuilds the program; a test run by hand uses the existing one.
     if let Some(cargo) = env::var_os("CARGO") {
-        build(Path::new(&cargo), wanted, profile_dir);
+        BUILT.call_once(|| build(Path::new(&cargo), profile_dir));
     }
     let binary = profile_dir.join(place);
-    let what = wanted.join(" ");
-    assert!(binary.is_file(), "{} is missing: cargo build {what}", binary.display());
+    let wanted = PROGRAMS.join(" ");
+    assert!(binary.is_file(), "{} is missing: cargo build {wanted}", binary.display());
     binary
 }
 
 /// The profile `dev` is the only one with a directory of another name.
-fn build(cargo: &Path, wanted: &[&str], profile_dir: &Path) {
+fn build(cargo: &Path, profile_dir: &Path) {
     let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(other) => other,
@@ -65,11 +72,11 @@ fn build(cargo: &Path, wanted: &[&str], profile_dir: &Path) {
     let target_dir = profile_dir.parent().expect("a profile is below a target directory");
     let status = Command::new(cargo)
         .args(["build", "--quiet", "--profile", profile])
-        .args(wanted)
+        .args(PROGRAMS)
         .arg("--target-dir")
         .arg(target_dir)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
         .status()
         .expect("cargo can be started");
-    assert!(status.success(), "cargo build {} failed", wanted.join(" "));
+    assert!(status.success(), "cargo build {} failed", PROGRAMS.join(" "));
 }

@@ -145,5 +145,6 @@ pub fn settings(limits: Limits, tasks: TaskPolicy) -> Arc<Settings> {
         acp,
         outputs,
         operators: Vec::new(),
+        ..Settings::default()
     })
 }

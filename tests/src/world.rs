@@ -25,6 +25,7 @@ use ceased_core::stats::Sizes;
 use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite};
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::StopStep;
+use ceased_core::upstream::interface::UpstreamAction;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -105,6 +106,8 @@ pub struct World {
     pub told: Vec<(Caller, Answer)>,
     /// Looks at the output of jobs, in order.
     pub reads: Vec<OutputQuery>,
+    /// Actions about upstreams, in order.
+    pub upstream: Vec<UpstreamAction>,
     /// Callers whose peers reported progress.
     pub told_progress: Vec<Caller>,
     /// Notifications of ACP peers to the host, in order: connection, method, params.
@@ -168,6 +171,7 @@ impl World {
             stops: Vec::new(),
             told: Vec::new(),
             reads: Vec::new(),
+            upstream: Vec::new(),
             told_progress: Vec::new(),
             notified: Vec::new(),
             refused_cancels: Vec::new(),
@@ -309,6 +313,7 @@ impl World {
             }
             Action::ReadOutput(query) => self.reads.push(*query),
             Action::Operate { conn, identity, order } => self.orders.push((conn, identity, order)),
+            Action::Upstream(action) => self.upstream.push(action),
             Action::Audit(note) => self.notes.push(note),
             Action::Exit => self.exits += 1,
         }
@@ -519,6 +524,7 @@ fn describe(action: &Action) -> Option<String> {
             format!("read {:?} for {}", query.request, query.viewer.identity)
         }
         Action::Operate { conn, identity, order } => format!("operate {conn} {identity} {order:?}"),
+        Action::Upstream(action) => format!("upstream {action:?}"),
         Action::Audit(note) => format!("note {note:?}"),
         Action::Exit => "exit".to_owned(),
     })

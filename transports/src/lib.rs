@@ -48,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod child_stdio;
 mod clock;
 mod error;
 pub mod http;
@@ -60,6 +61,7 @@ mod transport;
 mod unix;
 
 pub use address::{Address, AddressError, SocketMode};
+pub use child_stdio::{ChildStdio, SkippedLines};
 pub use error::{ListenError, Lost, StdioError};
 pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, SCRATCH_BYTES, Sent, Sink};
 pub use listener::{Accept, Listener};

@@ -130,6 +130,11 @@ pub enum Peer {
         /// The real user of this process.
         uid: u32,
     },
+    /// A child of this process, over its standard input and output.
+    Child {
+        /// Its name in logs.
+        name: Box<str>,
+    },
 }
 
 impl fmt::Display for Peer {
@@ -142,6 +147,7 @@ impl fmt::Display for Peer {
                 write!(f, "unix peer (uid {uid}, gid {gid}, in another pid namespace)")
             }
             Self::Tcp { addr } => write!(f, "tcp peer {addr}"),
+            Self::Child { name } => write!(f, "child process {name:?}"),
             Self::Stdio { uid } => write!(f, "stdio peer (uid {uid})"),
         }
     }

@@ -44,7 +44,7 @@ fn exchange(input: &[u8], size: usize) -> (String, Phase) {
         output.extend_from_slice(connection.pending());
         connection.note_sent(connection.pending().len());
     }
-    (String::from_utf8(output).unwrap(), connection.phase())
+    (String::from_utf8(output).expect("ASCII"), connection.phase())
 }
 
 /// Status codes of the responses in an output.
@@ -154,7 +154,7 @@ fn refused_head_is_answered_before_the_body_arrives() {
     let mut connection = HttpConnection::new(LIMITS);
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 90\r\nExpect: 100-continue\r\n\r\n";
     connection.receive(head, &mut RefuseAll);
-    let output = String::from_utf8(connection.pending().to_vec()).unwrap();
+    let output = String::from_utf8(connection.pending().to_vec()).expect("ASCII");
     assert_eq!(statuses(&output), ["403"]);
     assert_eq!(connection.phase(), Phase::Closing);
     assert!(!connection.is_over());
@@ -212,7 +212,7 @@ fn header_value_cannot_end_the_head() {
     connection.take_request().expect("a request");
     let evil = Response::new(Status::Ok).header("x-evil", "a\r\nset-cookie: b".to_owned());
     connection.respond(&evil);
-    let output = String::from_utf8(connection.pending().to_vec()).unwrap();
+    let output = String::from_utf8(connection.pending().to_vec()).expect("ASCII");
     assert!(!output.contains("cookie"), "{output}");
 }
 
@@ -231,7 +231,7 @@ fn stream_is_chunked_and_the_next_request_waits_for_its_end() {
     assert!(!connection.write_stream(b"late"));
     connection.advance(&mut AllowAll);
     assert_eq!(connection.take_request().expect("a request").head.path(), "/b");
-    let output = String::from_utf8(connection.pending().to_vec()).unwrap();
+    let output = String::from_utf8(connection.pending().to_vec()).expect("ASCII");
     assert!(output.contains("transfer-encoding: chunked\r\n"), "{output}");
     assert!(output.ends_with("\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), "{output}");
 }
@@ -245,7 +245,7 @@ fn stream_of_http_1_0_ends_with_the_connection() {
     connection.start_stream(&Response::new(Status::Ok));
     connection.write_stream(b"hello");
     connection.end_stream();
-    let output = String::from_utf8(connection.pending().to_vec()).unwrap();
+    let output = String::from_utf8(connection.pending().to_vec()).expect("ASCII");
     assert!(output.ends_with("\r\n\r\nhello"), "{output}");
     assert!(output.contains("connection: close"), "{output}");
     assert_eq!(connection.phase(), Phase::Closing);
@@ -282,7 +282,7 @@ fn late_request_is_given_up_with_a_close() {
     assert_eq!(slow.phase(), Phase::Body);
     slow.give_up(&timeout);
     assert_eq!(slow.phase(), Phase::Closing);
-    let output = String::from_utf8(slow.pending().to_vec()).unwrap();
+    let output = String::from_utf8(slow.pending().to_vec()).expect("ASCII");
     assert_eq!(statuses(&output), ["408"]);
     slow.receive(b"defghi", &mut AllowAll);
     assert!(slow.take_request().is_none());
@@ -319,7 +319,7 @@ fn event_is_one_block_of_lines() {
     sse::write_event(&mut out, None, b"");
     sse::write_retry(&mut out, 500);
     sse::write_comment(&mut out);
-    let text = String::from_utf8(out).unwrap();
+    let text = String::from_utf8(out).expect("ASCII");
     assert_eq!(text, "id: 3-7\ndata: { \"a\":1  }\n\ndata:\n\nretry: 500\n\n:\n\n");
 }
 

@@ -1,5 +1,5 @@
-//! Cancellation where the cancelled request is answered nevertheless, exactly once: of the peer's
-//! requests by us, of ours by the peer.
+//! Cancellation in protocols that answer a cancelled request exactly once: incoming requests and
+//! outgoing ones.
 
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
@@ -16,12 +16,12 @@ use crate::rpc::params::Params;
 use crate::server::requests::{Settled, Work};
 use crate::tasks::durable::TaskOutcome;
 
-/// Effect of cancelling a call.
+/// Effect of cancelling an outgoing request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelEffect {
-    /// The peer is told, and will not answer: nobody waits any more (CAN-10).
+    /// A cancel is sent, and the peer will not answer: the request ends now (CAN-10).
     Forget,
-    /// The peer is told, and will answer: its answer is waited for (ACP-03).
+    /// A cancel is sent, and the peer will answer: the answer is awaited (ACP-03).
     Await,
     /// Nothing goes on the wire.
     Refuse(Refusal),
@@ -37,7 +37,7 @@ impl Engine {
     ) {
         let dialect = self.dialect(conn);
         let Some((request, method)) = named_request(dialect, method, params) else {
-            // CAN-14
+            // CAN-14: a malformed cancel is counted and ignored.
             self.counters.cancels_malformed += 1;
             return self.note(AuditEvent::CancelIgnored { conn });
         };
@@ -66,18 +66,18 @@ impl Engine {
         self.cancel_with_response(id, StopReason::Requested);
     }
 
-    /// The job behind a request that its peer may cancel, and has not cancelled yet.
+    /// Job of a request that its peer may cancel and has not cancelled yet.
     fn cancellable(&self, conn: ConnId, request: &RequestId) -> Option<JobId> {
         let connection = self.connections.get(&conn)?;
-        // ACP-10
-        connection.acp.filter(|party| party.heeds_cancels(connection.dialect))?;
-        // ACP-08: unknown, or answered.
+        // ACP-10: without the declared capability a cancel is ignored.
+        connection.acp.filter(|party| party.accepts_cancels(connection.dialect))?;
+        // ACP-08: a cancel of an unknown or answered request is ignored.
         let id = match connection.requests.work(request)? {
             Work::Job(id) => *id,
-            Work::Task(..) | Work::Listen(_) | Work::Survey(_) => return None,
+            Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Upstream(_) => return None,
         };
         let job = self.jobs.get(id)?;
-        // ACP-04
+        // ACP-04: protected requests cannot be cancelled.
         let protected = connection.dialect.protected.contains(&&*job.tool.name);
         let cancelled = match job.state() {
             JobState::Held(_) | JobState::Queued(_) | JobState::Running | JobState::Lingering => {
@@ -88,15 +88,15 @@ impl Engine {
         (!protected && !cancelled).then_some(id)
     }
 
-    /// Cancels a job whose request is answered nevertheless: at once when it has not begun, else
-    /// with what it hands in while it is being stopped (ACP-06, ACP-07).
+    /// Cancels a job whose request is answered nevertheless: at once if the job has not begun, else
+    /// with the job's outcome while it is being stopped (ACP-06, ACP-07).
     pub(crate) fn cancel_with_response(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get(id) else {
             self.counters.late_reports += 1;
             return;
         };
         match job.state() {
-            // The host has not heard of it.
+            // The host does not know of this job.
             JobState::Held(_) => self.counters.late_reports += 1,
             JobState::Queued(_) => {
                 self.counters.jobs_never_started += 1;
@@ -110,8 +110,7 @@ impl Engine {
         }
     }
 
-    /// The first step to stop a job was not enough: its request is answered now, while the job goes
-    /// on being stopped.
+    /// The first stop step was not enough: answers the request now, while the stop continues.
     pub(crate) fn end_grace(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get(id) else { return };
         let (conn, Purpose::Answer(request)) = (job.conn, job.purpose()) else { return };
@@ -128,7 +127,7 @@ impl Engine {
         self.close_if_finished(conn);
     }
 
-    /// Answer to a request whose service ends like this (ACP-06, ACP-07).
+    /// Answer to a request whose service ends with this outcome (ACP-06, ACP-07).
     pub(crate) fn answer_of_service(
         &mut self,
         job: &Job,
@@ -153,13 +152,13 @@ impl Engine {
         }
     }
 
-    /// Answer to a request that is cut off; `None` where there is none.
+    /// Answer to a request whose job is cut off; `None` where the dialect has none.
     pub(crate) fn cut_off(&self, conn: ConnId, why: StopReason) -> Option<ErrorObject> {
         cancelled(self.dialect(conn), why)
     }
 
-    /// Effect of cancelling a call of ours.
-    pub(crate) fn cancel_way(&self, conn: ConnId, id: CallId) -> CancelEffect {
+    /// Effect of cancelling this outgoing request.
+    pub(crate) fn cancel_effect(&self, conn: ConnId, id: CallId) -> CancelEffect {
         let Some(connection) = self.connections.get(&conn) else {
             return CancelEffect::Refuse(Refusal::NoConnection);
         };
@@ -183,7 +182,8 @@ impl Engine {
         }
     }
 
-    /// Cancels a call whose peer will answer it nevertheless, and waits for that a while (ACP-03).
+    /// Cancels a request that its peer answers nevertheless, and awaits the answer for a while
+    /// (ACP-03).
     pub(crate) fn await_cancelled(
         &mut self,
         conn: ConnId,
@@ -198,8 +198,8 @@ impl Engine {
     }
 }
 
-/// What a cancelled request is answered with; `None` where it is not answered. What the peer did
-/// not cancel says who did (ACP-07).
+/// Answer to a cancelled request; `None` where there is none. A cancel by the host states its
+/// reason (ACP-07).
 fn cancelled(dialect: &Dialect, why: StopReason) -> Option<ErrorObject> {
     let AfterCancel::Answer { code, message } = dialect.after_cancel else { return None };
     let error = ErrorObject::new(code, message);
@@ -219,7 +219,7 @@ fn cancelled(dialect: &Dialect, why: StopReason) -> Option<ErrorObject> {
     Some(error.with_data(alloc::format!("{{\"source\":\"{source}\"}}")))
 }
 
-/// The request a cancel names, in whichever spelling (ACP-01), and how the method is spelled.
+/// The request that a cancel names, in either spelling (ACP-01), and the method's spelling.
 fn named_request(
     dialect: &Dialect,
     method: &str,
@@ -228,7 +228,7 @@ fn named_request(
     let params = params?;
     let (method, _) = dialect.cancel_heard.iter().find(|(heard, _)| *heard == method)?;
     let members = dialect.cancel_heard.iter().filter(|(heard, _)| heard == method);
-    // A writer may put both members into one cancel, `null` where it has nothing to say.
+    // A cancel may have both members, with `null` for the unused one.
     let named =
         |null_ids| members.clone().find_map(|(_, member)| params.request_named(member, null_ids));
     Some((named(false).or_else(|| named(dialect.null_ids))?, method))

@@ -1,4 +1,4 @@
-//! The Agent Client Protocol: its requests, its services and its two forms of cancellation.
+//! The Agent Client Protocol: requests, services and both forms of cancellation.
 
 pub(crate) mod cancel;
 pub mod protocol;

@@ -1,4 +1,4 @@
-//! ACP: what a host offers on such connections, and what the two sides said they can do.
+//! ACP: services of a host, and the declarations of both sides.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -14,17 +14,17 @@ use crate::tool::Catalog;
 /// The request that opens an ACP session.
 pub(crate) const INITIALIZE: &str = "initialize";
 
-/// Which form of request cancellation a connection speaks (ACP-01).
+/// Form of request cancellation on a connection (ACP-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcpForm {
-    /// As published: `$/cancel_request`, and no capability.
+    /// As published: `$/cancel_request`, without a capability.
     Published,
-    /// As first proposed: `$/cancelRequest`, for peers that declared it.
+    /// As first proposed: `$/cancelRequest`, for peers that declare the capability.
     Proposed,
 }
 
 impl AcpForm {
-    /// Its rules.
+    /// Rules of this form.
     #[must_use]
     pub const fn dialect(self) -> &'static Dialect {
         match self {
@@ -34,7 +34,7 @@ impl AcpForm {
     }
 }
 
-/// Which of the two parties we are on a connection.
+/// Our side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcpRole {
     /// We answer `initialize`.
@@ -43,17 +43,17 @@ pub enum AcpRole {
     Client,
 }
 
-/// Offers of a host to ACP peers, by our side.
+/// Offers of a host to ACP peers, for each of its roles.
 #[derive(Debug, Default)]
 pub struct AcpServices {
-    /// To clients, where we are the agent.
+    /// Offers to clients, as the agent.
     pub agent: Offer,
-    /// To agents, where we are the client.
+    /// Offers to agents, as the client.
     pub client: Offer,
 }
 
 impl AcpServices {
-    /// Offers on a connection where we are `side`.
+    /// Offers on a connection in this role.
     #[must_use]
     pub const fn on(&self, side: AcpRole) -> &Offer {
         match side {
@@ -66,31 +66,31 @@ impl AcpServices {
 /// Offers of a host to one kind of peer.
 #[derive(Debug, Default)]
 pub struct Offer {
-    /// The requests it answers: a tool's name is the method, its arguments are the params, its
-    /// result is the answer. `initialize` is one of them.
+    /// Requests that the host answers: the tool's name is the method, its arguments are the params,
+    /// its result is the answer. `initialize` is one of them.
     pub services: Catalog,
-    /// The notifications it wants to hear of; others are dropped.
+    /// Notifications that the host receives; others are dropped.
     pub notifications: BTreeSet<Box<str>>,
 }
 
-/// Sender of a notification of ours.
+/// Sender of an outgoing notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// A job, to whoever made its request, as long as that waits for an answer.
+    /// A job, to the peer of its request, while that waits for an answer.
     Job(JobId),
-    /// The host itself, on this connection.
+    /// The host, on this connection.
     Host(ConnId),
 }
 
-/// Why a host cancels a job of its own accord.
+/// Reason why a host cancels a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostStopReason {
-    /// The peer asked for it by a method that has an answer of its own, as `session/cancel` has
-    /// `stopReason: "cancelled"`. The job gives that answer, however long it takes to (ACP-12).
+    /// The peer used a method with an answer of its own, as `session/cancel` with `stopReason:
+    /// "cancelled"`. The job gives that answer, without a deadline (ACP-12).
     Feature,
-    /// A limit of the host's (ACP-07).
+    /// A limit of the host (ACP-07).
     Limit,
-    /// Anything else (ACP-07).
+    /// Another reason (ACP-07).
     Host,
 }
 
@@ -121,8 +121,8 @@ impl AcpPeer {
         Self { side, ours: false, theirs: false, exchanged: false }
     }
 
-    /// `initialize` was answered, with this result; its sender had declared that it cancels, or had
-    /// not. An earlier declaration counts until then, and forever if the request was refused.
+    /// Records the answer to `initialize` and the declaration of its sender. An earlier declaration
+    /// counts until then, and permanently if the request was refused.
     pub(crate) fn complete(&mut self, declared: bool, result: &str) {
         let agent = Declaration::read(result).agent;
         (self.ours, self.theirs) = match self.side {
@@ -132,7 +132,7 @@ impl AcpPeer {
         self.exchanged = true;
     }
 
-    /// Whether a cancel may be sent (ACP-03). What our side declared does not matter to it.
+    /// Whether a cancel may be sent (ACP-03). Independent of our own declaration.
     pub(crate) const fn may_cancel(self, dialect: &Dialect) -> bool {
         match dialect.cancel_support {
             CancelSupport::Assumed => true,
@@ -140,8 +140,8 @@ impl AcpPeer {
         }
     }
 
-    /// Whether a cancel is heeded (ACP-10). What the peer declared does not matter to it.
-    pub(crate) const fn heeds_cancels(self, dialect: &Dialect) -> bool {
+    /// Whether a cancel is accepted (ACP-10). Independent of the peer's declaration.
+    pub(crate) const fn accepts_cancels(self, dialect: &Dialect) -> bool {
         match dialect.cancel_support {
             CancelSupport::Assumed => true,
             CancelSupport::Declared => self.exchanged && self.ours,
@@ -149,7 +149,7 @@ impl AcpPeer {
     }
 }
 
-/// Whether a request is an `initialize` whose sender declares that it cancels.
+/// Whether a request is an `initialize` that declares cancellation.
 pub(crate) fn begins(method: &str, params: Option<&str>) -> bool {
     method == INITIALIZE && params.is_some_and(|params| Declaration::read(params).client)
 }
@@ -161,7 +161,7 @@ struct Declaration {
 }
 
 impl Declaration {
-    /// An unreadable declaration counts as none.
+    /// Reads a declaration; an unreadable one counts as none.
     fn read(text: &str) -> Self {
         #[derive(Deserialize, Default)]
         struct Said<'a> {
@@ -175,7 +175,7 @@ impl Declaration {
     }
 }
 
-/// Whether capabilities have `cancellation: {request: true}`.
+/// Whether capabilities contain `cancellation: {request: true}`.
 fn declares(capabilities: Option<&RawValue>) -> bool {
     #[derive(Deserialize)]
     struct Capabilities<'a> {
@@ -188,7 +188,7 @@ fn declares(capabilities: Option<&RawValue>) -> bool {
     }
     let read = |raw: &RawValue| {
         let capabilities: Capabilities<'_> = serde_json::from_str(raw.get()).ok()?;
-        // A derived struct would take an array as well, member by member.
+        // A derived struct would also accept an array of its members.
         let object = capabilities.cancellation.get();
         serde_json::from_str::<Cancellation>(object).ok().filter(|_| object.starts_with('{'))
     };
@@ -199,9 +199,9 @@ fn declares(capabilities: Option<&RawValue>) -> bool {
 mod tests {
     use super::*;
 
-    /// ACP-02: exactly `cancellation: {request: true}` declares it; everything else does not.
+    /// ACP-02: only `cancellation: {request: true}` is a declaration.
     #[test]
-    fn declarations() {
+    fn only_the_exact_capability_is_a_declaration() {
         let client = |capabilities: &str| {
             let text = alloc::format!(r#"{{"clientCapabilities":{capabilities}}}"#);
             Declaration::read(&text).client

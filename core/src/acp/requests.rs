@@ -1,4 +1,4 @@
-//! ACP connections: their requests are services of the host, their notifications are for the host.
+//! ACP connections: requests are services of the host, notifications go to the host.
 
 use alloc::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::rpc::error::code;
 use crate::rpc::params::Params;
 use crate::server::requests::Reply;
 
-/// What methods begin with that are the protocol's own. As notifications they may be ignored, as
-/// requests they are unknown.
+/// Prefix of the protocol's own methods. Unknown notifications with it are ignored, unknown
+/// requests get an error.
 const PROTOCOL_LEVEL: &str = "$/";
 
 impl Engine {
@@ -55,7 +55,7 @@ impl Engine {
     ) {
         let conn = reply.conn;
         if self.drain.is_some() {
-            // It is cancelled before it began (ACP-07).
+            // ACP-07: the request is cancelled before it begins.
             let message = "the daemon is shutting down";
             let refusal = || ErrorObject::new(code::SHUTTING_DOWN, message);
             let error = self.cut_off(conn, StopReason::Shutdown).unwrap_or_else(refusal);
@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// The host or a job tells a peer something.
+    /// The host or a job sends a notification.
     pub(crate) fn on_notify(&mut self, from: Speaker, method: &str, params: Option<&RawValue>) {
         let conn = match from {
             Speaker::Host(conn) => Some(conn),
@@ -115,26 +115,26 @@ impl Engine {
         });
     }
 
-    /// The party we are on a connection, if it is this one.
-    fn party_as(&mut self, conn: ConnId, side: AcpRole) -> Option<&mut AcpPeer> {
+    /// ACP state of a connection on which we have this role.
+    fn acp_as(&mut self, conn: ConnId, side: AcpRole) -> Option<&mut AcpPeer> {
         let party = self.connections.get_mut(&conn)?.acp.as_mut()?;
         (party.side == side).then_some(party)
     }
 
-    /// A service has answered; capabilities are exchanged if that was `initialize` (ACP-02).
+    /// Handles the answer of a service; an answer to `initialize` exchanges capabilities (ACP-02).
     pub(crate) fn note_served(&mut self, job: &Job, result: &str) {
         if &*job.tool.name == INITIALIZE
-            && let Some(party) = self.party_as(job.conn, AcpRole::Agent)
+            && let Some(party) = self.acp_as(job.conn, AcpRole::Agent)
         {
             party.complete(job.declares, result);
         }
     }
 
-    /// A peer has answered; capabilities are exchanged if that was to `initialize` (ACP-02).
+    /// Handles the answer of a peer; an answer to `initialize` exchanges capabilities (ACP-02).
     pub(crate) fn note_answered(&mut self, conn: ConnId, call: CallId, result: &RawValue) {
         let initialize = self.outgoing.call(conn, call).filter(|call| &*call.method == INITIALIZE);
         if let Some(declares) = initialize.map(|call| call.declares)
-            && let Some(party) = self.party_as(conn, AcpRole::Client)
+            && let Some(party) = self.acp_as(conn, AcpRole::Client)
         {
             party.complete(declares, result.get());
         }

@@ -1,4 +1,4 @@
-//! The client's side of a session: initialize, what may be asked of a server, what it may ask.
+//! Client side of a session: initialize, permitted requests to a server, requests of a server.
 
 use alloc::borrow::{Cow, ToOwned as _};
 use alloc::boxed::Box;
@@ -23,7 +23,7 @@ use crate::protocol::role::{AsClient, ClientSide, Declared, Offer, ServerCapabil
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::params::Given;
+use crate::rpc::params::Nullable;
 use crate::rpc::params::Params;
 use crate::server::requests::Reply;
 use crate::tool::TaskSupport;
@@ -46,8 +46,8 @@ impl Engine {
         declared.write(&mut json);
         json.raw(",\"clientInfo\":{").member("name", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version).raw("}}");
-        let params = String::from_utf8(params).expect("JSON was written as text");
-        let params = RawValue::from_string(params).expect("what was written is JSON");
+        let params = String::from_utf8(params).expect("JSON text is UTF-8");
+        let params = RawValue::from_string(params).expect("the writer produces JSON");
         let request = OutgoingRequest {
             method: "initialize".into(),
             params: Some(params),
@@ -59,7 +59,7 @@ impl Engine {
         self.outgoing.note_host_call(role.ask, conn, call);
     }
 
-    /// The server answers `initialize`.
+    /// Handles the server's answer to `initialize`.
     pub(crate) fn on_initialize_answered(
         &mut self,
         conn: ConnId,
@@ -99,7 +99,7 @@ impl Engine {
             tasks: Option<&'a RawValue>,
         }
         if !result.get().starts_with('{') {
-            return Err("the answer to initialize is no object");
+            return Err("the answer to initialize is not an object");
         }
         let said: Initialized<'_> = serde_json::from_str(result.get())
             .map_err(|_| "the answer to initialize names no revision or no capabilities")?;
@@ -118,8 +118,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Remembers which tools run as tasks (TSK-04); beyond the limit the rest is not known, and
-    /// what is not known does not run as one.
+    /// Records the task support of tools (TSK-04). Tools beyond the limit, and unknown tools, count
+    /// as without tasks.
     pub(crate) fn learn_tools(&mut self, conn: ConnId, result: &RawValue) {
         let max = self.settings.limits.remote_tools_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -131,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// The server's tools are others now: what was learnt of them is not known any more.
+    /// Forgets the task support of the server's tools, which changed.
     pub(crate) fn forget_tools(&mut self, conn: ConnId) {
         if let Some(connection) = self.connections.get_mut(&conn)
             && let Side::Client(side) = &mut connection.side
@@ -140,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// A server asks something of us.
+    /// Handles a request of a server.
     pub(crate) fn on_request_of_server(
         &mut self,
         reply: Reply,
@@ -175,10 +175,11 @@ impl Engine {
     }
 }
 
-/// Whether the rules let us ask this of the peer of a connection that is ready.
+/// Whether the rules permit this request on a ready connection.
 ///
 /// # Errors
-/// Why not; nothing is sent then (TSK-02, TSK-04).
+///
+/// The reason; nothing is sent then (TSK-02, TSK-04).
 pub(crate) fn permitted(connection: &Connection, ask: &OutgoingRequest) -> Result<(), Refusal> {
     let tasks = connection.peer.tasks;
     let declared = tasks.answers(&ask.method).unwrap_or_else(|| match &connection.side {
@@ -201,7 +202,7 @@ pub(crate) fn permitted(connection: &Connection, ask: &OutgoingRequest) -> Resul
     }
 }
 
-/// TSK-04: counts only where the server declared tasks for tool calls.
+/// TSK-04: applies only if the server declared tasks for tool calls.
 fn tool_permits(side: &ClientSide, ask: &OutgoingRequest) -> Result<(), Refusal> {
     let support = label_of(ask).and_then(|name| side.tools.get(&*name)).copied();
     match (ask.task, support) {
@@ -215,9 +216,9 @@ fn tool_permits(side: &ClientSide, ask: &OutgoingRequest) -> Result<(), Refusal>
 #[derive(Deserialize, Default)]
 struct Named<'a> {
     #[serde(borrow, default)]
-    name: Given<'a>,
+    name: Nullable<'a>,
     #[serde(borrow, default)]
-    task: Given<'a>,
+    task: Nullable<'a>,
 }
 
 fn named(ask: &OutgoingRequest) -> Named<'_> {
@@ -225,7 +226,7 @@ fn named(ask: &OutgoingRequest) -> Named<'_> {
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
 }
 
-/// Whether the params ask for a task by themselves, past the engine.
+/// Whether the params contain `task`, bypassing the engine.
 fn names_task(ask: &OutgoingRequest) -> bool {
     named(ask).task.0.is_some()
 }

@@ -1,7 +1,7 @@
-//! Tables by key: to find, to add and to take out costs the same however much there is.
+//! Hash tables with deterministic order; finding, adding and removing take constant time.
 //!
-//! Keys are hashed with a seed of their engine's own, so that no peer can pick ids that collide.
-//! Nothing sees the order of the hashes: whoever walks a table gets it sorted by key (DET-01).
+//! Hashes are keyed with a seed of the engine, so that a peer cannot choose ids that collide.
+//! Iteration sorts by key, so that the hash order is never visible (DET-01).
 
 use alloc::vec::{self, Vec};
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -16,20 +16,20 @@ use uuid::Uuid;
 /// Bits without a pattern: those of pi.
 const MIX: u64 = 0x243f_6a88_85a3_08d3;
 
-/// Seed of the hashes of an engine.
+/// Seed of an engine's hashes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seed(u64);
 
 impl Seed {
-    /// The seed that follows from a random id.
+    /// Derives the seed from a random id.
     pub(crate) fn drawn(uuid: Uuid) -> Self {
-        // What the id itself is used for may be seen by peers.
+        // Peers may see the id itself, or values derived from it.
         let mut hasher = SipHasher24::new_with_key(&uuid.into_bytes());
         hasher.write(b"tables");
         Self(hasher.finish())
     }
 
-    /// The hash of a number: both halves of it with the seed, multiplied and folded.
+    /// Hash of a number: both halves combined with the seed, multiplied and folded.
     #[inline]
     pub(crate) const fn hash(self, number: u128) -> u64 {
         let (low, high) = (number as u64, (number >> 64) as u64);
@@ -38,8 +38,8 @@ impl Seed {
     }
 }
 
-/// Values by key. Moved as a whole when it is full: what may have a million entries is in
-/// [`Records`](crate::collections::slot_map::Records).
+/// A hash table. Growth moves the whole table at once; tables of up to a million entries are
+/// [`Records`](crate::collections::slot_map::Records) instead.
 #[derive(Debug)]
 pub(crate) struct Table<K, V> {
     entries: HashTable<(K, V)>,
@@ -75,7 +75,7 @@ impl<K: Hash + Ord, V> Table<K, V> {
         self.get(key).is_some()
     }
 
-    /// Puts a value in; gives back the one that was there with that key.
+    /// Inserts a value; returns the previous value of the key.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let seed = self.seed;
         let hash = hash(seed, &key);
@@ -94,8 +94,7 @@ impl<K: Hash + Ord, V> Table<K, V> {
         Some(value)
     }
 
-    /// Gives back the room if hardly any of it is used. To move what is in it is paid for by what
-    /// was taken out.
+    /// Frees memory when a small part of it is used. The removals before pay for the move.
     pub(crate) fn shrink(&mut self) {
         let seed = self.seed;
         if self.len() * 16 <= self.entries.capacity() {
@@ -103,32 +102,32 @@ impl<K: Hash + Ord, V> Table<K, V> {
         }
     }
 
-    /// Everything, sorted by key.
+    /// Iterates over entries, sorted by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.into_iter()
     }
 
-    /// Every key, sorted.
+    /// Iterates over keys, sorted.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Every value, sorted by key.
+    /// Iterates over values, sorted by key.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// The sum of a number of each value; sums do not depend on the order.
+    /// Sum of a number of each value; independent of the order.
     pub(crate) fn sum(&self, of: impl Fn(&V) -> usize) -> usize {
         self.entries.iter().map(|(_, value)| of(value)).sum()
     }
 
-    /// The least of what `of` finds; it does not depend on the order.
+    /// Least value that `of` returns; independent of the order.
     pub(crate) fn least<T: Ord>(&self, of: impl Fn(&K, &V) -> Option<T>) -> Option<T> {
         self.entries.iter().filter_map(|(key, value)| of(key, value)).min()
     }
 
-    /// Takes everything out, sorted by key.
+    /// Removes all entries and returns them, sorted by key.
     pub(crate) fn take(&mut self) -> Vec<(K, V)> {
         let mut all: Vec<(K, V)> = mem::take(&mut self.entries).into_iter().collect();
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -140,7 +139,7 @@ impl<'a, K: Hash + Ord, V> IntoIterator for &'a Table<K, V> {
     type Item = (&'a K, &'a V);
     type IntoIter = vec::IntoIter<Self::Item>;
 
-    /// Everything, sorted by key.
+    /// Iterates over entries, sorted by key.
     fn into_iter(self) -> Self::IntoIter {
         let mut all: Vec<(&K, &V)> = self.entries.iter().map(|(key, value)| (key, value)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
@@ -157,9 +156,9 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
 
-    /// What it once held costs nothing when it has gone.
+    /// An emptied table frees its memory.
     #[test]
-    fn room_is_given_back() {
+    fn an_emptied_table_frees_memory() {
         let mut table: Table<u64, u64> = Table::new(Seed::default());
         for key in 0..10_000 {
             table.insert(key, key);
@@ -172,9 +171,9 @@ mod tests {
         assert!(table.keys().copied().eq(0..10));
     }
 
-    /// DET-01: it does what an ordered map does, and shows the same order whatever the seed.
+    /// DET-01: a table behaves as an ordered map, whatever the seed.
     #[test]
-    fn a_table_is_an_ordered_map() {
+    fn a_table_behaves_as_an_ordered_map() {
         for seed in 0..8 {
             let mut table: Table<u64, u64> = Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
             let mut map = BTreeMap::new();

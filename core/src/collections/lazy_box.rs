@@ -4,17 +4,17 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, btree_set};
 use core::ops::{Deref, DerefMut};
 
-/// A value that has nothing to say most of the time, as which it takes eight bytes.
+/// An optional boxed value that is empty most of the time; 8 bytes while empty.
 #[derive(Debug)]
 pub(crate) struct LazyBox<T>(Option<Box<T>>);
 
-/// What there can be nothing of.
+/// Types that have an empty value.
 pub(crate) trait IsEmpty: Default + 'static {
-    /// A value with nothing in it.
-    const NOTHING: &'static Self;
+    /// The empty value.
+    const EMPTY: &'static Self;
 
-    /// Whether that is all.
-    fn is_nothing(&self) -> bool;
+    /// True for the empty value.
+    fn is_empty_value(&self) -> bool;
 }
 
 impl<T> Default for LazyBox<T> {
@@ -24,19 +24,19 @@ impl<T> Default for LazyBox<T> {
 }
 
 impl<T: IsEmpty> LazyBox<T> {
-    /// Takes the value out.
+    /// Removes and returns the value.
     pub(crate) fn take(&mut self) -> T {
         self.0.take().map_or_else(T::default, |value| *value)
     }
 
-    /// Gives the room back if there is nothing in it any more.
+    /// Frees the box of an empty value.
     pub(crate) fn shrink(&mut self) {
-        if self.0.as_ref().is_some_and(|value| value.is_nothing()) {
+        if self.0.as_ref().is_some_and(|value| value.is_empty_value()) {
             self.0 = None;
         }
     }
 
-    /// The value to be changed, if it says anything.
+    /// Mutable access to a value that is not empty.
     pub(crate) fn some(&mut self) -> Option<&mut T> {
         self.0.as_deref_mut()
     }
@@ -46,35 +46,35 @@ impl<T: IsEmpty> Deref for LazyBox<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_deref().unwrap_or(T::NOTHING)
+        self.0.as_deref().unwrap_or(T::EMPTY)
     }
 }
 
 impl<T: IsEmpty> DerefMut for LazyBox<T> {
-    /// Makes room for a value that says something.
+    /// Allocates the box on first use.
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 }
 
 impl<K: 'static, V: 'static> IsEmpty for BTreeMap<K, V> {
-    const NOTHING: &'static Self = &Self::new();
+    const EMPTY: &'static Self = &Self::new();
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty_value(&self) -> bool {
         self.is_empty()
     }
 }
 
 impl<T: 'static> IsEmpty for BTreeSet<T> {
-    const NOTHING: &'static Self = &Self::new();
+    const EMPTY: &'static Self = &Self::new();
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty_value(&self) -> bool {
         self.is_empty()
     }
 }
 
 impl<T: Ord + 'static> LazyBox<BTreeSet<T>> {
-    /// Takes an entry out; makes no room for there being none.
+    /// Removes an entry; allocates nothing if the set is empty.
     pub(crate) fn remove(&mut self, entry: &T) {
         if let Some(entries) = self.some() {
             entries.remove(entry);

@@ -1,39 +1,39 @@
-//! Slabs: values at places that stay theirs, in pieces of memory that are used again.
+//! Slabs: values at stable places, in reusable pieces of memory.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// Where a value stands in its slab. From 1, so that an optional place takes no more room.
+/// Index of a value in its slab. Starts at 1, so that an `Option<Place>` takes no extra memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place(NonZeroU32);
 
-/// Values in one piece: nobody waits for more than so many to be moved.
+/// Values in one piece: growth never moves more than this many values at once.
 const PIECE: usize = 1024;
 
 impl Place {
     fn new(piece: usize, cell: usize) -> Self {
         let number = u32::try_from(piece * PIECE + cell + 1).ok().and_then(NonZeroU32::new);
-        Self(number.expect("a slab has fewer than four milliards of values"))
+        Self(number.expect("a slab has fewer than 2^32 values"))
     }
 
-    /// The piece, and the cell in it.
+    /// Number of the piece, and of the cell in it.
     const fn split(self) -> (usize, usize) {
         let number = self.0.get() as usize - 1;
         (number / PIECE, number % PIECE)
     }
 }
 
-/// Values, each at a place of its own. A freed place is used first, the lowest piece before all
-/// others, so that the higher ones become empty and are given back.
+/// Values at stable places. A free place in the lowest piece is reused first, so that higher pieces
+/// become empty and are freed.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     pieces: Vec<Piece<T>>,
-    /// A bit for each piece: whether it has room.
+    /// One bit for each piece with a free cell.
     room: Vec<u64>,
-    /// No word of `room` before this one has a bit.
+    /// No word of `room` before this one has a bit set.
     first_room: usize,
-    /// The piece that became empty last. It alone is kept, if it still is: who comes and goes at
-    /// the edge of a piece must not cost one each time.
+    /// The piece that became empty last, which is kept. Without it, insertions and removals at the
+    /// border of a piece would allocate and free it each time.
     spare: usize,
     len: usize,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Slab<T> {
 #[derive(Debug)]
 struct Piece<T> {
     cells: Vec<Cell<T>>,
-    /// The cell that was freed last.
+    /// The cell freed last: head of the free list.
     free: u32,
     used: usize,
 }
@@ -49,11 +49,11 @@ struct Piece<T> {
 #[derive(Debug)]
 enum Cell<T> {
     Used(T),
-    /// Names the one that was freed before.
+    /// Next cell of the free list.
     Free(u32),
 }
 
-/// No cell.
+/// End of the free list.
 const NONE: u32 = u32::MAX;
 
 impl<T> Piece<T> {
@@ -80,12 +80,14 @@ impl<T> Slab<T> {
         let piece = &mut self.pieces[number];
         let cell = match piece.cells.get_mut(piece.free as usize) {
             Some(cell) => {
-                let Cell::Free(before) = *cell else { unreachable!("a free cell is free") };
+                let Cell::Free(before) = *cell else {
+                    unreachable!("the free list names only free cells")
+                };
                 *cell = Cell::Used(value);
                 core::mem::replace(&mut piece.free, before) as usize
             }
             None => {
-                // The first piece grows as it is filled, since most slabs stay small.
+                // The first piece grows as it fills, because most slabs stay small.
                 if piece.cells.capacity() == 0 && number > 0 {
                     piece.cells.reserve_exact(PIECE);
                 }
@@ -101,7 +103,7 @@ impl<T> Slab<T> {
         Place::new(number, cell)
     }
 
-    /// The lowest piece with room, which may be a new one.
+    /// The lowest piece with a free cell; adds a piece if there is none.
     fn piece_with_room(&mut self) -> usize {
         while let Some(word) = self.room.get(self.first_room) {
             if *word != 0 {
@@ -124,7 +126,7 @@ impl<T> Slab<T> {
         let (piece, cell) = place.split();
         match &self.pieces[piece].cells[cell] {
             Cell::Used(value) => value,
-            Cell::Free(_) => unreachable!("a place is kept by who uses it"),
+            Cell::Free(_) => unreachable!("the owner of a place has not freed it"),
         }
     }
 
@@ -133,7 +135,7 @@ impl<T> Slab<T> {
         let (piece, cell) = place.split();
         match &mut self.pieces[piece].cells[cell] {
             Cell::Used(value) => value,
-            Cell::Free(_) => unreachable!("a place is kept by who uses it"),
+            Cell::Free(_) => unreachable!("the owner of a place has not freed it"),
         }
     }
 
@@ -143,7 +145,7 @@ impl<T> Slab<T> {
         let piece = &mut self.pieces[number];
         let Cell::Used(value) = core::mem::replace(&mut piece.cells[at], Cell::Free(piece.free))
         else {
-            unreachable!("a place is kept by who uses it");
+            unreachable!("the owner of a place has not freed it");
         };
         piece.free = at as u32;
         piece.used -= 1;
@@ -156,7 +158,7 @@ impl<T> Slab<T> {
         value
     }
 
-    /// A piece is empty: the one that was before is given back.
+    /// Keeps the piece that became empty and frees the previous spare.
     fn give_back(&mut self, number: usize) {
         let before = core::mem::replace(&mut self.spare, number);
         if before != number && self.pieces[before].used == 0 {
@@ -164,7 +166,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Every value, by place.
+    /// Iterates over values, by place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &T)> {
         self.pieces.iter().enumerate().flat_map(|(number, piece)| {
             piece.cells.iter().enumerate().filter_map(move |(at, cell)| match cell {
@@ -180,9 +182,9 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeMap;
 
-    /// Whatever comes and goes, a value stays at its place, and no two have the same.
+    /// A value keeps its place; no two values share one.
     #[test]
-    fn places_stay() {
+    fn places_are_stable() {
         let mut slab = Slab::default();
         let mut kept: BTreeMap<u64, Place> = BTreeMap::new();
         let mut random = 1_u64;
@@ -203,9 +205,9 @@ mod tests {
         assert!(found.iter().eq(kept.keys()));
     }
 
-    /// Empty pieces are freed, but for one.
+    /// Empty pieces are freed, except one.
     #[test]
-    fn memory_is_given_back() {
+    fn memory_is_freed() {
         let mut slab = Slab::default();
         let places: Vec<Place> = (0..10 * PIECE).map(|value| slab.insert(value)).collect();
         let held = |slab: &Slab<usize>| slab.pieces.iter().filter(|p| !p.cells.is_empty()).count();

@@ -1,11 +1,10 @@
-//! Records by key: the tables that may have a million entries.
+//! Records by key, for tables of up to a million entries.
 //!
-//! A record stays where it is; an index of nine bytes for each says where that is. To find one takes
-//! a line of the index from memory and then the record itself. When the index grows it moves its own
-//! entries and touches no record.
+//! A record never moves. An index of nine bytes for each record holds its place; a lookup reads one
+//! cache line of the index and then the record. Growth moves only the index.
 //!
-//! Keys are hashed with a seed of their engine's own, so that no peer can pick ids that collide.
-//! Nothing sees the order of the hashes: whoever walks the records gets them sorted by key (DET-01).
+//! Hashes are keyed with a seed of the engine, so that a peer cannot choose ids that collide.
+//! Iteration sorts by key, so that the hash order is never visible (DET-01).
 
 use alloc::vec::{self, Vec};
 
@@ -15,10 +14,10 @@ use crate::collections::det_map::Seed;
 use crate::collections::slab::{Place, Slab};
 use crate::ids::{JobId, TaskId};
 
-/// Room for records that an index keeps, however few there are.
+/// Capacity that an index keeps even when it holds few records.
 const ROOM_KEPT: usize = 1024;
 
-/// A value that knows its key.
+/// A value that contains its key.
 pub(crate) trait Record {
     type Key: Number;
 
@@ -50,20 +49,20 @@ pub(crate) struct Records<T> {
     all: Slab<T>,
     index: HashTable<Mark>,
     seed: Seed,
-    /// The one that was put in or taken to be changed last: mostly it is asked for next.
+    /// Place inserted or mutably accessed last: most often the next one asked for.
     last: Option<Place>,
 }
 
-/// Where the record of a hash is.
+/// Index entry of a record.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// Bits of the hash.
+    /// Upper bits of the hash.
     tag: u32,
     place: Place,
 }
 
 impl Mark {
-    /// The hash for the index, which takes its bits from both ends.
+    /// Expands a tag to the hash of the index, which uses bits of both ends.
     #[inline]
     const fn hash(tag: u32) -> u64 {
         (tag as u64) << 32 | tag as u64
@@ -79,13 +78,13 @@ impl<T: Record> Records<T> {
         self.all.len()
     }
 
-    /// The tag of a key.
+    /// Tag of a key.
     #[inline]
     fn tag(&self, key: &T::Key) -> u32 {
         self.seed.hash(key.number()) as u32
     }
 
-    /// Where a record is, and the record.
+    /// Finds a record and its place.
     #[inline]
     fn find(&self, key: &T::Key) -> Option<(Place, &T)> {
         if let Some(place) = self.last {
@@ -116,17 +115,17 @@ impl<T: Record> Records<T> {
         self.find(key).is_some()
     }
 
-    /// The record at a place, which is its own until it is taken out.
+    /// Record at a place; valid until its removal.
     pub(crate) fn at(&self, place: Place) -> &T {
         self.all.get(place)
     }
 
-    /// As [`Records::at`], to be changed.
+    /// As [`Records::at`], mutable.
     pub(crate) fn at_mut(&mut self, place: Place) -> &mut T {
         self.all.get_mut(place)
     }
 
-    /// Puts a record in. Its key must not be there.
+    /// Inserts a record. Its key must be absent.
     #[inline]
     pub(crate) fn insert(&mut self, record: T) -> Place {
         let tag = self.tag(record.key());
@@ -145,7 +144,7 @@ impl<T: Record> Records<T> {
         if let Ok(mark) = self.index.find_entry(hash, |mark| mark.place == place) {
             mark.remove();
         }
-        // Room for a crowd is given back, which is paid for by what was taken out.
+        // Frees the index of a large table. The removals before pay for the move.
         if (ROOM_KEPT..).contains(&self.index.capacity())
             && self.index.len() * 16 <= self.index.capacity()
         {
@@ -154,12 +153,12 @@ impl<T: Record> Records<T> {
         Some(self.all.remove(place))
     }
 
-    /// Everything, sorted by key.
+    /// Iterates over records, sorted by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&T::Key, &T)> {
         self.into_iter()
     }
 
-    /// The sum of a number of each record; sums do not depend on the order.
+    /// Sum of a number of each record; independent of the order.
     pub(crate) fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
         self.all.iter().map(|(_, record)| of(record)).sum()
     }
@@ -169,7 +168,7 @@ impl<'a, T: Record> IntoIterator for &'a Records<T> {
     type Item = (&'a T::Key, &'a T);
     type IntoIter = vec::IntoIter<Self::Item>;
 
-    /// Everything, sorted by key.
+    /// Iterates over records, sorted by key.
     fn into_iter(self) -> Self::IntoIter {
         let mut all: Vec<Self::Item> = self.all.iter().map(|(_, r)| (r.key(), r)).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
@@ -197,9 +196,9 @@ mod tests {
         }
     }
 
-    /// DET-01: they do what an ordered map does, and show the same order whatever the seed.
+    /// DET-01: records behave as an ordered map, whatever the seed.
     #[test]
-    fn records_are_an_ordered_map() {
+    fn records_behave_as_an_ordered_map() {
         for seed in 0..8 {
             let mut records: Records<(u64, u64)> =
                 Records::new(Seed::drawn(Uuid::from_u128(seed.into())));

@@ -1,16 +1,16 @@
-//! Sets that hardly ever have more than one entry.
+//! Sets that rarely have more than one entry.
 
 use alloc::collections::BTreeSet;
 
-/// A sorted set; a single entry takes nothing from the heap.
+/// A sorted set; a single entry needs no heap memory.
 #[derive(Debug, Default)]
 pub(crate) enum SmallSet<T> {
-    /// Nothing.
+    /// Empty.
     #[default]
     None,
     /// One entry.
     One(T),
-    /// Any number of them.
+    /// Two or more entries, or a set that once had as many.
     Many(BTreeSet<T>),
 }
 
@@ -61,7 +61,7 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    /// Every entry, sorted.
+    /// Iterates over entries, sorted.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let (one, many) = match self {
             Self::None => (None, None),
@@ -71,7 +71,7 @@ impl<T: Ord> SmallSet<T> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// Every entry, sorted.
+    /// Iterates over entries, sorted.
     pub(crate) fn into_entries(self) -> impl Iterator<Item = T> {
         let (one, many) = match self {
             Self::None => (None, None),
@@ -86,9 +86,9 @@ impl<T: Ord> SmallSet<T> {
 mod tests {
     use super::*;
 
-    /// It is what a set is, whatever was in it before.
+    /// The set behaves as a `BTreeSet`, whatever it held before.
     #[test]
-    fn few_are_a_set() {
+    fn a_small_set_behaves_as_a_set() {
         let (mut few, mut set) = (SmallSet::None, BTreeSet::new());
         let mut random = 1_u64;
         for turn in 0..20_000 {

@@ -4,16 +4,17 @@ use alloc::vec::Vec;
 
 use crate::identity::Identity;
 
-/// Number of things of each identity that has any.
+/// Number of items of each identity.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Sorted. Only the last remaining count may be 0; its allocation is kept for the next identity.
+    /// Sorted. Only the last remaining count may be 0; its allocation is kept for the next
+    /// identity.
     counts: Vec<(Identity, usize)>,
     len: usize,
 }
 
 impl Tally {
-    /// Counts one more.
+    /// Counts one item more.
     pub(crate) fn add(&mut self, owner: &Identity) {
         match (self.find(owner), self.counts.first_mut()) {
             (Ok(at), _) => self.counts[at].1 += 1,
@@ -26,7 +27,7 @@ impl Tally {
         self.len += 1;
     }
 
-    /// Counts one less.
+    /// Counts one item less.
     pub(crate) fn remove(&mut self, owner: &Identity) {
         let Ok(at) = self.find(owner) else { return };
         self.counts[at].1 -= 1;
@@ -38,18 +39,18 @@ impl Tally {
 
     fn find(&self, owner: &Identity) -> Result<usize, usize> {
         match self.counts.as_slice() {
-            // Mostly there is one peer.
+            // Most hosts have a single identity.
             [(of, _)] if of == owner => Ok(0),
             counts => counts.binary_search_by(|(of, _)| of.cmp(owner)),
         }
     }
 
-    /// Number of all together.
+    /// Number of items of all identities.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Number of one identity.
+    /// Number of items of one identity.
     pub(crate) fn len_of(&self, owner: &Identity) -> usize {
         match self.len {
             0 => 0,
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_identity_is_counted_on_its_own() {
+    fn each_identity_is_counted_separately() {
         let mut tally = Tally::default();
         let (ann, bob) = (Identity::User(1), Identity::User(2));
         tally.remove(&ann);

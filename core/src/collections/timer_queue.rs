@@ -1,48 +1,52 @@
-//! Timers, ordered by when they are due.
+//! Timers, ordered by due time.
 
 use alloc::vec::Vec;
 
 use crate::collections::slab::{Place, Slab};
-use crate::ids::{CallId, ConnId, JobId, KeyedId, RequestState, TaskId};
+use crate::ids::{CallId, ConnId, InstanceId, JobId, KeyedId, RequestState, TaskId};
 use crate::time::Instant;
 
 /// A deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// A job's timeout, or the next step of its ladder.
+    /// A job's timeout, or the next step of its stop policy.
     Job(JobId),
-    /// A task's ttl.
+    /// End of a task's ttl.
     Task(TaskId),
-    /// A peer has read nothing for too long. A [`Tick`](crate::event::Event::Tick) takes it first
-    /// or not at all: a host that sees it as the next [`deadline`](crate::engine::Engine::deadline)
-    /// can try the peer once more before.
+    /// A peer has read nothing for too long. Only a [`Tick`](crate::event::Event::Tick) takes this
+    /// timer: a host that sees it as the next [`deadline`](crate::engine::Engine::deadline) can try
+    /// to send once more before.
     Stall(ConnId),
-    /// A full send queue may have been sent, and subscriptions be told what they do not know.
+    /// A full send queue may have drained; pending notifications of subscriptions are due.
     CatchUp(ConnId),
-    /// A peer that closed its side may not wait longer for what still runs.
+    /// A half-closed peer has waited its maximum for running calls.
     Linger(ConnId),
-    /// A call has waited long enough for what it asked for.
+    /// A suspended call has waited its maximum for its retry (input required).
     Parked(RequestState),
-    /// A call whose connection is gone has gone on for long enough.
+    /// A call whose connection is gone has run its maximum.
     Orphan(JobId),
-    /// What came of a call with an idempotency key was remembered for long enough.
+    /// The retention of a call with an idempotency key ends.
     Keyed(KeyedId),
-    /// An answer we wait for.
+    /// Timeout of an outgoing request.
     Call(ConnId, CallId),
-    /// A task at a peer that is to be asked about.
+    /// Next poll of a task at a peer.
     Poll(ConnId, CallId),
-    /// The store that failed is to be tried again.
+    /// Retry of a failed store.
     Store,
-    /// SIGKILL for what is left while shutting down.
+    /// SIGKILL for the remaining jobs during shutdown.
     DrainKill,
-    /// The end of the shutdown.
+    /// End of the shutdown.
     DrainEnd,
-    /// A job has told its requestor nothing for as long as its heartbeat.
+    /// A job has sent its requestor nothing for one heartbeat interval.
     Heartbeat(JobId),
+    /// The next step of the check of a cancelled request of an upstream.
+    Relayed(JobId),
+    /// The deadline of an instance of an upstream.
+    Upstream(InstanceId),
 }
 
 impl Timer {
-    /// Its place among timers that are due at the same time.
+    /// Rank among timers that are due at the same time.
     const fn kind(self) -> u64 {
         match self {
             Self::Job(_) => 0,
@@ -59,23 +63,24 @@ impl Timer {
             Self::DrainKill => 11,
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,
+            Self::Relayed(_) => 14,
+            Self::Upstream(_) => 15,
         }
     }
 }
 
-/// Bits of an order that say the kind.
+/// Bits of `order` that hold the kind.
 const KIND_BITS: u32 = 4;
 
-/// An armed timer, as whoever armed it keeps it.
+/// Handle of an armed timer, kept by its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Armed(Place);
 
-/// When a timer comes: those that are due at the same time by kind, and then as they were armed
-/// (DET-01).
+/// Sort key of a timer: due time, then kind, then the order of arming (DET-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Instant,
-    /// The kind, and how many were armed before.
+    /// The kind, and the number of timers armed before.
     order: u64,
 }
 
@@ -84,48 +89,49 @@ struct Due {
 struct Node {
     due: Due,
     timer: Timer,
-    stands: Stands,
+    stands: Position,
 }
 
-/// Where a timer stands.
+/// Position of a timer.
 #[derive(Debug, Clone, Copy)]
-enum Stands {
-    /// In a lane, between these.
+enum Position {
+    /// In a lane, between these neighbours.
     Lane { lane: u8, before: Option<Place>, after: Option<Place> },
-    /// In the heap.
+    /// In the heap, at this index.
     Heap(u32),
 }
 
-/// Timers one behind the other, in the order in which they come.
+/// A list of timers, sorted by due time.
 #[derive(Debug)]
 struct Lane {
     first: (Due, Place),
     last: (Due, Place),
 }
 
-/// Armed timers: lanes, and a heap for what fits into no lane.
+/// Armed timers: sorted lanes, and a heap for timers that fit into no lane.
 ///
-/// Most are armed for a span that others were armed for before, and so come after those: each goes
-/// to the end of the first lane in which it is the last to come. To arm it, to disarm it wherever
-/// it stands, and to take the first that is due cost the same however many there are. With more
-/// different spans than lanes some go to the heap, where that costs what the heap is deep.
+/// Most timers have the same span as earlier ones and so are due after them: each is appended to
+/// the first lane whose last timer is due before it. Arming, disarming and taking the first due
+/// timer take constant time in a lane. With more different spans than lanes, some go to the heap,
+/// at logarithmic cost.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
     all: Slab<Node>,
     lanes: [Option<Lane>; LANES],
     heap: Vec<(Due, Place)>,
-    /// How many were ever armed.
+    /// Number of timers ever armed.
     armed: u64,
 }
 
-/// Lanes there are. Half of them are for tasks, whose spans peers choose: they must not crowd what
-/// everything else needs into the heap.
+/// Number of lanes. Half of them are for tasks, whose ttls are chosen by peers: peers must not
+/// crowd other timers into the heap.
 const LANES: usize = 16;
-/// Branches of the heap: with four it is half as deep as with two.
+/// Children of a heap node: a heap of four is half as deep as one of two.
 const BRANCHES: usize = 4;
 
 impl TimerQueue {
-    /// Arms `timer` for `at`, instead of `slot` if that holds a time, and notes it in `slot`.
+    /// Arms `timer` for `at`, replacing the time in `slot` if it has one, and stores the handle in
+    /// `slot`.
     pub(crate) fn arm(&mut self, slot: &mut Option<Armed>, timer: Timer, at: Instant) {
         self.disarm(slot, timer);
         let order = timer.kind() << (u64::BITS - KIND_BITS) | self.armed;
@@ -135,7 +141,7 @@ impl TimerQueue {
             Some(lane) => self.append(lane, due, timer),
             None => {
                 let stands = self.heap.len();
-                let node = Node { due, timer, stands: Stands::Heap(stands as u32) };
+                let node = Node { due, timer, stands: Position::Heap(stands as u32) };
                 let place = self.all.insert(node);
                 self.heap.push((due, place));
                 self.rise(stands);
@@ -145,7 +151,7 @@ impl TimerQueue {
         *slot = Some(Armed(place));
     }
 
-    /// The first lane in which a timer would be the last to come.
+    /// First lane in which the timer would be the last.
     fn lane(&self, due: Due, timer: Timer) -> Option<usize> {
         let from = if matches!(timer, Timer::Task(_)) { LANES / 2 } else { 0 };
         let mut lanes = self.lanes[from..from + LANES / 2].iter();
@@ -153,20 +159,20 @@ impl TimerQueue {
         lanes.position(fits).map(|lane| from + lane)
     }
 
-    /// Disarms `timer` if `slot` says it is armed.
+    /// Disarms `timer` if `slot` has a handle.
     pub(crate) fn disarm(&mut self, slot: &mut Option<Armed>, timer: Timer) {
         if let Some(Armed(place)) = slot.take() {
             let node = self.take_out(place);
-            assert!(node.timer == timer, "an armed timer is in the table");
+            assert!(node.timer == timer, "the handle belongs to this timer");
         }
     }
 
-    /// When an armed timer is due.
+    /// Due time of an armed timer.
     pub(crate) fn due(&self, Armed(place): Armed) -> Instant {
         self.all.get(place).due.at
     }
 
-    /// The first timer that is due.
+    /// The first due timer.
     pub(crate) fn next(&self) -> Option<(Instant, Timer)> {
         let place = self.first()?;
         let node = self.all.get(place);
@@ -179,7 +185,7 @@ impl TimerQueue {
         Some(place)
     }
 
-    /// Takes the first timer due at `now`. Its owner's slot still names it and must be cleared.
+    /// Takes the first timer due at `now`. Its owner must clear its slot.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Timer> {
         let place = self.first()?;
         let at = self.all.get(place).due.at;
@@ -193,10 +199,10 @@ impl TimerQueue {
         self.all.len()
     }
 
-    /// Puts a timer at the end of a lane.
+    /// Appends a timer to a lane.
     fn append(&mut self, number: usize, due: Due, timer: Timer) -> Place {
         let before = self.lanes[number].as_ref().map(|lane| lane.last.1);
-        let stands = Stands::Lane { lane: number as u8, before, after: None };
+        let stands = Position::Lane { lane: number as u8, before, after: None };
         let place = self.all.insert(Node { due, timer, stands });
         if let Some(before) = before {
             self.set_after(before, Some(place));
@@ -211,13 +217,13 @@ impl TimerQueue {
     fn take_out(&mut self, place: Place) -> Node {
         let node = self.all.remove(place);
         match node.stands {
-            Stands::Heap(at) => self.leave_heap(at as usize),
-            Stands::Lane { lane, before, after } => self.leave_lane(lane.into(), before, after),
+            Position::Heap(at) => self.leave_heap(at as usize),
+            Position::Lane { lane, before, after } => self.leave_lane(lane.into(), before, after),
         }
         node
     }
 
-    /// What stood between these in a lane is gone.
+    /// Links the neighbours of a removed timer, or updates the ends of its lane.
     fn leave_lane(&mut self, lane: usize, before: Option<Place>, after: Option<Place>) {
         let last = before.map(|before| self.set_after(before, after));
         let first = after.map(|after| self.set_before(after, before));
@@ -226,23 +232,23 @@ impl TimerQueue {
             (Some(lane), Some(last), None) => lane.last = last,
             (Some(lane), None, Some(first)) => lane.first = first,
             (lane, None, None) => *lane = None,
-            (None, ..) => unreachable!("a timer in a lane says so of one that is there"),
+            (None, ..) => unreachable!("both neighbours of a timer in a lane are armed"),
         }
     }
 
-    /// Says what comes after a timer in its lane; gives that timer back.
+    /// Sets the successor of a timer in its lane; returns the timer's sort key and place.
     fn set_after(&mut self, place: Place, next: Option<Place>) -> (Due, Place) {
         let node = self.all.get_mut(place);
-        if let Stands::Lane { after, .. } = &mut node.stands {
+        if let Position::Lane { after, .. } = &mut node.stands {
             *after = next;
         }
         (node.due, place)
     }
 
-    /// Says what comes before a timer in its lane; gives that timer back.
+    /// Sets the predecessor of a timer in its lane; returns the timer's sort key and place.
     fn set_before(&mut self, place: Place, previous: Option<Place>) -> (Due, Place) {
         let node = self.all.get_mut(place);
-        if let Stands::Lane { before, .. } = &mut node.stands {
+        if let Position::Lane { before, .. } = &mut node.stands {
             *before = previous;
         }
         (node.due, place)
@@ -256,7 +262,7 @@ impl TimerQueue {
         }
     }
 
-    /// Moves what stands at `at` up to where it belongs; gives back where that is.
+    /// Moves the timer at `at` up the heap; returns its new index.
     fn rise(&mut self, mut at: usize) -> usize {
         let entry = self.heap[at];
         while at > 0 {
@@ -271,7 +277,7 @@ impl TimerQueue {
         at
     }
 
-    /// Moves what stands at `at` down to where it belongs.
+    /// Moves the timer at `at` down the heap.
     fn sink(&mut self, mut at: usize) {
         let entry = self.heap[at];
         loop {
@@ -289,21 +295,22 @@ impl TimerQueue {
 
     fn put(&mut self, at: usize, entry: (Due, Place)) {
         self.heap[at] = entry;
-        self.all.get_mut(entry.1).stands = Stands::Heap(at as u32);
+        self.all.get_mut(entry.1).stands = Position::Heap(at as u32);
     }
 
-    /// Its own agreements, for tests.
+    /// Checks the internal invariants, for tests.
     ///
     /// # Panics
-    /// When one is broken.
+    ///
+    /// On a broken invariant.
     pub(crate) fn check(&self) {
         let mut found = self.heap.len();
         for (at, (due, place)) in self.heap.iter().enumerate() {
             let node = self.all.get(*place);
-            assert_eq!(node.due, *due, "a timer is due at another time");
-            assert!(matches!(node.stands, Stands::Heap(stands) if stands as usize == at));
+            assert_eq!(node.due, *due, "a timer has another due time than its node");
+            assert!(matches!(node.stands, Position::Heap(stands) if stands as usize == at));
             let (above, _) = self.heap[at.saturating_sub(1) / BRANCHES];
-            assert!(above <= *due, "a later timer comes first");
+            assert!(above <= *due, "a later timer precedes an earlier one");
         }
         for (number, lane) in self.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
@@ -311,18 +318,21 @@ impl TimerQueue {
             let mut next = Some(lane.first.1);
             while let Some(place) = next {
                 let node = self.all.get(place);
-                let Stands::Lane { lane, before, after } = node.stands else {
-                    panic!("a timer stands elsewhere");
+                let Position::Lane { lane, before, after } = node.stands else {
+                    panic!("a timer has another position than its node");
                 };
                 assert_eq!((usize::from(lane), before), (number, last.map(|(_, place)| place)));
-                assert!(last.is_none_or(|(due, _)| due < node.due), "a later timer comes first");
+                assert!(
+                    last.is_none_or(|(due, _)| due < node.due),
+                    "a later timer precedes an earlier one"
+                );
                 last = Some((node.due, place));
                 next = after;
                 found += 1;
             }
-            assert_eq!(last, Some(lane.last), "a lane ends where it says");
+            assert_eq!(last, Some(lane.last), "a lane's last timer is the end of its list");
         }
-        assert_eq!(found, self.all.len(), "a timer is lost");
+        assert_eq!(found, self.all.len(), "every timer is in a lane or in the heap");
     }
 }
 
@@ -338,8 +348,8 @@ mod tests {
         }
     }
 
-    /// DET-01: whatever is armed, moved and disarmed, timers come in the order of an ordered set,
-    /// those due at the same time by kind and as they were armed.
+    /// DET-01: after any arming, moving and disarming, timers come in the order of an ordered set:
+    /// by due time, then by kind, then by the order of arming.
     #[test]
     fn timers_come_in_order() {
         let mut timers = TimerQueue::default();
@@ -369,9 +379,10 @@ mod tests {
                     }
                 }
                 _ => {
-                    // A few spans at first, then any; few times, so that many are due at once.
-                    let few = turn / 10_000 % 2 == 0;
-                    let span = if few { (random >> 40) % 3 * 500 } else { (random >> 40) % 5_000 };
+                    // Few spans at first, then many; a few due times, so that many timers share one.
+                    let is_few = turn / 10_000 % 2 == 0;
+                    let span =
+                        if is_few { (random >> 40) % 3 * 500 } else { (random >> 40) % 5_000 };
                     let at = Instant::from_nanos((turn + span) / 100 * 100);
                     set.retain(|(.., armed)| *armed != timer);
                     set.insert((at, timer.kind(), turn, timer));
@@ -386,12 +397,12 @@ mod tests {
                 timers.check();
             }
         }
-        assert!(heap > 0, "the heap was not needed");
+        assert!(heap > 0, "no timer went to the heap");
     }
 
-    /// A disarmed timer leaves nothing behind, and a few spans need no heap.
+    /// A disarmed timer frees its place, and a few spans need no heap.
     #[test]
-    fn lanes() {
+    fn a_few_spans_need_no_heap() {
         let mut timers = TimerQueue::default();
         let mut slots = [None; 100];
         for number in 0..100_000_u64 {

@@ -201,7 +201,7 @@ pub(crate) enum Purpose {
     /// No receiver: its connection is gone, and it runs on for a time in case the call is repeated.
     Orphan,
     /// No receiver: its request was cancelled, or its connection or task is gone.
-    Nobody,
+    NoReceiver,
 }
 
 /// A change of the receiver of a job's outcome.
@@ -231,7 +231,7 @@ impl Purpose {
     /// ```
     fn after(&self, change: PurposeChange) -> Self {
         match (self, change) {
-            (Self::Nobody, _) | (_, PurposeChange::Release) => Self::Nobody,
+            (Self::NoReceiver, _) | (_, PurposeChange::Release) => Self::NoReceiver,
             (Self::Answer(_), PurposeChange::Suspend(state)) => Self::Retry(state),
             (Self::Answer(_), PurposeChange::Orphan) => Self::Orphan,
             (Self::Answer(_), PurposeChange::BecomeTask) => Self::Task,
@@ -357,7 +357,7 @@ impl JobState {
                     let effect = JobEffect::Step { step, why, is_first: false };
                     (Self::Stopping { step, why, since }, effect)
                 }
-                StopPolicy::Handler { .. } => {
+                StopPolicy::Handler { .. } | StopPolicy::Relay => {
                     (Self::Stopping { step, why, since }, JobEffect::Ignored)
                 }
             },
@@ -412,21 +412,21 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    const NOTHING: Self = Self { value: 0.0, total: None, beats: 0 };
+    const EMPTY: Self = Self { value: 0.0, total: None, beats: 0 };
 }
 
 impl IsEmpty for Progress {
-    const NOTHING: &'static Self = &Self {
+    const EMPTY: &'static Self = &Self {
         token: None,
         latest: None,
         last: None,
         held: None,
         line: None,
-        own: Own::NOTHING,
+        own: Own::EMPTY,
         heartbeat: None,
     };
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty_value(&self) -> bool {
         self.token.is_none()
             && self.latest.is_none()
             && self.line.is_none()
@@ -540,10 +540,10 @@ mod tests {
             Purpose::Task,
             Purpose::Retry(state),
             Purpose::Orphan,
-            Purpose::Nobody,
+            Purpose::NoReceiver,
         ];
         for purpose in purposes {
-            assert_eq!(purpose.after(PurposeChange::Release), Purpose::Nobody, "{purpose:?}");
+            assert_eq!(purpose.after(PurposeChange::Release), Purpose::NoReceiver, "{purpose:?}");
         }
         for change in [
             PurposeChange::AnswerNow(id),
@@ -552,7 +552,7 @@ mod tests {
             PurposeChange::BecomeTask,
             PurposeChange::Release,
         ] {
-            assert_eq!(Purpose::Nobody.after(change), Purpose::Nobody);
+            assert_eq!(Purpose::NoReceiver.after(change), Purpose::NoReceiver);
         }
     }
 }

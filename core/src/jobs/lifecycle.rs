@@ -109,6 +109,9 @@ impl Engine {
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
         }
+        if tool.route.is_some() {
+            return self.begin_relayed(id, &arguments);
+        }
         // A read-only tool has no side effect that could leak the id of a task that is not durable.
         let task = task.filter(|task| tool.read_only || self.is_visible(*task));
         self.out.push(Action::Start { job: id, tool, arguments, task });
@@ -127,6 +130,10 @@ impl Engine {
 
     fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
         let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.tool.route.is_some() {
+            self.timers.disarm(&mut job.timer, Timer::Job(id));
+            return self.stop_relayed(id, why);
+        }
         self.out.push(Action::Stop { job: id, step, why });
         match job.tool.ladder.after(step) {
             Some((wait, _)) => {
@@ -177,7 +184,9 @@ impl Engine {
             &JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != StopStep::Abandon {
-                    self.note(AuditEvent::Ceased(receipt(id, job, why, Some(step), since)));
+                    let mut receipt = receipt(id, job, why, Some(step), since);
+                    receipt.upstream = self.upstreams.receipts.remove(&id).map(Box::new);
+                    self.note(AuditEvent::Ceased(receipt));
                 }
                 Some(why)
             }
@@ -202,7 +211,7 @@ impl Engine {
         match job.purpose() {
             // TSK-26: dropped; that it stopped is all that was wanted of it.
             Purpose::Orphan => {}
-            Purpose::Nobody => match outcome {
+            Purpose::NoReceiver => match outcome {
                 Outcome::Result(_) | Outcome::Error(_) | Outcome::Refused(_) => {
                     self.counters.late_reports += 1;
                 }
@@ -289,7 +298,7 @@ impl Engine {
     /// since both leave it without a purpose.
     pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
         match job.purpose() {
-            Purpose::Nobody | Purpose::Orphan | Purpose::Retry(_) => None,
+            Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => None,
             Purpose::Task => {
                 Some(Audience { conn: job.conn, task: job.task, request: None, recall: false })
             }
@@ -449,7 +458,7 @@ impl Engine {
             // Servers log to clients, never the other way.
             (Side::Client(_), _) => None,
             (Side::Server, RequestContext::Session(_)) => Some(connection.log_level),
-            (Side::Server, RequestContext::Claim(claim)) => claim.log_level,
+            (Side::Server, RequestContext::Request(claim)) => claim.log_level,
         };
         if least.is_none_or(|least| level < least) || crowded {
             return;
@@ -482,6 +491,7 @@ pub(crate) fn receipt(
         cancel: job.cancel(),
         stage,
         since,
+        upstream: None,
     })
 }
 

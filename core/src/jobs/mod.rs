@@ -6,7 +6,7 @@
 //!
 //! CAN-08 needs two facts. A cancelled request has no right to an answer any more:
 //! `Requests::cancel` in `server/requests.rs` drops it. And its job has no receiver any more:
-//! [`Jobs::release`] leaves it with [`Purpose::Nobody`], which [`Purpose`] never leaves.
+//! [`Jobs::release`] leaves it with [`Purpose::NoReceiver`], which [`Purpose`] never leaves.
 
 pub(crate) mod heartbeat;
 pub(crate) mod job;
@@ -124,7 +124,7 @@ impl Jobs {
     pub(crate) fn suspend(&mut self, id: JobId, state: RequestState) -> Option<RequestId> {
         match self.table.get_mut(&id)?.redirect(PurposeChange::Suspend(state)) {
             Purpose::Answer(request) => Some(request),
-            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => None,
+            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::NoReceiver => None,
         }
     }
 

@@ -46,7 +46,7 @@ impl Engine {
         self.note(AuditEvent::Outlasted(receipt(id, &job, why, Some(step), since)));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         self.free_task(job.task, id, job.conn);
-        if *job.purpose() != Purpose::Nobody {
+        if *job.purpose() != Purpose::NoReceiver {
             self.hand_in(id, &job, outcome, Some(why));
         }
         self.jobs.put_back(job);

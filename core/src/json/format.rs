@@ -1,5 +1,4 @@
-//! JSON strings, numbers and UUIDs as text, many bytes at a time: most texts stand in a string as
-//! they are.
+//! JSON strings, numbers and UUIDs as text, many bytes at a time: most characters need no escape.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,7 +7,7 @@ use uuid::Uuid;
 
 use crate::json::scan;
 
-/// How many bytes at the start of `text` stand in a JSON string as they are.
+/// Number of bytes at the start of `text` that a JSON string holds without an escape.
 #[must_use]
 pub fn plain_bytes(text: &[u8]) -> usize {
     scan::special(text, 0)
@@ -16,7 +15,7 @@ pub fn plain_bytes(text: &[u8]) -> usize {
 
 /// Destination of JSON text.
 pub trait Out {
-    /// Appends a piece as it is.
+    /// Appends a piece unchanged.
     fn push_piece(&mut self, piece: &str);
 
     /// Appends digits.
@@ -59,13 +58,13 @@ pub fn write_number(out: &mut impl Out, mut number: u64) {
     out.push_digits(digits.get(start..).unwrap_or_default());
 }
 
-/// The bytes of the text of a UUID.
+/// Length of the text of a UUID in bytes.
 pub const UUID_BYTES: usize = 36;
 
 /// The text of a UUID, in lower case and with hyphens, as ASCII.
 #[must_use]
 pub fn uuid_text(uuid: Uuid) -> [u8; UUID_BYTES] {
-    // Where each byte stands.
+    // Offset of each byte's two digits in the text.
     const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
     let mut text = [b'-'; UUID_BYTES];
     for (place, byte) in PLACES.into_iter().zip(uuid.into_bytes()) {
@@ -74,7 +73,7 @@ pub fn uuid_text(uuid: Uuid) -> [u8; UUID_BYTES] {
     text
 }
 
-/// Each byte as two digits.
+/// Each byte as two hexadecimal digits.
 const HEX: [[u8; 2]; 256] = {
     let digits = b"0123456789abcdef";
     let mut bytes = [[0; 2]; 256];
@@ -97,7 +96,7 @@ pub fn write_string(out: &mut impl Out, text: &str) {
 pub(crate) fn write_characters(out: &mut impl Out, text: &str) {
     let mut rest = text;
     loop {
-        // What ends a run is ASCII, so it ends between two characters.
+        // A byte that ends a run is ASCII, so the split is between two characters.
         let (plain, special) = rest.split_at(plain_bytes(rest.as_bytes()));
         out.push_piece(plain);
         let Some(byte) = special.bytes().next() else { break };
@@ -139,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn uuids_are_written_as_everywhere() {
+    fn uuids_are_written_hyphenated() {
         for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
             let uuid = Uuid::from_u128(number);
             assert_eq!(uuid_text(uuid), uuid.hyphenated().to_string().as_bytes());
         }
     }
 
-    /// Whatever stands where: the same as a general writer's.
+    /// The result equals that of serde_json, with a special character at every position.
     #[test]
     fn strings_are_written_as_json() {
         for length in [0, 1, 7, 31, 32, 33, 63, 64, 65, 100] {
@@ -157,7 +156,7 @@ mod tests {
                     text.insert(at, special);
                     let mut written = String::new();
                     write_string(&mut written, &text);
-                    assert_eq!(written, serde_json::to_string(&text).expect("it is JSON"));
+                    assert_eq!(written, serde_json::to_string(&text).expect("a string serializes"));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! `_meta` and `resultType`: setting them in JSON text, every other member as it was.
+//! `_meta` and `resultType`: sets them in JSON text and leaves every other member unchanged.
 
 use alloc::string::String;
 use core::fmt;
@@ -11,15 +11,15 @@ use crate::ids::TaskId;
 use crate::json::format::{UUID_BYTES, uuid_text};
 use crate::json::writer::Writer;
 
-/// Says which task a message belongs to (TSK-16, TSK-29).
+/// Key of `_meta` that names the task of a message (TSK-16, TSK-29).
 pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
-/// Says who answers (MOD-02).
+/// Key of `_meta` that names the answering server (MOD-02).
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 const RESULT_TYPE: &str = "resultType";
 const META: &str = "_meta";
 
-/// The value of [`RELATED_TASK`]: JSON text.
+/// JSON text of the value of [`RELATED_TASK`].
 pub(crate) fn related_task(task: TaskId) -> [u8; RELATED_BYTES] {
     let mut value = [0; RELATED_BYTES];
     let (before, rest) = value.split_at_mut(BEFORE_ID.len());
@@ -34,7 +34,7 @@ const BEFORE_ID: &[u8] = b"{\"taskId\":\"";
 const AFTER_ID: &[u8] = b"\"}";
 const RELATED_BYTES: usize = BEFORE_ID.len() + UUID_BYTES + AFTER_ID.len();
 
-/// Writes `object` with these members in its `_meta`; each is a name and JSON text.
+/// Writes `object` with the members of `set` in its `_meta`; each is a name and JSON text.
 pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &[u8])]) {
     if set.is_empty() {
         json.raw(object);
@@ -45,8 +45,8 @@ pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str,
     members.write(object, set);
 }
 
-/// Writes `result` with this type, whatever it says of it itself, and with these members in its
-/// `_meta` (MOD-02).
+/// Writes `result` with the type `kind`, in place of a type it may have, and with the members of
+/// `set` in its `_meta` (MOD-02).
 pub(crate) fn write_with_type(
     json: &mut Writer<'_>,
     result: &str,
@@ -58,24 +58,24 @@ pub(crate) fn write_with_type(
     members.write(result, set);
 }
 
-/// The members of an object as they are written, if there is clearly no `_meta` and no reserved one
-/// anywhere in it.
+/// Text of the members of an object, if the object certainly contains neither `_meta` nor the
+/// reserved name.
 fn plain_members<'r>(object: &'r str, reserved: Option<&str>) -> Option<&'r str> {
     let members = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?.trim_ascii();
     let has = |text: &str| memmem::find(members.as_bytes(), text.as_bytes()).is_some();
-    // Each of these has one of three bytes that most results have not: they are looked through once.
+    // Each of these needs one of three bytes that most results lack: one search excludes all.
     let odd = memchr3(b'_', b'T', b'\\', members.as_bytes()).is_some();
-    // A letter of a name may be written as an escape.
+    // A name may be written with escapes.
     let may_have = odd && (has(META) || reserved.is_some_and(has) || has("\\u00"));
     (!may_have).then_some(members)
 }
 
-/// Copies the members of an object but for `_meta`, which is kept apart.
+/// Copies the members of an object except `_meta`, which is kept for later.
 struct Members<'w, 'b, 'r> {
     json: &'w mut Writer<'b>,
-    /// Members written.
+    /// Number of members written.
     count: usize,
-    /// A member that was written before and is left out.
+    /// Name that was written already; the object's member of that name is dropped.
     reserved: Option<&'static str>,
     meta: Option<&'r RawValue>,
 }
@@ -92,8 +92,8 @@ impl<'r> Members<'_, '_, 'r> {
             }
             None => {
                 let mut reader = serde_json::Deserializer::from_str(object);
-                // It was checked to be an object when it was handed in; if it is none after all,
-                // what could be read of it is still one.
+                // The tool's result was checked to be an object on arrival; if it is none, the
+                // members read so far still form one.
                 let _ = reader.deserialize_map(&mut self);
             }
         }
@@ -135,7 +135,7 @@ impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
     }
 }
 
-/// Copies the members of a `_meta` but for those that are set anew, each followed by a comma.
+/// Copies the members of a `_meta` except those in `set`, each followed by a comma.
 struct Others<'w, 'b, 's> {
     json: &'w mut Writer<'b>,
     set: &'s [(&'s str, &'s [u8])],
@@ -167,7 +167,7 @@ mod tests {
     use alloc::format;
     use alloc::vec::Vec;
 
-    /// TSK-16: merged, other keys preserved, a forged one replaced.
+    /// TSK-16: members are merged, other keys are preserved, a forged one is replaced.
     #[test]
     fn meta_is_merged() {
         let set =
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(bytes, br#"{"a":1}"#);
     }
 
-    /// MOD-02: the type and the server are ours, everything else is the tool's.
+    /// MOD-02: the engine sets the type and the server; everything else is the tool's.
     #[test]
     fn a_result_gets_a_type() {
         let us = format!(r#""{SERVER_INFO}":7"#);
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// The names of an object's members, in order.
+    /// Names of an object's members, in order.
     fn names(object: &str) -> Vec<String> {
         struct Names(Vec<String>);
         impl<'r> Visitor<'r> for &mut Names {
@@ -241,12 +241,12 @@ mod tests {
         }
         let mut found = Names(Vec::new());
         let mut reader = serde_json::Deserializer::from_str(object);
-        reader.deserialize_map(&mut found).expect("what is written is an object");
+        reader.deserialize_map(&mut found).expect("the written text is an object");
         found.0
     }
 
-    /// TSK-16, MOD-02: whatever an object has, and however it is written, it gets what a tree of it
-    /// gets, each member once and all others in their order.
+    /// TSK-16, MOD-02: random objects in every spelling give the members of a merged `serde_json`
+    /// tree, each once and in order.
     #[test]
     fn any_object_is_merged() {
         const NAMES: [&str; 8] = [
@@ -278,7 +278,8 @@ mod tests {
             let (mut object, mut seen) = (String::from("{"), Vec::new());
             for _ in 0..next(5) {
                 let name = NAMES[next(NAMES.len())];
-                let read: String = serde_json::from_str(&format!("\"{name}\"")).expect("a name");
+                let read: String =
+                    serde_json::from_str(&format!("\"{name}\"")).expect("a name is a string");
                 if seen.contains(&read) {
                     continue;
                 }
@@ -297,7 +298,7 @@ mod tests {
                     None => write_with_meta(json, &object, &[("k", b"7")]),
                     Some(kind) => write_with_type(json, &object, kind, &[("k", b"7")]),
                 }
-                let written = core::str::from_utf8(&bytes).expect("it is text");
+                let written = core::str::from_utf8(&bytes).expect("the written text is UTF-8");
                 let mut wanted = tree.clone();
                 if !wanted[META].is_object() {
                     wanted[META] = serde_json::json!({});
@@ -312,7 +313,8 @@ mod tests {
                 order.retain(|name| name != META);
                 order.push(META.into());
                 assert_eq!(names(written), order, "{object} became {written}");
-                let read: serde_json::Value = serde_json::from_str(written).expect("it is JSON");
+                let read: serde_json::Value =
+                    serde_json::from_str(written).expect("the written text is JSON");
                 assert_eq!(read, wanted, "{object}");
             }
         }

@@ -1,4 +1,4 @@
-//! JSON values as text that was checked before.
+//! JSON values as text that was validated before.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -14,27 +14,27 @@ use crate::json::scan;
 
 /// One JSON value as text.
 ///
-/// [`RawValue`] is the same, and reads its text wherever one is made; this is made without where it
-/// is known that the text is JSON.
+/// Unlike [`RawValue`], construction does not parse the text again when it is known to be JSON.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Json(Box<str>);
 
 impl Json {
-    /// Its text.
+    /// Returns the JSON text.
     #[must_use]
     pub const fn get(&self) -> &str {
         &self.0
     }
 
-    /// Output of a serializer, not read again. A caller that hands in anything but one JSON
-    /// value breaks the message that it is put into.
+    /// Wraps the output of a serializer without reading it again.
+    ///
+    /// `text` must be exactly one JSON value; anything else breaks the message that contains it.
     #[must_use]
     pub fn written(text: String) -> Self {
         debug_assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "no JSON: {text}");
         Self(text.into())
     }
 
-    /// A text that was read before, or that a serializer wrote.
+    /// Wraps a text that was validated before, or that a serializer wrote.
     pub(crate) fn from_checked(text: Cow<'_, str>) -> Self {
         match text {
             Cow::Borrowed(text) => Self(text.into()),
@@ -50,7 +50,7 @@ impl From<Box<RawValue>> for Json {
 }
 
 impl Serialize for Json {
-    /// As the value it is.
+    /// Serializes the contained value, not its text as a string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
         raw.serialize(serializer)
@@ -69,43 +69,43 @@ impl fmt::Debug for Json {
     }
 }
 
-/// One JSON value in a text that was checked as a whole.
+/// One JSON value inside a validated text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
-    /// The value that was found there.
+    /// Wraps the text of one value inside a validated text.
     pub(crate) const fn checked(text: &'a str) -> Self {
         Self(text)
     }
 
-    /// Its text.
+    /// Returns the JSON text.
     pub(crate) const fn get(self) -> &'a str {
         self.0
     }
 
-    /// The string it is; `None` for anything else, a string with half a surrogate pair included.
+    /// The string value; `None` for another type, and for a string with an unpaired surrogate.
     pub(crate) fn string(self) -> Option<Cow<'a, str>> {
         scan::unescaped(self.quoted()?)
     }
 
-    /// The string it is, with U+FFFD for each half of a surrogate pair; `None` for anything else.
+    /// The string value with U+FFFD for each unpaired surrogate; `None` for another type.
     pub(crate) fn cleaned_string(self) -> Option<Cow<'a, str>> {
         let replace = |text: &mut String, _| text.push(char::REPLACEMENT_CHARACTER);
         Some(scan::unescaped_with(self.quoted()?, replace))
     }
 
-    /// What stands between the quotes of a string.
+    /// Text between the quotes of a string.
     fn quoted(self) -> Option<&'a str> {
         self.0.strip_prefix('"')?.strip_suffix('"')
     }
 
-    /// Whether it is an object.
+    /// True for an object.
     pub(crate) fn is_object(self) -> bool {
         self.0.starts_with('{')
     }
 
-    /// The boolean it is.
+    /// The boolean value.
     pub(crate) fn flag(self) -> Option<bool> {
         match self.0 {
             "true" => Some(true),
@@ -114,7 +114,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The members of an object that have these names, in one pass. `None` when it is no object.
+    /// Finds the members of an object with these names, in one pass. `None` for another type.
     pub(crate) fn members<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
         let mut found = Found { members: [None; N], twice: None };
         let mut seen = [false; N];
@@ -132,18 +132,18 @@ impl<'a> Raw<'a> {
         Some(found)
     }
 
-    /// The same value, unless it is `null`.
+    /// The same value; `None` for `null`.
     pub(crate) fn non_null(self) -> Option<Self> {
         (self.0 != "null").then_some(self)
     }
 }
 
-/// Members of an object; one that is `null` is as if it were not there.
+/// Members of an object; `null` counts as absent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found<'a, const N: usize> {
-    /// In the order of the names. Of one that is there twice the last counts.
+    /// One entry for each name, in the order of the names. The last of several members counts.
     pub(crate) members: [Option<Raw<'a>>; N],
-    /// A name that is there twice.
+    /// A name that occurs twice.
     pub(crate) twice: Option<&'static str>,
 }
 
@@ -165,9 +165,9 @@ mod tests {
     use crate::json::scan::tests::mutants;
     use alloc::collections::BTreeMap;
 
-    /// The one-pass reader agrees with the general reader.
+    /// The one-pass reader agrees with serde_json.
     #[test]
-    fn members_are_what_they_are() {
+    fn members_agree_with_serde_json() {
         const NAMES: [&str; 4] = ["a", "b/c", "\u{e4}", ""];
         let objects = [
             r#"{"a":1,"b/c":{"a":[2,{}]},"d":null,"ä":"x","e":"y"}"#,
@@ -181,10 +181,10 @@ mod tests {
                 let found = Raw::from(value).members(NAMES);
                 let all = serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get());
                 let Ok(all) = all else {
-                    // No object, or a name that is no Unicode text.
+                    // Not an object, or a name with an unpaired surrogate.
                     return assert!(found.is_none() || text.contains(r"\u"), "{text}");
                 };
-                let Found { members, twice: again } = found.expect("it is an object");
+                let Found { members, twice: again } = found.expect("the text is an object");
                 read += 1;
                 twice += usize::from(again.is_some());
                 for (name, member) in NAMES.iter().zip(members) {
@@ -197,15 +197,16 @@ mod tests {
             });
         }
         assert!(read > 500 && twice > 50, "{read} {twice}");
-        let found =
-            Raw::checked(r#"{"a":1,"\u0061":2,"a":null}"#).members(NAMES).expect("an object");
+        let found = Raw::checked(r#"{"a":1,"\u0061":2,"a":null}"#)
+            .members(NAMES)
+            .expect("the text is an object");
         assert_eq!((found.members[0].map(Raw::get), found.twice), (Some("2"), Some("a")));
         assert!(Raw::checked("[]").members(NAMES).is_none());
     }
 
-    /// CAN-14: a text that was cut in the middle of a character is read without that.
+    /// CAN-14: a text cut inside a surrogate pair is read with a replacement character.
     #[test]
-    fn strings_with_half_a_pair_are_cleaned() {
+    fn unpaired_surrogates_are_replaced() {
         let read = |text: &'static str| Raw::checked(text);
         assert_eq!(read(r#""a\ud83e""#).string(), None);
         assert_eq!(read(r#""a\ud83e""#).cleaned_string().as_deref(), Some("a\u{fffd}"));

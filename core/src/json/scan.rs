@@ -1,12 +1,11 @@
-//! The one reader of JSON text that a peer sends: finds where values end, in one pass and without
-//! building them.
+//! Scanner of JSON text from peers: finds the ends of values in one pass, without a value tree.
 //!
-//! It takes every form that the grammar has: any number, any white space, any escape of the right
-//! form, surrogates that stand alone, names that are there twice. It does not say why it refuses a
-//! text: serde_json, which refuses the same texts, words that error.
+//! The scanner accepts the whole grammar: any number, white space, valid escapes, unpaired
+//! surrogates, duplicate names. It gives no reason for a rejected text: serde_json rejects the same
+//! texts and words the error.
 //!
-//! Each function takes the bytes of a text and a position in it, and returns the position behind the
-//! value there; `None` when there is no such value, or it nests too deep.
+//! Each function takes the bytes of a text and an offset, and returns the offset behind the value
+//! there; `None` for an invalid value or too deep nesting.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -14,11 +13,11 @@ use core::ops::Range;
 
 use memchr::memchr;
 
-/// The deepest nesting that is followed: a bit for each level.
+/// Deepest nesting that the scanner can follow: one bit of a `u128` for each level.
 pub(crate) const DEPTH_MAX: usize = u128::BITS as usize;
 
-/// An object at the start of a text; `member` is handed each key, as it is written between its
-/// quotes, and where its value is.
+/// Scans an object at the start of a text; calls `member` with each raw name (between its quotes)
+/// and the range of its value.
 #[inline]
 pub(crate) fn object<'a>(
     text: &'a [u8],
@@ -32,8 +31,8 @@ pub(crate) fn object<'a>(
     })
 }
 
-/// An object in a text; `member` is handed each key, as it is written between its quotes, and where
-/// its value begins, and says where that ends, which nests that deep at most.
+/// Scans an object; calls `member` with each raw name, the offset of its value and the nesting that
+/// the value may have. `member` returns the end of the value.
 #[inline]
 pub(crate) fn object_at<'a>(
     text: &'a [u8],
@@ -57,8 +56,8 @@ pub(crate) fn object_at<'a>(
     }
 }
 
-/// An array in a text; `item` is handed where each item begins, and returns where it ends, which
-/// nests that deep at most.
+/// Scans an array; calls `item` with the offset of each item and the nesting it may have. `item`
+/// returns the end of the item.
 pub(crate) fn array_at(
     text: &[u8],
     at: usize,
@@ -80,7 +79,7 @@ pub(crate) fn array_at(
     }
 }
 
-/// Calls `find` with the name of a member, and again with its escapes resolved if it has any.
+/// Calls `find` with a raw name, and again with its escapes resolved if it has any.
 #[inline]
 pub(crate) fn named<T>(name: &[u8], mut find: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
     find(name).or_else(|| {
@@ -90,18 +89,18 @@ pub(crate) fn named<T>(name: &[u8], mut find: impl FnMut(&[u8]) -> Option<T>) ->
     })
 }
 
-/// A piece of a string.
+/// One piece of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
-    /// Characters as they are.
+    /// Characters without an escape.
     Plain(&'a str),
-    /// A character that was an escape.
+    /// Character of an escape.
     Char(char),
-    /// A surrogate without its other half, which stands for no character.
+    /// Surrogate without its other half: no character.
     Lone(u16),
 }
 
-/// The pieces of a string that was checked, given as it is written between its quotes.
+/// Calls `take` with the pieces of a validated string, given as the text between its quotes.
 pub(crate) fn pieces<'a>(inner: &'a str, mut take: impl FnMut(Piece<'a>)) {
     let mut rest = inner;
     while let Some((plain, escape)) = rest.split_once('\\') {
@@ -126,7 +125,7 @@ pub(crate) fn pieces<'a>(inner: &'a str, mut take: impl FnMut(Piece<'a>)) {
     take(Piece::Plain(rest));
 }
 
-/// The character whose escape has these digits, or a pair of escapes, and what follows it.
+/// Resolves the escape with these digits, or a pair of escapes, and returns the rest of the text.
 fn unicode(digits: &str) -> (Piece<'_>, &str) {
     let (first, after) = unit(digits);
     let pair = after.strip_prefix("\\u").map(unit);
@@ -145,14 +144,15 @@ fn unit(digits: &str) -> (u16, &str) {
     (u16::from_str_radix(digits, 16).unwrap_or_default(), after)
 }
 
-/// The characters of a string that was checked; `None` where a surrogate stands alone.
+/// Resolves the escapes of a validated string; `None` for an unpaired surrogate.
 pub(crate) fn unescaped(inner: &str) -> Option<Cow<'_, str>> {
     let mut lone = false;
     let text = unescaped_with(inner, |_, _| lone = true);
     (!lone).then_some(text)
 }
 
-/// The characters of a string that was checked; `lone` appends what stands for a surrogate alone.
+/// Resolves the escapes of a validated string; `lone` appends the replacement of an unpaired
+/// surrogate.
 pub(crate) fn unescaped_with(inner: &str, mut lone: impl FnMut(&mut String, u16)) -> Cow<'_, str> {
     if memchr(b'\\', inner.as_bytes()).is_none() {
         return Cow::Borrowed(inner);
@@ -166,9 +166,9 @@ pub(crate) fn unescaped_with(inner: &str, mut lone: impl FnMut(&mut String, u16)
     Cow::Owned(text)
 }
 
-/// One value, however much is in it.
+/// Scans one value of any type.
 pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usize> {
-    // Which of the open brackets are braces; the bit of the innermost is the lowest.
+    // Which open brackets are braces; the lowest bit is the innermost.
     let (mut braces, mut depth) = (0_u128, 0);
     loop {
         match text.get(at)? {
@@ -180,7 +180,7 @@ pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usiz
                 }
                 braces = braces << 1 | u128::from(*bracket == b'{');
                 at = space(text, at + 1);
-                // Each bracket is followed by its closing one, but for one in between.
+                // `]` and `}` are each two code points behind their opening bracket.
                 if text.get(at) != Some(&(bracket + 2)) {
                     if *bracket == b'{' {
                         at = key(text, at)?.1;
@@ -194,7 +194,7 @@ pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usiz
             b'n' => at = word(text, at, b"null")?,
             _ => return None,
         }
-        // What ends with it: the brackets it is the last in.
+        // Closes the brackets whose last item this value is.
         loop {
             if depth == 0 {
                 return Some(at);
@@ -219,7 +219,7 @@ pub(crate) fn value(text: &[u8], mut at: usize, depth_max: usize) -> Option<usiz
     }
 }
 
-/// A name as it is written between its quotes, and where its value begins.
+/// Scans a name and the colon; returns the raw name and the offset of the value.
 #[inline]
 pub(crate) fn key(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = string(text, at)?;
@@ -227,8 +227,8 @@ pub(crate) fn key(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
     Some((name, space(text, expect(text, space(text, end), b':')?)))
 }
 
-/// A whole number of so few digits that it is in range, in its usual spelling and at the end of a
-/// member: its value, and where it ends.
+/// A whole number in its usual spelling, short enough to be in range, at the end of a member;
+/// returns its value and end.
 #[inline]
 pub(crate) fn short_number(text: &[u8], at: usize) -> Option<(i64, usize)> {
     let (mut number, mut end) = (0, at);
@@ -246,13 +246,13 @@ pub(crate) fn short_number(text: &[u8], at: usize) -> Option<(i64, usize)> {
     (usual && matches!(text.get(end), Some(b',' | b'}'))).then_some((number, end))
 }
 
-/// Whether a byte is white space.
+/// True for JSON white space.
 #[inline]
 pub(crate) const fn is_space(byte: Option<&u8>) -> bool {
     matches!(byte, Some(b' ' | b'\n' | b'\r' | b'\t'))
 }
 
-/// White space, if there is any.
+/// Skips white space.
 #[inline]
 pub(crate) fn space(text: &[u8], mut at: usize) -> usize {
     while is_space(text.get(at)) {
@@ -270,12 +270,12 @@ fn word(text: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     text.get(at..)?.starts_with(word).then_some(at + word.len())
 }
 
-/// A number with its sign, fraction and exponent.
+/// Scans a number with sign, fraction and exponent.
 pub(crate) fn number(text: &[u8], at: usize) -> Option<usize> {
     let sign = text.get(at) == Some(&b'-');
     let start = at + usize::from(sign);
     let mut at = digits(text, start)?;
-    // No digit follows a leading zero.
+    // RFC 8259: a leading zero is followed by no digit.
     if at - start > 1 && text.get(start) == Some(&b'0') {
         return None;
     }
@@ -289,7 +289,7 @@ pub(crate) fn number(text: &[u8], at: usize) -> Option<usize> {
     Some(at)
 }
 
-/// At least one digit.
+/// Scans one or more digits.
 fn digits(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     while text.get(at).is_some_and(u8::is_ascii_digit) {
@@ -298,7 +298,7 @@ fn digits(text: &[u8], start: usize) -> Option<usize> {
     (at > start).then_some(at)
 }
 
-/// A string with its quotes.
+/// Scans a string with its quotes.
 #[inline]
 pub(crate) fn string(text: &[u8], at: usize) -> Option<usize> {
     let mut at = expect(text, at, b'"')?;
@@ -307,13 +307,13 @@ pub(crate) fn string(text: &[u8], at: usize) -> Option<usize> {
         match text.get(at)? {
             b'"' => return Some(at + 1),
             b'\\' => at = escape(text, at)?,
-            // A control character.
+            // RFC 8259: control characters must be escaped.
             _ => return None,
         }
     }
 }
 
-/// An escape. A surrogate may stand alone: only a reader of the text can tell what that means.
+/// Scans an escape. A surrogate may be unpaired: the reader of the text decides.
 #[inline(never)]
 fn escape(text: &[u8], at: usize) -> Option<usize> {
     match text.get(at + 1)? {
@@ -326,8 +326,8 @@ fn escape(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Where the first quote, backslash or control character stands, from `at` on; the end of the text
-/// if there is none.
+/// Offset of the first quote, backslash or control character from `at` on; else the length of the
+/// text.
 #[inline]
 pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
     for _ in 0..8 {
@@ -341,11 +341,11 @@ pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
     far_special(text, at)
 }
 
-/// As [`special`], where it is further away or near the end of the text.
+/// As [`special`], for a distant byte or near the end of the text.
 #[inline(never)]
 fn far_special(text: &[u8], at: usize) -> usize {
     let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
-    // Without a way out of the inner loop, so that it becomes a few vector instructions.
+    // No early exit in the inner loop, so that the compiler vectorizes it.
     let is_plain = |piece: &[u8; 32]| !piece.iter().fold(false, |any, byte| any | is_special(byte));
     let rest = text.get(at..).unwrap_or_default();
     let plain = rest.as_chunks::<32>().0.iter().take_while(|piece| is_plain(piece)).count() * 32;
@@ -358,7 +358,7 @@ fn far_special(text: &[u8], at: usize) -> usize {
         at += 8;
     }
     let last = text.get(at..).unwrap_or_default();
-    // The missing bytes of a word are zeros, which are control characters: one is found.
+    // Missing bytes of the last word are zeros, which count as control characters.
     let word = match text.last_chunk() {
         Some(word) => u64::from_le_bytes(*word).checked_shr(64 - last.len() as u32 * 8),
         None => Some(last.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))),
@@ -366,13 +366,13 @@ fn far_special(text: &[u8], at: usize) -> usize {
     at + specials(word.unwrap_or_default()).trailing_zeros() as usize / 8
 }
 
-/// The highest bit of the first byte that is special; above it, any.
+/// Sets the highest bit of the first special byte; bits above it are arbitrary.
 const fn specials(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    // With that bit turned over, control characters and the quote are what is below `!`.
+    // With bit 1 inverted, control characters and the quote are exactly the bytes below `!`.
     let low = word ^ (ONES * 0x02);
     let backslash = word ^ (ONES * b'\\' as u64);
-    // Below a byte that borrows there is none that does, so that the first is always right.
+    // A borrow affects only the bytes above its own, so the lowest bit set is right.
     let found =
         low.wrapping_sub(ONES * b'!' as u64) & !low | backslash.wrapping_sub(ONES) & !backslash;
     found & (ONES * 0x80)
@@ -385,7 +385,7 @@ pub(crate) mod tests {
     use alloc::vec::Vec;
     use serde_json::value::RawValue;
 
-    /// Replacements: pieces of JSON, and pieces that JSON must not contain.
+    /// Replacements: pieces of valid JSON, and pieces that JSON must not contain.
     const PIECES: [&str; 48] = [
         "",
         "{",
@@ -437,8 +437,9 @@ pub(crate) mod tests {
         "\"id\":1,",
     ];
 
-    /// Texts in which a few places of a text are others, the same in every run.
-    pub(crate) fn mutants(text: &str, count: usize, mut heed: impl FnMut(&str)) {
+    /// Calls `heed` with variants of a text in which a few places are replaced, the same in every
+    /// run.
+    pub(crate) fn mutants(text: &str, count: usize, mut check: impl FnMut(&str)) {
         let mut random = text.len() as u64;
         let mut below = |end: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
@@ -452,11 +453,11 @@ pub(crate) mod tests {
                 let piece = PIECES[below(PIECES.len())];
                 mutant.replace_range(at..end, piece);
             }
-            heed(&mutant);
+            check(&mutant);
         }
     }
 
-    /// Whether a text is one value; the general reader says the same.
+    /// Whether the scanner reads a text as one value; asserts that serde_json agrees.
     fn is_value(text: &str) -> bool {
         let bytes = text.as_bytes();
         let start = space(bytes, 0);
@@ -468,7 +469,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn it_takes_what_the_general_reader_takes() {
+    fn the_scanner_accepts_the_texts_of_serde_json() {
         for text in PIECES {
             is_value(text);
         }
@@ -485,7 +486,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Wherever one looks from, and whatever was there before.
+    /// The first special byte is found from every start offset.
     #[test]
     fn the_first_special_byte_is_found() {
         let naive = |text: &[u8], at: usize| {
@@ -507,7 +508,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_string_ends_where_it_ends() {
+    fn a_string_ends_at_its_closing_quote() {
         for length in 0..150 {
             let plain: String =
                 core::iter::repeat_n(['a', 'ä', '~', ' '], length).flatten().collect();
@@ -521,7 +522,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Strings are resolved as serde_json resolves them, and halves of pairs are told.
+    /// Strings are resolved as serde_json resolves them; unpaired surrogates are reported.
     #[test]
     fn escapes_are_resolved() {
         let text = r#""a\"\\\/\b\f\n\r\t\u00e4\u20AC\uD83E\udd80\ud800\u0041x""#;

@@ -1,26 +1,25 @@
-//! Whole numbers, in every spelling that JSON has for them.
+//! Whole numbers in every spelling of JSON.
 
 use alloc::format;
 use alloc::string::String;
 
 use crate::json::scan;
 
-/// A whole number of any size, as `41`, `41.0`, `410e-1` and `4.1e1` spell the same one.
+/// A whole number of any size. `41`, `41.0`, `410e-1` and `4.1e1` are equal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Whole {
     negative: bool,
-    /// Without zeros on either side; empty for zero.
+    /// Digits without leading and trailing zeros; empty for zero.
     digits: String,
-    /// How many zeros follow the digits.
+    /// Number of zeros that follow the digits.
     zeros: u64,
 }
 
-/// Zeros that a canonical spelling writes out; more become an exponent.
+/// Zeros that the canonical spelling writes out; more become an exponent.
 const ZEROS_WRITTEN_MAX: u64 = 20;
 
 impl Whole {
-    /// Reads a JSON number. `None` for a fraction, for an exponent beyond 64 bits, and for anything
-    /// but a number.
+    /// Reads a JSON number. `None` for a fraction, an exponent beyond 64 bits, or another text.
     pub(crate) fn read(token: &str) -> Option<Self> {
         if scan::number(token.as_bytes(), 0) != Some(token.len()) {
             return None;
@@ -41,7 +40,7 @@ impl Whole {
         Some(Self { negative: unsigned.len() < token.len(), digits: digits.into(), zeros })
     }
 
-    /// Its value without the sign; `None` beyond 64 bits.
+    /// Absolute value; `None` beyond 64 bits.
     fn magnitude(&self) -> Option<u64> {
         if self.digits.is_empty() {
             return Some(0);
@@ -50,18 +49,18 @@ impl Whole {
         10_u64.checked_pow(u32::try_from(self.zeros).ok()?)?.checked_mul(digits)
     }
 
-    /// Its value; `None` beyond 64 bits.
+    /// The value; `None` beyond 64 bits.
     pub(crate) fn to_i64(&self) -> Option<i64> {
         let magnitude = i128::from(self.magnitude()?);
         i64::try_from(if self.negative { -magnitude } else { magnitude }).ok()
     }
 
-    /// Its value, the largest there is when that is larger; `None` when it is negative.
+    /// The value, at most `u64::MAX`; `None` for a negative number.
     pub(crate) fn to_u64_saturating(&self) -> Option<u64> {
         (!self.negative).then(|| self.magnitude().unwrap_or(u64::MAX))
     }
 
-    /// The one spelling that stands for all spellings of it.
+    /// Canonical spelling.
     pub(crate) fn canonical(&self) -> String {
         let sign = if self.negative { "-" } else { "" };
         let digits = if self.digits.is_empty() { "0" } else { &self.digits };
@@ -82,7 +81,7 @@ mod tests {
         Whole::read(token).map(|whole| whole.canonical())
     }
 
-    /// CAN-01, RPC-02: every spelling of a number is one number.
+    /// CAN-01, RPC-02: all spellings of a number are equal.
     #[test]
     fn spellings_of_a_number_are_equal() {
         for (spellings, value) in [
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_and_other_texts_are_no_whole_numbers() {
+    fn fractions_and_other_texts_are_rejected() {
         for text in [
             "1.5",
             "15e-1",
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn values_fit_or_do_not() {
+    fn values_beyond_64_bits_are_none() {
         for (token, signed, unsigned) in [
             ("9223372036854775807", Some(i64::MAX), Some(i64::MAX as u64)),
             ("9223372036854775808", None, Some(1 << 63)),

@@ -1,4 +1,4 @@
-//! Writing JSON text into a byte buffer, without a value tree in between.
+//! Writer of JSON text into a byte buffer, without a value tree.
 
 use alloc::vec::Vec;
 use core::fmt::{Display, Write as _};
@@ -11,7 +11,7 @@ use crate::json::format::{uuid_text, write_number, write_string};
 use crate::rpc::error::ErrorObject;
 use crate::time::Stamp;
 
-/// Appends JSON text to a buffer. Members and commas are the caller's business.
+/// Appends JSON text to a buffer. The caller writes braces and commas.
 pub(crate) struct Writer<'a> {
     bytes: &'a mut Vec<u8>,
 }
@@ -21,26 +21,26 @@ impl<'a> Writer<'a> {
         Self { bytes }
     }
 
-    /// JSON text as it is.
+    /// Appends JSON text.
     pub(crate) fn raw(&mut self, json: &str) -> &mut Self {
         self.bytes.extend_from_slice(json.as_bytes());
         self
     }
 
-    /// JSON text as bytes.
+    /// Appends JSON text given as bytes.
     pub(crate) fn bytes(&mut self, json: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(json);
         self
     }
 
-    /// Anything whose `Display` is JSON already: numbers, booleans.
+    /// Appends a value whose `Display` is JSON: numbers, booleans.
     pub(crate) fn display(&mut self, value: impl Display) -> &mut Self {
         // Writing to a Vec cannot fail.
         let _ = write!(Sink(self.bytes), "{value}");
         self
     }
 
-    /// A whole number.
+    /// Appends a whole number.
     pub(crate) fn number(&mut self, number: i64) -> &mut Self {
         if number < 0 {
             self.bytes.push(b'-');
@@ -53,33 +53,33 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// A span of time in whole milliseconds.
+    /// Appends a duration in whole milliseconds.
     pub(crate) fn millis(&mut self, span: Duration) -> &mut Self {
         self.digits(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The hyphenated text of a UUID, without quotes.
+    /// Appends the hyphenated text of a UUID, without quotes.
     pub(crate) fn uuid(&mut self, uuid: Uuid) -> &mut Self {
         self.bytes(&uuid_text(uuid))
     }
 
-    /// A string, quoted and escaped.
+    /// Appends a string, quoted and escaped.
     pub(crate) fn string(&mut self, text: &str) -> &mut Self {
         write_string(self.bytes, text);
         self
     }
 
-    /// `"name":"text"`; the name is one that needs no escapes.
+    /// Appends `"name":"text"`; `name` must need no escapes.
     pub(crate) fn member(&mut self, name: &'static str, text: &str) -> &mut Self {
         self.raw("\"").raw(name).raw("\":").string(text)
     }
 
-    /// `"name":"2025-11-01T00:00:00.000Z"` (TSK-12)
+    /// Appends `"name":"2025-11-01T00:00:00.000Z"` (TSK-12).
     pub(crate) fn stamp(&mut self, name: &'static str, stamp: &Stamp) -> &mut Self {
         self.raw("\"").raw(name).raw("\":\"").bytes(stamp).raw("\"")
     }
 
-    /// An id: the token it came as, or the only way to write it.
+    /// Appends an id: the token of the request, or its only spelling.
     pub(crate) fn id(&mut self, id: &RequestId, token: Option<&str>) -> &mut Self {
         match (token, id) {
             (Some(token), _) => self.raw(token),
@@ -90,7 +90,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The members of the object that `write` writes, after others.
+    /// Appends the members of the object that `write` writes, behind other members.
     pub(crate) fn members_of(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> &mut Self {
         let start = self.bytes.len();
         write(&mut Writer::new(self.bytes));
@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// An error object.
+    /// Appends an error object.
     pub(crate) fn error(&mut self, error: &ErrorObject) -> &mut Self {
         self.raw("{\"code\":").number(error.code).raw(",").member("message", &error.message);
         if let Some(data) = &error.data {
@@ -128,7 +128,7 @@ mod tests {
     use alloc::string::String;
 
     #[test]
-    fn numbers() {
+    fn numbers_are_written_in_decimal() {
         for number in [0, 7, -7, 10, 909, i64::MAX, i64::MIN] {
             let mut bytes = Vec::new();
             Writer::new(&mut bytes).number(number);

@@ -1,4 +1,4 @@
-//! Calls: what we asked of a peer, on whose behalf, and how long we wait.
+//! Outgoing requests: content, caller, timeout and end.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -7,100 +7,100 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
-use crate::ids::{AskId, CallId, ConnId, JobId};
+use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
 use crate::time::Instant;
 
 /// A request to a peer.
 #[derive(Debug, Clone)]
 pub struct OutgoingRequest {
-    /// The method.
+    /// Name of the method.
     pub method: Box<str>,
-    /// Its params: the JSON text of an object.
+    /// JSON text of an object, if any.
     pub params: Option<Box<RawValue>>,
-    /// How long to wait for the answer. Without it, as long as the asking job may run.
+    /// Timeout of the answer. Without one, the runtime of the calling job is the limit.
     pub patience: Option<AnswerTimeout>,
-    /// The answer is to come of a task at the peer, which is then followed to its end. Patience is
-    /// for all of it.
+    /// Asks for a task at the peer, which is then followed to its end. The timeout covers all of
+    /// it.
     pub task: Option<AskTask>,
 }
 
-/// How a task is asked for.
+/// Parameters of a task at a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AskTask {
-    /// How long the peer is to keep it; whole milliseconds. Its own choice without.
+    /// Time for which the peer should keep the task, in whole milliseconds; without it the peer
+    /// chooses.
     pub ttl: Option<Duration>,
 }
 
-/// How long to wait for an answer.
+/// Timeout of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerTimeout {
-    /// From the request on.
+    /// Counted from the request.
     pub timeout: Duration,
-    /// Whether progress starts the timeout anew.
+    /// Whether progress restarts the timeout.
     pub extend_on_progress: bool,
-    /// From the request on, whatever progress there is.
+    /// Maximum from the request on, regardless of progress.
     pub cap: Duration,
 }
 
-/// Maker of a call, which is told how the call ended.
+/// Origin of an outgoing request, which receives its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Caller {
-    /// A job, in the course of its work; when the job is cancelled, so are its calls (ACP-05).
+    /// A job; when the job is cancelled, so are its requests (ACP-05).
     Job {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Its own number for the question.
+        /// Number of the request, chosen by the job.
         ask: AskId,
     },
-    /// The host itself.
+    /// The host.
     Host(AskId),
 }
 
-/// How a call ended. Every call ends in exactly one of these.
+/// Outcome of an outgoing request; each request has exactly one.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// The peer's result.
+    /// Result of the peer.
     Result(Box<RawValue>),
-    /// The peer's error object.
+    /// Error object of the peer.
     Error(Box<RawValue>),
-    /// The peer answered what is no answer to this; what is wrong with it.
+    /// Invalid answer of the peer, with the reason.
     Unusable(&'static str),
-    /// It was not sent.
+    /// Not sent, with the reason.
     Refused(Refusal),
-    /// The peer did not answer in time and was told that we no longer wait, if it can be told.
+    /// The peer did not answer in time and was told of the cancel, if possible.
     TimedOut,
-    /// It was cancelled by whoever made it, or together with what it was made for (CAN-10).
+    /// Cancelled by its caller, or together with the caller's own request (CAN-10).
     Cancelled,
     /// The connection ended.
     Lost,
 }
 
-/// Why something was not sent. Nothing went on the wire.
+/// Reason why a message was not sent. Nothing went on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no such connection, or nothing can be sent on it.
+    /// The connection is absent, or cannot send.
     NoConnection,
     /// The peer did not declare that its requests can be cancelled (ACP-03).
     CancelNotDeclared,
     /// The session is not initialized yet.
     NotInitialized,
-    /// The peer did not declare that it answers this method.
+    /// The peer did not declare this method.
     NotDeclared,
     /// The peer did not declare tasks for this method (TSK-02).
     NoTasks,
-    /// The params have a member `task`: ask for one with [`OutgoingRequest::task`] instead.
+    /// The params contain `task`; use [`OutgoingRequest::task`] instead.
     TaskInParams,
-    /// The server has not listed this tool as one that runs as a task (TSK-04). List its tools
+    /// The server has not listed this tool as able to run as a task (TSK-04). Remedy: `tools/list`
     /// first.
     ToolWithoutTasks,
-    /// The server has listed this tool as one that runs as a task only (TSK-04).
+    /// The server has listed this tool as running only as a task (TSK-04).
     ToolOnlyAsTask,
     /// The job has ended or is being stopped.
     NoJob,
-    /// That many calls of this job or connection wait already.
+    /// The job or connection has its maximum of waiting requests.
     TooMany,
-    /// There is no such call in progress: it was never made, or was answered, cancelled or timed
-    /// out (CAN-02, CAN-03).
+    /// No such request is in progress: unknown, answered, cancelled or timed out (CAN-02, CAN-03).
     NotInProgress,
     /// This request cannot be cancelled (CAN-04, ACP-04).
     Protected,
@@ -125,34 +125,38 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Receiver of the answer to a request of ours.
+/// Receiver of the answer to an outgoing request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallFor {
-    /// The caller that made the request.
+    /// The caller of the request.
     Caller(Caller),
-    /// No receiver: the task that the call creates is cancelled as soon as it has an id (CAN-05).
-    Nobody,
-    /// The engine, which asks where the task created by that call stands.
+    /// No receiver: the task is cancelled as soon as its id arrives (CAN-05).
+    NoReceiver,
+    /// The engine: status poll of the task created by that request.
     Poll(CallId),
-    /// The engine, which asks for the result of the task created by that call.
+    /// The engine: `tasks/result` of the task created by that request.
     Fetch(CallId),
-    /// No receiver: a `tasks/cancel` has done its work by being sent.
+    /// No receiver: a `tasks/cancel` needs no answer.
     Cancel,
+    /// The engine, which asks an upstream of itself or whether it is alive.
+    Upstream(InstanceId),
+    /// A job that is relayed to an upstream.
+    Relayed(JobId),
 }
 
-/// A call that waits for its answer.
+/// An outgoing request that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
     whom: CallFor,
     pub(crate) method: Box<str>,
-    /// Name of the tool, for a call of one.
+    /// Name of the tool, for `tools/call`.
     pub(crate) label: Option<Box<str>>,
-    /// Whether it asked for a task.
+    /// Whether the request asked for a task.
     pub(crate) with_task: bool,
-    /// Whether it is an `initialize` of ACP by which we declare that we cancel.
+    /// Whether the request is an `initialize` of ACP that declares cancellation.
     pub(crate) declares: bool,
     pub(crate) patience: Option<AnswerTimeout>,
-    /// The latest end, if there is one.
+    /// Latest end, if any.
     pub(crate) cap: Option<Instant>,
     pub(crate) timer: Option<Armed>,
     wanted: Wanted,
@@ -160,7 +164,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// A call whose answer is wanted.
-    pub(super) fn new(
+    pub(crate) fn new(
         whom: CallFor,
         request: &OutgoingRequest,
         (label, declares): (Option<Box<str>>, bool),
@@ -179,55 +183,54 @@ impl Call {
         }
     }
 
-    /// Receiver of its answer.
-    pub(crate) const fn whom(&self) -> CallFor {
+    /// Receiver of the answer.
+    pub(crate) const fn receiver(&self) -> CallFor {
         self.whom
     }
 
-    /// Whether its answer is still wanted.
+    /// Whether the answer is still wanted.
     pub(crate) const fn wanted(&self) -> Wanted {
         self.wanted
     }
 
-    /// Takes the caller from a call for a task, if it has one.
-    pub(super) const fn disown(&mut self) -> Option<Caller> {
+    /// Removes the caller from a request for a task, if there is one.
+    pub(super) const fn take_task_caller(&mut self) -> Option<Caller> {
         match (self.with_task, self.whom) {
             (true, CallFor::Caller(caller)) => {
-                self.whom = CallFor::Nobody;
+                self.whom = CallFor::NoReceiver;
                 Some(caller)
             }
-            (true, CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel)
-            | (false, _) => None,
+            (true | false, _) => None,
         }
     }
 
-    /// Notes that it was cancelled and its answer is still due.
+    /// Records that the request was cancelled and its answer is still due.
     pub(super) const fn note_cancelled(&mut self, wanted: Wanted) {
         self.wanted = wanted;
     }
 }
 
-/// Whether the answer to a call is still wanted.
+/// Whether an answer is still wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// It is.
+    /// The caller waits.
     Yes,
-    /// The call was cancelled. Its one answer is waited for a while (ACP-03).
+    /// Cancelled; the peer's one answer is awaited for a while (ACP-03).
     Cancelled,
-    /// It did not come in time, the call was cancelled. Its one answer is waited for a while.
+    /// Timed out and cancelled; the peer's one answer is awaited for a while.
     Overdue,
 }
 
-/// Where a question of a job is.
+/// State of a job's outgoing request.
 #[derive(Debug)]
 pub(crate) enum PendingOutgoing {
-    /// On its way to the peer that the job named, as this call.
+    /// Sent as this call to the peer that the job named.
     Sent(ConnId, CallId),
-    /// A task's: it goes to the next peer that waits for the task's result (TSK-30), and is shown
-    /// to whoever looks at the task (EXT-05). Or a call's that makes no requests: it goes out with
-    /// the answer, and comes back with the retry (MOD-07).
+    /// Not sent. For a task: goes to the next peer that waits for the task's result (TSK-30) and is
+    /// listed by `tasks/get` (EXT-05). For a call of a revision without requests to clients: goes
+    /// out with the answer, and its response comes with the retry (MOD-07).
     Waiting(OutgoingRequest),
-    /// On its way to one of those who want the outcome; put to the next when that one does no more
-    /// (TSK-30, ACP-05).
+    /// Sent to a receiver of the outcome; goes to the next receiver when this one leaves (TSK-30,
+    /// ACP-05).
     Offered(ConnId, CallId, OutgoingRequest),
 }

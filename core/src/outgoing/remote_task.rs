@@ -1,4 +1,4 @@
-//! Remote tasks: work at a peer, created by a call of ours, that is followed until it ends.
+//! Remote tasks: work at a peer, created by an outgoing request, followed until its end.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -10,28 +10,28 @@ use crate::collections::timer_queue::Armed;
 use crate::ids::{CallId, ConnId};
 use crate::outgoing::call::{Call, Caller};
 use crate::rpc::error::code;
-use crate::rpc::params::Given;
+use crate::rpc::params::Nullable;
 use crate::tasks::status::Status;
 
-/// How often a peer is asked that does not say how often it wants to be (TSK-13).
+/// Poll interval for a peer that names none (TSK-13).
 pub const POLL_DEFAULT: Duration = Duration::from_secs(1);
-/// The shortest time between two questions, whatever a peer says.
+/// Shortest poll interval, whatever a peer asks.
 pub const POLL_MIN: Duration = Duration::from_millis(50);
-/// The longest time between two questions, whatever a peer says.
+/// Longest poll interval, whatever a peer asks.
 pub const POLL_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Longest task id a peer may give, in bytes; ours have 36.
+/// Longest task id of a peer, in bytes; an id of this engine has 36.
 pub const TASK_ID_BYTES_MAX: usize = 1024;
 
-/// Where a remote task stands, as far as we know (TSK-42).
+/// Known state of a remote task (TSK-42).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteState {
-    /// Last status of the peer.
+    /// Last status from the peer.
     Is(Status),
-    /// Its result, or the error it ended with, was told to whoever made the call.
+    /// The caller received the result, or the error of the task.
     Answered,
-    /// The peer does not know it, or says what cannot be read.
+    /// The peer does not know the task, or its answer is unreadable.
     Unknown,
-    /// No caller wants it any more; the peer was told so if it can be.
+    /// The caller gave up; the peer was told if it supports that.
     GivenUp,
     /// The connection ended.
     Lost,
@@ -51,42 +51,42 @@ impl RemoteState {
     }
 }
 
-/// A remote task, for whoever wants to look (TSK-42).
+/// Public view of a remote task (TSK-42).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteTaskView<'a> {
-    /// At which peer.
+    /// Connection of the peer.
     pub conn: ConnId,
-    /// The peer's id for it.
+    /// Id of the task at the peer.
     pub task: &'a str,
-    /// Maker of the call that created it.
+    /// Caller of the request that created the task.
     pub caller: Caller,
-    /// The method of that call.
+    /// Method of that request.
     pub method: &'a str,
-    /// The tool of that call, if it named one.
+    /// Tool of that request, if any.
     pub label: Option<&'a str>,
-    /// Last status of the peer.
+    /// Last status from the peer.
     pub status: Status,
 }
 
-/// A task at a peer that somebody here waits for.
+/// A task at a peer that has a caller.
 #[derive(Debug)]
 pub(crate) struct RemoteTask {
-    /// The call that created it; its timer goes on.
+    /// The request that created the task; its timer stays armed.
     pub(crate) call: Call,
     pub(crate) caller: Caller,
     pub(crate) id: Box<str>,
     pub(crate) status: Status,
-    /// How long the peer wants to be left alone between two questions, as it said last.
+    /// Last poll interval that the peer asked for.
     pub(crate) interval: Duration,
-    /// When the next question is due.
+    /// Timer of the next poll.
     pub(crate) poll_timer: Option<Armed>,
-    /// The question that waits for its answer.
+    /// Poll that waits for its answer.
     pub(crate) poll: Option<CallId>,
-    /// The `tasks/result` that waits for its answer.
+    /// `tasks/result` that waits for its answer.
     pub(crate) fetch: Option<CallId>,
 }
 
-/// Status of a task at a peer.
+/// Status report of a peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) id: Box<str>,
@@ -94,16 +94,17 @@ pub(crate) struct Report {
     pub(crate) interval: Duration,
 }
 
-/// Reads the answer to a call that asked for a task; `None` when it is a plain answer, as a peer
-/// that ignores the wish gives (TSK-03).
+/// Reads the answer to a request for a task; `None` for a plain answer, as from a peer that ignores
+/// `task` (TSK-03).
 ///
 /// # Errors
-/// What is wrong with it, in a few words.
+///
+/// Reason in a few words.
 pub(crate) fn read_created(result: &RawValue) -> Result<Option<Report>, &'static str> {
     #[derive(Deserialize)]
     struct Created<'a> {
         #[serde(borrow, default)]
-        task: Given<'a>,
+        task: Nullable<'a>,
     }
     if !result.get().starts_with('{') {
         return Err("the answer is no object");
@@ -116,7 +117,8 @@ pub(crate) fn read_created(result: &RawValue) -> Result<Option<Report>, &'static
 /// Reads a task object.
 ///
 /// # Errors
-/// What is wrong with it, in a few words.
+///
+/// Reason in a few words.
 pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
     #[derive(Deserialize)]
     struct Task<'a> {
@@ -124,7 +126,7 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
         id: Box<str>,
         status: Box<str>,
         #[serde(borrow, default, rename = "pollInterval")]
-        poll_interval: Given<'a>,
+        poll_interval: Nullable<'a>,
     }
     if !text.starts_with('{') {
         return Err("the task is no object");
@@ -145,51 +147,51 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
     Ok(Report { id: task.id, status, interval: read_interval(task.poll_interval) })
 }
 
-/// How long an error keeps us from asking where a task stands; `None` when it says that there is no
-/// such task, which is the end of it. Every other error is about the question, not about the task.
+/// Delay of the next poll after an error. `None` for an unknown task, which ends the task; every
+/// other error is about the poll, not about the task.
 pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
     let (code, wait) = read_refusal(error);
     let is_final = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND].map(Some).contains(&code);
     (!is_final).then_some(wait.unwrap_or(POLL_MIN))
 }
 
-/// How long an error keeps us from asking for the result of a task. Nearly every error is the result
-/// (TSK-14), but for one that says that the question came too early (TSK-37).
+/// Delay of the next `tasks/result` after an error. Nearly every error is the result of the task
+/// (TSK-14); the exception says that the request came too early (TSK-37).
 pub(crate) fn read_too_early(error: &RawValue) -> Option<Duration> {
     let (code, wait) = read_refusal(error);
     wait.filter(|_| code == Some(code::LIMIT_REACHED))
 }
 
-/// The code of an error, and when it says that one may ask again.
+/// Code of an error, and its time for a retry.
 fn read_refusal(error: &RawValue) -> (Option<i64>, Option<Duration>) {
     #[derive(Deserialize)]
     struct Refused<'a> {
         code: i64,
         #[serde(borrow, default)]
-        data: Given<'a>,
+        data: Nullable<'a>,
     }
     #[derive(Deserialize)]
     struct Data<'a> {
         #[serde(borrow, default, rename = "retryAfterMs")]
-        retry_after: Given<'a>,
+        retry_after: Nullable<'a>,
     }
     let Ok(refused) = serde_json::from_str::<Refused<'_>>(error.get()) else {
         return (None, None);
     };
-    // Data may be anything.
+    // `data` may have any type.
     let data = refused.data.0.filter(|data| data.get().starts_with('{'));
     let data: Option<Data<'_>> = data.and_then(|data| serde_json::from_str(data.get()).ok());
     let wait = data.and_then(|data| data.retry_after.0);
-    (Some(refused.code), wait.map(|wait| read_interval(Given(Some(wait)))))
+    (Some(refused.code), wait.map(|wait| read_interval(Nullable(Some(wait)))))
 }
 
-/// The time until the next question: never shorter than wanted, within sane bounds.
-fn read_interval(given: Given<'_>) -> Duration {
-    let Some(raw) = given.0 else { return POLL_DEFAULT };
+/// Time until the next poll: at least the wanted one, within the bounds.
+fn read_interval(value: Nullable<'_>) -> Duration {
+    let Some(raw) = value.0 else { return POLL_DEFAULT };
     if let Ok(millis) = raw.get().parse::<u64>() {
         return Duration::from_millis(millis).clamp(POLL_MIN, POLL_MAX);
     }
-    // A fraction, an exponent, something huge or negative, or no number at all.
+    // A fraction, an exponent, a huge or negative number, or another type.
     match raw.get().parse::<f64>() {
         Ok(millis) if millis >= 0.0 => {
             let seconds = (millis / 1000.0).min(POLL_MAX.as_secs_f64());
@@ -208,11 +210,11 @@ mod tests {
         RawValue::from_string(text.into()).unwrap()
     }
 
-    /// TSK-13: the interval a peer names, and what is made of odd ones.
+    /// TSK-13: intervals that a peer names, including odd ones.
     #[test]
-    fn intervals() {
-        let read = |text: &str| read_interval(Given(Some(Raw::checked(text))));
-        assert_eq!(read_interval(Given(None)), POLL_DEFAULT);
+    fn poll_intervals_are_bounded() {
+        let read = |text: &str| read_interval(Nullable(Some(Raw::checked(text))));
+        assert_eq!(read_interval(Nullable(None)), POLL_DEFAULT);
         assert_eq!(read("2500"), Duration::from_millis(2500));
         assert_eq!(read("2500.5"), Duration::from_micros(2_500_500));
         for short in ["0", "1", "0.0", "1e-9"] {
@@ -226,9 +228,9 @@ mod tests {
         }
     }
 
-    /// TSK-13: which errors put a question off, and for how long.
+    /// TSK-13: errors that delay a poll, and the delay.
     #[test]
-    fn errors() {
+    fn some_errors_delay_a_poll() {
         let read = |text: &str| read_put_off(&raw(text));
         assert_eq!(read(r#"{"code":-32602,"message":"no","data":{"retryAfterMs":5000}}"#), None);
         let wait = r#"{"code":-31003,"message":"no","data":{"limit":"x","retryAfterMs":5000}}"#;
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn reports() {
+    fn task_reports_are_read() {
         let plain = read_created(&raw(r#"{"content":[]}"#));
         assert_eq!(plain, Ok(None));
         for bad in [

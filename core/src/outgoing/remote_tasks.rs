@@ -1,4 +1,4 @@
-//! Following tasks at peers: from the answer that creates one to the answer it ends with.
+//! Follows tasks at peers, from the answer that creates a task to the answer that ends it.
 
 use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
@@ -21,7 +21,7 @@ use crate::tasks::status::Status;
 use crate::time::Instant;
 
 impl Engine {
-    /// Every task at a peer that is being followed, with the call it came of (TSK-42).
+    /// All followed tasks at peers, with their requests (TSK-42).
     pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
         self.outgoing.peers().flat_map(|(conn, peer)| {
             peer.remote_tasks().map(|(_, remote)| RemoteTaskView {
@@ -35,7 +35,7 @@ impl Engine {
         })
     }
 
-    /// A call that asked for a task is answered. Its timer is still armed.
+    /// Handles the answer to a request for a task. Its timer is still armed.
     pub(crate) fn on_task_call_answered(
         &mut self,
         conn: ConnId,
@@ -44,10 +44,15 @@ impl Engine {
         outcome: Result<&RawValue, &RawValue>,
     ) {
         let answer = match outcome.map(|result| (result, read_created(result))) {
-            Ok((_, Ok(Some(report)))) => match call.whom() {
+            Ok((_, Ok(Some(report)))) => match call.receiver() {
                 CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
                 // CAN-05: it was cancelled before it had an id.
-                CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
+                CallFor::NoReceiver
+                | CallFor::Poll(_)
+                | CallFor::Fetch(_)
+                | CallFor::Cancel
+                | CallFor::Upstream(_)
+                | CallFor::Relayed(_) => {
                     self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
                     return self.send_task_cancel(conn, &report.id);
                 }
@@ -57,9 +62,14 @@ impl Engine {
             Err(error) => Answer::Error(error.to_owned()),
         };
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        match call.whom() {
+        match call.receiver() {
             CallFor::Caller(caller) => self.tell(caller, answer),
-            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => {
+            CallFor::NoReceiver
+            | CallFor::Poll(_)
+            | CallFor::Fetch(_)
+            | CallFor::Cancel
+            | CallFor::Upstream(_)
+            | CallFor::Relayed(_) => {
                 self.counters.late_responses += 1;
             }
         }
@@ -81,8 +91,8 @@ impl Engine {
         self.proceed(conn, id, self.now.at + report.interval);
     }
 
-    /// What comes after a report: the result where there is one or where the peer wants something
-    /// of us, which it can only ask while it is waited for (TSK-30); else a question in a while.
+    /// Continues after a report. Fetches the result of an ended task, and of one that needs input:
+    /// the peer can ask only while `tasks/result` waits (TSK-30). Else arms the next poll.
     fn proceed(&mut self, conn: ConnId, id: CallId, next: Instant) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.fetch.is_some() {
@@ -103,7 +113,7 @@ impl Engine {
         self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
     }
 
-    /// The next question is due (TSK-13).
+    /// The poll timer fired (TSK-13).
     pub(crate) fn on_poll_timer(&mut self, conn: ConnId, id: CallId) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.poll_timer = None;
@@ -113,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Sends a request about a remote task; nothing where no answer can come any more.
+    /// Sends a request about a remote task; nothing if no answer can come any more.
     fn ask_about(
         &mut self,
         conn: ConnId,
@@ -130,7 +140,7 @@ impl Engine {
         Some(self.place_call(conn, whom, &request, None))
     }
 
-    /// The peer says where a task stands.
+    /// Handles the peer's status of a task.
     pub(crate) fn on_polled(
         &mut self,
         conn: ConnId,
@@ -139,19 +149,19 @@ impl Engine {
     ) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.poll = None;
-        // What `tasks/result` says is the answer; it is on its way.
+        // `tasks/result` is under way; its answer decides.
         let fetching = remote.fetch.is_some();
         let answer = match outcome.map(|result| read_report(result.get())) {
             Ok(Ok(report)) if report.id == remote.id => {
                 remote.interval = report.interval;
-                self.heed(conn, id, report.status);
+                self.note_status(conn, id, report.status);
                 return self.proceed(conn, id, self.now.at + report.interval);
             }
             Ok(Ok(_)) => Answer::Unusable("the peer told of another task than it was asked about"),
             Ok(Err(what)) => Answer::Unusable(what),
             Err(error) => match read_put_off(error) {
-                // It did not say where the task stands, nor that there is none: it is busy, or
-                // broken for now. How often it is asked so is for whoever made the call to bound.
+                // A temporary error: neither a status nor an unknown task. The caller's timeout
+                // bounds the number of polls.
                 Some(wait) => return self.put_off(conn, id, wait),
                 None => Answer::Error(error.to_owned()),
             },
@@ -159,7 +169,7 @@ impl Engine {
         if fetching {
             return;
         }
-        // What the peer does not know need not be cancelled there; what it cannot tell of goes on.
+        // An unknown task needs no cancel; one with an unreadable status may still run.
         let left = matches!(answer, Answer::Unusable(_)).then(|| remote.id.clone());
         self.end_remote(conn, id, RemoteState::Unknown, answer);
         if let Some(task) = left {
@@ -167,8 +177,8 @@ impl Engine {
         }
     }
 
-    /// Notes a change of state.
-    fn heed(&mut self, conn: ConnId, id: CallId, status: Status) {
+    /// Records a change of state.
+    fn note_status(&mut self, conn: ConnId, id: CallId, status: Status) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.status != status {
             remote.status = status;
@@ -176,8 +186,8 @@ impl Engine {
         }
     }
 
-    /// The peer's answer to `tasks/result`: what the call would have been answered with, or that it
-    /// came too early, and then we ask again where the task stands.
+    /// Handles the answer to `tasks/result`: the outcome of the request, or "too early", after
+    /// which polling continues.
     pub(crate) fn on_fetched(
         &mut self,
         conn: ConnId,
@@ -196,8 +206,7 @@ impl Engine {
         self.end_remote(conn, id, RemoteState::Answered, answer);
     }
 
-    /// A question came too early, whatever the peer had said before: where the task stands is asked
-    /// when it may be. What else is on its way says what comes next.
+    /// Delays the next poll after "too early". A request under way decides instead.
     fn put_off(&mut self, conn: ConnId, id: CallId, wait: Duration) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.poll.is_none() && remote.fetch.is_none() {
@@ -206,8 +215,8 @@ impl Engine {
         }
     }
 
-    /// `notifications/tasks/status` is a hint: it never decides anything, but where it says that
-    /// there is something to fetch, that is asked for without waiting for the next poll.
+    /// TSK-13: `notifications/tasks/status` is a hint and decides nothing; a hint of a result
+    /// triggers the next poll at once.
     pub(crate) fn on_status_hint(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let Some(Ok(report)) = params.map(|params| read_report(params.get())) else { return };
         if report.status == Status::Working {
@@ -227,7 +236,7 @@ impl Engine {
         }
     }
 
-    /// No caller wants a task any more: the peer is told, if it declared that (CAN-05, TSK-02).
+    /// Gives up a task: cancels it at the peer, if the peer declared that (CAN-05, TSK-02).
     pub(crate) fn give_up_remote(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
         self.note_followed(conn, id, RemoteState::GivenUp);
         let remote = self.take_remote(conn, id)?;
@@ -242,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Forgets a remote task with its timers and with what was asked about it.
+    /// Forgets a remote task with its timers and the requests about it.
     fn take_remote(&mut self, conn: ConnId, id: CallId) -> Option<RemoteTask> {
         let mut remote = self.outgoing.take_remote(conn, id)?;
         self.disarm_remote(conn, id, &mut remote);
@@ -254,8 +263,8 @@ impl Engine {
         self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
     }
 
-    /// The connection is gone: what becomes of the task will not be known. Its call is handed back
-    /// to be lost like every other.
+    /// The connection ended: the end of the task stays unknown. Returns the request, to be lost
+    /// like any other.
     pub(crate) fn lose_remote(
         &mut self,
         conn: ConnId,
@@ -294,7 +303,7 @@ impl Engine {
 fn about(method: &str, task: &str) -> OutgoingRequest {
     let mut params = alloc::vec::Vec::new();
     Writer::new(&mut params).raw("{").member("taskId", task).raw("}");
-    let params = String::from_utf8(params).expect("JSON was written as text");
-    let params = RawValue::from_string(params).expect("what was written is JSON");
+    let params = String::from_utf8(params).expect("JSON text is UTF-8");
+    let params = RawValue::from_string(params).expect("the writer produces JSON");
     OutgoingRequest { method: Box::from(method), params: Some(params), patience: None, task: None }
 }

@@ -1,4 +1,4 @@
-//! Asking peers: requests of ours, their answers, and what a task needs from its requestor.
+//! Outgoing requests: sending, answers, cancels, and input that a task needs from its requestor.
 
 use alloc::borrow::{Cow, ToOwned as _};
 use alloc::format;
@@ -26,12 +26,12 @@ use crate::rpc::params::Params;
 use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
 
-/// Why what a job asked is cancelled, for a peer that wants to know.
+/// Cancel reason for requests whose job has ended; sent to the peer.
 const PARENT_OVER: &str = "the request it was for is over";
 
 impl Engine {
-    /// A job asks a peer something. Unless it says whom, that is whoever wants its outcome (TSK-28,
-    /// TSK-30).
+    /// A job makes a request. Without a named peer, it goes to the receiver of the job's outcome
+    /// (TSK-28, TSK-30).
     pub(crate) fn on_asked(
         &mut self,
         id: JobId,
@@ -45,10 +45,10 @@ impl Engine {
             return self.refuse_call(caller, Refusal::NoJob);
         };
         let runs = matches!(job.state(), JobState::Running | JobState::Lingering);
-        let wanted = runs && !matches!(job.purpose(), Purpose::Nobody | Purpose::Orphan);
-        assert!(!job.asks.contains_key(&ask), "{id} numbers its questions");
-        // Inputs are never tasks themselves.
-        let by_claim = to.is_none() && matches!(job.terms, RequestContext::Claim(_));
+        let wanted = runs && !matches!(job.purpose(), Purpose::NoReceiver | Purpose::Orphan);
+        assert!(!job.asks.contains_key(&ask), "{id} numbers its requests uniquely");
+        // A request for input is never a task itself.
+        let by_claim = to.is_none() && matches!(job.terms, RequestContext::Request(_));
         let refusal = match (wanted, job.asks.len() >= max) {
             (false, _) => Some(Refusal::NoJob),
             (true, true) => Some(Refusal::TooMany),
@@ -60,12 +60,13 @@ impl Engine {
         match (to, job.task, job.terms) {
             (Some(conn), ..) => match self.send_call(conn, caller, &request, None) {
                 Ok(call) => {
-                    let job = self.jobs.get_mut(id).expect("a job that asks is in the table");
+                    let job =
+                        self.jobs.get_mut(id).expect("a job that makes a request is in the table");
                     job.asks.insert(ask, PendingOutgoing::Sent(conn, call));
                 }
                 Err(refusal) => self.refuse_call(caller, refusal),
             },
-            (None, None, RequestContext::Claim(claim)) => {
+            (None, None, RequestContext::Request(claim)) => {
                 self.ask_by_answer(id, ask, request, claim.peer);
             }
             (None, task, _) => {
@@ -80,10 +81,10 @@ impl Engine {
         }
     }
 
-    /// The host asks a peer something.
+    /// The host makes a request.
     pub(crate) fn on_call(&mut self, conn: ConnId, ask: AskId, request: &OutgoingRequest) {
         let caller = Caller::Host(ask);
-        assert!(self.outgoing.host_call(ask).is_none(), "the host numbers its calls");
+        assert!(self.outgoing.host_call(ask).is_none(), "the host numbers its requests uniquely");
         match self.send_call(conn, caller, request, None) {
             Ok(call) => self.outgoing.note_host_call(ask, conn, call),
             Err(refusal) => self.refuse_call(caller, refusal),
@@ -94,7 +95,7 @@ impl Engine {
         self.out.push(Action::Tell { caller, answer: Answer::Refused(refusal) });
     }
 
-    /// Sends a request of ours, if the rules allow it.
+    /// Sends an outgoing request, if the rules allow it.
     pub(crate) fn send_call(
         &mut self,
         conn: ConnId,
@@ -105,7 +106,7 @@ impl Engine {
         let limits = &self.settings.limits;
         let connection = self.connections.get(&conn).ok_or(Refusal::NoConnection)?;
         match (connection.ending, connection.phase) {
-            // A peer that has closed its side cannot answer.
+            // A half-closed peer cannot answer.
             (Ending::Finished(_) | Ending::Closing(_), _) => return Err(Refusal::NoConnection),
             (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
             (Ending::Open, Phase::Ready) => {}
@@ -124,7 +125,7 @@ impl Engine {
         Ok(self.place_call(conn, CallFor::Caller(caller), ask, task))
     }
 
-    /// Sends a request of ours that may be sent.
+    /// Sends an outgoing request that has passed the checks.
     pub(crate) fn place_call(
         &mut self,
         conn: ConnId,
@@ -181,18 +182,19 @@ impl Engine {
         });
     }
 
-    /// The request of the peer in whose course a job makes a call on its connection.
+    /// The peer's own request during which a job makes a call on the same connection.
     fn request_behind(&self, conn: ConnId, id: CallId) -> Option<RequestId> {
-        let CallFor::Caller(Caller::Job { job, .. }) = self.outgoing.call(conn, id)?.whom() else {
+        let CallFor::Caller(Caller::Job { job, .. }) = self.outgoing.call(conn, id)?.receiver()
+        else {
             return None;
         };
         match self.jobs.get(job).filter(|job| job.conn == conn)?.purpose() {
             Purpose::Answer(request) => Some(request.clone()),
-            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => None,
+            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::NoReceiver => None,
         }
     }
 
-    /// A peer answers. What nobody waits for any more is dropped (CAN-10).
+    /// Handles an answer of a peer. CAN-10: an answer without a waiting request is dropped.
     pub(crate) fn on_response(
         &mut self,
         conn: ConnId,
@@ -218,11 +220,15 @@ impl Engine {
             return self.on_task_call_answered(conn, call, taken, outcome);
         }
         self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
-        let caller = match taken.whom() {
+        let caller = match taken.receiver() {
             CallFor::Caller(caller) => caller,
             CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
-            CallFor::Nobody | CallFor::Cancel => return,
+            CallFor::Relayed(job) => return self.on_relayed_answer(job, outcome),
+            CallFor::Upstream(id) => {
+                return self.on_instance_answer(id, &taken.method, outcome);
+            }
+            CallFor::NoReceiver | CallFor::Cancel => return,
         };
         let session = self.dialect(conn).methods == Methods::Tools;
         match (&*taken.method, outcome) {
@@ -239,7 +245,7 @@ impl Engine {
         self.tell(caller, answer);
     }
 
-    /// A peer is still busy with a request of ours.
+    /// Handles progress of an outgoing request.
     pub(crate) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let token = params.and_then(|params| params.find(["progressToken"]));
         let token = token.and_then(|found| found.members[0]);
@@ -247,13 +253,16 @@ impl Engine {
         let Some(RequestId::Number(number)) = id else { return };
         let id = CallId::new(u64::try_from(number).unwrap_or(0));
         let now = self.now.at;
-        // The token of a call that became a task stays good until that has ended.
+        // The token of a call stays valid while the task it became runs.
         let call = match self.outgoing.remote_mut(conn, id) {
             Some(remote) => Some(&mut remote.call),
             None => self.outgoing.call_mut(conn, id),
         };
         let Some(call) = call else { return };
-        let CallFor::Caller(caller) = call.whom() else { return };
+        if let (CallFor::Relayed(job), Some(params)) = (call.receiver(), params) {
+            return self.on_relayed_progress(job, params);
+        }
+        let CallFor::Caller(caller) = call.receiver() else { return };
         if let (Some(patience), Some(cap)) = (call.patience, call.cap)
             && patience.extend_on_progress
             && call.wanted() == Wanted::Yes
@@ -267,7 +276,7 @@ impl Engine {
         }
     }
 
-    /// The answer did not come in time: the peer is told that nobody waits.
+    /// The answer did not come in time: the peer is told of the cancel.
     pub(crate) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
         let mut wanted = Wanted::Yes;
         if let Some(call) = self.outgoing.call_mut(conn, id) {
@@ -282,7 +291,7 @@ impl Engine {
             Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
             Wanted::Cancelled => Answer::Cancelled,
         };
-        let way = self.cancel_way(conn, id);
+        let way = self.cancel_effect(conn, id);
         let caller = match way {
             CancelEffect::Await => {
                 return self.await_cancelled(conn, id, Wanted::Overdue, Some("timed out"));
@@ -293,13 +302,13 @@ impl Engine {
         if let Some(caller) = caller {
             self.tell(caller, answer);
         }
-        // CAN-04: it is not cancelled; without an answer there is no session.
+        // CAN-04: `initialize` is not cancelled; without its answer there is no session.
         if session && way == CancelEffect::Refuse(Refusal::Protected) {
             self.close(conn, CloseReason::NoSession);
         }
     }
 
-    /// The maker of a call does not want its answer any more.
+    /// The caller cancels its request.
     pub(crate) fn on_cancel_call(&mut self, caller: Caller, reason: Option<&str>) {
         let at = match caller {
             Caller::Host(ask) => self.outgoing.host_call(ask),
@@ -316,13 +325,13 @@ impl Engine {
             }
         };
         let Some((conn, call)) = at else {
-            // CAN-02, CAN-03
+            // CAN-02, CAN-03: no cancel for an unknown or answered request.
             let refusal = Refusal::NotInProgress;
             return self.out.push(Action::RefuseCancel { caller, refusal });
         };
-        match self.cancel_way(conn, call) {
-            CancelEffect::Forget if self.is_deaf(conn, call) => {
-                // CAN-05, TSK-02: only tasks/cancel would be right, and the peer does not take it.
+        match self.cancel_effect(conn, call) {
+            CancelEffect::Forget if self.cannot_cancel_task(conn, call) => {
+                // CAN-05, TSK-02: a task needs `tasks/cancel`, which the peer does not support.
                 let refusal = Refusal::NotDeclared;
                 self.out.push(Action::RefuseCancel { caller, refusal });
             }
@@ -331,35 +340,34 @@ impl Engine {
                 self.tell(caller, Answer::Cancelled);
             }
             CancelEffect::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
-            // CAN-04, ACP-03, ACP-04
+            // CAN-04, ACP-03, ACP-04: the request cannot be cancelled.
             CancelEffect::Refuse(refusal) => {
                 self.out.push(Action::RefuseCancel { caller, refusal });
             }
         }
     }
 
-    /// Whether a call is about a task that its peer does not let be cancelled.
-    fn is_deaf(&self, conn: ConnId, id: CallId) -> bool {
+    /// True for a task whose peer does not support `tasks/cancel`.
+    fn cannot_cancel_task(&self, conn: ConnId, id: CallId) -> bool {
         let Some(connection) = self.connections.get(&conn) else { return false };
         let with_task = self.outgoing.remote(conn, id).is_some()
             || self.outgoing.call(conn, id).is_some_and(|call| call.with_task);
         with_task && !connection.peer.tasks.cancel
     }
 
-    /// Forgets a call and tells its peer, if there is a way and it was not told before; whose it
-    /// was.
+    /// Removes a request and tells its peer, unless that is impossible or done. Returns the caller.
     pub(crate) fn cancel_call(
         &mut self,
         conn: ConnId,
         id: CallId,
         reason: Option<&str>,
     ) -> Option<Caller> {
-        let way = self.cancel_way(conn, id);
+        let way = self.cancel_effect(conn, id);
         if self.outgoing.remote(conn, id).is_some() {
             return self.give_up_remote(conn, id);
         }
-        // CAN-05: there may be a task already, whose id is on its way.
-        if let Some((caller, timer)) = self.outgoing.disown(conn, id) {
+        // CAN-05: the peer may have created a task already, whose id is not known yet.
+        if let Some((caller, timer)) = self.outgoing.cancel_before_task_id(conn, id) {
             self.timers.disarm(timer, Timer::Call(conn, id));
             return Some(caller);
         }
@@ -371,7 +379,7 @@ impl Engine {
         Some(caller)
     }
 
-    /// Tells a peer that a call is cancelled, in its own spelling (CAN-01, ACP-01).
+    /// Sends a cancel in the peer's dialect (CAN-01, ACP-01).
     pub(crate) fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
         let reason = reason.map(|reason| self.clean(reason));
         let dialect = self.dialect(conn);
@@ -385,17 +393,22 @@ impl Engine {
         });
     }
 
-    /// Takes a call out of its connection's table.
+    /// Removes a request from its connection's table.
     fn take_call(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
         let mut call = self.outgoing.take(conn, id)?;
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        match call.whom() {
+        match call.receiver() {
             CallFor::Caller(caller) => Some(caller),
-            CallFor::Nobody | CallFor::Poll(_) | CallFor::Fetch(_) | CallFor::Cancel => None,
+            CallFor::NoReceiver
+            | CallFor::Poll(_)
+            | CallFor::Fetch(_)
+            | CallFor::Cancel
+            | CallFor::Upstream(_)
+            | CallFor::Relayed(_) => None,
         }
     }
 
-    /// Tells whoever made a call how it ended. A task that has nothing more to ask works on.
+    /// Tells the caller the outcome. A task without further requests leaves input_required.
     pub(crate) fn tell(&mut self, caller: Caller, answer: Answer) {
         let mut answered = None;
         match caller {
@@ -417,8 +430,8 @@ impl Engine {
         }
     }
 
-    /// A job is told to stop: what it asked is cancelled, each question in the dialect and with the
-    /// ids of its own connection (ACP-05). Where that is answered, the job is told the answer.
+    /// Cancels the requests of a job that is being stopped, each in the dialect and with the ids of
+    /// its own connection (ACP-05). A peer that answers nevertheless is awaited.
     pub(crate) fn cancel_asks(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id).filter(|job| !job.asks.is_empty()) else { return };
         let sent: Vec<(ConnId, CallId)> = job
@@ -432,7 +445,7 @@ impl Engine {
             })
             .collect();
         for (conn, call) in sent {
-            match self.cancel_way(conn, call) {
+            match self.cancel_effect(conn, call) {
                 CancelEffect::Await => {
                     self.await_cancelled(conn, call, Wanted::Cancelled, Some(PARENT_OVER));
                 }
@@ -442,7 +455,7 @@ impl Engine {
         self.drop_asks_but(id, |call| call.wanted() != Wanted::Yes);
     }
 
-    /// A job is over: nobody is left to be told an answer.
+    /// Drops the requests of an ended job; no outcome is reported.
     #[cold]
     pub(crate) fn drop_asks(&mut self, id: JobId) {
         self.drop_asks_but(id, |_| false);
@@ -474,12 +487,12 @@ impl Engine {
         }
     }
 
-    /// A connection is gone, and with it the answers that were to come on it. A question to
-    /// a receiver of the outcome is put to the next receiver (TSK-30).
+    /// Ends the requests on a closed connection. A request to a receiver of the outcome goes to the
+    /// next receiver (TSK-30).
     pub(crate) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-            let CallFor::Caller(caller) = call.whom() else { continue };
+            let CallFor::Caller(caller) = call.receiver() else { continue };
             let Caller::Job { job, ask } = caller else {
                 self.tell(caller, Answer::Lost);
                 continue;
@@ -493,18 +506,18 @@ impl Engine {
                     self.put_questions(job, |_| Answer::Lost);
                 }
                 Some(PendingOutgoing::Sent(..)) => self.tell(caller, Answer::Lost),
-                // It was put to somebody else with its job.
+                // The request moved to another receiver together with its job.
                 Some(asked @ (PendingOutgoing::Offered(..) | PendingOutgoing::Waiting(_))) => {
                     entry.asks.insert(ask, asked);
                 }
-                // Its job was stopped with the connection, and told so.
+                // The job was stopped together with the connection.
                 None => {}
             }
         }
     }
 }
 
-/// The params with the wish for a task (TSK-02: only where that is understood).
+/// Adds `task` to the params (TSK-02: only for peers that support it).
 fn with_task(params: &str, task: Option<AskTask>) -> Cow<'_, str> {
     let (Some(task), Some(rest)) = (task, params.strip_prefix('{')) else {
         return Cow::Borrowed(params);

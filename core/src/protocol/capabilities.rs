@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-/// Capabilities of a peer, as far as they matter for our requests.
+/// Capabilities of a peer that matter for outgoing requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PeerCapabilities {
     pub(crate) elicitation: bool,
@@ -18,15 +18,15 @@ pub(crate) struct PeerCapabilities {
 }
 
 impl PeerCapabilities {
-    /// Reads the `capabilities` of an `initialize`; what cannot be read was not declared, and what
-    /// the revision does not have is not asked, whatever was declared.
+    /// Reads the `capabilities` of an `initialize`. Unreadable ones count as not declared, and so
+    /// do those that the revision lacks.
     pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
         let found = raw.and_then(|raw| raw.members(["tasks", "elicitation", "sampling", "roots"]));
         let Some(Found { members: [tasks, elicitation, sampling, roots], .. }) = found else {
             return Self::default();
         };
         let forms = elicitation.and_then(|elicitation| elicitation.members(["form", "url"]));
-        // An empty declaration means forms, as it did before there was anything else.
+        // An empty declaration means forms, the only mode before 2025-11-25.
         let forms =
             forms.is_some_and(|Found { members: [form, url], .. }| form.is_some() || url.is_none());
         let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks.get()).ok());
@@ -38,7 +38,7 @@ impl PeerCapabilities {
         }
     }
 
-    /// Whether a request of this method may be sent.
+    /// Whether a request of this method may be sent to the peer.
     pub(crate) fn answers(self, method: &str) -> bool {
         match method {
             "elicitation/create" => self.elicitation,
@@ -50,7 +50,7 @@ impl PeerCapabilities {
     }
 }
 
-/// The services a client can have, by method.
+/// Methods of the services that a client may offer.
 pub(crate) const SAMPLING: &str = "sampling/createMessage";
 
 pub(crate) const ELICITATION: &str = "elicitation/create";
@@ -60,7 +60,7 @@ pub(crate) const ROOTS: &str = "roots/list";
 /// Task capabilities of a peer (TSK-02).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TaskCapabilities {
-    /// There is a declaration at all.
+    /// True for any declaration of tasks.
     pub(crate) any: bool,
     pub(crate) list: bool,
     pub(crate) cancel: bool,
@@ -79,8 +79,8 @@ impl TaskCapabilities {
         elicitation: false,
     };
 
-    /// Reads a `tasks` capability; what cannot be read was not declared. Before the revision that
-    /// has tasks nothing of it counts.
+    /// Reads a `tasks` capability; an unreadable part counts as not declared. Ignored in revisions
+    /// without tasks.
     pub(crate) fn read(raw: Option<&RawValue>, dialect: &Dialect) -> Self {
         #[derive(Deserialize)]
         struct Tasks {
@@ -133,7 +133,7 @@ impl TaskCapabilities {
         }
     }
 
-    /// Whether this method about tasks may be sent; `None` when it is about something else.
+    /// Whether this method about tasks may be sent; `None` for any other method.
     pub(crate) fn answers(self, method: &str) -> Option<bool> {
         match method {
             "tasks/get" | "tasks/result" => Some(self.any),
@@ -149,7 +149,8 @@ mod tests {
     use super::*;
     use crate::protocol::revision::{MCP_2025_03_26, MCP_2025_11_25};
 
-    /// TSK-02, MOD-07: what cannot be read was not declared, and takes nothing else with it.
+    /// TSK-02, MOD-07: an unreadable capability counts as not declared and does not affect the
+    /// others.
     #[test]
     fn capabilities_are_read_one_by_one() {
         for (declared, [elicitation, sampling, roots, tasks]) in [

@@ -1,9 +1,9 @@
-//! Protocol revisions as data, and what each request and session declares.
+//! Protocol revisions as data, and the declarations of each request and session.
 
 pub mod capabilities;
 pub(crate) mod request_meta;
 pub mod revision;
 pub mod role;
 
-/// Method by which a peer presents its token to a listener that asks for one, before anything else.
+/// Method by which a peer presents its token, before any other message.
 pub const AUTHENTICATE: &str = "ceased/authenticate";

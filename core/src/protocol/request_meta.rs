@@ -1,7 +1,7 @@
-//! Claims: what a request of a revision without sessions says about itself (MOD-01).
+//! Metadata of a request in a revision without sessions: version, capabilities, log level (MOD-01).
 //!
-//! Nothing of a claim outlives its request: the next one on the same connection may come from
-//! another client altogether.
+//! The metadata ends with its request: the next request on the same connection may come from
+//! another client.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,48 +15,48 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Meta, Params};
 
-/// Statements of a request about itself.
+/// Metadata of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestMeta {
-    /// The revision it speaks.
+    /// Revision of the request.
     pub(crate) dialect: &'static Dialect,
-    /// Level of the log messages that it wants; none if it does not say.
+    /// Minimum level of log messages for the request; none if absent.
     pub(crate) log_level: Option<LogLevel>,
-    /// Whether its client declared the tasks extension (EXT-01).
+    /// Whether the client declared the tasks extension (EXT-01).
     pub(crate) tasks: bool,
-    /// Input that its client can give (MOD-07).
+    /// Input that the client can provide (MOD-07).
     pub(crate) peer: PeerCapabilities,
 }
 
-/// Terms of the answer to a request.
+/// Revision and capabilities that apply to a request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestContext {
-    /// Dialect of its session.
+    /// Dialect of the session.
     Session(&'static Dialect),
-    /// Its own claim.
-    Claim(RequestMeta),
+    /// The request's own metadata.
+    Request(RequestMeta),
 }
 
 impl RequestContext {
-    /// The revision spoken.
+    /// Dialect of the request.
     pub(crate) const fn dialect(&self) -> &'static Dialect {
         match self {
             Self::Session(dialect) => dialect,
-            Self::Claim(claim) => claim.dialect,
+            Self::Request(claim) => claim.dialect,
         }
     }
 
-    /// Input that an answer can ask of the client; a session asks by requests.
+    /// Input that an answer may ask for. Empty within a session, which sends requests instead.
     pub(crate) fn peer(&self) -> PeerCapabilities {
         match self {
             Self::Session(_) => PeerCapabilities::default(),
-            Self::Claim(claim) => claim.peer,
+            Self::Request(claim) => claim.peer,
         }
     }
 }
 
-/// The claim of a request with these params; `None` when it makes none and belongs to a session, an
-/// error when what it claims cannot be served.
+/// Reads the metadata of a request. `None` for a request of a session; an error for metadata that
+/// cannot be served.
 pub(crate) fn of(params: Option<&Params<'_>>) -> Option<Result<RequestMeta, ErrorObject>> {
     let meta = params::any_members(params).meta.as_ref()?;
     let claims = meta.version.is_some() || meta.capabilities.is_some();
@@ -113,7 +113,7 @@ fn read_level(level: Raw<'_>) -> Result<LogLevel, ErrorObject> {
     })
 }
 
-/// Error for a request without a claim, or without a whole one.
+/// Error for absent or incomplete metadata.
 pub(crate) fn missing(key: &str, what: &str) -> ErrorObject {
     let message = format!("params._meta[\"io.modelcontextprotocol/{key}\"] must be {what}");
     ErrorObject::invalid_params(message)
@@ -130,7 +130,7 @@ fn unsupported(version: &str) -> ErrorObject {
     ErrorObject::new(code::UNSUPPORTED_VERSION, message).with_data(data)
 }
 
-/// Every revision served, newest first; the older ones after an `initialize`.
+/// Writes every served revision, newest first; the older ones need an `initialize`.
 pub(crate) fn write_supported(json: &mut Writer<'_>) {
     for (position, dialect) in revision::ALL.iter().rev().enumerate() {
         json.raw(if position == 0 { "[" } else { "," }).string(dialect.revision);
@@ -145,29 +145,29 @@ mod tests {
 
     fn claim(json: &str) -> Option<Result<RequestMeta, i64>> {
         let mut members = Members::default();
-        members.read(json, 0, 64).expect("it is JSON");
+        members.read(json, 0, 64).expect("the params are JSON");
         let params = Params::seen(Raw::checked(json), &members);
         Some(of(Some(&params))?.map_err(|error| error.code))
     }
 
     const VERSION: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
-    const NOTHING: &str = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+    const EMPTY: &str = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
 
-    /// MOD-01: what is a claim, in every spelling, and what belongs to a session.
+    /// MOD-01: metadata in every spelling, and requests of a session.
     #[test]
-    fn claims() {
+    fn request_metadata_is_read_in_every_spelling() {
         let plain = RequestMeta {
             dialect: &revision::MCP_2026_07_28,
             log_level: None,
             tasks: false,
             peer: PeerCapabilities::default(),
         };
-        let whole = format!("{{\"_meta\":{{{VERSION},{NOTHING}}}}}");
+        let whole = format!("{{\"_meta\":{{{VERSION},{EMPTY}}}}}");
         assert_eq!(claim(&whole), Some(Ok(plain)));
         assert_eq!(claim(&whole.replace('/', "\\/")), Some(Ok(plain)));
         let level = r#""io.modelcontextprotocol/logLevel":"warning""#;
         assert_eq!(
-            claim(&format!("{{\"_meta\":{{{VERSION},{NOTHING},{level}}}}}")),
+            claim(&format!("{{\"_meta\":{{{VERSION},{EMPTY},{level}}}}}")),
             Some(Ok(RequestMeta { log_level: Some(LogLevel::Warning), ..plain }))
         );
         for (declared, tasks) in [
@@ -193,18 +193,18 @@ mod tests {
         }
     }
 
-    /// MOD-01: a claim that is not whole, or names what is not served.
+    /// MOD-01: incomplete metadata, and revisions that are not served.
     #[test]
-    fn odd_claims() {
+    fn incomplete_request_metadata_is_an_error() {
         let meta = |members: &str| claim(&format!("{{\"_meta\":{{{members}}}}}"));
         assert_eq!(meta(VERSION), Some(Err(code::INVALID_PARAMS)));
-        assert_eq!(meta(NOTHING), Some(Err(code::INVALID_PARAMS)));
-        let odd = NOTHING.replace("{}", "[]");
+        assert_eq!(meta(EMPTY), Some(Err(code::INVALID_PARAMS)));
+        let odd = EMPTY.replace("{}", "[]");
         assert_eq!(meta(&format!("{VERSION},{odd}")), Some(Err(code::INVALID_PARAMS)));
         let odd = VERSION.replace("\"2026-07-28\"", "2026");
-        assert_eq!(meta(&format!("{odd},{NOTHING}")), Some(Err(code::INVALID_PARAMS)));
+        assert_eq!(meta(&format!("{odd},{EMPTY}")), Some(Err(code::INVALID_PARAMS)));
         let level = r#""io.modelcontextprotocol/logLevel":"loud""#;
-        let members = format!("{VERSION},{NOTHING},{level}");
+        let members = format!("{VERSION},{EMPTY},{level}");
         assert_eq!(meta(&members), Some(Err(code::INVALID_PARAMS)));
         for other in ["2025-11-25", "2099-01-01", ""] {
             let odd = VERSION.replace("2026-07-28", other);

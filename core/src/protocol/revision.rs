@@ -1,25 +1,25 @@
-//! The differences of the protocol revisions, as data: all of them are on this screen.
+//! Differences between the protocol revisions, as data.
 
 /// One protocol revision.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dialect {
-    /// For people: `mcp/2025-11-25`.
+    /// Name for people: `mcp/2025-11-25`.
     pub name: &'static str,
     /// Value of `protocolVersion`.
     pub revision: &'static str,
-    /// How a message comes to be read by this revision (MOD-01).
+    /// How the revision of a message is chosen (MOD-01).
     pub chosen: Chosen,
-    /// The set of requests.
+    /// Supported requests.
     pub methods: Methods,
-    /// The notification that cancels a request (CAN-01, ACP-01).
+    /// Notification that cancels a request (CAN-01, ACP-01).
     pub cancel_method: &'static str,
-    /// The member of its params that names the request.
+    /// Member of its params that names the request.
     pub cancel_id: &'static str,
-    /// The member of its params that says why, if there is one.
+    /// Member of its params that holds the reason, if any.
     pub cancel_reason: Option<&'static str>,
-    /// Every spelling of it that is understood: method and member (ACP-01).
+    /// Accepted spellings of the cancel: method and member (ACP-01).
     pub cancel_heard: &'static [(&'static str, &'static str)],
-    /// When one may be sent, and is heeded (ACP-02).
+    /// When a cancel may be sent, and is accepted (ACP-02).
     pub cancel_support: CancelSupport,
     /// Messages that may follow the cancel of a request (CAN-08, MOD-04, ACP-06).
     pub after_cancel: AfterCancel,
@@ -27,93 +27,94 @@ pub struct Dialect {
     pub protected: &'static [&'static str],
     /// Whether `null` is the id of a request.
     pub null_ids: bool,
-    /// Treatment of an array of messages.
+    /// Handling of an array of messages.
     pub batch: Batch,
-    /// How an error is sent whose request id could not be read (RPC-01).
+    /// Form of an error for a request without a readable id (RPC-01).
     pub unreadable_id: UnreadableId,
-    /// Members that every result has (MOD-02).
+    /// Members of every result (MOD-02).
     pub results: Results,
-    /// Whether there is `elicitation/create`, which MCP 2025-06-18 was the first to have.
+    /// Whether the revision has `elicitation/create`; MCP 2025-06-18 is the first.
     pub elicitation: bool,
     /// Whether an error of a call that a model can correct is a result with `isError` (SEP-1303).
     pub correctable_errors: bool,
-    /// Types of content that there are.
+    /// Types of content.
     pub content: ContentTypes,
     /// Whether `notifications/progress` has a `message`.
     pub progress_message: bool,
-    /// Which members a tool has in `tools/list`.
+    /// Members of a tool in `tools/list`.
     pub tool_members: ToolMembers,
-    /// The task rules of this revision (TSK-01, TSK-03).
+    /// Task rules (TSK-01, TSK-03).
     pub tasks: TaskRules,
 }
 
-/// How a message comes to be read by a revision.
+/// How the revision of a message is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chosen {
-    /// `initialize` chose it for the whole connection (RPC-04).
+    /// `initialize` chose it for the connection (RPC-04).
     BySession,
-    /// The message itself names it, beside what its sender is capable of (MOD-01).
+    /// The message names it, with the capabilities of its sender (MOD-01).
     ByMessage,
-    /// The host chose it when the connection was opened.
+    /// The host chose it when it opened the connection.
     ByHost,
 }
 
 /// Messages that may follow the cancel of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterCancel {
-    /// No answer, ever (CAN-08).
+    /// No answer (CAN-08).
     Silence,
-    /// Nothing whatever: what was written for it and is not sent yet is taken back (MOD-04).
+    /// No message at all: unsent frames of the request are recalled (MOD-04).
     Recall,
-    /// A result that came in time, or else this error, once (ACP-06).
+    /// Exactly one answer: a result that came in time, else this error (ACP-06).
     Answer {
-        /// The error's code.
+        /// Code of the error.
         code: i64,
-        /// The error's message.
+        /// Message of the error.
         message: &'static str,
     },
 }
 
-/// Members that every result has.
+/// Members of every result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Results {
-    /// Nothing.
+    /// None.
     Bare,
-    /// `resultType`, and who answers in `_meta` (MOD-02).
+    /// `resultType`, and the server in `_meta` (MOD-02).
     Typed,
 }
 
-/// The set of requests.
+/// Supported requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Methods {
-    /// Those of this engine, with a host's tools behind `tools/call`.
+    /// The requests of MCP, with the host's tools behind `tools/call`.
     Tools,
-    /// Those a host declares, each a service of its own ([`Offer`](crate::acp::protocol::Offer)).
+    /// The requests that the host declares, each a service
+    /// ([`Offer`](crate::acp::protocol::Offer)).
     Services,
 }
 
-/// When a cancel may be sent, and is heeded.
+/// When a cancel may be sent, and is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelSupport {
     /// Always.
     Assumed,
-    /// By who declared `cancellation: {request: true}` at initialize, and to such a peer (ACP-02).
+    /// From and to peers that declared `cancellation: {request: true}` at initialize (ACP-02).
     Declared,
 }
 
-/// Treatment of an array of messages.
+/// Handling of an array of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batch {
-    /// One invalid request.
+    /// Rejected as one invalid request.
     Refuse,
-    /// Several messages, answered by one array.
+    /// Accepted as several messages, answered by one array.
     Accept,
 }
 
-/// How an error is sent whose request id could not be read.
+/// Form of an error for a request without a readable id.
 ///
-/// JSON-RPC says `"id": null`. The schema of 2025-11-25 allows an error without an id and forbids
-/// null; the schemas before it allow neither, so there JSON-RPC itself decides.
+/// JSON-RPC requires `"id": null`. The schema of 2025-11-25 allows an error without an id and
+/// forbids null; earlier schemas allow neither, so JSON-RPC decides there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnreadableId {
     /// `"id": null`
@@ -122,18 +123,18 @@ pub enum UnreadableId {
     Omitted,
 }
 
-/// Which members a tool has in `tools/list`; each revision adds to the one before.
+/// Members of a tool in `tools/list`; each revision adds to the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolMembers {
     /// `name`, `description`, `inputSchema`
     Plain,
-    /// And `annotations`.
+    /// Adds `annotations`.
     Annotated,
-    /// And `title`, `outputSchema`.
+    /// Adds `title` and `outputSchema`.
     Titled,
-    /// And `icons`.
+    /// Adds `icons`.
     Iconed,
-    /// And `execution`.
+    /// Adds `execution`.
     Execution,
 }
 
@@ -142,14 +143,14 @@ pub enum ToolMembers {
 pub enum ContentTypes {
     /// Text, images, embedded resources.
     Basic,
-    /// And audio.
+    /// Adds audio.
     Audio,
-    /// And links to resources.
+    /// Adds links to resources.
     Links,
 }
 
 impl ToolMembers {
-    /// All of them, in order.
+    /// All types of content, in order.
     pub(crate) const ALL: [Self; 5] =
         [Self::Plain, Self::Annotated, Self::Titled, Self::Iconed, Self::Execution];
 }
@@ -159,10 +160,10 @@ impl ToolMembers {
 pub enum TaskRules {
     /// No tasks: `task` in params is ignored and `tasks/*` are unknown methods (TSK-03).
     None,
-    /// Tasks of 2025-11-25: asked for by the requestor, with a blocking `tasks/result`.
+    /// Tasks of 2025-11-25: the requestor asks for them; `tasks/result` blocks.
     Core,
-    /// The extension `io.modelcontextprotocol/tasks`: the server decides, for a client that
-    /// declared it on the request (EXT-01).
+    /// The extension `io.modelcontextprotocol/tasks`: the server decides, for clients that declare
+    /// the extension on the request (EXT-01).
     Extension,
 }
 
@@ -229,7 +230,7 @@ pub static MCP_2025_11_25: Dialect = Dialect {
     ..MCP
 };
 
-/// MCP 2026-07-28: no session, every request speaks for itself.
+/// MCP 2026-07-28: no session, every request carries its own metadata.
 pub static MCP_2026_07_28: Dialect = Dialect {
     name: "mcp/2026-07-28",
     revision: "2026-07-28",
@@ -288,7 +289,7 @@ pub static ACP_RFD: Dialect = Dialect {
     ..ACP_V1
 };
 
-/// Both dialects of ACP. The host chooses one when a connection is opened.
+/// Both dialects of ACP. The host chooses one when it opens a connection.
 pub static BOTH_ACP: [&Dialect; 2] = [&ACP, &ACP_RFD];
 
 /// Every dialect of MCP, oldest first.
@@ -296,33 +297,33 @@ pub static ALL: [&Dialect; 5] =
     [&MCP_2024_11_05, &MCP_2025_03_26, &MCP_2025_06_18, &MCP_2025_11_25, &MCP_2026_07_28];
 
 impl Dialect {
-    /// Whether a method is one of a notification, so that a message with it and `"id": null` is
-    /// one. Where `null` is the id of requests as well, only the cancel is.
+    /// Whether a method is a notification, so that a message with it and `"id": null` is one. Where
+    /// `null` is a valid request id, only the cancel is.
     #[must_use]
     pub fn is_notification(&self, method: &str) -> bool {
         self.cancel_heard.iter().any(|(heard, _)| *heard == method)
             || !self.null_ids && method.starts_with("notifications/")
     }
 
-    /// The dialect a connection speaks before it has chosen one: plain JSON-RPC errors, no tasks.
+    /// Dialect of a connection before the choice: plain JSON-RPC errors, no tasks.
     pub const UNSETTLED: &'static Self = &MCP_2024_11_05;
 
-    /// The newest revision that begins with `initialize`: what we ask a server for.
+    /// The newest revision with `initialize`, which a client session asks for.
     pub const NEWEST_WITH_INITIALIZE: &'static Self = &MCP_2025_11_25;
 
-    /// The dialect of this revision, if it is one that begins with `initialize`.
+    /// The dialect of this revision, if it has `initialize`.
     #[must_use]
     pub fn find(revision: &str) -> Option<&'static Self> {
         Self::named(revision, Chosen::BySession)
     }
 
-    /// The revision to answer `initialize` with: the one asked for, or the newest (RPC-04).
+    /// The revision in the answer to `initialize`: the requested one, or the newest (RPC-04).
     #[must_use]
     pub fn negotiate(revision: &str) -> &'static Self {
         Self::find(revision).unwrap_or(Self::NEWEST_WITH_INITIALIZE)
     }
 
-    /// The dialect a message names for itself, if there is one (MOD-01).
+    /// The dialect named by a message itself, if served (MOD-01).
     #[must_use]
     pub fn claimed(revision: &str) -> Option<&'static Self> {
         Self::named(revision, Chosen::ByMessage)

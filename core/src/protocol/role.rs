@@ -1,4 +1,4 @@
-//! Roles: which side of MCP we are on a connection, and what the two sides declared.
+//! Roles: our side of an MCP session, and the declarations of both sides.
 
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use alloc::boxed::Box;
@@ -12,29 +12,30 @@ use crate::json::writer::Writer;
 use crate::outgoing::call::AnswerTimeout;
 use crate::tool::{Catalog, TaskSupport};
 
-/// Which side of a session we are.
+/// Our side of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The peer is an MCP client: it initializes and calls our tools.
+    /// The peer is a client: it initializes the session and calls our tools.
     Server,
-    /// The peer is an MCP server: we initialize and call what it has.
+    /// The peer is a server: we initialize the session and call its tools.
     Client(AsClient),
 }
 
-/// How we begin a session as the client.
+/// Parameters of a session that we begin as the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsClient {
-    /// The host's number for `initialize`, as for a call of its own: the answer that is told for it
-    /// is the server's, and from then on calls are let through. Before, they are refused with
-    /// [`NotInitialized`](crate::outgoing::call::Refusal::NotInitialized). It cannot be cancelled (CAN-04).
+    /// Number of the `initialize` request, as for any request of the host; its answer is the
+    /// server's. Later requests are accepted from then on; earlier ones are refused with
+    /// [`NotInitialized`](crate::outgoing::call::Refusal::NotInitialized). It cannot be cancelled
+    /// (CAN-04).
     pub ask: AskId,
-    /// Capabilities that we declare, out of those of the settings.
+    /// Capabilities to declare, out of those that the settings have a service for.
     pub offers: Offers,
-    /// How long the server may take to answer `initialize`; then the connection is closed.
+    /// Timeout of the answer to `initialize`; the connection is closed after it.
     pub patience: Option<AnswerTimeout>,
 }
 
-/// Which services a server is to know of. Declared is what the settings have a service for as well.
+/// Services to declare to a server, if the settings have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offers {
     /// `sampling/createMessage`
@@ -46,7 +47,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Everything the settings have a service for.
+    /// All services of the settings.
     pub const ALL: Self = Self { sampling: true, elicitation: true, roots: true };
 }
 
@@ -64,18 +65,18 @@ pub(crate) struct ClientSide {
     pub(crate) declared: Declared,
     /// Capabilities that the server declared.
     pub(crate) server: ServerCapabilities,
-    /// Which tools run as tasks, as far as the answers to our `tools/list` said (TSK-04).
+    /// Task support of each tool, from the answers to `tools/list` (TSK-04).
     pub(crate) tools: BTreeMap<Box<str>, TaskSupport>,
 }
 
-/// How we declared one service.
+/// Form in which a service is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// Not at all.
+    /// Not declared.
     No,
-    /// As a plain request.
+    /// Declared as a plain request.
     Plain,
-    /// Also as a task.
+    /// Declared as a request that may also run as a task.
     Tasks,
 }
 
@@ -89,8 +90,8 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    /// What `services` has of what is offered. Without an identity there is no list of tasks, as
-    /// it would show everybody's to everybody (TSK-40).
+    /// The offered services that `services` has. `lists` is false without an identity: anonymous
+    /// peers must not see each other's tasks (TSK-40).
     pub(crate) fn of(offers: Offers, services: &Catalog, lists: bool) -> Self {
         let offer = |wanted: bool, name| match services.get(name).map(|tool| tool.task_support) {
             Some(TaskSupport::Forbidden) if wanted => Offer::Plain,
@@ -100,7 +101,7 @@ impl Declared {
         Self {
             sampling: offer(offers.sampling, SAMPLING),
             elicitation: offer(offers.elicitation, ELICITATION),
-            // The protocol has no tasks for it.
+            // The protocol has no tasks for roots.
             roots: match offer(offers.roots, ROOTS) {
                 Offer::Tasks => Offer::Plain,
                 offer @ (Offer::No | Offer::Plain) => offer,
@@ -109,7 +110,7 @@ impl Declared {
         }
     }
 
-    /// How the service behind this method was declared.
+    /// Declared form of the service behind this method.
     pub(crate) fn offer(self, method: &str) -> Offer {
         match method {
             SAMPLING => self.sampling,
@@ -124,7 +125,7 @@ impl Declared {
         self.sampling == Offer::Tasks || self.elicitation == Offer::Tasks
     }
 
-    /// The `capabilities` of `initialize` (TSK-01).
+    /// Writes the `capabilities` of `initialize` (TSK-01).
     pub(crate) fn write(self, json: &mut Writer<'_>) {
         let mut comma = "";
         json.raw("{");
@@ -153,7 +154,7 @@ impl Declared {
     }
 }
 
-/// Capabilities of a server, as far as they matter for our requests.
+/// Capabilities of a server that matter for outgoing requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ServerCapabilities {
     tools: bool,
@@ -165,7 +166,8 @@ pub(crate) struct ServerCapabilities {
 }
 
 impl ServerCapabilities {
-    /// Reads the `capabilities` of an answer to `initialize`; what cannot be read was not declared.
+    /// Reads the `capabilities` of an answer to `initialize`; unreadable ones count as not
+    /// declared.
     pub(crate) fn read(raw: Option<&RawValue>) -> Self {
         #[derive(Deserialize, Default)]
         struct Capabilities<'a> {
@@ -214,8 +216,8 @@ impl ServerCapabilities {
     }
 }
 
-/// Reads which tools of one page of `tools/list` run as tasks: a missing declaration means never
-/// (TSK-04). Names nobody could have chosen are passed over.
+/// Reads the task support of the tools in one page of `tools/list`; an absent declaration means
+/// never (TSK-04). Skips names beyond the length limit.
 pub(crate) fn read_tools(result: &RawValue) -> alloc::vec::Vec<(Box<str>, TaskSupport)> {
     #[derive(Deserialize)]
     struct Page<'a> {
@@ -248,5 +250,5 @@ pub(crate) fn read_tools(result: &RawValue) -> alloc::vec::Vec<(Box<str>, TaskSu
     tools.collect()
 }
 
-/// Longest tool name remembered, in bytes; the protocol advises 128 characters.
+/// Longest tool name kept, in bytes; the protocol advises at most 128 characters.
 const TOOL_NAME_BYTES_MAX: usize = 1024;

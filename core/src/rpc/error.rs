@@ -6,70 +6,71 @@ use alloc::borrow::Cow;
 pub mod code {
     /// The frame is not JSON (RPC-01).
     pub const PARSE_ERROR: i64 = -32700;
-    /// The frame is JSON but no JSON-RPC message, or its id cannot be one (RPC-01, RPC-02).
+    /// The frame is JSON but no JSON-RPC message, or its id has no valid type (RPC-01, RPC-02).
     pub const INVALID_REQUEST: i64 = -32600;
-    /// No such method, or not for this tool or session (RPC-01, TSK-05, TSK-06).
+    /// Unknown method, or a method that this tool or session does not have (RPC-01, TSK-05,
+    /// TSK-06).
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// Bad params, an unknown task, a stale cursor (RPC-01, TSK-22, TSK-23, TSK-27).
+    /// Invalid params, an unknown task, a stale cursor (RPC-01, TSK-22, TSK-23, TSK-27).
     pub const INVALID_PARAMS: i64 = -32602;
-    /// Trouble on our side (RPC-01).
+    /// Internal error of the server (RPC-01).
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// There is no such resource, in revisions with sessions.
+    /// Unknown resource, in revisions with sessions.
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// The request needs a capability its client did not declare on it (EXT-01).
+    /// The request needs a capability that its client did not declare on it (EXT-01).
     pub const MISSING_CAPABILITY: i64 = -32021;
-    /// The request names a revision that is not served that way (MOD-01).
+    /// The request names a revision that cannot be served by request (MOD-01).
     pub const UNSUPPORTED_VERSION: i64 = -32022;
-    /// The task was cancelled; what its `tasks/result` answers (TSK-17). Ours.
+    /// The task was cancelled: answer of its `tasks/result` (TSK-17). Code of ceased.
     pub const TASK_CANCELLED: i64 = -31001;
-    /// The task reached its ttl while somebody waited for its result (TSK-35). Ours.
+    /// The task reached its ttl while a `tasks/result` waited (TSK-35). Code of ceased.
     pub const TASK_EXPIRED: i64 = -31002;
-    /// A limit is reached; the message and `data.limit` name it (TSK-36). Ours.
+    /// A limit is reached; the message and `data.limit` name it (TSK-36). Code of ceased.
     pub const LIMIT_REACHED: i64 = -31003;
-    /// The tool ran longer than its timeout; `data.timedOut` is true. Ours.
+    /// The tool exceeded its timeout; `data.timedOut` is true. Code of ceased.
     pub const TIMED_OUT: i64 = -31004;
-    /// The daemon is shutting down. Ours.
+    /// The daemon is shutting down. Code of ceased.
     pub const SHUTTING_DOWN: i64 = -31005;
-    /// The store of tasks does not take or give what the answer needs; `data.store` says whether
-    /// it is `full` or `broken` (DUR-01). Ours.
+    /// The task store cannot write or read what the answer needs; `data.store` is `full` or
+    /// `broken` (DUR-01). Code of ceased.
     pub const STORE_UNAVAILABLE: i64 = -31006;
-    /// The daemon went down while the task ran; what its `tasks/result` answers (DUR-01). Ours.
+    /// The daemon ended while the task ran: answer of its `tasks/result` (DUR-01). Code of ceased.
     pub const INTERRUPTED: i64 = -31007;
-    /// The call with this idempotency key is under way and another request waits for it; try again
-    /// later. `data.idempotencyKey` names the key. Ours.
+    /// The call with this idempotency key is under way and another request waits for it; retry
+    /// later. `data.idempotencyKey` names the key. Code of ceased.
     pub const CALL_UNDER_WAY: i64 = -31008;
-    /// The peer has to say who it is, or what it said is not believed (TSK-40). Ours; sent by the
-    /// host, before it opens a connection.
+    /// The peer must authenticate, or its token is wrong (TSK-40). Code of ceased; sent by the host
+    /// before it opens a connection.
     pub const UNAUTHENTICATED: i64 = -31010;
-    /// The peer may not do this (TSK-39). Ours; sent by the host.
+    /// The peer lacks the permission (TSK-39). Code of ceased; sent by the host.
     pub const FORBIDDEN: i64 = -31011;
 }
 
 /// A JSON-RPC error object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorObject {
-    /// One of [`code`], or what a handler chose.
+    /// One of [`code`], or a code of the tool.
     pub code: i64,
     /// One sentence for a person.
     pub message: Cow<'static, str>,
-    /// The `data` member as JSON text, if there is one.
+    /// The `data` member as JSON text, if any.
     pub data: Option<Cow<'static, str>>,
 }
 
 impl ErrorObject {
-    /// An error without data.
+    /// Creates an error without data.
     pub fn new(code: i64, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 
-    /// The same error with `data`, which must be valid JSON.
+    /// Adds `data`, which must be valid JSON.
     #[must_use]
     pub fn with_data(mut self, json: impl Into<Cow<'static, str>>) -> Self {
         self.data = Some(json.into());
         self
     }
 
-    /// [`code::INVALID_PARAMS`] with this message.
+    /// Creates an error with [`code::INVALID_PARAMS`].
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(code::INVALID_PARAMS, message)
     }

@@ -1,13 +1,13 @@
-//! Frames out of bytes: one JSON text a line, UTF-8, LF at the end.
+//! Frame decoder: one JSON text a line, UTF-8, LF at the end.
 //!
-//! No byte is looked at twice for a line end, and a whole frame that arrives in one piece is
+//! The search for a line end looks at each byte once; a whole frame that arrives in one piece is
 //! never copied.
 
 use alloc::vec::Vec;
 
 use crate::limits::FrameLimits;
 
-/// One piece of the bytes of a peer.
+/// Decoded piece of a peer's byte stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// One line without its end; never empty, never longer than the limit.
@@ -15,15 +15,16 @@ pub enum Frame<'a> {
     /// A line longer than the limit. Reported once, when the limit is passed; the rest of the line
     /// is skipped and the stream stays usable.
     TooLong,
-    /// The very first byte that is not white space starts no JSON-RPC message: a browser, a TLS
-    /// client, a human. Nothing after it is looked at. Holds what the first piece had to say.
+    /// The first byte that is not white space starts no JSON-RPC message: an HTTP request, a TLS
+    /// handshake, typed text. The decoder ignores all later bytes. Holds the rest of the first
+    /// piece.
     NotJsonRpc(&'a [u8]),
 }
 
-/// The byte order mark, which some writers put before their first message.
+/// Byte order mark, which some writers put before their first message.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Bytes of one peer, cut into frames. Holds only the start of a frame whose end has not come.
+/// Decoder of one peer's bytes. Buffers only the start of an incomplete frame.
 #[derive(Debug)]
 pub struct Inbox {
     partial: Vec<u8>,
@@ -33,18 +34,18 @@ pub struct Inbox {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing but white space so far, and of a byte order mark this many bytes.
+    /// Only white space so far, and `mark` bytes of a byte order mark.
     Fresh { mark: u8 },
     /// Cutting lines.
     Lines,
-    /// Inside a line that is too long, up to its end.
+    /// Inside a too long line, up to its end.
     Skipping,
     /// The peer does not speak JSON-RPC.
     NotJsonRpc,
 }
 
 impl Inbox {
-    /// An empty inbox that takes frames of up to `limits.frame_bytes_max` bytes.
+    /// Creates a decoder for frames of up to `limits.frame_bytes_max` bytes.
     #[must_use]
     pub const fn new(limits: FrameLimits) -> Self {
         Self {
@@ -54,24 +55,25 @@ impl Inbox {
         }
     }
 
-    /// Takes frames of another length from now on.
+    /// Changes the limits for the following frames.
     pub const fn set_limits(&mut self, limits: FrameLimits) {
         self.frame_bytes_max = limits.frame_bytes_max;
     }
 
-    /// True while a frame has begun and not ended.
+    /// True while an incomplete frame is buffered.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         !self.partial.is_empty() || self.stage == Stage::Skipping
     }
 
-    /// Bytes held of a frame that has begun and not ended.
+    /// Buffered bytes of an incomplete frame.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
         self.partial.len()
     }
 
-    /// Takes the next piece of the stream and hands every frame it completes to `sink`, in order.
+    /// Takes the next piece of the stream and passes every frame that it completes to `sink`, in
+    /// order.
     pub fn feed(&mut self, mut piece: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if let Stage::Fresh { mark } = self.stage {
             let Some(rest) = self.begin(piece, mark) else { return };
@@ -92,8 +94,8 @@ impl Inbox {
         self.rest(piece.get(start..).unwrap_or_default(), sink);
     }
 
-    /// Skips white space and one byte order mark, of which `mark` bytes have come, before the first
-    /// message. `None` while there is nothing else.
+    /// Skips white space and one byte order mark before the first message; `mark` bytes of the mark
+    /// have come. `None` until another byte comes.
     fn begin<'a>(&mut self, piece: &'a [u8], mark: u8) -> Option<&'a [u8]> {
         let mut next = usize::from(mark);
         for (at, byte) in piece.iter().enumerate() {
@@ -115,16 +117,16 @@ impl Inbox {
         None
     }
 
-    /// The peer has stopped sending: hands out a last line that lacks its end.
+    /// Ends the stream: emits a last line without a line end.
     ///
-    /// A JSON-RPC message is an object, which is never complete when cut short, so a cut message
-    /// can only be refused as garbled, never be taken for another one.
+    /// A JSON-RPC message is an object, which is invalid when cut short: the peer gets a parse
+    /// error, and the cut message is never mistaken for another one.
     pub fn finish(&mut self, sink: &mut dyn FnMut(Frame<'_>)) {
         let last = core::mem::take(&mut self.partial);
         emit(&last, sink);
     }
 
-    /// The piece up to a line end.
+    /// Handles the piece up to a line end.
     fn line(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if self.stage == Stage::Skipping {
             self.stage = Stage::Lines;
@@ -143,7 +145,7 @@ impl Inbox {
         self.partial = Vec::new();
     }
 
-    /// The piece after the last line end.
+    /// Handles the piece after the last line end.
     fn rest(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if self.stage == Stage::Skipping || tail.is_empty() {
             return;
@@ -158,7 +160,7 @@ impl Inbox {
     }
 }
 
-/// Hands one line on, trimmed; blank lines are nothing.
+/// Emits one trimmed line; drops a blank one.
 fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
     let line = line.trim_ascii();
     if !line.is_empty() {
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_costs_nothing_and_is_reported_once() {
+    fn an_endless_line_is_not_buffered_and_reported_once() {
         let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: 1024 });
         let mut reported = 0;
         inbox.feed(b"{", &mut |_| {});
@@ -217,11 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_is_recognised_by_its_first_byte() {
+    fn an_http_request_is_recognised_by_its_first_byte() {
         assert_eq!(cut(&[b"P", b"OST / HTTP/1.1\r\n\r\n{}\n"], 99), ["<alien>"]);
     }
 
-    /// RPC-01: a byte order mark is skipped, once, before the first message and nowhere else.
+    /// RPC-01: one byte order mark is skipped before the first message and nowhere else.
     #[test]
     fn a_byte_order_mark_is_skipped() {
         let whole: &[u8] = b" \n\xef\xbb\xbf \n{}\n[]\n";
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_without_its_end_is_handed_out_when_the_peer_stops() {
+    fn a_last_line_without_line_end_is_emitted_at_the_end() {
         for (stream, max, last) in [
             (&b"{}\n{\"a\":1} "[..], 99, Some("{\"a\":1}")),
             (b"{}\n", 99, None),
@@ -261,7 +263,7 @@ mod tests {
             let mut frames = vec![];
             inbox.finish(&mut |frame| match frame {
                 Frame::Line(line) => frames.push(String::from_utf8_lossy(line).to_string()),
-                Frame::TooLong | Frame::NotJsonRpc(_) => panic!("told twice: {frame:?}"),
+                Frame::TooLong | Frame::NotJsonRpc(_) => panic!("reported twice: {frame:?}"),
             });
             assert_eq!(frames.first().map(String::as_str), last);
             assert!(frames.len() <= 1 && inbox.partial.is_empty());

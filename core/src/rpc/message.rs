@@ -1,8 +1,8 @@
-//! JSON-RPC envelopes: the kind of message that one frame holds, before its method is looked at.
+//! JSON-RPC envelopes: the kind of message in a frame, before its method is looked at.
 //!
-//! Parsing is total: every byte string is one of the variants of [`Message`]. One pass of the
-//! scanner (`json::scan`) reads every form of an envelope and of its params; serde_json only words
-//! the error for a text that is no JSON.
+//! Parsing is total: every byte string gives one variant of [`Message`]. One pass of the scanner
+//! (`json::scan`) reads every form of an envelope and of its params; serde_json only words the
+//! error for a text that is not JSON.
 
 use crate::rpc::error::{ErrorObject, code};
 use alloc::borrow::Cow;
@@ -18,12 +18,12 @@ use crate::json::raw::Raw;
 use crate::json::scan;
 pub use crate::rpc::params::{Members, Params};
 
-/// An id as it was read and as it was written, so that it can be echoed byte for byte (RPC-01).
+/// An id with its original token, so that an answer can echo it byte for byte (RPC-01).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireId<'a> {
-    /// The id itself.
+    /// The parsed id.
     pub id: RequestId,
-    /// Its JSON token.
+    /// JSON token of the id.
     pub token: &'a str,
 }
 
@@ -33,10 +33,10 @@ impl<'a> WireId<'a> {
         Self { id, token: "" }
     }
 
-    /// Its token, where that is not the only way to write the id.
+    /// The token, if the id has other spellings too.
     pub(crate) fn odd_token(&self) -> Option<&'a str> {
         let is_odd = match self.id {
-            // A point and the letters of an exponent are no digits, and one zero has a sign.
+            // A decimal point and an exponent are not digits, and a zero may have a sign.
             RequestId::Number(_) => {
                 self.token == "-0" || self.token.bytes().any(|byte| byte > b'9' || byte == b'.')
             }
@@ -51,43 +51,43 @@ impl<'a> WireId<'a> {
 /// Content of one frame.
 #[derive(Debug)]
 pub enum Message<'a> {
-    /// The peer wants an answer.
+    /// A request, which needs an answer.
     Request {
-        /// The peer's id for it; [`RequestId::Null`] is one in some dialects only.
+        /// Id chosen by the peer; [`RequestId::Null`] is an id in some dialects only.
         id: WireId<'a>,
-        /// The method's name.
+        /// Name of the method.
         method: Cow<'a, str>,
         /// The `params` member.
         params: Option<Params<'a>>,
     },
-    /// The peer tells us something.
+    /// A notification, which gets no answer.
     Notification {
-        /// The method's name.
+        /// Name of the method.
         method: Cow<'a, str>,
         /// The `params` member.
         params: Option<Params<'a>>,
     },
-    /// The peer answers a request of ours.
+    /// The answer to an outgoing request.
     Response {
-        /// Our id; `None` when the peer could not read it.
+        /// Id of the outgoing request; `None` when the peer could not read it.
         id: Option<RequestId>,
         /// The `result` member, or the `error` member.
         outcome: Result<&'a RawValue, &'a RawValue>,
     },
-    /// Several messages in one frame, as JSON text each; only revision 2025-03-26 has them.
+    /// Several messages in one frame, each as JSON text; revision 2025-03-26 only.
     Batch(Vec<&'a str>),
-    /// None of these.
+    /// An invalid message.
     Invalid {
-        /// The id, where it could be read.
+        /// The id, if it is readable.
         id: Option<WireId<'a>>,
-        /// The error to answer with.
+        /// Error of the answer.
         error: ErrorObject,
     },
 }
 
 impl<'a> Message<'a> {
-    /// Reads one frame. Nesting deeper than `depth_max` is refused without being followed. In
-    /// `seen`, which is empty before, its params keep what they remember.
+    /// Parses one frame. Rejects nesting deeper than `depth_max` without following it. `seen` must
+    /// be empty; it receives the members of the params.
     #[must_use]
     pub fn parse(frame: &'a [u8], depth_max: usize, seen: &'a mut Members<'a>) -> Self {
         let Ok(text) = core::str::from_utf8(frame) else {
@@ -102,7 +102,7 @@ impl<'a> Message<'a> {
         message.unwrap_or_else(|| unreadable(text, depth_max))
     }
 
-    /// Reads one message of a batch that was read with [`Message::parse`].
+    /// Parses one message of a batch that [`Message::parse`] returned.
     #[must_use]
     pub fn parse_one(text: &'a str, seen: &'a mut Members<'a>) -> Self {
         Envelope::read(text, 0, scan::DEPTH_MAX, seen)
@@ -114,7 +114,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Reads the messages of an array that ends with the text.
+/// Parses the messages of an array that ends with the text.
 fn batch(text: &str, start: usize, depth_max: usize) -> Option<Message<'_>> {
     let (bytes, mut messages) = (text.as_bytes(), Vec::new());
     let end = scan::array_at(bytes, start, depth_max, |at, depth_max| {
@@ -125,7 +125,7 @@ fn batch(text: &str, start: usize, depth_max: usize) -> Option<Message<'_>> {
     (scan::space(bytes, end) == bytes.len()).then_some(Message::Batch(messages))
 }
 
-/// The error for a text that is no message: it nests too deep, is no JSON, or is no object.
+/// Error for a text that is no message: nested too deeply, not JSON, or not an object.
 #[cold]
 fn unreadable<'a>(text: &str, depth_max: usize) -> Message<'a> {
     if deeper_than(text.as_bytes(), depth_max) {
@@ -140,10 +140,10 @@ fn unreadable<'a>(text: &str, depth_max: usize) -> Message<'a> {
     }
 }
 
-/// Why an id is refused.
+/// Message of the error for an invalid id.
 pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or an integer";
 
-/// The members of an envelope.
+/// Members of an envelope.
 #[derive(Default)]
 struct Envelope<'a> {
     jsonrpc: Option<Raw<'a>>,
@@ -152,11 +152,11 @@ struct Envelope<'a> {
     params: Option<Raw<'a>>,
     result: Option<Raw<'a>>,
     error: Option<Raw<'a>>,
-    /// The number that the id is in its usual spelling.
+    /// Value of an id in the usual spelling of a number.
     number: Option<i64>,
-    /// Whether the method has no escapes.
+    /// True for a method without escapes.
     is_plain: bool,
-    /// A member that is there twice.
+    /// A member that occurs twice.
     twice: Option<Member>,
 }
 
@@ -171,15 +171,15 @@ enum Member {
     Error,
 }
 
-/// The one version there is, as a value.
+/// The only valid `jsonrpc` value.
 const VERSION: &[u8] = b"\"2.0\"";
 
 impl Member {
-    /// The member that a text begins with in its usual spelling, and how long its name is with the
+    /// The member at the start of a text in its usual spelling, and the length of its name with the
     /// colon: one comparison instead of a search for the end of the name.
     #[inline]
     fn usual(text: &[u8]) -> Option<(Self, usize)> {
-        // White space before the value is for the general way.
+        // The general path handles white space before the value.
         if text.starts_with(b"\"jsonrpc\":\"") {
             Some((Self::Jsonrpc, 10))
         } else if text.starts_with(b"\"id\":") && !scan::is_space(text.get(5)) {
@@ -219,7 +219,7 @@ impl Member {
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the message at a place of a text, which ends with the text, and into `seen` the
+    /// Parses the message at an offset of a text, which ends with the text; `seen` receives the
     /// members of its params.
     #[inline]
     fn read(
@@ -254,7 +254,7 @@ impl<'a> Envelope<'a> {
         (scan::space(bytes, at + 1) == bytes.len()).then(|| envelope.classify(seen))
     }
 
-    /// Takes the value of a member, and returns where it ends.
+    /// Stores the value of a member; returns the end of the value.
     #[inline]
     fn member(
         &mut self,
@@ -314,7 +314,7 @@ impl<'a> Envelope<'a> {
         };
         if let Some(member) = self.twice {
             return Message::invalid(
-                // With two ids there is none to echo.
+                // With two ids, neither can be echoed.
                 echo.filter(|_| member != Member::Id).cloned(),
                 code::INVALID_REQUEST,
                 format!("the member {:?} stands there twice", member.name()),
@@ -323,7 +323,7 @@ impl<'a> Envelope<'a> {
         if self.jsonrpc.is_none_or(|version| version.get().as_bytes() != VERSION) {
             return invalid(echo, "the member \"jsonrpc\" must be \"2.0\"");
         }
-        let params = self.params.filter(|params| !is_nothing(*params));
+        let params = self.params.filter(|params| !is_empty(*params));
         let params = params.map(|params| Params::seen(params, members));
         match self.kind() {
             Kind::Call(method) => {
@@ -336,13 +336,14 @@ impl<'a> Envelope<'a> {
                 };
                 let odd = params.is_some_and(|params| !params.get().starts_with(['{', '[']));
                 match id {
-                    // A notification is never answered, so its reader judges odd params (CAN-14).
+                    // A notification is never answered, so the handler of the method judges odd
+                    // params (CAN-14).
                     None => Message::Notification { method, params },
                     Some(_) if odd => {
                         invalid(echo, "the member \"params\" must be an object or an array")
                     }
                     Some(Id::Is(id)) => Message::Request { id, method, params },
-                    // Whether that is an id is the dialect's to say.
+                    // Whether `null` is an id depends on the dialect.
                     Some(Id::Null) => {
                         let id = WireId { id: RequestId::Null, token: "null" };
                         Message::Request { id, method, params }
@@ -370,8 +371,8 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Which kind of message it is. Some writers put every member into every message, `null` where
-    /// it does not belong; only a response's result may be `null` itself.
+    /// Kind of the message. Some writers put every member into every message, with `null` for the
+    /// unused ones; only a response's result may itself be `null`.
     fn kind(&self) -> Kind<'a> {
         let given = |member: Option<Raw<'a>>| member.and_then(Raw::non_null);
         match (given(self.method), given(self.result), given(self.error)) {
@@ -388,13 +389,13 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Which kind of message an envelope holds.
+/// Kind of a message.
 enum Kind<'a> {
-    /// A request or a notification: its method.
+    /// Request or notification, with its method.
     Call(Raw<'a>),
-    /// A response: its result or its error.
+    /// Response, with its result or error.
     Response(Result<Raw<'a>, Raw<'a>>),
-    /// None of these, or several.
+    /// None of these, or more than one.
     None,
 }
 
@@ -402,7 +403,7 @@ enum Kind<'a> {
 enum Id<'a> {
     Is(WireId<'a>),
     Null,
-    /// Something that no schema allows for an id, and so in no answer.
+    /// A type that no schema allows for an id; no answer may contain it.
     Refused,
 }
 
@@ -416,7 +417,7 @@ impl<'a> Id<'a> {
         }
     }
 
-    /// What an error for the message is answered to.
+    /// Id that an error answer echoes.
     const fn echo(&self) -> Option<&WireId<'a>> {
         match self {
             Self::Is(id) => Some(id),
@@ -425,8 +426,8 @@ impl<'a> Id<'a> {
     }
 }
 
-/// Whether params are `null` or an empty array, which is as if they were not there.
-fn is_nothing(params: Raw<'_>) -> bool {
+/// True for params that are `null` or an empty array, which count as absent.
+fn is_empty(params: Raw<'_>) -> bool {
     let text = params.get();
     match text.as_bytes().first() {
         Some(b'[') => scan::space(text.as_bytes(), 1) == text.len() - 1,
@@ -435,7 +436,7 @@ fn is_nothing(params: Raw<'_>) -> bool {
     }
 }
 
-/// A message with a value that the scanner has read.
+/// Builds a message from a value that the scanner has validated.
 fn raw_value<'a>(raw: Raw<'a>, message: impl FnOnce(&'a RawValue) -> Message<'a>) -> Message<'a> {
     match serde_json::from_str(raw.get()) {
         Ok(value) => message(value),
@@ -445,11 +446,12 @@ fn raw_value<'a>(raw: Raw<'a>, message: impl FnOnce(&'a RawValue) -> Message<'a>
 
 /// True when the frame nests deeper than `depth_max`.
 ///
-/// Opening brackets are counted first, strings included: that is a vector loop, and hardly any
-/// honest frame has so many of them that the exact walk is needed.
+/// First counts opening brackets, including those in strings: that is a vector loop, and valid
+/// frames rarely have enough of them to need the exact walk.
 fn deeper_than(frame: &[u8], depth_max: usize) -> bool {
     let openings = |bytes: &[u8]| -> u8 {
-        // The two brackets differ in one bit. So few bytes that the count cannot overflow.
+        // The two brackets differ in one bit. A chunk is short enough that the count cannot
+        // overflow.
         bytes.iter().map(|byte| u8::from(byte | 0x20 == b'{')).fold(0, u8::wrapping_add)
     };
     let openings: usize = frame.chunks(255).map(|bytes| usize::from(openings(bytes))).sum();
@@ -501,9 +503,9 @@ mod tests {
         }
     }
 
-    /// RPC-01, RPC-02: every form an envelope can take.
+    /// RPC-01, RPC-02: every form of an envelope.
     #[test]
-    fn envelopes() {
+    fn every_form_of_an_envelope_is_read() {
         for (text, said) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, "request 1 m -"),
             (
@@ -570,11 +572,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_is_a_parse_error() {
+    fn a_frame_that_is_not_utf8_is_a_parse_error() {
         let mut seen = Members::default();
         let message = Message::parse(b"{\"a\":\"\xff\"}", 64, &mut seen);
         let Message::Invalid { id: None, error } = message else {
-            panic!("taken for a message");
+            panic!("parsed as a message");
         };
         assert_eq!(error.code, code::PARSE_ERROR);
     }

@@ -1,4 +1,4 @@
-//! JSON-RPC: frames, messages, parameters and errors.
+//! JSON-RPC: frame decoder, messages, parameters, errors and the send queue.
 
 pub mod error;
 pub mod frame;

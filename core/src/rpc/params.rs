@@ -1,4 +1,4 @@
-//! Params: their text, the members that are asked for most, and reading the others.
+//! Params: their text, the frequently used members, and access to the others.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
@@ -13,37 +13,37 @@ use crate::json::raw::{Found, Raw};
 use crate::json::scan;
 use crate::rpc::error::ErrorObject;
 
-/// The params of a request or a notification: JSON text that was checked.
+/// The params of a request or notification: validated JSON text.
 ///
-/// They are read once: the pass that finds their end finds their members.
+/// One pass finds both the end of the params and their members.
 #[derive(Clone, Copy)]
 pub struct Params<'a> {
     text: &'a str,
     members: &'a Members<'a>,
 }
 
-/// Members of params that were seen while these were read.
+/// Members found while the params were scanned.
 ///
-/// A member that is `null` is as if it were not there. Of one that is there twice the last counts,
-/// as for most readers; which ones are is remembered, for methods that refuse that.
+/// `null` counts as absent. The last of several members with one name counts, as for most readers;
+/// the duplicates are recorded for methods that reject them.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Members<'a> {
     pub(crate) name: Option<Raw<'a>>,
     pub(crate) arguments: Option<Raw<'a>>,
     pub(crate) task: Option<Raw<'a>>,
-    /// `None` as well where it is no object, for the cancels that hold nevertheless.
+    /// Also `None` for a `_meta` that is not an object: a cancel is valid with one.
     pub(crate) meta: Option<Meta<'a>>,
     pub(crate) task_id: Option<Raw<'a>>,
     pub(crate) request_id: Option<Raw<'a>>,
     pub(crate) reason: Option<Raw<'a>>,
     pub(crate) request_state: Option<Raw<'a>>,
     pub(crate) input_responses: Option<Raw<'a>>,
-    /// Whether `_meta` is there and no object.
+    /// True for a `_meta` that is not an object.
     odd_meta: bool,
     seen: Seen,
 }
 
-/// Members of `_meta` that mean something here. There may be others.
+/// Known members of `_meta`. There may be others.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Meta<'a> {
     pub(crate) progress_token: Option<Raw<'a>>,
@@ -55,7 +55,7 @@ pub(crate) struct Meta<'a> {
     seen: Seen,
 }
 
-/// Names that were seen, a bit for each, and those that were seen twice.
+/// Names that occurred, one bit for each, and names that occurred twice.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     once: u16,
@@ -69,7 +69,7 @@ impl Seen {
     }
 }
 
-/// The names of members, each at the place of its bit.
+/// Names of members; the index is the bit.
 const NAMES: [&str; 9] = [
     "name",
     "arguments",
@@ -82,9 +82,9 @@ const NAMES: [&str; 9] = [
     "inputResponses",
 ];
 const META: u16 = 1 << 3;
-/// The bit of `requestId`.
+/// Bit of `requestId`.
 pub(crate) const REQUEST_ID: u16 = 1 << 5;
-/// The bit of `taskId`.
+/// Bit of `taskId`.
 pub(crate) const TASK_ID: u16 = 1 << 4;
 
 const META_NAMES: [&str; 6] = [
@@ -97,7 +97,7 @@ const META_NAMES: [&str; 6] = [
 ];
 
 impl<'a> Meta<'a> {
-    /// Reads the object at a place of a text, and returns where it ends.
+    /// Reads the object at an offset of a text, and returns its end.
     fn read(&mut self, text: &'a str, at: usize, depth_max: usize) -> Option<usize> {
         scan::object_at(text.as_bytes(), at, depth_max, |name, at, depth_max| {
             let end = scan::value(text.as_bytes(), at, depth_max)?;
@@ -108,7 +108,7 @@ impl<'a> Meta<'a> {
         })
     }
 
-    /// Sets the member with this name, unless it is `null`, and returns its bit.
+    /// Stores the member with this name, unless it is `null`, and returns its bit.
     fn set(&mut self, name: &[u8], value: &'a str) -> Option<u16> {
         let (place, slot) = match name {
             b"progressToken" => (0, &mut self.progress_token),
@@ -125,7 +125,7 @@ impl<'a> Meta<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The members of params that are not there.
+    /// Members of absent params.
     const NONE: &'static Members<'static> = &Members {
         name: None,
         arguments: None,
@@ -140,8 +140,8 @@ impl<'a> Members<'a> {
         seen: Seen { once: 0, twice: 0 },
     };
 
-    /// Reads the params at a place of a text, which nest that deep at most, and returns where they
-    /// end. It is empty before.
+    /// Reads the params at an offset of a text, with at most `depth_max` levels of nesting, and
+    /// returns their end. `self` must be empty.
     pub(crate) fn read(&mut self, text: &'a str, at: usize, depth_max: usize) -> Option<usize> {
         let bytes = text.as_bytes();
         if bytes.get(at) != Some(&b'{') {
@@ -162,7 +162,7 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// Sets the member with this name, unless it is `null`, and returns its bit.
+    /// Stores the member with this name, unless it is `null`, and returns its bit.
     fn set(&mut self, name: &[u8], value: &'a str) -> Option<u16> {
         let (place, slot) = match name {
             b"name" => (0, &mut self.name),
@@ -183,9 +183,10 @@ impl<'a> Members<'a> {
         Some(1 << place)
     }
 
-    /// Refuses members that are there twice: readers disagree on which of them counts.
+    /// Rejects duplicate members: readers disagree on which of them counts.
     ///
     /// # Errors
+    ///
     /// `-32602` with the first name.
     pub(crate) fn once(&self, members: u16) -> Result<(), ErrorObject> {
         let meta = self.meta.as_ref().map_or(0, |meta| meta.seen.twice);
@@ -202,7 +203,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// All members.
+/// Bits of all members.
 pub(crate) const ALL: u16 = u16::MAX;
 
 fn store<'a>(slot: &mut Option<Raw<'a>>, value: &'a str) {
@@ -216,24 +217,24 @@ fn given_twice(name: Cow<'_, str>) -> ErrorObject {
 }
 
 impl<'a> Params<'a> {
-    /// The params in a text that was checked, and their members.
+    /// Combines validated params with their members.
     pub(crate) const fn seen(value: Raw<'a>, members: &'a Members<'a>) -> Self {
         Self { text: value.get(), members }
     }
 
-    /// Their JSON text.
+    /// Returns the JSON text.
     #[must_use]
     pub const fn get(&self) -> &'a str {
         self.text
     }
 
-    /// A copy of their text.
+    /// Copies the JSON text.
     pub(crate) fn to_raw(self) -> Box<RawValue> {
         RawValue::from_string(self.text.to_owned()).expect("params are JSON")
     }
 
-    /// The request that a member of theirs names, `None` when that names none or, being there
-    /// twice, two different ones. `null` names a request where no member names another.
+    /// The request named by a member. `None` without one, and for duplicates that name different
+    /// requests. If `null_ids` is set, `null` names a request unless a duplicate names another.
     pub(crate) fn request_named(self, member: &str, null_ids: bool) -> Option<RequestId> {
         let (mut named, mut is_null, mut is_odd) = (None, false, false);
         scan::object(self.text.as_bytes(), scan::DEPTH_MAX, |key, value| {
@@ -252,7 +253,7 @@ impl<'a> Params<'a> {
         named.filter(|_| !is_odd)
     }
 
-    /// Any members of theirs; `None` when they are no object.
+    /// Finds other members; `None` when the params are not an object.
     pub(crate) fn find<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
         Raw::checked(self.text).members(names)
     }
@@ -264,10 +265,11 @@ impl fmt::Debug for Params<'_> {
     }
 }
 
-/// The members of params that are an object; of params that are not there none.
+/// Members of params that are an object, or of absent params.
 ///
 /// # Errors
-/// `-32602` for anything else.
+///
+/// `-32602` for another type.
 pub(crate) fn members<'a>(params: Option<&Params<'a>>) -> Result<&'a Members<'a>, ErrorObject> {
     match params {
         None => Ok(Members::NONE),
@@ -276,9 +278,10 @@ pub(crate) fn members<'a>(params: Option<&Params<'a>>) -> Result<&'a Members<'a>
     }
 }
 
-/// Refuses a `_meta` that is no object; only a cancel holds with any.
+/// Rejects a `_meta` that is not an object; only a cancel is valid with one.
 ///
 /// # Errors
+///
 /// `-32602`
 pub(crate) fn check_meta(params: Option<&Params<'_>>) -> Result<(), ErrorObject> {
     match any_members(params).odd_meta {
@@ -287,15 +290,16 @@ pub(crate) fn check_meta(params: Option<&Params<'_>>) -> Result<(), ErrorObject>
     }
 }
 
-/// The members of whatever params there are.
+/// Members of params of any type; none for absent params.
 pub(crate) fn any_members<'a>(params: Option<&Params<'a>>) -> &'a Members<'a> {
     params.map_or(Members::NONE, |params| params.members)
 }
 
-/// Members of params by their names; none of params that are not there.
+/// Members with these names; none for absent params.
 ///
 /// # Errors
-/// `-32602` when params are no object, or one of these is there twice.
+///
+/// `-32602` when the params are not an object, or a name occurs twice.
 pub(crate) fn find<'a, const N: usize>(
     params: Option<&Params<'a>>,
     names: [&'static str; N],
@@ -308,20 +312,22 @@ pub(crate) fn find<'a, const N: usize>(
     }
 }
 
-/// A member that has to be a string.
+/// A required string.
 ///
 /// # Errors
-/// `-32602` when it is missing or something else.
+///
+/// `-32602` when the member is absent or has another type.
 pub(crate) fn text<'a>(name: &str, member: Option<Raw<'a>>) -> Result<Cow<'a, str>, ErrorObject> {
     required(name, member)?
         .string()
         .ok_or_else(|| ErrorObject::invalid_params(format!("params.{name} must be a string")))
 }
 
-/// A member that has to be there.
+/// A required member.
 ///
 /// # Errors
-/// `-32602` when it is missing.
+///
+/// `-32602` when the member is absent.
 pub(crate) fn required<'a>(name: &str, member: Option<Raw<'a>>) -> Result<Raw<'a>, ErrorObject> {
     member.ok_or_else(|| ErrorObject::invalid_params(format!("params.{name} is required")))
 }
@@ -330,11 +336,11 @@ fn not_an_object() -> ErrorObject {
     ErrorObject::invalid_params("params must be an object")
 }
 
-/// A member that tells `null` from being absent, which `Option<Raw>` does not.
+/// A member that distinguishes `null` from absence, unlike `Option<Raw>`.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Given<'a>(pub(crate) Option<Raw<'a>>);
+pub(crate) struct Nullable<'a>(pub(crate) Option<Raw<'a>>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Given<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Nullable<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Raw::deserialize(deserializer).map(|raw| Self(Some(raw)))
     }
@@ -351,9 +357,9 @@ mod tests {
         members.read(text, 0, 64) == Some(text.len())
     }
 
-    /// RPC-02, MOD-01: members are what serde_json reads, in whatever spelling.
+    /// RPC-02, MOD-01: members in every spelling equal those of serde_json.
     #[test]
-    fn members_are_those_of_the_text() {
+    fn members_equal_those_of_serde_json() {
         let texts = [
             r#"{"name":"echo","arguments":{"a":[1]},"_meta":{"progressToken":"t","ceased/reason":"r"}}"#,
             r#"{ "taskId" : "t" , "_meta" : { "ceased/idempotencyKey" : null } , "reason" : 7 }"#,
@@ -367,12 +373,12 @@ mod tests {
         assert!(checked > 2_000, "{checked}");
     }
 
-    /// Whether a text is an object whose members could be compared.
+    /// Whether a text is an object whose members were compared.
     fn agrees(text: &str) -> bool {
         let mut members = Members::default();
         let is_read = text.starts_with('{') && read(text, &mut members);
         let Ok(all) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) else {
-            // Only a name that is no Unicode text makes a difference.
+            // Only a name with an unpaired surrogate makes a difference.
             assert!(!is_read || text.contains("\\u"), "{text}");
             return false;
         };
@@ -414,9 +420,9 @@ mod tests {
         true
     }
 
-    /// RPC-02: a member that is there twice is told by its name, however it is spelled.
+    /// RPC-02: the error names a duplicate member in every spelling.
     #[test]
-    fn members_given_twice_are_named() {
+    fn duplicate_members_are_named() {
         for (text, name) in [
             (r#"{"name":"x","name":"x"}"#, "params.name is there twice"),
             (r#"{"name":null,"n\u0061me":"x"}"#, "params.name is there twice"),

@@ -22,45 +22,45 @@ use crate::ids::{RequestId, RequestState};
 use crate::tasks::durable::RecordKey;
 use crate::time::Instant;
 
-/// Bytes of room that an empty queue keeps for the next frame: an answer of the usual size needs no
-/// allocation, and a connection that says something now and then holds no more than this.
+/// Capacity in bytes that an empty queue keeps: a typical answer needs no allocation, and a quiet
+/// connection holds no more.
 const KEPT: usize = 512;
-/// Bytes of room that a queue keeps after it has sent [`BUSY`] frames or more at once.
+/// Capacity in bytes that a queue keeps after it sent [`BUSY`] frames or more at once.
 const KEPT_BUSY: usize = 32 * 1024;
-/// Frames sent at once from which on a connection counts as busy: its next answers are as many.
+/// Number of frames sent at once that makes a connection busy: its next answers are likely as many.
 const BUSY: u32 = 8;
-/// Spans that an empty queue keeps room for.
+/// Capacity in spans that an empty queue keeps.
 const SPANS_KEPT: usize = 1;
-/// Spans that a queue keeps room for after it was busy.
+/// Capacity in spans that a busy queue keeps.
 const SPANS_KEPT_BUSY: usize = 64;
-/// Sent bytes from which on the rest is moved to the front, once they are half of all.
+/// Number of sent bytes from which the rest is moved to the front, once it is half of the buffer.
 const MOVED_FROM: usize = 64 * 1024;
 
-/// A name that only the reader of a frame can use: without the frame nobody can come back with it.
+/// A name that only the reader of a frame learns. A frame that is never sent makes it unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handle {
-    /// The task that a call became; its id may come again (TSK-08).
+    /// Task of a call; its id appears in one frame and possibly in later ones (TSK-08).
     Task(RecordKey),
-    /// The call that waits for its retry.
+    /// Call that waits for its retry.
     Call(RequestState),
 }
 
-/// What a frame belongs to.
+/// Request and handle of a frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tag<'a> {
-    /// The request of the peer that the frame answers or is about.
+    /// Request of the peer that the frame answers or belongs to.
     pub(crate) request: Option<&'a RequestId>,
     /// Whether the cancel of that request recalls the frame (MOD-04).
     pub(crate) recall: bool,
-    /// The name in it that only its reader can use.
+    /// Name that only the reader of the frame learns.
     pub(crate) handle: Option<Handle>,
 }
 
 impl<'a> Tag<'a> {
-    /// The tag of a frame that belongs to no request.
+    /// Tag of a frame without a request.
     pub(crate) const NONE: Self = Self { request: None, recall: false, handle: None };
 
-    /// The tag of a frame that belongs to this request and is never recalled.
+    /// Tag of a frame of this request that is never recalled.
     pub(crate) const fn of(request: Option<&'a RequestId>) -> Self {
         Self { request, recall: false, handle: None }
     }
@@ -69,28 +69,28 @@ impl<'a> Tag<'a> {
 /// One frame of the queue.
 #[derive(Debug)]
 struct FrameSpan {
-    /// Grows with every frame of the queue.
+    /// Number of the frame, increasing.
     number: u64,
-    /// Bytes that were not sent, with the line end.
+    /// Unsent bytes, including the line end.
     len: usize,
     request: Option<RequestId>,
-    /// In a box, because hardly any frame has one.
+    /// Boxed, because few frames have one.
     handle: Option<Box<Handle>>,
     state: SpanState,
 }
 
-/// How far a frame is.
+/// State of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpanState {
     /// No byte was sent.
     Whole,
-    /// Some bytes were sent: the rest follows, because half a line would be garbage.
+    /// Some bytes were sent: the rest must follow, because half a line would be garbage.
     Begun,
     /// Recalled or taken: its bytes are skipped.
     Gone,
 }
 
-/// Numbers of the frames that the cancel of one request recalls: nearly always its answer alone.
+/// Numbers of the frames that the cancel of one request recalls: usually its answer alone.
 #[derive(Debug)]
 struct Recallable {
     first: u64,
@@ -99,9 +99,8 @@ struct Recallable {
 
 /// Bytes to send to one peer, in order.
 ///
-/// The engine writes frames at the end, the host takes bytes from the front. When everything was
-/// sent, a buffer of at most 512 bytes is kept for the next frame, and one of at most 32 KiB if it
-/// held many frames; a larger one is freed.
+/// The engine appends frames, the host takes bytes from the front. An emptied queue keeps a buffer
+/// of at most 512 bytes, or at most 32 KiB after many frames; a larger buffer is freed.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     bytes: Vec<u8>,
@@ -115,16 +114,18 @@ pub struct SendQueue {
     next: u64,
     /// Frames written since the queue was empty.
     frames: u32,
+    /// Whether an urgent frame was written ahead of others since the queue was empty.
+    is_unsorted: bool,
     /// Frames that can be recalled, by request; some of them may have been sent.
     recallable: BTreeMap<RequestId, Recallable>,
-    /// Bytes sent in all; tells a peer that reads from one that does not.
+    /// Total of sent bytes; shows whether the peer reads.
     taken: u64,
-    /// Since when too much has waited for the peer, and the bytes it had taken then.
+    /// Time at which the queue exceeded its mark, and `taken` at that time.
     over_mark: (Instant, u64),
 }
 
 impl SendQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -134,14 +135,15 @@ impl SendQueue {
             gone: 0,
             next: 0,
             frames: 0,
+            is_unsorted: false,
             recallable: BTreeMap::new(),
             taken: 0,
             over_mark: (Instant::ZERO, 0),
         }
     }
 
-    /// Bytes to send next: up to the first frame that is gone, which is everything if none is.
-    /// Empty exactly when the queue is.
+    /// Bytes to send next: up to the first frame that is gone, else all. Empty exactly when the
+    /// queue is empty.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
@@ -152,7 +154,7 @@ impl SendQueue {
         rest.get(..live.map(|span| span.len).sum()).unwrap_or_default()
     }
 
-    /// Bytes not sent yet, of all frames.
+    /// Number of unsent bytes of all frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start - self.gone
@@ -164,8 +166,8 @@ impl SendQueue {
         self.len() == 0
     }
 
-    /// All bytes not sent yet, in runs: the first one is [pending](SendQueue::pending), and between
-    /// two runs are frames that are gone.
+    /// All unsent bytes, in runs: the first one is [pending](SendQueue::pending); frames that are
+    /// gone lie between two runs.
     pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
         let mut at = self.start;
         let mut spans = self.spans.iter().peekable();
@@ -181,10 +183,11 @@ impl SendQueue {
         })
     }
 
-    /// Notes that the first `count` bytes of the [runs](SendQueue::runs) were sent.
+    /// Marks the first `count` bytes of the [runs](SendQueue::runs) as sent.
     ///
     /// # Panics
-    /// When `count` is more than waited: the host would have lost track of the stream.
+    ///
+    /// If `count` exceeds the unsent bytes: the host has lost track of the stream.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "sent more than was pending");
         self.taken = self.taken.wrapping_add(count as u64);
@@ -208,7 +211,7 @@ impl SendQueue {
         }
         self.skip_gone();
         if self.start >= MOVED_FROM && self.start * 2 >= self.bytes.len() {
-            // The front half is dead: moving the rest is paid for by the bytes already sent.
+            // The move of the rest is paid for by the bytes already sent.
             self.bytes.drain(..self.start);
             self.start = 0;
             self.forget_sent();
@@ -221,11 +224,12 @@ impl SendQueue {
         self.gone = 0;
         let is_busy = self.frames >= BUSY;
         self.frames = 0;
+        self.is_unsorted = false;
         self.spans.clear();
         if self.spans.capacity() > if is_busy { SPANS_KEPT_BUSY } else { SPANS_KEPT } {
             self.spans = VecDeque::new();
         }
-        // To clear a map costs something even when it is empty.
+        // Clearing a map has a cost even when the map is empty.
         if !self.recallable.is_empty() {
             self.recallable.clear();
         }
@@ -236,14 +240,14 @@ impl SendQueue {
         }
     }
 
-    /// Writes one frame whose text, one JSON value, exists already; for hosts that have something
-    /// to say without an engine.
+    /// Appends one frame with an existing text, one JSON value; for hosts that send messages
+    /// without an engine.
     pub fn line(&mut self, text: &[u8]) {
         self.frame(Tag::NONE, |bytes| bytes.extend_from_slice(text));
     }
 
-    /// Whole frames that wait, in order, without their line ends: those of this request of the
-    /// peer, or those of no request. For transports with a stream for each request.
+    /// Whole unsent frames of this request of the peer, or of no request, in order and without line
+    /// ends. For transports with a stream for each request.
     pub fn frames_of<'a>(
         &'a self,
         request: Option<&'a RequestId>,
@@ -251,14 +255,13 @@ impl SendQueue {
         self.frames().filter_map(move |(of, text)| (of == request).then_some(text))
     }
 
-    /// Every whole frame that waits, in order, without its line end, and the request of the peer
-    /// it belongs to.
+    /// All whole unsent frames in order, without line ends, each with its request of the peer.
     pub fn frames(&self) -> impl Iterator<Item = (Option<&RequestId>, &[u8])> {
         self.numbered().map(|(_, request, text)| (request, text))
     }
 
     /// Removes the first `count` frames of [`SendQueue::frames_of`], which were sent on a stream of
-    /// their own. Returns how many there were, at most `count`.
+    /// their own. Returns the number removed, at most `count`.
     pub fn take_frames_of(&mut self, request: Option<&RequestId>, count: usize) -> usize {
         let (mut taken, mut bytes) = (0, 0);
         for span in &mut self.spans {
@@ -277,8 +280,8 @@ impl SendQueue {
         taken
     }
 
-    /// Frames with these numbers and above that wait, each without its line end; for recorders.
-    /// A frame is counted from 0 when it is written.
+    /// Unsent frames from this number on, without line ends; for recorders. Frames are numbered
+    /// from 0 when written.
     pub fn frames_from(&self, number: u64) -> impl Iterator<Item = &[u8]> {
         let new = self.numbered().filter(move |(of, ..)| *of >= number);
         new.map(|(.., text)| text)
@@ -303,24 +306,24 @@ impl SendQueue {
     }
 }
 
-/// The engine's side.
+/// Methods for the engine.
 impl SendQueue {
-    /// Notes that not too much waits for the peer so far.
+    /// Records that the queue is under its mark.
     pub(crate) const fn note_under_mark(&mut self, now: Instant) {
         self.over_mark = (now, self.taken);
     }
 
-    /// Since when too much has waited for the peer, and whether it has taken some of it since.
-    /// Where nothing waits it has taken all.
+    /// Time since when the queue exceeds its mark, and whether the peer has read since. An empty
+    /// queue counts as read.
     pub(crate) fn over_mark(&self) -> (Instant, bool) {
         let (since, taken) = self.over_mark;
         (since, self.taken != taken || self.is_empty())
     }
 
-    /// Writes one frame: `write` appends the text, the line end is added here.
+    /// Appends one frame: `write` appends the text, this function the line end.
     ///
-    /// Raw JSON taken from elsewhere may hold line breaks, which in valid JSON can only be white
-    /// space; they become spaces, or one frame would become two.
+    /// Raw JSON of other origin may contain line breaks, which in valid JSON are always white
+    /// space; they become spaces, because otherwise one frame would become two.
     pub(crate) fn frame(&mut self, tag: Tag<'_>, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -349,6 +352,35 @@ impl SendQueue {
         }
     }
 
+    /// Removes one frame, of which no byte was sent; false if it was sent in part or is gone.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let whole = |span: &&mut FrameSpan| span.number == number && span.state == SpanState::Whole;
+        let Some(span) = self.spans.iter_mut().find(whole) else { return false };
+        span.state = SpanState::Gone;
+        let len = span.len;
+        self.note_gone(len);
+        true
+    }
+
+    /// Writes one frame ahead of every frame that was not begun.
+    pub(crate) fn urgent_frame(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let begun = self.spans.front().filter(|span| span.state == SpanState::Begun);
+        let (place, at) = begun.map_or((0, self.start), |span| (1, self.start + span.len));
+        let end = self.bytes.len();
+        self.frame(Tag::NONE, write);
+        if place + 1 >= self.spans.len() {
+            return;
+        }
+        let len = self.bytes.len() - end;
+        if let Some(moved) = self.bytes.get_mut(at..) {
+            moved.rotate_right(len);
+        }
+        if let Some(span) = self.spans.pop_back() {
+            self.spans.insert(place, span);
+        }
+        self.is_unsorted = true;
+    }
+
     fn note_recallable(&mut self, request: &RequestId, number: u64) {
         match self.recallable.get_mut(request) {
             Some(numbers) => numbers.others.push(number),
@@ -359,26 +391,30 @@ impl SendQueue {
         }
     }
 
-    /// Names that nobody can use if the bytes that wait are never sent.
+    /// Handles that become unusable if the unsent bytes are dropped.
     pub(crate) fn handles(&self) -> Vec<Handle> {
         let handles = self.spans.iter().filter_map(|span| span.handle.as_deref());
         handles.copied().collect()
     }
 
-    /// Recalls every frame of a request of which no byte was sent (MOD-04), and returns the names
-    /// that nobody can use now.
+    /// Recalls every frame of a request of which no byte was sent (MOD-04), and returns the handles
+    /// that become unusable.
     ///
-    /// The bytes stay where they are and are skipped when their turn comes. Once more bytes are
-    /// gone than are left, the rest is moved together: a peer that recalls much, a little at a
-    /// time, costs no more than the bytes it recalls, in time and in memory.
+    /// The bytes stay in the buffer and are skipped. Once the gone bytes exceed the rest, the rest
+    /// is compacted: many small recalls cost no more time and memory than the recalled bytes.
     pub(crate) fn recall(&mut self, request: &RequestId) -> Vec<Handle> {
         let Some(Recallable { first, others }) = self.recallable.remove(request) else {
             return Vec::new();
         };
         let (mut handles, mut bytes) = (Vec::new(), 0);
         for number in core::iter::once(first).chain(others) {
-            let found = self.spans.binary_search_by_key(&number, |span| span.number);
-            let span = found.ok().and_then(|at| self.spans.get_mut(at));
+            let span = match self.is_unsorted {
+                true => self.spans.iter_mut().find(|span| span.number == number),
+                false => {
+                    let found = self.spans.binary_search_by_key(&number, |span| span.number);
+                    found.ok().and_then(|at| self.spans.get_mut(at))
+                }
+            };
             if let Some(span) = span.filter(|span| span.state == SpanState::Whole) {
                 span.state = SpanState::Gone;
                 bytes += span.len;
@@ -389,7 +425,7 @@ impl SendQueue {
         handles
     }
 
-    /// So many bytes of spans are gone now.
+    /// Adds bytes of gone spans.
     fn note_gone(&mut self, bytes: usize) {
         self.gone += bytes;
         if self.is_empty() {
@@ -397,11 +433,11 @@ impl SendQueue {
         }
         self.skip_gone();
         if self.gone > self.len() {
-            self.move_together();
+            self.compact();
         }
     }
 
-    /// Skips spans at the front that are gone.
+    /// Skips gone spans at the front.
     fn skip_gone(&mut self) {
         while let Some(span) = self.spans.front().filter(|span| span.state == SpanState::Gone) {
             self.start += span.len;
@@ -410,8 +446,8 @@ impl SendQueue {
         }
     }
 
-    /// Moves the bytes that wait to the front, and drops the spans that are gone.
-    fn move_together(&mut self) {
+    /// Compacts the buffer: moves unsent bytes to the front and drops gone spans.
+    fn compact(&mut self) {
         let (mut from, mut to) = (self.start, 0);
         for span in &self.spans {
             if span.state != SpanState::Gone {
@@ -426,9 +462,9 @@ impl SendQueue {
         self.forget_sent();
     }
 
-    /// Forgets which frames could be recalled of those that were sent.
+    /// Forgets recallable frames that were sent.
     fn forget_sent(&mut self) {
-        let first = self.spans.front().map_or(self.next, |span| span.number);
+        let first = self.spans.iter().map(|span| span.number).min().unwrap_or(self.next);
         self.recallable.retain(|_, numbers| {
             numbers.others.retain(|number| *number >= first);
             if numbers.first >= first {
@@ -444,9 +480,9 @@ impl SendQueue {
 }
 
 impl IsEmpty for SendQueue {
-    const NOTHING: &'static Self = &Self::new();
+    const EMPTY: &'static Self = &Self::new();
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty_value(&self) -> bool {
         self.is_empty()
     }
 }
@@ -457,7 +493,7 @@ mod tests {
     use alloc::string::String;
     use alloc::vec;
 
-    /// A queue with one recallable frame for each of these texts, of the request its digit names.
+    /// A queue with one recallable frame for each text, of the request that its digit names.
     fn queue_of(frames: &[&str]) -> SendQueue {
         let mut queue = SendQueue::new();
         for frame in frames {
@@ -475,13 +511,13 @@ mod tests {
         queue.frame(tag, |bytes| bytes.extend_from_slice(text));
     }
 
-    /// All that a host sends of a queue, run by run and at once.
+    /// All bytes that a host sends of a queue, run by run and at once.
     fn sent_of(mut queue: SendQueue) -> Vec<u8> {
         let all = queue.runs().flatten().copied().collect::<Vec<u8>>();
         let mut sent = Vec::new();
         while !queue.is_empty() {
             let run = queue.pending().len();
-            assert!(run > 0, "what waits can be sent");
+            assert!(run > 0, "unsent bytes can be sent");
             sent.extend_from_slice(queue.pending());
             queue.advance(run);
         }
@@ -490,8 +526,8 @@ mod tests {
         sent
     }
 
-    /// MOD-04: a recall takes every frame of the request that was not begun, and no other, at
-    /// every position of the stream.
+    /// MOD-04: a recall removes every frame of the request of which no byte was sent, and no other,
+    /// at every position of the stream.
     #[test]
     fn recall_takes_the_frames_of_its_request() {
         let frames = ["{1}", "{2}", "{1}", "{1}", "{3}", "{2}", "{1}"];
@@ -518,7 +554,7 @@ mod tests {
         }
     }
 
-    /// MOD-04: spans stay right when the buffer is moved, and do not pile up.
+    /// MOD-04: spans stay right when the buffer is compacted, and do not accumulate.
     #[test]
     fn spans_follow_the_bytes() {
         let mut queue = SendQueue::new();
@@ -544,16 +580,16 @@ mod tests {
         assert!(queue.is_empty() && marks(&queue) == 0 && queue.spans.is_empty());
     }
 
-    /// MOD-04: recalling frames one after the other moves the rest a few times only, and recalled
-    /// frames take no more room than the rest.
+    /// MOD-04: recalls one by one compact the buffer a few times only; recalled frames take no more
+    /// memory than the rest.
     #[test]
-    fn recalls_move_the_rest_seldom() {
+    fn recalls_compact_seldom() {
         let (mut queue, text) = (SendQueue::new(), [b'x'; 99]);
         for number in 0..10_000 {
             put(&mut queue, &RequestId::Number(number), &text);
         }
         let mut moves = 0;
-        // Every second one first, so that none of them is at the front.
+        // Odd ones first, so that none of them is at the front.
         let order = (0..10_000).filter(|n| n % 2 == 1).chain((0..10_000).filter(|n| n % 2 == 0));
         for (done, number) in order.enumerate() {
             let before = queue.bytes.len();
@@ -581,11 +617,11 @@ mod tests {
         assert_eq!(queue.take_frames_of(Some(&one), 2), 2);
         assert_eq!(texts(&queue, Some(&one)), ["{1,2}"]);
         assert_eq!(queue.take_frames_of(None, 9), 1);
-        assert_eq!(queue.recall(&two), vec![], "it had no handle");
+        assert_eq!(queue.recall(&two), vec![], "the frame has no handle");
         assert_eq!(sent_of(queue), b"{1,2}\n", "the rest is sent in order");
     }
 
-    /// Bytes may be sent across frames that are gone, as with a vectored write.
+    /// Sent bytes may span gone frames, as with a vectored write.
     #[test]
     fn advance_skips_recalled_frames() {
         for sent in 0..=12 {
@@ -597,7 +633,7 @@ mod tests {
         }
     }
 
-    /// A frame of which bytes were sent belongs to that stream of bytes until its end.
+    /// A frame of which bytes were sent stays in that byte stream.
     #[test]
     fn begun_frame_is_not_taken() {
         let mut queue = queue_of(&["{1}", "{1}"]);
@@ -608,7 +644,7 @@ mod tests {
         assert_eq!(sent_of(queue), b"1}\n");
     }
 
-    /// A recorder sees each new frame once, also after frames before it were sent or recalled.
+    /// A recorder sees each frame once, also after earlier frames were sent or recalled.
     #[test]
     fn frames_are_numbered_as_they_are_written() {
         let mut queue = queue_of(&["{1}", "{2}"]);
@@ -620,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_one_line_whatever_is_written_into_it() {
+    fn a_frame_is_one_line_for_any_text() {
         let mut queue = SendQueue::new();
         queue.frame(Tag::NONE, |bytes| bytes.extend_from_slice(b"{\n\r}"));
         assert_eq!(queue.pending(), b"{  }\n");

@@ -56,7 +56,7 @@ impl Engine {
                 self.cancel_live_task(conn, task, "ceased/cancel", reason);
             }
             // It is being stopped already.
-            (Purpose::Nobody, _) => {}
+            (Purpose::NoReceiver, _) => {}
             (Purpose::Answer(_) | Purpose::Retry(_) | Purpose::Orphan | Purpose::Task, _) => {
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.note_cancel(Cancel { by, conn, request: None, reason });

@@ -15,6 +15,8 @@ pub(crate) struct CallParams<'a> {
     pub(crate) request_state: Option<Raw<'a>>,
     pub(crate) input_responses: Option<Raw<'a>>,
     pub(crate) meta: Option<&'a Meta<'a>>,
+    /// All of them, as JSON text.
+    pub(crate) whole: &'a str,
 }
 
 impl<'a> CallParams<'a> {
@@ -29,6 +31,7 @@ impl<'a> CallParams<'a> {
             request_state: members.request_state,
             input_responses: members.input_responses,
             meta: members.meta.as_ref(),
+            whole: params.map_or("{}", Params::get),
         })
     }
 }

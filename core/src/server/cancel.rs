@@ -17,6 +17,7 @@ use crate::server::requests::{Cancelled, Reply, TaskView, Work};
 use crate::server::suspended_calls::Waiting;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
+use crate::upstream::awaited::Awaited;
 
 /// Content of a cancellation.
 struct Cancellation {
@@ -35,8 +36,10 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // CAN-05 holds for sessions: elsewhere this is the only cancel without a handle (MOD-04).
         let creates_task = |reply: &Reply, work: &Work| {
-            matches!(work, Work::Task(_, TaskView::Handle))
-                && !matches!(reply.dialect.after_cancel, AfterCancel::Recall)
+            // CAN-04
+            matches!(work, Work::Upstream(Awaited::Initialize))
+                || matches!(work, Work::Task(_, TaskView::Handle))
+                    && !matches!(reply.dialect.after_cancel, AfterCancel::Recall)
         };
         let cancelled = connection.requests.cancel(&cancellation.request, creates_task);
         let Some(Cancelled { work, batch }) = cancelled else {
@@ -83,6 +86,10 @@ impl Engine {
             Work::Listen(listening) => {
                 self.unlisten(conn, &request, &listening);
                 (None, "subscriptions/listen".into())
+            }
+            Work::Upstream(awaited) => {
+                self.upstreams.waiters.remove(&(conn, request.clone()));
+                (None, awaited.method().into())
             }
             Work::Survey(read) => {
                 let form = self.surveys.get(&read).map(|request| request.form.method());

@@ -30,6 +30,9 @@ const TICK_MAX: usize = 128;
 impl Engine {
     pub(crate) fn on_overlong(&mut self, conn: ConnId) {
         self.counters.overlong += 1;
+        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
+            return self.on_overlong_answer(*instance);
+        }
         let max = self.settings.limits.frames.frame_bytes_max;
         let message = alloc::format!("limit reached: message_bytes = {max}: the line was skipped");
         self.refuse_unreadable(conn, &ErrorObject::new(code::INVALID_REQUEST, message), None);
@@ -39,6 +42,10 @@ impl Engine {
     /// who typed something is told why; a browser or a TLS client gets nothing.
     pub(crate) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
         self.counters.invalid += 1;
+        if self.upstreams.by_conn.contains_key(&conn) {
+            // UPS-14: skipped and counted.
+            return;
+        }
         let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
         let http = bytes.windows(5).any(|window| window == b"HTTP/")
             || bytes
@@ -56,6 +63,9 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if connection.ending != Ending::Open {
             return;
+        }
+        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
+            return self.end_instance(*instance, "it closed its standard output");
         }
         connection.ending = Ending::Finished(then);
         let at = match then {
@@ -86,6 +96,10 @@ impl Engine {
     }
 
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
+        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
+            // Its end is reported when no process is left, with its status.
+            return self.end_instance(*instance, "it closed its standard output");
+        }
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.connections.remove(&conn) else { return };
         if connection.is_admitted {
@@ -102,6 +116,9 @@ impl Engine {
         self.lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unpark_unknown(aside.lost_handles);
+        if !self.upstreams.is_empty() {
+            self.client_gone(conn);
+        }
     }
 
     /// Takes out all calls of a peer that answers nothing more. Its remote tasks are lost, and
@@ -126,6 +143,7 @@ impl Engine {
                 }
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
                 Work::Survey(_) => {}
+                Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
             }
             match self.cut_off(conn, StopReason::Disconnected) {
                 Some(error) => self.fail(reply, &error),
@@ -155,6 +173,12 @@ impl Engine {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
         self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
         self.settings = settings;
+        self.configure_upstreams();
+        self.announce_tools();
+    }
+
+    /// Tells every client that there may be other tools.
+    pub(crate) fn announce_tools(&mut self) {
         let ready: Vec<_> = self
             .connections
             .iter()
@@ -194,6 +218,7 @@ impl Engine {
         for id in ids {
             self.release_job_claim(id, StopReason::Shutdown);
         }
+        self.end_all_instances();
         self.unpark_everything();
         self.close_finished();
         self.hurry_store();
@@ -235,6 +260,9 @@ impl Engine {
                             task.aside.forget_waiter(&(conn, reply.id.clone()));
                         }
                     }
+                    Work::Upstream(_) => {
+                        self.upstreams.waiters.remove(&(conn, reply.id.clone()));
+                    }
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, StopReason::Shutdown) {
@@ -250,8 +278,9 @@ impl Engine {
     /// has what it takes by then (DUR-01).
     pub(crate) fn exit_if_drained(&mut self) {
         // Nothing that comes to pass here ends a job that outlasts SIGKILL.
-        let idle =
-            self.jobs.len() == self.jobs.outlasting() && self.tasks.writes().none_on_their_way();
+        let idle = self.jobs.len() == self.jobs.outlasting()
+            && self.tasks.writes().none_on_their_way()
+            && self.upstreams.instances.is_empty();
         if let Some(drain) = &mut self.drain
             && (idle || drain.over)
             && !drain.exit_said
@@ -297,6 +326,8 @@ impl Engine {
                 }
                 Timer::DrainEnd => self.end_drain(),
                 Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
+                Timer::Relayed(id) => self.on_relayed_timer(id),
+                Timer::Upstream(id) => self.on_upstream_timer(id),
             }
         }
     }

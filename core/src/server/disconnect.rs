@@ -73,7 +73,7 @@ impl Engine {
         if let Some(job) = self.jobs.become_task(id, task) {
             job.progress.tell(None);
             job.progress.forget_held();
-            if let RequestContext::Claim(claim) = &mut job.terms {
+            if let RequestContext::Request(claim) = &mut job.terms {
                 claim.log_level = None;
             }
         }

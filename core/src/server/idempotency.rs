@@ -135,7 +135,7 @@ impl Engine {
         let state = match purpose {
             Some(Purpose::Orphan) => None,
             Some(Purpose::Retry(state)) => Some(state),
-            Some(Purpose::Answer(_) | Purpose::Task | Purpose::Nobody) | None => {
+            Some(Purpose::Answer(_) | Purpose::Task | Purpose::NoReceiver) | None => {
                 return self.fail(reply, &under_way(&request.key));
             }
         };
@@ -261,7 +261,11 @@ pub(crate) fn check(engine: &Engine) {
             Progress::Running(id) => {
                 let job = engine.jobs.get(id).expect("a keyed call that runs has a job");
                 assert_eq!(job.owner, call.owner, "the owner may ask again (TSK-39)");
-                assert_ne!(*job.purpose(), Purpose::Nobody, "{id} is remembered and not wanted");
+                assert_ne!(
+                    *job.purpose(),
+                    Purpose::NoReceiver,
+                    "{id} is remembered and not wanted"
+                );
             }
             Progress::Ending { task, .. } => {
                 let ended = engine.tasks.get(task).is_some_and(|task| task.status().is_terminal());

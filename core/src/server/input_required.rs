@@ -88,7 +88,7 @@ impl Engine {
     /// A retry may come from a client that answers less than the one before.
     fn refuse_undeclared(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(id) else { return };
-        let RequestContext::Claim(RequestMeta { peer, .. }) = job.terms else { return };
+        let RequestContext::Request(RequestMeta { peer, .. }) = job.terms else { return };
         self.refuse_questions(id, Refusal::NotDeclared, |ask| !peer.answers(&ask.method));
     }
 
@@ -198,7 +198,7 @@ impl Engine {
     /// the end of the turn.
     fn resume(&mut self, id: JobId, reply: Reply, claim: &RequestMeta, token: Option<Raw<'_>>) {
         let request = reply.id.clone();
-        let terms = RequestContext::Claim(*claim);
+        let terms = RequestContext::Request(*claim);
         let Some(job) = self.jobs.answer_now(id, reply.conn, request, terms) else {
             return self.forget(reply);
         };

@@ -58,7 +58,7 @@ impl Engine {
     /// a call is told so.
     pub(crate) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
         let Some(job) = self.jobs.get(id).filter(|job| job.needs_input()) else { return };
-        if job.task.is_none() && matches!(job.terms, RequestContext::Claim(_)) {
+        if job.task.is_none() && matches!(job.terms, RequestContext::Request(_)) {
             return self.ask_again(id);
         }
         let open: Vec<AskId> = job.questions().map(|(ask, _)| ask).collect();

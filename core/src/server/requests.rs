@@ -20,6 +20,7 @@ use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::Dialect;
 use crate::rpc::message::WireId;
+use crate::upstream::awaited::Awaited;
 
 /// Requests of one connection that wait for an answer, by the peer's id.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) enum Work {
     Listen(Box<Listening>),
     /// Status of the host.
     Survey(StatusId),
+    /// Identity or lists of upstreams.
+    Upstream(Awaited),
 }
 
 /// The work that has come to its end, so that the request waiting for it may be answered.
@@ -58,6 +61,8 @@ pub(crate) enum Settled {
     Survey(StatusId),
     /// The subscription ends from this side.
     Listen,
+    /// The upstreams have told of themselves, or will not.
+    Upstream,
 }
 
 /// A request that was cancelled. Its right to an answer is gone (CAN-08).
@@ -77,7 +82,15 @@ impl Work {
             (Self::Task(task, _), Settled::Task(shown)) => *task == shown,
             (Self::Survey(survey), Settled::Survey(collected)) => *survey == collected,
             (Self::Listen(_), Settled::Listen) => true,
-            (Self::Job(_) | Self::Task(..) | Self::Survey(_) | Self::Listen(_), _) => false,
+            (Self::Upstream(_), Settled::Upstream) => true,
+            (
+                Self::Job(_)
+                | Self::Task(..)
+                | Self::Survey(_)
+                | Self::Listen(_)
+                | Self::Upstream(_),
+                _,
+            ) => false,
         }
     }
 }
@@ -118,7 +131,7 @@ impl Requests {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.open.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Task(..) | Work::Survey(_) => None,
+            Work::Job(_) | Work::Task(..) | Work::Survey(_) | Work::Upstream(_) => None,
         })
     }
 

@@ -19,6 +19,7 @@ use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
 use crate::server::typed_result::server_info;
+use crate::upstream::awaited::Awaited;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
@@ -53,6 +54,9 @@ impl Engine {
         };
         let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
+        if declared.is_some() && self.upstreams.by_conn.contains_key(&reply.conn) {
+            return self.on_request_of_upstream(reply, method);
+        }
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
         }
@@ -103,12 +107,14 @@ impl Engine {
                 let message = "the daemon is shutting down";
                 self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
             }
-            ("tools/list", Phase::Ready) => self.list_tools(reply, params),
+            ("tools/list", Phase::Ready) if self.upstreams.is_empty() => {
+                self.list_tools(reply, params);
+            }
             ("tools/call", Phase::Ready) => self.call_tool(reply, params, None),
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
-            (_, Phase::Ready) if self.settings.outputs && outputs::is_method(method) => {
+            (_, Phase::Ready) if self.owns_outputs() && outputs::is_method(method) => {
                 self.read_outputs(reply, method, params);
             }
             ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
@@ -123,7 +129,11 @@ impl Engine {
             ("tasks/cancel", Phase::Ready) if tasks == TaskRules::Core => {
                 self.cancel_task(reply, params);
             }
-            (_, Phase::Ready) => self.unknown_method(reply, method),
+            (_, Phase::Ready) => {
+                if let Some(reply) = self.on_upstream_method(reply, method, params) {
+                    self.unknown_method(reply, method);
+                }
+            }
         }
     }
 
@@ -149,7 +159,14 @@ impl Engine {
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
         } else if method == "notifications/tools/list_changed" {
-            self.forget_tools(conn);
+            match self.upstreams.by_conn.get(&conn) {
+                Some(instance) => self.on_list_changed(*instance),
+                None => self.forget_tools(conn),
+            }
+        } else if method.ends_with("/list_changed")
+            && let Some(instance) = self.upstreams.by_conn.get(&conn)
+        {
+            self.on_list_changed(*instance);
         }
         // `notifications/initialized` changes nothing: the session is ready once initialize was
         // answered. Every other notification is for somebody else.
@@ -169,14 +186,29 @@ impl Engine {
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
         connection.peer = PeerCapabilities::read(capabilities, dialect);
+        match self.transparent() {
+            Some(_) => self.await_upstreams(reply, Awaited::Initialize),
+            None => self.answer_initialize(reply),
+        }
+    }
+
+    /// Answers `initialize` in the dialect of its connection.
+    pub(crate) fn answer_initialize(&mut self, reply: Reply) {
+        let Some(connection) = self.connections.get(&reply.conn) else { return };
+        let dialect = connection.dialect;
         // TSK-40: without an identity a list would show everybody's tasks to everybody.
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
+        let shown = self.shown_identity();
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
-            json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}");
-            json.raw(if settings.outputs { ",\"resources\":{}" } else { "" });
+            match &shown {
+                Some(shown) => json.raw(",\"capabilities\":").raw(shown.open_capabilities()),
+                None => json
+                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
+                    .raw(if settings.outputs { ",\"resources\":{}" } else { "" }),
+            };
             match (dialect.tasks, lists) {
                 (TaskRules::None | TaskRules::Extension, _) => &mut *json,
                 // TSK-01
@@ -187,8 +219,16 @@ impl Engine {
                     json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
                 }
             };
-            json.raw("},\"serverInfo\":").bytes(&us);
-            if let Some(instructions) = &settings.server.instructions {
+            json.raw("},\"serverInfo\":");
+            match shown.as_ref().and_then(|shown| shown.info.as_deref()) {
+                Some(info) => json.raw(info),
+                None => json.bytes(&us),
+            };
+            if let Some(shown) = &shown {
+                if let Some(instructions) = &shown.instructions {
+                    json.raw(",\"instructions\":").raw(instructions);
+                }
+            } else if let Some(instructions) = &settings.server.instructions {
                 json.raw(",").member("instructions", instructions);
             }
             json.raw("}");

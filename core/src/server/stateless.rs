@@ -13,6 +13,7 @@ use crate::rpc::error::code;
 use crate::rpc::params::Params;
 use crate::server::outputs;
 use crate::server::requests::Reply;
+use crate::upstream::awaited::Awaited;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
 /// operator's reload changes it, which a subscription tells, and it is the same for everybody.
@@ -44,13 +45,16 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
         match method {
+            "server/discover" if self.transparent().is_some() => {
+                self.await_upstreams(reply, Awaited::Discover);
+            }
             "server/discover" => self.discover(reply),
-            "tools/list" => self.list_tools(reply, params),
+            "tools/list" if self.upstreams.is_empty() => self.list_tools(reply, params),
             "tools/call" => self.call_tool(reply, params, Some(&claim)),
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
-            _ if self.settings.outputs && outputs::is_method(method) => {
+            _ if self.owns_outputs() && outputs::is_method(method) => {
                 self.read_outputs(reply, method, params);
             }
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
@@ -62,7 +66,11 @@ impl Engine {
             "tasks/update" => self.update_task(reply, params),
             "tasks/cancel" => self.cancel_task(reply, params),
             // MOD-07: also what only a session has.
-            _ => self.unknown_method(reply, method),
+            _ => {
+                if let Some(reply) = self.on_upstream_method(reply, method, params) {
+                    self.unknown_method(reply, method);
+                }
+            }
         }
     }
 
@@ -77,15 +85,26 @@ impl Engine {
     }
 
     /// MOD-02
-    fn discover(&mut self, reply: Reply) {
+    pub(crate) fn discover(&mut self, reply: Reply) {
+        let shown = self.shown_identity();
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");
             request_meta::write_supported(json);
-            json.raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},");
-            json.raw(if settings.outputs { "\"resources\":{}," } else { "" });
+            match &shown {
+                Some(shown) => {
+                    json.raw(",\"capabilities\":").raw(shown.open_capabilities()).raw(",")
+                }
+                None => json
+                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},")
+                    .raw(if settings.outputs { "\"resources\":{}," } else { "" }),
+            };
             json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
-            if let Some(instructions) = &settings.server.instructions {
+            if let Some(shown) = &shown {
+                if let Some(instructions) = &shown.instructions {
+                    json.raw("\"instructions\":").raw(instructions).raw(",");
+                }
+            } else if let Some(instructions) = &settings.server.instructions {
                 json.member("instructions", instructions).raw(",");
             }
             json.raw(CACHEABLE).raw("}");

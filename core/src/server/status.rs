@@ -242,7 +242,7 @@ impl Engine {
         json.raw(",\"elapsedMs\":").display((self.now.at - job.since).as_millis());
         match job.purpose() {
             Purpose::Answer(request) => json.raw(",\"requestId\":").id(request, None),
-            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::Nobody => &mut *json,
+            Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::NoReceiver => &mut *json,
         };
         if let Some((progress, total, message)) = &job.progress.latest {
             json.raw(",\"progress\":").display(progress);

@@ -14,7 +14,7 @@ use crate::jobs::job::{Job, JobState, Purpose};
 use crate::jobs::result::correctable;
 use crate::json::raw::{Found, Json, Raw};
 use crate::json::whole::Whole;
-use crate::protocol::request_meta::{RequestContext, RequestMeta};
+use crate::protocol::request_meta::{self, RequestContext, RequestMeta};
 use crate::protocol::revision::TaskRules;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
@@ -27,6 +27,7 @@ use crate::server::requests::{Reply, TaskView, Work};
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
 use crate::tool::{TaskSupport, Tool};
+use crate::upstream::rewrite::params_for_upstream;
 
 /// A call that may go ahead.
 struct Admitted<'a> {
@@ -105,6 +106,33 @@ impl Engine {
         }
     }
 
+    /// A request that reaches one upstream: a job whose tool is the method.
+    pub(crate) fn call_upstream(&mut self, reply: Reply, tool: Tool, params: Option<&Params<'_>>) {
+        let read = params::members(params).and_then(|read| {
+            params::check_meta(params)?;
+            Ok(read)
+        });
+        let read = match read {
+            Ok(read) => read,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let terms = match request_meta::of(params) {
+            Some(Ok(claim)) => RequestContext::Request(claim),
+            Some(Err(_)) | None => RequestContext::Session(reply.dialect),
+        };
+        let name = tool.route.as_ref().filter(|route| !route.name.is_empty());
+        let name = name.map(|route| &*route.name);
+        let whole = params_for_upstream(params.map_or("{}", Params::get), name);
+        let admitted = Admitted {
+            arguments: Json::from_checked(Cow::Owned(whole)),
+            task: None,
+            progress_token: progress_token(read.meta.as_ref()),
+            terms,
+            tool: Arc::new(tool),
+        };
+        self.accept(reply, admitted);
+    }
+
     /// A request of an ACP peer: its params are the arguments.
     pub(crate) fn serve(&mut self, reply: Reply, service: Arc<Tool>, params: Option<&Params<'_>>) {
         let arguments = params.map_or("{}", Params::get);
@@ -163,7 +191,7 @@ impl Engine {
                 tool: admitted.tool.name.clone(),
                 arguments: admitted.arguments.clone(),
                 as_task: admitted.task.is_some(),
-                claims: matches!(admitted.terms, RequestContext::Claim(_)),
+                claims: matches!(admitted.terms, RequestContext::Request(_)),
             },
             terms: admitted.terms,
             token: admitted.progress_token.map(|token| token.get().into()),
@@ -188,7 +216,8 @@ impl Engine {
     ) -> Result<Admitted<'a>, NotAdmitted> {
         let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: what a peer may not use is for it as if it were not there.
-        let Some(tool) = self.settings.catalog.offered(&params.name, peer) else {
+        let own = self.settings.catalog.offered(&params.name, peer).cloned();
+        let Some(tool) = own.or_else(|| self.upstreams.tool(&params.name, peer)) else {
             let name = self.clean(&params.name);
             let message = alloc::format!("there is no tool {name:?}");
             return Err(ErrorObject::invalid_params(message).into());
@@ -196,15 +225,25 @@ impl Engine {
         let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
             TaskRules::None => None,
-            TaskRules::Core => as_requested(tool, params.task)?,
-            TaskRules::Extension => as_we_like(tool, claim.is_some_and(|claim| claim.tasks))?,
+            TaskRules::Core => as_requested(&tool, params.task)?,
+            TaskRules::Extension => as_we_like(&tool, claim.is_some_and(|claim| claim.tasks))?,
         };
         let arguments = params.arguments.map_or("{}", Raw::get);
         if !arguments.starts_with('{') {
             let message = "params.arguments must be an object";
             return Err(ErrorObject::invalid_params(message).into());
         }
-        let arguments = checked(tool, arguments).map_err(|why| {
+        if let Some(route) = &tool.route {
+            let whole = params_for_upstream(params.whole, Some(&route.name));
+            return Ok(Admitted {
+                arguments: Json::from_checked(Cow::Owned(whole)),
+                task,
+                progress_token: progress_token(params.meta),
+                terms: terms_of(reply, claim),
+                tool,
+            });
+        }
+        let arguments = checked(&tool, arguments).map_err(|why| {
             let error = ErrorObject::invalid_params(why);
             // TOOL-01: a requestor that asked for a task waits for one, and takes no other result.
             match (reply.dialect.tasks, task) {
@@ -215,13 +254,11 @@ impl Engine {
             }
         })?;
         Ok(Admitted {
-            tool: Arc::clone(tool),
+            tool,
             arguments,
             task,
             progress_token: progress_token(params.meta),
-            terms: claim.map_or(RequestContext::Session(reply.dialect), |claim| {
-                RequestContext::Claim(*claim)
-            }),
+            terms: terms_of(reply, claim),
         })
     }
 
@@ -304,7 +341,7 @@ impl Engine {
         let conn = reply.conn;
         let creator = match &mut admitted.terms {
             RequestContext::Session(_) => Some(conn),
-            RequestContext::Claim(claim) => {
+            RequestContext::Request(claim) => {
                 // EXT-02: with the handle the request is over; tasks tell nothing by themselves.
                 claim.log_level = None;
                 admitted.progress_token = None;
@@ -378,6 +415,11 @@ impl Engine {
     fn begins_early(&self, tool: &Tool) -> bool {
         tool.read_only && self.tasks.writes().is_on()
     }
+}
+
+/// The terms of a request with or without a claim.
+fn terms_of(reply: &Reply, claim: Option<&RequestMeta>) -> RequestContext {
+    claim.map_or(RequestContext::Session(reply.dialect), |claim| RequestContext::Request(*claim))
 }
 
 /// The arguments that a tool is given, once its check has passed.

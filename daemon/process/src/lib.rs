@@ -44,13 +44,13 @@ pub use cgroup::Cgroup;
 pub use containment::Containment;
 pub use ids::JobId;
 pub use isolation::Isolation;
-pub use launch::{Inherit, Launch, WorkingDir};
+pub use launch::{CommandPipes, Inherit, Launch, OwnPipes, WorkingDir, stdio_pipes};
 pub use limit_hint::limit_hint;
 pub use output::last_line::ReadProgress;
 pub use output::plain_text;
 pub use output::{Captured, OutputOptions, SharedOutput, Stream};
 pub use proc::processes::Process;
-pub use supervisor::report::{Ending, Exit, Located, Order, Report, Stopped};
+pub use supervisor::report::{Ending, Evidence, Exit, Located, Order, Report, Stopped};
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use tree::{EndError, ProcessTree, Runner, TreeState};
 

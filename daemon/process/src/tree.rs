@@ -84,6 +84,8 @@ fn deliver(trees: &Trees, report: Report) {
         Report::Progress { .. }
         | Report::Line { .. }
         | Report::Surveyed { .. }
+        | Report::Examined { .. }
+        | Report::BornEnded { .. }
         | Report::Located { .. } => None,
     };
     if let Some(sender) = sender {
@@ -247,6 +249,8 @@ impl ProcessTree {
                 | Report::Progress { .. }
                 | Report::Line { .. }
                 | Report::Surveyed { .. }
+                | Report::Examined { .. }
+                | Report::BornEnded { .. }
                 | Report::Located { .. },
             ) => Ok(News::Lingering),
             Err(RecvTimeoutError::Timeout) => Ok(News::Nothing),

@@ -1,12 +1,16 @@
 //! Definition of the command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use ceased_core::tool::TaskSupport;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::completion;
+use crate::config::Level;
+use crate::wrap::WrapOptions;
 
 /// The parsed arguments.
 #[derive(Debug, Parser)]
@@ -34,6 +38,8 @@ pub(super) enum Command {
     Serve(ServeArgs),
     /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
     Stdio(EngineArgs),
+    /// Stand in front of an existing MCP server on stdin and stdout, so that its cancelled calls end
+    Wrap(WrapArgs),
     /// Bridge stdin and stdout to a running daemon, byte for byte
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
@@ -64,6 +70,8 @@ pub(super) enum Command {
     Stop(ControlArgs),
     /// Write a first config with the build, tests and checks of the project in this directory
     Init(InitArgs),
+    /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
+    Adopt(AdoptArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -112,6 +120,122 @@ pub(super) struct EngineArgs {
     pub(super) record: Option<PathBuf>,
 }
 
+/// `wrap`.
+#[derive(Debug, Args)]
+pub(super) struct WrapArgs {
+    /// Name of the server in records and errors [default: the name of its program]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Processes of the server: one for the connection, or one for each call
+    #[arg(long, value_name = "SCOPE", default_value = "connection")]
+    share: WrapShare,
+    /// From the protocol's cancel to its enforcement
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "2s")]
+    cancel_grace: Duration,
+    /// Between SIGTERM and SIGKILL
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "2s")]
+    kill_grace: Duration,
+    /// From the start of the server to the end of its handshake
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "60s")]
+    start_timeout: Duration,
+    /// The longest that one call may take [default: no limit]
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    call_timeout: Option<Duration>,
+    /// Whether its tools run as tasks [default: as the server says]
+    #[arg(long, value_name = "SUPPORT")]
+    task_support: Option<WrapTasks>,
+    /// Treatment of a server that goes on with a cancelled call
+    #[arg(long, value_name = "ACTION", default_value = "replace")]
+    on_ignored_cancel: WrapIgnored,
+    /// Variable that is set for the server; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Variable that the server inherits, with --clean-env; may be repeated
+    #[arg(long, value_name = "KEY", requires = "clean_env")]
+    pass_env: Vec<String>,
+    /// Inherit PATH, HOME, LANG, LC_*, TMPDIR, XDG_*, USER, LOGNAME and SHELL alone
+    #[arg(long)]
+    clean_env: bool,
+    /// Write the audit log to this file
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+    /// Level of the log on stderr
+    #[arg(long, value_name = "LEVEL", value_parser = log_level)]
+    log_level: Option<Level>,
+    /// Program of the server and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// `--share` of `wrap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WrapShare {
+    Connection,
+    Call,
+}
+
+/// `--task-support` of `wrap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WrapTasks {
+    Forbidden,
+    Optional,
+    Required,
+}
+
+/// `--on-ignored-cancel` of `wrap`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WrapIgnored {
+    Replace,
+    Leave,
+}
+
+impl WrapArgs {
+    /// The options for the daemon.
+    pub(super) fn options(&self) -> WrapOptions {
+        WrapOptions {
+            command: self.command.clone(),
+            name: self.name.clone(),
+            instance_per_call: self.share == WrapShare::Call,
+            cancel_grace: self.cancel_grace,
+            kill_grace: self.kill_grace,
+            start_timeout: self.start_timeout,
+            call_timeout: self.call_timeout,
+            task_support: self.task_support.map(|support| match support {
+                WrapTasks::Forbidden => TaskSupport::Forbidden,
+                WrapTasks::Optional => TaskSupport::Optional,
+                WrapTasks::Required => TaskSupport::Required,
+            }),
+            leave_ignored_cancel: self.on_ignored_cancel == WrapIgnored::Leave,
+            env: self.env.iter().cloned().collect(),
+            pass_env: self.pass_env.clone(),
+            clean_env: self.clean_env,
+            audit: self.audit.clone(),
+            log_level: self.log_level,
+        }
+    }
+}
+
+/// A variable written as `KEY=VALUE`.
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it like KEY=VALUE")?;
+    if key.is_empty() {
+        return Err("the name before = is empty".to_owned());
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn log_level(text: &str) -> Result<Level, String> {
+    Ok(match text {
+        "off" => Level::Off,
+        "error" => Level::Error,
+        "warn" => Level::Warn,
+        "info" => Level::Info,
+        "debug" => Level::Debug,
+        "trace" => Level::Trace,
+        _ => return Err("it is off, error, warn, info, debug or trace".to_owned()),
+    })
+}
+
 /// Selection of the daemon.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Finding the daemon")]
@@ -144,6 +268,20 @@ pub(super) struct ConnectArgs {
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `adopt`.
+#[derive(Debug, Args)]
+pub(super) struct AdoptArgs {
+    /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Write the file, and keep the old content in FILE.bak
+    #[arg(long)]
+    pub(super) write: bool,
+    /// Remove `ceased wrap` from every entry, and write the file
+    #[arg(long)]
+    pub(super) undo: bool,
 }
 
 /// `trust`.

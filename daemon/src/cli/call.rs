@@ -7,8 +7,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::args::CallArgs;
-use super::cancel::{Gone, Whose, announce, report, stop_call, stop_for_answer, wait_until_gone};
+use super::cancel::{Gone, Whose, announce, report, stop_call, wait_until_gone};
 use super::display::Display;
+use super::live_output::LiveOutput;
 use super::{Backend, Exit, Failure, Io, arguments, discover, format, tools};
 use ceased_client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
@@ -100,41 +101,26 @@ fn plain(
     io: &mut Io<'_>,
 ) -> Result<Exit, Failure> {
     let call = client.start_tool(&tool.name, arguments)?;
-    let answer = shown(client, call, call, None, timeout, io);
+    let mut live = LiveOutput::of(Whose::Call(call), client, io);
+    let answer = live.wait(client, call, timeout, Display::new(io, call, None));
     match Stop::sort(answer)? {
-        Ok(result) => format::result(&result, io),
+        Ok(result) => format::result_without(&result, &|at, text| live.has_shown(at, text), io),
         Err(stop) => {
             let reason = stop.reason(timeout);
             announce(&tool.name, &reason, io);
-            let gone = match stop {
-                Stop::User => stop_call(client, call, &reason, io),
-                Stop::Timeout(_) => {
-                    let (answer, gone) = stop_for_answer(client, call, &reason, io);
-                    if let Some(answer) = answer {
-                        // The output up to the timeout. The exit status is that of the timeout.
-                        format::result(&answer, io)?;
-                    }
-                    gone
-                }
+            let gone = if live.prepare_cancel(client) {
+                client.cancel(call, Some(&reason))?;
+                Gone::Left
+            } else {
+                stop_call(client, call, &reason, io)
             };
+            if matches!(gone, Gone::Yes | Gone::StillThere(_)) {
+                live.print_rest(client, io);
+            }
             report(&gone, client, io);
             Ok(stop.exit())
         }
     }
-}
-
-/// Waits for the answer of `call` and shows the progress of `progress`, which is the same call or
-/// the one that created the task.
-fn shown(
-    client: &mut Client,
-    call: CallId,
-    progress: CallId,
-    task: Option<&str>,
-    timeout: Option<Duration>,
-    io: &mut Io<'_>,
-) -> Result<Box<RawValue>, Error> {
-    let mut display = Display::new(io, progress, task);
-    client.wait(call, timeout, &mut |note| display.show(note))
 }
 
 /// A call as a task, followed to its end.
@@ -155,7 +141,8 @@ impl Follow<'_, '_> {
             Created::Unknown(stop) => return Ok(stop.exit()),
         };
         if let Some(stop) = stop {
-            return self.stop(&task, stop, None);
+            let live = LiveOutput::of(Whose::Task(&task.id), self.client, self.io);
+            return self.stop(&task, stop, None, live);
         }
         if self.args.detach {
             let said = writeln!(self.io.out, "{}", format::clean(&task.id));
@@ -165,13 +152,17 @@ impl Follow<'_, '_> {
         self.io.say(&format!("task {}", task.id));
         let result = self.client.start_task_result(&task.id)?;
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let answer = shown(self.client, result, creation, Some(&task.id), left, self.io);
+        let mut live = LiveOutput::of(Whose::Task(&task.id), self.client, self.io);
+        let display = Display::new(self.io, creation, Some(&task.id));
+        let answer = live.wait(self.client, result, left, display);
         let answer = Stop::sort(answer).map_err(|error| still_there(&task, error))?;
         match answer {
-            Ok(answer) => format::result(&answer, self.io),
+            Ok(answer) => {
+                format::result_without(&answer, &|at, text| live.has_shown(at, text), self.io)
+            }
             Err(stop) => {
                 announce(&self.tool.name, &stop.reason(self.args.timeout), self.io);
-                self.stop(&task, stop, Some(result))
+                self.stop(&task, stop, Some(result), live)
             }
         }
     }
@@ -180,7 +171,9 @@ impl Follow<'_, '_> {
     /// so an interrupt is handled afterwards.
     fn created(&mut self, creation: CallId) -> Result<Created, Failure> {
         let timeout = self.args.timeout;
-        let answer = shown(self.client, creation, creation, None, timeout, self.io);
+        let mut display = Display::new(self.io, creation, None);
+        let answer = self.client.wait(creation, timeout, &mut |note| display.show(note));
+        drop(display);
         let stop = match Stop::sort(answer)? {
             Ok(answer) => return Ok(Created::Task(Task::created(&answer)?)),
             Err(stop) => stop,
@@ -198,9 +191,17 @@ impl Follow<'_, '_> {
     }
 
     /// Cancels the task and waits for the end of its work. `result` is the call that waits for it.
-    fn stop(&mut self, task: &Task, stop: Stop, result: Option<CallId>) -> Result<Exit, Failure> {
+    fn stop(
+        &mut self,
+        task: &Task,
+        stop: Stop,
+        result: Option<CallId>,
+        mut live: LiveOutput<'_>,
+    ) -> Result<Exit, Failure> {
         let reason = stop.reason(self.args.timeout);
+        let leaves = live.prepare_cancel(self.client);
         let gone = match self.client.cancel_task(&task.id, Some(&reason)) {
+            Ok(_) if leaves => Gone::Left,
             Ok(_) => wait_until_gone(self.client, Whose::Task(&task.id), self.io),
             Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
                 return self.ended_before(task, result);
@@ -211,6 +212,9 @@ impl Follow<'_, '_> {
                 return Ok(stop.exit());
             }
         };
+        if matches!(gone, Gone::Yes | Gone::StillThere(_)) {
+            live.print_rest(self.client, self.io);
+        }
         report(&gone, self.client, self.io);
         Ok(stop.exit())
     }

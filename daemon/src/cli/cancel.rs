@@ -6,11 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Io;
-use ceased_client::{CallId, Client, Error, INVALID_PARAMS, METHOD_NOT_FOUND};
+use ceased_client::{CallId, Client, Error, METHOD_NOT_FOUND};
 
 /// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -85,7 +84,7 @@ fn look(client: &mut Client, time: Duration) -> Result<Value, Error> {
 }
 
 /// The jobs of `whose`.
-fn jobs_of<'a>(status: &'a Value, whose: Whose<'_>) -> Vec<&'a Value> {
+pub(super) fn jobs_of<'a>(status: &'a Value, whose: Whose<'_>) -> Vec<&'a Value> {
     let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_meant = |job: &&Value| match whose {
         Whose::Task(id) => job["task"].as_str() == Some(id),
@@ -121,52 +120,6 @@ pub(super) fn stop_call(client: &mut Client, call: CallId, reason: &str, io: &mu
         Err(Error::Interrupted) => Gone::Left,
         Err(error) => Gone::Lost(error.to_string()),
     }
-}
-
-/// Stops a plain call but keeps its answer, which contains the output so far, and waits for the end
-/// of its work. A cancelled request is not answered; one whose job is stopped by number
-/// (`ceased/cancel`) is. Falls back to MCP's cancellation if the server lacks that method.
-pub(super) fn stop_for_answer(
-    client: &mut Client,
-    call: CallId,
-    reason: &str,
-    io: &mut Io<'_>,
-) -> (Option<Box<RawValue>>, Gone) {
-    match stop_jobs(client, call, reason) {
-        Ok(()) => {}
-        Err(Error::Rpc(_)) => return (None, stop_call(client, call, reason, io)),
-        Err(Error::Interrupted) => return (None, Gone::Left),
-        Err(error) => return (None, Gone::Lost(error.to_string())),
-    }
-    let answer = match client.wait(call, Some(SAY_AFTER), &mut |_| {}) {
-        Err(Error::TimedOut(_)) => {
-            io.say("still stopping");
-            client.wait(call, Some(GONE_WITHIN.saturating_sub(SAY_AFTER)), &mut |_| {})
-        }
-        answer => answer,
-    };
-    match answer {
-        Ok(answer) => (Some(answer), wait_until_gone(client, Whose::Call(call), io)),
-        // The call ended without output.
-        Err(Error::Rpc(_)) => (None, wait_until_gone(client, Whose::Call(call), io)),
-        Err(Error::TimedOut(_)) => (None, stop_call(client, call, reason, io)),
-        Err(Error::Interrupted) => (None, Gone::Left),
-        Err(error) => (None, Gone::Lost(error.to_string())),
-    }
-}
-
-/// Stops every job of a call by number. An unknown one has just ended.
-fn stop_jobs(client: &mut Client, call: CallId, reason: &str) -> Result<(), Error> {
-    let status = look(client, GONE_WITHIN)?;
-    for job in jobs_of(&status, Whose::Call(call)) {
-        let params = json!({"job": job["job"], "reason": reason});
-        let id = client.send("ceased/cancel", params)?;
-        match client.wait(id, Some(GONE_WITHIN), &mut |_| {}) {
-            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {}
-            answer => drop(answer?),
-        }
-    }
-    Ok(())
 }
 
 /// Reports the result to the user.

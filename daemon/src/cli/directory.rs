@@ -62,6 +62,17 @@ pub(super) fn is_ceased(client: &Client) -> bool {
     client.server().info["name"] == "ceased"
 }
 
+/// The number of a job, written as `job:7` or `7`.
+///
+/// As many digits as a shown id has characters are the beginning of the id of a task.
+pub(super) fn job_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("job:") {
+        Some(number) => number.parse().ok(),
+        None if text.len() < SHORT => text.parse().ok(),
+        None => None,
+    }
+}
+
 /// Finds what `text` names: a task by its id or the beginning of it, or a job as `job:N`.
 ///
 /// # Errors
@@ -164,5 +175,20 @@ mod tests {
         assert_eq!(short_length(["a", "b"].into_iter()), SHORT);
         assert_eq!(shortened("0123456789", SHORT), "01234567");
         assert_eq!(shortened("é", SHORT), "é");
+    }
+
+    #[test]
+    fn the_beginning_of_an_id_may_be_digits_alone() {
+        for (text, number) in [
+            ("7", Some(7)),
+            ("1234567", Some(1_234_567)),
+            ("job:12345678", Some(12_345_678)),
+            ("12345678", None),
+            ("12345678-1234", None),
+            ("19c7f", None),
+            ("job:x", None),
+        ] {
+            assert_eq!(job_number(text), number, "{text}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Display of a running call: a bar on a terminal, lines elsewhere.
 
 use std::io::Write;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -17,10 +18,13 @@ const WANTS_INPUT: &str = "input_required: the tool requests input; another clie
 
 /// Shows the notifications of one call.
 pub(super) struct Display<'a> {
+    out: &'a mut dyn Write,
     err: &'a mut dyn Write,
     call: CallId,
     task: Option<&'a str>,
     bar: Option<ProgressBar>,
+    /// The server reports progress, which the bar shows.
+    has_progress: bool,
 }
 
 impl<'a> Display<'a> {
@@ -32,7 +36,7 @@ impl<'a> Display<'a> {
             bar.set_style(style("{spinner} {wide_msg}"));
             bar
         });
-        Self { err: &mut *io.err, call, task, bar }
+        Self { out: &mut *io.out, err: &mut *io.err, call, task, bar, has_progress: false }
     }
 
     /// Shows `note` if it belongs to this call.
@@ -69,6 +73,7 @@ impl<'a> Display<'a> {
 
     fn progress(&mut self, progress: &Progress) {
         let text = progress_text(progress);
+        self.has_progress = true;
         let Some(bar) = &self.bar else {
             self.line(&format!("progress {text}"));
             return;
@@ -85,6 +90,28 @@ impl<'a> Display<'a> {
             }
         }
         bar.set_message(text);
+    }
+
+    /// Shows the time of a call whose server has reported no progress yet.
+    pub(super) fn tick(&mut self, elapsed: Duration) {
+        if let (Some(bar), false) = (&self.bar, self.has_progress) {
+            bar.set_message(format!("running for {} s", elapsed.as_secs()));
+            bar.tick();
+        }
+    }
+
+    /// Prints lines of output above the bar: to standard output if they are the result.
+    pub(super) fn output(&mut self, lines: &str, is_result: bool) {
+        let out = if is_result { &mut self.out } else { &mut self.err };
+        let end = if lines.ends_with('\n') { "" } else { "\n" };
+        // Ignored: a closed stream does not end a call here.
+        let mut write = || {
+            let _ = write!(out, "{lines}{end}").and_then(|()| out.flush());
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
     }
 
     fn line(&mut self, line: &str) {

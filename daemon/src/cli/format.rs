@@ -57,6 +57,15 @@ fn says_timed_out(value: &Value) -> bool {
 
 /// Prints the result of a tool and returns its exit status.
 pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure> {
+    result_without(result, &|_, _| false, io)
+}
+
+/// As [`result`], without the texts that `is_shown` says so of, by their position.
+pub(super) fn result_without(
+    result: &RawValue,
+    is_shown: &dyn Fn(usize, &str) -> bool,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolResult<'a> {
@@ -73,8 +82,9 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
         return Ok(Exit::Done);
     };
     let content = tool.content.as_deref().unwrap_or_default();
-    for block in content {
+    for (position, block) in content.iter().enumerate() {
         match text_of(block) {
+            Some(text) if is_shown(position, &text) => {}
             Some(text) => text_block(&text, io)?,
             None => raw(block.get(), io)?,
         }

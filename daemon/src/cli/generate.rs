@@ -84,6 +84,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("ps", "ceased ps"),
     ("top", "ceased top --every 500ms"),
     ("check", "ceased check --config ./config.toml"),
+    (
+        "adopt",
+        "# Show the change, write it, take it back\nceased adopt ~/.cursor/mcp.json\nceased adopt ~/.cursor/mcp.json --write\nceased adopt ~/.cursor/mcp.json --undo",
+    ),
     ("completions", "# For this shell\nsource <(ceased completions bash)"),
 ];
 

@@ -3,33 +3,16 @@
 use std::io::Write;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-
 use super::args::LogsArgs;
 use super::format::clean_lines;
-use super::{Backend, Exit, Failure, Io, discover};
-use crate::client::{Client, Error, INVALID_PARAMS};
+use super::job_output::{Piece, Reader};
+use super::{Backend, Exit, Failure, Io, directory, discover};
+use ceased_client::{Error, INVALID_PARAMS};
 
 /// Time between two looks at a job that runs.
 const PAUSE: Duration = Duration::from_millis(200);
-
-/// A part of the output of a job.
-#[derive(Debug, Deserialize)]
-struct Part {
-    ended: bool,
-    stdout: Stream,
-    stderr: Stream,
-}
-
-/// A part of one stream of it.
-#[derive(Debug, Deserialize)]
-struct Stream {
-    from: u64,
-    next: u64,
-    total: u64,
-    text: String,
-}
+/// Time limit of one look.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// `ceased logs`.
 pub(super) fn logs(
@@ -39,10 +22,14 @@ pub(super) fn logs(
 ) -> Result<Exit, Failure> {
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let (mut stdout, mut stderr) = (0, 0);
+    let mut reader = match directory::job_number(&args.id) {
+        // Also one that has ended, which the daemon lists no longer.
+        Some(job) => Reader::of_job(job),
+        None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
+    };
     loop {
-        let part = match read(client, &args.id, (stdout, stderr)) {
-            Ok(part) => part,
+        let (part, moved) = match reader.next(client, ANSWER_WITHIN, &mut |_| {}) {
+            Ok(read) => read,
             Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
                 let message = format!(
                     "there is no output of {:?}\nthe job never ran here, its output is forgotten, \
@@ -51,16 +38,13 @@ pub(super) fn logs(
                 );
                 return Err(Failure::new(Exit::UnknownTask, message));
             }
+            Err(Error::Interrupted) => return Ok(Exit::Cancelled),
             Err(error) => return Err(error.into()),
         };
-        let is_terminal = io.out_is_terminal;
-        show(io.out, &part.stdout, stdout, is_terminal)?;
+        show(io.out, &part.stdout, io.out_is_terminal)?;
         io.out.flush()?;
-        show(io.err, &part.stderr, stderr, io.err_is_terminal)?;
-        let moved = (part.stdout.next, part.stderr.next) != (stdout, stderr);
-        (stdout, stderr) = (part.stdout.next, part.stderr.next);
-        let all = stdout == part.stdout.total && stderr == part.stderr.total;
-        if all && part.ended || !moved && !args.follow {
+        show(io.err, &part.stderr, io.err_is_terminal)?;
+        if part.is_last() || !moved && !args.follow {
             return Ok(Exit::Done);
         }
         if !moved {
@@ -74,27 +58,12 @@ pub(super) fn logs(
     }
 }
 
-fn read(client: &mut Client, id: &str, (stdout, stderr): (u64, u64)) -> Result<Part, Error> {
-    let mut params = json!({"stdout": stdout, "stderr": stderr});
-    let number = id.strip_prefix("job:").unwrap_or(id).parse::<u64>();
-    let (member, value) = match number {
-        Ok(number) => ("job", Value::from(number)),
-        Err(_) => ("task", Value::from(id)),
-    };
-    if let Some(params) = params.as_object_mut() {
-        params.insert(member.to_owned(), value);
-    }
-    let answer = client.call("ceased/logs", params)?;
-    serde_json::from_value(answer).map_err(|error| Error::Protocol(error.to_string()))
-}
-
-fn show(out: &mut dyn Write, stream: &Stream, seen: u64, terminal: bool) -> std::io::Result<()> {
-    if stream.from > seen {
-        writeln!(out, "[… {} bytes cut …]", stream.from - seen)?;
-    }
-    if terminal {
+/// Writes a piece of one stream as it came, or escaped for a terminal.
+fn show(out: &mut dyn Write, piece: &Piece, is_terminal: bool) -> std::io::Result<()> {
+    let text = piece.text();
+    if is_terminal {
         // A terminal obeys what it is sent.
-        return write!(out, "{}", clean_lines(&stream.text));
+        return write!(out, "{}", clean_lines(&text));
     }
-    out.write_all(stream.text.as_bytes())
+    out.write_all(text.as_bytes())
 }

@@ -3,6 +3,7 @@
 //! [`run`] executes one command on given streams; [`main`] passes those of the process. Functions
 //! of the daemon are behind [`Backend`].
 
+mod adopt;
 mod args;
 mod arguments;
 mod call;
@@ -15,6 +16,8 @@ mod display;
 mod format;
 mod generate;
 mod init;
+mod job_output;
+mod live_output;
 mod local_time;
 mod logs;
 mod output;
@@ -44,6 +47,7 @@ use clap::Parser;
 
 use crate::config::{Environment, SocketPaths};
 use crate::stderr::TimedStderr;
+use crate::wrap::WrapOptions;
 use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
@@ -104,6 +108,9 @@ pub trait Backend {
 
     /// `ceased stdio`, until its peer disconnects; records into a new file if given.
     fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
+
+    /// `ceased wrap`, until its client disconnects.
+    fn wrap(&self, options: &WrapOptions) -> Exit;
 
     /// `ceased check`: writes the verdict to `out` and problems to `err`.
     fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
@@ -341,11 +348,13 @@ pub fn run(
         Command::Stdio(args) => {
             Ok(backend.stdio(args.config.config.as_deref(), args.record.as_deref()))
         }
+        Command::Wrap(args) => Ok(backend.wrap(&args.options())),
         Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
         Command::Init(args) => init::init(args, io, backend),
+        Command::Adopt(args) => adopt::adopt(args, io),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
@@ -410,6 +419,10 @@ impl Backend for ClientOnly {
     }
 
     fn stdio(&self, _: Option<&Path>, _: Option<&Path>) -> Exit {
+        Self::refuse(&mut io::stderr())
+    }
+
+    fn wrap(&self, _: &WrapOptions) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 

@@ -71,6 +71,7 @@ impl Server {
     }
 
     fn take_process_report(&mut self, now: Now, report: ceased_process::Report) {
+        let Some(report) = self.take_upstream_report(now, report) else { return };
         match report {
             ceased_process::Report::Progress { job, progress, total, message } => {
                 let (job, message) = (from_process(job), message.as_deref());
@@ -92,6 +93,8 @@ impl Server {
             ceased_process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);
             }
+            // Answers about upstreams, taken above.
+            ceased_process::Report::Examined { .. } | ceased_process::Report::BornEnded { .. } => {}
             ceased_process::Report::Outlasting { job, exit } => {
                 let job = from_process(job);
                 self.trail.note_outlasting(job, &exit);
@@ -157,6 +160,9 @@ impl Server {
                     self.survey(now, survey, jobs, viewer);
                 }
                 Action::ReadOutput(query) => self.read_output(now, &query),
+                Action::Upstream(action) => {
+                    self.act_on_upstream(now, action);
+                }
                 Action::Audit(note) => {
                     self.log(now, &note);
                     self.record_note(now, note);

@@ -30,7 +30,7 @@ pub(super) fn of_process(origin: &Origin) -> Option<PathBuf> {
             let is_theirs = std::fs::metadata(&process).ok()?.uid() == *uid;
             is_theirs.then(|| process.join("cwd").read_link().ok()).flatten()
         }
-        Origin::Unix { pid: None, .. } | Origin::Tcp { .. } => None,
+        Origin::Unix { pid: None, .. } | Origin::Tcp { .. } | Origin::Child { .. } => None,
     }
 }
 

@@ -20,6 +20,11 @@ impl Clock {
         Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// A moment of the engine as the system counts.
+    pub(super) fn to_system(&self, moment: Instant) -> std::time::Instant {
+        self.zero + std::time::Duration::from_nanos(moment.as_nanos())
+    }
+
     pub(super) fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now {

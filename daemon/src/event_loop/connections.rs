@@ -254,7 +254,7 @@ impl Server {
     }
 
     /// Reads a bounded amount from one peer; returns its cost.
-    fn read(&mut self, now: Now, conn: ConnId) -> Cost {
+    pub(super) fn read(&mut self, now: Now, conn: ConnId) -> Cost {
         let looked = Cost::reading(0, 0);
         let Some(peer) = self.links.get_mut(&conn) else { return looked };
         if !matches!(peer.stage, Stage::Open(_)) {
@@ -290,12 +290,15 @@ impl Server {
 
     /// Handles end of file of a peer.
     pub(super) fn finished(&mut self, now: Now, conn: ConnId) {
+        if self.end_upstream_of(now, conn) {
+            return;
+        }
         let Some(peer) = self.links.get(&conn) else { return };
         let then = match peer.link.peer() {
             _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
             // A half-close cannot be told from a disconnect.
             Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
-            Origin::Unix { .. } | Origin::Stdio { .. } => AfterInput::Answer,
+            Origin::Unix { .. } | Origin::Stdio { .. } | Origin::Child { .. } => AfterInput::Answer,
         };
         self.engine.handle(now, Event::Finished { conn, then }, &mut self.actions);
     }
@@ -366,6 +369,10 @@ impl Server {
     }
 
     pub(super) fn drop_peer(&mut self, now: Now, conn: ConnId) {
+        // The engine is told when no process of an upstream is left.
+        if self.end_upstream_of(now, conn) {
+            return;
+        }
         let Some(mut peer) = self.links.remove(&conn) else { return };
         // Fails only if the descriptor is already deregistered.
         let _ = peer.link.deregister(self.poll.registry());

@@ -49,7 +49,7 @@ impl Server {
             Entry::Refuse(why) => {
                 let identity = match transport.peer() {
                     Origin::Unix { uid, .. } | Origin::Stdio { uid } => Identity::User(*uid),
-                    Origin::Tcp { .. } => Identity::Anonymous,
+                    Origin::Tcp { .. } | Origin::Child { .. } => Identity::Anonymous,
                 };
                 let error = ErrorObject::new(code::FORBIDDEN, why);
                 self.refuse(now, transport, identity, Kind::Refuse(NOT_ALLOWED), &error)

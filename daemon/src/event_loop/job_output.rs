@@ -40,6 +40,8 @@ struct JobOutput {
     task: Option<TaskId>,
     tool: Arc<str>,
     output: SharedOutput,
+    /// Standard error is within standard output.
+    merged: bool,
     /// When it ended and is forgotten, and what it counts.
     ended: Option<Kept>,
 }
@@ -67,12 +69,13 @@ pub(super) struct Begun {
     pub(super) task: Option<TaskId>,
     pub(super) tool: Arc<str>,
     pub(super) output: SharedOutput,
+    pub(super) merged: bool,
 }
 
 impl JobOutputs {
     pub(super) fn begin(&mut self, begun: Begun) {
-        let Begun { job, owner, conn, task, tool, output } = begun;
-        let entry = JobOutput { owner, conn, task, tool, output, ended: None };
+        let Begun { job, owner, conn, task, tool, output, merged } = begun;
+        let entry = JobOutput { owner, conn, task, tool, output, merged, ended: None };
         self.jobs.insert(job, entry);
     }
 
@@ -232,6 +235,7 @@ fn part(job: JobId, entry: &JobOutput, [stdout, stderr]: [u64; 2]) -> Value {
         "task": entry.task.map(|task| task.to_string()),
         "tool": *entry.tool,
         "ended": ended,
+        "merged": entry.merged,
         "stdout": of(Stream::Stdout, stdout),
         "stderr": of(Stream::Stderr, stderr),
     })
@@ -256,7 +260,8 @@ mod tests {
     fn run(outputs: &mut JobOutputs, number: u64, owner: &Identity, at: u64, limits: OutputLimits) {
         let output = SharedOutput::holding(b"0123456789");
         let (job, conn) = (JobId::new(number), ConnId::new(number));
-        let begun = Begun { job, owner: owner.clone(), conn, task: None, tool: "t".into(), output };
+        let (owner, tool) = (owner.clone(), "t".into());
+        let begun = Begun { job, owner, conn, task: None, tool, output, merged: false };
         outputs.begin(begun);
         outputs.end(job, None, Instant::from_nanos(at), limits);
     }

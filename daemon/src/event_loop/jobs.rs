@@ -245,7 +245,7 @@ impl Server {
         let running = RunningCommand { tool: Arc::clone(tool), stopped: None };
         self.runs.insert(job, RunningJob::Command(running));
         let output = command.output_options();
-        self.begin_output(job, task, tool, &output.kept);
+        self.begin_output(job, task, tool, &output);
         let task = task.map(|task| (TASK.into(), task.to_string().into()));
         let launch = Launch {
             job: to_process(job),
@@ -260,6 +260,7 @@ impl Server {
                 .collect(),
             inherit: command.inherit.clone(),
             stdin: filled.stdin,
+            pipes: None,
             user,
             isolation: command.isolation,
             output,
@@ -273,7 +274,7 @@ impl Server {
         match (self.runs.get_mut(&job), step) {
             (
                 Some(RunningJob::Handler(token)),
-                StopStep::Flag | StopStep::Terminate | StopStep::Kill,
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate | StopStep::Kill,
             ) => {
                 token.cancel();
             }
@@ -281,7 +282,10 @@ impl Server {
                 self.runs.remove(&job);
                 self.trail.abandoned.insert(job);
             }
-            (Some(RunningJob::Command(run)), StopStep::Flag | StopStep::Terminate) => {
+            (
+                Some(RunningJob::Command(run)),
+                StopStep::Tell | StopStep::Flag | StopStep::Terminate,
+            ) => {
                 run.stopped = Some(why);
                 self.order(Order::Terminate(to_process(job)));
             }

@@ -11,6 +11,7 @@ use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, StatusId};
 use ceased_core::time::Now;
+use ceased_core::upstream::interface::Proof;
 use ceased_transports::{Link, Peer as Origin};
 use serde_json::value::to_raw_value;
 
@@ -138,10 +139,18 @@ impl Server {
     /// Records the receipt of a stopped job, when it has ended or outlasts that: from the engine's
     /// data of the request and the supervisor's of the end.
     fn record_end(&mut self, now: Now, receipt: Box<Receipt>, ended: Ended) {
-        let unbegun = || (NONE, "nothing", 0, now.at - receipt.since, Some(0));
+        let after = now.at - receipt.since;
+        let unbegun = || (NONE, "nothing", Some(0), after, Some(0));
         let end = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
             (Some(End::Unbegun), _) | (None, None) => unbegun(),
-            (None, Some(step)) => (step.as_str(), "thread", 0, now.at - receipt.since, Some(0)),
+            (None, Some(step)) => match receipt.upstream.as_ref().map(|upstream| upstream.proof) {
+                None => (step.as_str(), "thread", Some(0), after, Some(0)),
+                Some(Proof::Unsent) => unbegun(),
+                Some(proof) => {
+                    let (ended, survivors) = facts_of(proof);
+                    (step.as_str(), self.trail.containment, ended, after, survivors)
+                }
+            },
             (Some(End::Exited { stopped, processes, survivors, gone }), _) => {
                 let stage = match stopped {
                     // It ended by itself before the order arrived.
@@ -150,7 +159,7 @@ impl Server {
                     Stopped::Killed => "SIGKILL",
                 };
                 let died_after = self.clock.at(gone) - receipt.since;
-                (stage, self.trail.containment, processes, died_after, survivors)
+                (stage, self.trail.containment, Some(processes), died_after, survivors)
             }
         };
         let (stage, held_by, processes_ended, died_after, survivors) = end;
@@ -246,5 +255,17 @@ impl Server {
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::HostStatusCollected { survey, host: &host };
         self.engine.handle(now, event, &mut self.actions);
+    }
+}
+
+/// Processes that a cancelled relayed request is known to have had ended, and those known to be
+/// left (UPS-16).
+const fn facts_of(proof: Proof) -> (Option<u32>, Option<u32>) {
+    match proof {
+        Proof::Unsent | Proof::Quiet => (Some(0), Some(0)),
+        Proof::Told | Proof::Answered => (Some(0), None),
+        Proof::ChildrenEnded(count) => (Some(count), Some(0)),
+        // The whole tree of the instance, which is counted for no single request.
+        Proof::Replaced | Proof::Ended => (None, Some(0)),
     }
 }

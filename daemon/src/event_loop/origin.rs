@@ -34,6 +34,7 @@ impl From<&Origin> for Party {
             Origin::Unix { uid, .. } | Origin::Stdio { uid } => {
                 Self::Identity(Identity::User(*uid))
             }
+            Origin::Child { .. } => Self::Identity(Identity::Anonymous),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::job_output::{Begun, OutputLimits};
 use super::server::Server;
-use ceased_process::SharedOutput;
+use ceased_process::OutputOptions;
 
 impl Server {
     /// A command begins to print.
@@ -18,12 +18,13 @@ impl Server {
         job: JobId,
         task: Option<TaskId>,
         tool: &Tool,
-        output: &SharedOutput,
+        options: &OutputOptions,
     ) {
         let Some(owner) = self.engine.owner(job).cloned() else { return };
         let Some((conn, of_task)) = self.engine.origin(job) else { return };
-        let (task, tool, output) = (task.or(of_task), tool.name.clone(), output.clone());
-        self.outputs.begin(Begun { job, owner, conn, task, tool, output });
+        let (task, tool) = (task.or(of_task), tool.name.clone());
+        let (output, merged) = (options.kept.clone(), options.merged);
+        self.outputs.begin(Begun { job, owner, conn, task, tool, output, merged });
     }
 
     /// A command will print nothing more.

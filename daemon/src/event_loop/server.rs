@@ -130,6 +130,8 @@ pub struct Server {
     pub(super) runs: Runs,
     /// Output of running jobs and of jobs that ended lately.
     pub(super) outputs: super::job_output::JobOutputs,
+    /// Processes of upstreams.
+    pub(super) upstreams: super::upstream_instances::Upstreams,
     pub(super) client_directories: super::client_directory::ClientDirectories,
     /// Handlers that wait for an answer of their peer.
     pub(super) asking: BTreeMap<Caller, Sender<Answer>>,

@@ -71,10 +71,11 @@ impl Metrics {
                 self.outlasting.remove(&job);
                 self.deaths.add(died_after);
                 self.survivors += u64::from(record.survivors.unwrap_or_default());
-                self.processes_ended += u64::from(record.processes_ended);
+                self.processes_ended += u64::from(record.processes_ended.unwrap_or_default());
             }
         }
-        self.has_unknown |= record.survivors.is_none();
+        // A server that answered a cancel, or was only told, is not part of the containment's count.
+        self.has_unknown |= record.survivors.is_none() && record.receipt.upstream.is_none();
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();
         }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::parts::{Because, Dialled, Ended, Question, Record, Then, Voice, Who};
 use super::settings::Recipe;
+use super::upstream::UpstreamHappened;
 
 /// One line of a recording.
 #[derive(Debug, Serialize, Deserialize)]
@@ -193,6 +194,7 @@ pub(super) enum Happened {
         by: u64,
     },
     Surveyed(u64, Box<RawValue>),
+    Upstream(UpstreamHappened),
     Turn,
     Tick,
 }
@@ -302,6 +304,7 @@ impl Happened {
                 Self::Surveyed(survey.get(), (*host).to_owned())
             }
             Event::Drain { by } => Self::Drain { by: by.as_nanos() },
+            Event::Upstream(event) => Self::Upstream(UpstreamHappened::new(event)),
             Event::Turn => Self::Turn,
             Event::Tick => Self::Tick,
         }
@@ -414,6 +417,7 @@ impl Happened {
                 Event::HostStatusCollected { survey: StatusId::new(*survey), host }
             }
             Self::Drain { by } => Event::Drain { by: Instant::from_nanos(*by) },
+            Self::Upstream(event) => Event::Upstream(event.get()),
             Self::Turn => Event::Turn,
             Self::Tick => Event::Tick,
         })

@@ -9,6 +9,7 @@ mod format;
 mod parts;
 mod replay;
 mod settings;
+mod upstream;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};

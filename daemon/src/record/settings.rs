@@ -11,6 +11,7 @@ use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool, To
 use serde::{Deserialize, Serialize};
 
 use super::parts::Who;
+use super::upstream::ServerRecipe;
 use crate::tools::arguments::Arguments;
 use crate::tools::catalog;
 
@@ -31,6 +32,10 @@ pub(super) struct Recipe {
     acp: (OfferRecipe, OfferRecipe),
     #[serde(default)]
     operators: Vec<Who>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    servers: Vec<ServerRecipe>,
+    #[serde(default)]
+    start_at_once: usize,
 }
 
 /// [`Offer`] as data.
@@ -79,8 +84,8 @@ struct ToolRecipe {
 
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
-        let Settings { server, limits, tasks, catalog, services, acp, outputs, operators } =
-            settings;
+        let Settings { server, limits, tasks, catalog, services, acp, outputs, .. } = settings;
+        let Settings { operators, servers, start_at_once, .. } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             words: [&server.title, &server.website, &server.instructions]
@@ -92,6 +97,8 @@ impl Recipe {
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
             operators: operators.iter().map(Who::new).collect(),
+            servers: servers.iter().filter_map(|server| ServerRecipe::new(server)).collect(),
+            start_at_once: *start_at_once,
         }
     }
 
@@ -125,6 +132,8 @@ impl Recipe {
             services: made(&self.services)?,
             acp: AcpServices { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
             operators: self.operators.iter().map(Who::get).collect(),
+            servers: self.servers.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,
+            start_at_once: self.start_at_once,
         })
     }
 }
@@ -183,6 +192,7 @@ impl ToolRecipe {
                 .allow
                 .as_ref()
                 .map_or(Allow::Everyone, |who| Allow::Only(who.iter().map(Who::get).collect())),
+            route: None,
             payload: None,
         })
     }

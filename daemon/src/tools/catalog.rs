@@ -246,6 +246,7 @@ impl HandlerTool {
             on_disconnect: self.on_disconnect,
             allow: self.allow,
             check: Some(Box::new(BySchema(arguments))),
+            route: None,
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
@@ -307,6 +308,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
+        route: None,
         payload: payload(
             run,
             tool.confirm

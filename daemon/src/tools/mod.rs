@@ -10,4 +10,5 @@ pub(crate) mod command_result;
 pub(crate) mod content;
 pub(crate) mod handler;
 pub(crate) mod name;
+pub(crate) mod upstream_launch;
 pub(crate) mod worker_pool;

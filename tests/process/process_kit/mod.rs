@@ -79,6 +79,7 @@ impl Rig {
             env: Vec::new(),
             inherit: ceased::process::Inherit::default(),
             stdin: None,
+            pipes: None,
             user: None,
             isolation: Isolation::None,
             output: ceased::process::OutputOptions::kept(64 * 1024),
@@ -126,6 +127,8 @@ impl Rig {
                 Report::Progress { .. }
                 | Report::Line { .. }
                 | Report::Lingering { .. }
+                | Report::Examined { .. }
+                | Report::BornEnded { .. }
                 | Report::Located { .. }
                 | Report::Outlasting { .. }
                 | Report::Surveyed { .. } => {}

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -105,6 +106,8 @@ pub struct Config<'a> {
 #[derive(Debug, Clone)]
 pub struct Home {
     dir: Arc<TempDir>,
+    /// Number of the directory in this process, which tells the users of parallel tests apart.
+    number: u32,
 }
 
 impl Default for Home {
@@ -121,8 +124,10 @@ impl Home {
     /// When the directory cannot be created.
     #[must_use]
     pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let dir = tempfile::Builder::new().prefix("ceased-test-").tempdir();
-        Self { dir: Arc::new(dir.expect("a temporary directory")) }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { dir: Arc::new(dir.expect("a temporary directory")), number }
     }
 
     /// Path of the directory.
@@ -206,8 +211,8 @@ impl Home {
     }
 
     /// The binary as another user with at most twelve processes and threads and with access to this
-    /// directory; `None` if this process may not change its user. Each number is a different user
-    /// without other processes.
+    /// directory; `None` if this process may not change its user. Each number is a different user of
+    /// this directory alone, without other processes.
     #[must_use]
     pub fn command_as(&self, number: u32, args: &[&str]) -> Option<Command> {
         self.command_limited(number, 12, args)
@@ -216,7 +221,9 @@ impl Home {
     /// As [`Home::command_as`], with at most `most` processes and threads.
     #[must_use]
     pub fn command_limited(&self, number: u32, most: u32, args: &[&str]) -> Option<Command> {
-        let uid = 200_000 + std::process::id() % 100_000 + number * 100_000;
+        // Ten users for each directory, a thousand directories for each process.
+        let of_process = 1_000_000 + std::process::id() % 100_000 * 10_000;
+        let uid = of_process + self.number % 1000 * 10 + number;
         let become_them = format!("setpriv --reuid {uid} --regid {uid} --clear-groups");
         // Sticky like /tmp, because the daemon rejects configurations in other writable
         // directories.

@@ -101,6 +101,7 @@ impl Host {
                 | Action::Store { .. }
                 | Action::Load { .. }
                 | Action::Close { .. }
+                | Action::Upstream(_)
                 | Action::Audit(_)
                 | Action::Exit => {}
             }

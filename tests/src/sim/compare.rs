@@ -357,7 +357,8 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
         | Action::ReadOutput(_)
         | Action::Operate { .. }
         | Action::Store { .. }
-        | Action::Load { .. } => Some(format!("{action:?}")),
+        | Action::Load { .. }
+        | Action::Upstream(_) => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Audit(_) => None,
     };
     actions.iter().filter_map(order).collect()

@@ -444,6 +444,7 @@ impl Judge {
             | Action::Operate { .. }
             | Action::Store { .. }
             | Action::Load { .. }
+            | Action::Upstream(_)
             | Action::Audit(_) => {}
         }
     }

@@ -271,6 +271,7 @@ fn settings(rng: &mut Rng, faults: Faults, mut more: Option<&mut Rng>) -> Arc<Se
         acp: if rng.once_in(8) { AcpServices::default() } else { tools::offers() },
         outputs: false,
         operators: Vec::new(),
+        ..Settings::default()
     })
 }
 

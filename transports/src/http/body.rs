@@ -123,9 +123,8 @@ impl Body {
         *read += line.len() + 2;
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
         let digits = digits.trim_ascii_end();
-        let is_size = !digits.is_empty()
-            && digits.len() <= 15
-            && digits.iter().all(u8::is_ascii_hexdigit);
+        let is_size =
+            !digits.is_empty() && digits.len() <= 15 && digits.iter().all(u8::is_ascii_hexdigit);
         let size = std::str::from_utf8(digits).ok().filter(|_| is_size);
         let size = size.and_then(|size| u64::from_str_radix(size, 16).ok());
         let size = size.ok_or_else(|| bad("the size of a chunk is a hexadecimal number"))?;

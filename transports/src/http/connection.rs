@@ -136,9 +136,8 @@ impl HttpConnection {
             self.input = next;
         }
         self.bytes.drain(..read);
-        if matches!(self.input, Input::Closing) {
-            self.bytes = Vec::new();
-        } else if self.bytes.is_empty() && self.bytes.capacity() > KEPT {
+        let is_large = self.bytes.is_empty() && self.bytes.capacity() > KEPT;
+        if is_large || matches!(self.input, Input::Closing) {
             self.bytes = Vec::new();
         }
     }
@@ -273,9 +272,7 @@ impl HttpConnection {
     pub const fn wants_input(&self) -> bool {
         match self.input {
             Input::Head | Input::Body(..) => true,
-            Input::Whole(_) | Input::Response(_) => {
-                self.bytes.len() < self.limits.pipelined_bytes
-            }
+            Input::Whole(_) | Input::Response(_) => self.bytes.len() < self.limits.pipelined_bytes,
             Input::Closing => false,
         }
     }

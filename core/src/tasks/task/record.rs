@@ -104,7 +104,7 @@ pub(crate) struct Aside {
 const SAID_MAX: usize = 16 * 1024;
 
 impl IsEmpty for Aside {
-    const NOTHING: &'static Self = &Self {
+    const EMPTY: &'static Self = &Self {
         waiters: SmallSet::None,
         listeners: SmallSet::None,
         disk: Durability::Settled,
@@ -114,7 +114,7 @@ impl IsEmpty for Aside {
         line: None,
     };
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty_value(&self) -> bool {
         self.waiters.is_empty()
             && self.listeners.is_empty()
             && matches!(self.disk, Durability::Settled)

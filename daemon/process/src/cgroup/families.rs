@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::ids::JobId;
-use rustix::fs::fstat;
+use rustix::fs::{FileType, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, waitid};
 
@@ -138,7 +138,7 @@ impl Families {
             leader: Some(leader),
             session: leader.as_raw_nonzero().get(),
             mark: group.mark().to_owned(),
-            pipes: own.iter().filter_map(|fd| fstat(fd).ok()).map(|found| found.st_ino).collect(),
+            pipes: own.iter().filter_map(pipe_inode).collect(),
             kin: Followed::default(),
             leader_line,
             lines: BTreeMap::new(),
@@ -415,6 +415,12 @@ impl Family {
             }
         }
     }
+}
+
+/// Inode of a pipe; `None` for any other file.
+fn pipe_inode(fd: &OwnedFd) -> Option<u64> {
+    let found = fstat(fd).ok()?;
+    (FileType::from_raw_mode(found.st_mode) == FileType::Fifo).then_some(found.st_ino)
 }
 
 /// The job named in a process's environment.

@@ -204,6 +204,13 @@ impl Group {
             .is_some_and(|text| text.split(|b| *b == b'\n').any(|l| l == b"populated 0")))
     }
 
+    /// CPU time of all processes that are or were in or below the group.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        let text = fs::read_to_string(self.path.join("cpu.stat")).ok()?;
+        let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        Some(Duration::from_micros(usage.parse().ok()?))
+    }
+
     /// Sends SIGKILL to all processes in and below the group at once. A process whose main thread
     /// has exited does not receive it: see [`Group::kill_each`].
     pub(crate) fn kill(&self) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::ids::JobId;
 use crate::isolation::Isolation;
 use crate::launch::inherit::Inherit;
+use crate::launch::stdio_pipes::CommandPipes;
 use crate::output::OutputOptions;
 
 /// Bytes that are kept of each output stream of a command if its launch does not say.
@@ -27,6 +28,10 @@ pub struct Launch {
     pub inherit: Inherit,
     /// Standard input; `/dev/null` if `None`.
     pub stdin: Option<Vec<u8>>,
+    /// The command's ends of [`stdio_pipes`](crate::stdio_pipes): then the caller talks with the
+    /// command, `stdin` and the options for standard output have no effect, and the command has no
+    /// progress pipe. Standard error is captured as always.
+    pub pipes: Option<CommandPipes>,
     /// User id of the command; that of this process if `None`.
     pub user: Option<u32>,
     /// Isolation from other processes.
@@ -50,6 +55,7 @@ impl Launch {
             env: Vec::new(),
             inherit: Inherit::default(),
             stdin: None,
+            pipes: None,
             user: None,
             isolation: Isolation::None,
             output: OutputOptions::kept(OUTPUT_BYTES_DEFAULT),

@@ -87,7 +87,9 @@ pub(crate) fn environment(
     env.extend(inherited.iter().filter(|(name, _)| inherit.names(name)).map(pair));
     env.extend(launch.env.iter().cloned());
     env.insert(JOB.into(), launch.job.to_string().into());
-    env.insert("CEASED_PROGRESS".into(), "3".into());
+    if launch.pipes.is_none() {
+        env.insert("CEASED_PROGRESS".into(), "3".into());
+    }
     env
 }
 
@@ -106,6 +108,7 @@ mod tests {
             env: vec![("A".into(), "mine".into()), ("CEASED_JOB".into(), "forged".into())],
             inherit,
             stdin: None,
+            pipes: None,
             user: None,
             isolation: crate::isolation::Isolation::None,
             output: crate::output::OutputOptions::default(),

@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod inherit;
 pub(crate) mod limits;
 pub(crate) mod prepared;
+pub(crate) mod stdio_pipes;
 pub(crate) mod trial;
 
 pub use command::{Launch, WorkingDir};
@@ -13,3 +14,4 @@ pub(crate) use explain::{explain, explain_resources, unavailable};
 pub use inherit::Inherit;
 pub(crate) use prepared::Prepared;
 pub use prepared::unrunnable;
+pub use stdio_pipes::{CommandPipes, OwnPipes, stdio_pipes};

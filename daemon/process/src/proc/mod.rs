@@ -1,5 +1,6 @@
 //! `/proc`: the table of processes, and descent in it.
 
+pub(crate) mod boot_clock;
 pub(crate) mod descent;
 pub(crate) mod lineage;
 pub(crate) mod processes;

@@ -25,6 +25,10 @@ pub(crate) struct Stat {
     /// Start time in clock ticks since boot. Together with the process id, which may be reused, it
     /// identifies a process.
     pub(crate) start: u64,
+    /// CPU time of its threads, in clock ticks.
+    pub(crate) cpu: u64,
+    /// CPU time of its reaped descendants, in clock ticks.
+    pub(crate) reaped_cpu: u64,
 }
 
 /// A line of `/proc/<pid>/stat`, without the states of the threads.
@@ -88,10 +92,15 @@ impl Line {
         let is_zombie = matches!(fields.next()?, "Z" | "X" | "x");
         let mut number = || fields.next()?.parse().ok();
         let (parent, group, session) = (number()?, number()?, number()?);
-        // Fields 7 to 19 lie between the session and the number of threads.
-        let threads = fields.nth(13)?.parse().ok()?;
+        // Fields 7 to 13 lie between the session and the CPU times.
+        let mut times = fields.by_ref().skip(7).map(|field| field.parse::<u64>().ok());
+        let mut time = || times.next().flatten();
+        let cpu = time()?.saturating_add(time()?);
+        let reaped_cpu = time()?.saturating_add(time()?);
+        // Fields 18 and 19 are priorities, field 21 is obsolete.
+        let threads = fields.nth(2)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        let stat = Stat { is_dead: is_zombie, parent, group, session, start };
+        let stat = Stat { is_dead: is_zombie, parent, group, session, start, cpu, reaped_cpu };
         Some(Self { is_zombie, threads, stat })
     }
 }
@@ -272,7 +281,9 @@ mod tests {
         let line = Line::parse(text).unwrap();
         assert!(line.is_zombie);
         assert_eq!(line.threads, 3);
-        let stat = Stat { is_dead: true, parent: 45, group: 67, session: 89, start: 4711 };
+        let (start, cpu, reaped_cpu) = (4711, 11, 15);
+        let stat =
+            Stat { is_dead: true, parent: 45, group: 67, session: 89, start, cpu, reaped_cpu };
         assert_eq!(line.stat, stat);
         assert_eq!(Line::parse(b"12 (a) S 1 2"), None);
         assert_eq!(Line::parse(b""), None);

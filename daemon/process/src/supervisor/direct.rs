@@ -20,11 +20,12 @@ use crate::guard::protocol::Status;
 use crate::launch::Prepared;
 use crate::proc::lineage::Lineage;
 use crate::proc::processes::Process;
-use crate::proc::table::{self, KILL, Stat, TERMINATE};
+use crate::proc::table::{self, KILL, Stat, TERMINATE, Table};
 use crate::supervisor::part::{Part, reap, watch};
 use crate::supervisor::pipes::Watched;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
+use crate::supervisor::strays::Members;
 use crate::sys::{self, Fault, FaultCell, Spawned};
 
 /// Longest pause between two SIGKILLs to processes that did not end.
@@ -237,6 +238,34 @@ impl Direct {
                 self.signalled.insert(pid.as_raw_nonzero());
             }
         }
+    }
+
+    /// Every visible process of the job.
+    pub(crate) fn members(&self, world: &mut Shared) -> Members {
+        let leader = self.exit.fd().is_some().then_some(self.pid);
+        let Some(group) = &self.group else {
+            // A descendant in a session of its own is found only while its parents live.
+            let mut found = Table::read().members(self.pid);
+            table::walk(self.pid, |pid, _| found.push(pid));
+            return Members::new(found, leader, false);
+        };
+        world.families.take_in_once(&world.own_children);
+        let is_followed = world.families.follow(self.job, group);
+        let found = group.processes().into_iter().chain(world.families.kin(self.job));
+        Members::new(found, leader, is_followed && !world.families.may_have_lost(self.job))
+    }
+
+    /// CPU time of all processes of the job so far.
+    pub(crate) fn cpu(&self, members: &Members, world: &Shared) -> Duration {
+        let counted = self.group.as_ref().and_then(|group| Some((group, group.cpu()?)));
+        let Some((group, total)) = counted else {
+            return world.boot_clock.to_duration(members.cpu());
+        };
+        // The group counts all processes that are or were in it.
+        let inside = group.processes();
+        let kin = world.families.kin(self.job).into_iter().filter(|pid| !inside.contains(pid));
+        let outside = Members::new(kin, None, true);
+        total + world.boot_clock.to_duration(outside.cpu())
     }
 
     /// The live processes of the job.

@@ -25,6 +25,7 @@ use crate::supervisor::orphans::Orphans;
 use crate::supervisor::part::Part;
 use crate::supervisor::pipes::{Flow, Pipe};
 use crate::supervisor::report::Ending;
+use crate::supervisor::report::Evidence;
 use crate::supervisor::report::Located;
 use crate::supervisor::report::Order;
 use crate::supervisor::report::Report;
@@ -183,6 +184,12 @@ impl State {
                 Ok(Message::Order(Order::Kill(job))) => self.stop(job, Job::kill),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
                 Ok(Message::Order(Order::Survey { ticket, jobs })) => self.survey(ticket, &jobs),
+                Ok(Message::Order(Order::Examine { ticket, job, since })) => {
+                    self.examine(ticket, job, since);
+                }
+                Ok(Message::Order(Order::EndBorn { ticket, job, since, grace })) => {
+                    self.end_born(ticket, job, since, grace);
+                }
                 Ok(Message::Order(Order::Locate { ticket, pid, process })) => {
                     let located = self.locate(pid, process);
                     (self.world.report)(Report::Located { ticket, located });
@@ -218,6 +225,27 @@ impl State {
             }
         }
         (self.world.report)(Report::Surveyed { ticket, processes });
+    }
+
+    fn examine(&mut self, ticket: u64, job: JobId, since: Instant) {
+        let evidence = match self.slots.get(&job).and_then(|slot| self.jobs.get(slot)) {
+            Some(job) => job.examine(since, &mut self.world),
+            None => Evidence { born: Some(0), cpu: None },
+        };
+        (self.world.report)(Report::Examined { ticket, evidence });
+    }
+
+    fn end_born(&mut self, ticket: u64, job: JobId, since: Instant, grace: Duration) {
+        match self.slots.get(&job).and_then(|slot| Some((*slot, self.jobs.get_mut(slot)?))) {
+            Some((slot, job)) => {
+                job.end_born(ticket, since, grace, &mut self.world);
+                self.touched.insert(slot);
+            }
+            None => {
+                let (ended, left, is_complete) = (0, 0, true);
+                (self.world.report)(Report::BornEnded { ticket, ended, left, is_complete });
+            }
+        }
     }
 
     /// Finds the job of a process.

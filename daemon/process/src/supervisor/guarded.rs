@@ -23,6 +23,7 @@ use crate::supervisor::orphans::Orphans;
 use crate::supervisor::part::{Part, reap, watch};
 use crate::supervisor::pipes::Watched;
 use crate::supervisor::shared::Shared;
+use crate::supervisor::strays::Members;
 
 /// Consecutive empty scans required of the session of a job whose guard was killed.
 const EMPTY_LOOKS: u32 = 2;
@@ -249,6 +250,20 @@ impl Guarded {
             self.state = State::Done;
         }
         is_empty
+    }
+
+    /// Every visible process of the job.
+    pub(crate) fn members(&self) -> Members {
+        let mut found = Vec::new();
+        // One walk may miss a process that moves meanwhile.
+        let is_complete = (0..2).all(|_| table::walk(self.pid, |pid, _| found.push(pid)));
+        Members::new(found, self.leader, is_complete)
+    }
+
+    /// CPU time of all processes of the job so far: the guard reaps those that lost their parent.
+    pub(crate) fn cpu(&self, members: &Members, world: &Shared) -> Duration {
+        let reaped = Stat::of(self.pid).map_or(0, |stat| stat.reaped_cpu);
+        world.boot_clock.to_duration(members.cpu().saturating_add(reaped))
     }
 
     /// The live processes of the job: the descendants of the guard.

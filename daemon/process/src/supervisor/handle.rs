@@ -20,6 +20,7 @@ use crate::containment::Containment;
 use crate::guard::Program;
 use crate::launch::environment::inherited;
 use crate::launch::limits;
+use crate::proc::boot_clock::BootClock;
 use crate::supervisor::child_exits::ChildExits;
 use crate::supervisor::event_loop::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use crate::supervisor::mailbox::{Mailbox, Message, SupervisorGone};
@@ -97,6 +98,7 @@ impl Supervisor {
             own_children: BTreeSet::new(),
             emptied: Vec::new(),
             removals: Vec::new(),
+            boot_clock: BootClock::new(),
             table: None,
         };
         let child_exits = match orphans {

@@ -1,6 +1,7 @@
 //! A running job: its processes, pipes and state.
 
 use std::io::ErrorKind;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -25,10 +26,12 @@ use crate::supervisor::guarded::{Guarded, Lost};
 use crate::supervisor::part::Part;
 use crate::supervisor::pipes::{Flow, Pipe, Pipes};
 use crate::supervisor::report::Ending;
+use crate::supervisor::report::Evidence;
 use crate::supervisor::report::Exit;
 use crate::supervisor::report::Report;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
+use crate::supervisor::strays::{Members, Strays};
 use crate::sys::Fault;
 
 /// Error text of an isolated command without a guard program.
@@ -50,6 +53,8 @@ pub(crate) struct Job {
     killed: Option<Instant>,
     told_lingering: bool,
     outlasts: Outlasts,
+    /// Orders to end processes by their birth that are being carried out.
+    strays: Vec<Strays>,
 }
 
 /// Whether a job outlasts its SIGKILL.
@@ -102,14 +107,17 @@ impl Job {
         let prepared = Prepared::new(&launch, account, &world.inherited)?;
         launch.env = Vec::new();
         let input = launch.stdin.take();
+        let handed_out = launch.pipes.take();
         let (mut pipes, theirs) = Pipes::new(
             &world.registry,
             |pipe| Part::Pipe(pipe).token(slot),
             input,
             &launch.output,
             &world.null,
+            handed_out.as_ref(),
         )
         .map_err(|error| explain_resources("create the command's pipes", &error))?;
+        drop(handed_out);
         if let Some(uid) = prepared.owner() {
             give_pipes(&theirs, uid);
         }
@@ -127,6 +135,7 @@ impl Job {
                 killed: None,
                 told_lingering: false,
                 outlasts: Outlasts::No,
+                strays: Vec::new(),
             }),
             Err(reason) => {
                 pipes.discard(&world.registry);
@@ -171,7 +180,7 @@ impl Job {
             Runner::Guarded(guarded) => guarded.needs_tick(),
             Runner::Lost(_) => true,
         };
-        body || self.pipes.holds_reports()
+        body || self.pipes.holds_reports() || !self.strays.is_empty()
     }
 
     /// Polls the job.
@@ -193,6 +202,60 @@ impl Job {
         if let Runner::Direct(direct) = &mut self.body {
             direct.sweep(self.exited.is_some(), world);
         }
+        self.look_for_strays(world);
+    }
+
+    fn members(&self, world: &mut Shared) -> Members {
+        match &self.body {
+            Runner::Direct(direct) => direct.members(world),
+            Runner::Guarded(guarded) => guarded.members(),
+            // They are killed as they are found.
+            Runner::Lost(_) => Members::default(),
+        }
+    }
+
+    /// Evidence about the live processes, according to the containment.
+    pub(crate) fn examine(&self, since: Instant, world: &mut Shared) -> Evidence {
+        let members = self.members(world);
+        let born = world.boot_clock.tick_of(since).and_then(|tick| members.born_since(tick));
+        let cpu = match &self.body {
+            Runner::Direct(direct) => Some(direct.cpu(&members, world)),
+            Runner::Guarded(guarded) => Some(guarded.cpu(&members, world)),
+            Runner::Lost(_) => None,
+        };
+        Evidence { born, cpu }
+    }
+
+    /// Begins to end the processes born after an instant.
+    pub(crate) fn end_born(
+        &mut self,
+        ticket: u64,
+        since: Instant,
+        grace: Duration,
+        world: &mut Shared,
+    ) {
+        let Some(since) = world.boot_clock.tick_of(since) else {
+            let (ended, left, is_complete) = (0, 0, false);
+            return (world.report)(Report::BornEnded { ticket, ended, left, is_complete });
+        };
+        self.strays.push(Strays::new(ticket, since, world.boot_clock.tick_now(), grace));
+        self.look_for_strays(world);
+    }
+
+    fn look_for_strays(&mut self, world: &mut Shared) {
+        if self.strays.is_empty() {
+            return;
+        }
+        let (members, now) = (self.members(world), Instant::now());
+        self.strays.retain_mut(|strays| {
+            let is_over = strays.look(&members, now);
+            if is_over {
+                let ((ended, left), ticket) = (strays.counts(), strays.ticket);
+                let is_complete = members.is_complete;
+                (world.report)(Report::BornEnded { ticket, ended, left, is_complete });
+            }
+            !is_over
+        });
     }
 
     /// Finds processes of the job that have left its control group.
@@ -345,6 +408,11 @@ impl Job {
     /// Releases all resources of the job and returns its ending.
     pub(crate) fn end(mut self, world: &mut Shared) -> Ending {
         let gone = Instant::now();
+        for strays in mem::take(&mut self.strays) {
+            let (ticket, ended) = (strays.ticket, strays.signalled());
+            let (left, is_complete) = (0, true);
+            (world.report)(Report::BornEnded { ticket, ended, left, is_complete });
+        }
         let (stdout, stderr) = self.finish_output(world);
         let survivors = match &self.body {
             Runner::Direct(direct) => direct.survivors(world),

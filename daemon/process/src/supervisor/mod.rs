@@ -14,6 +14,7 @@ mod pipes;
 pub(crate) mod report;
 mod shared;
 mod spares;
+mod strays;
 mod uid_lookup;
 
 pub use handle::Supervisor;

@@ -10,6 +10,7 @@ use mio::{Interest, Registry, Token};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
+use crate::launch::CommandPipes;
 use crate::output::last_line::LastLine;
 use crate::output::progress::{Lines, Progress};
 use crate::output::{Captured, OutputOptions, SharedOutput, Stream};
@@ -104,7 +105,11 @@ impl Pipes {
         input: Option<Vec<u8>>,
         output: &OutputOptions,
         null: &File,
+        handed_out: Option<&CommandPipes>,
     ) -> io::Result<(Self, [OwnedFd; 4])> {
+        if let Some(pipes) = handed_out {
+            return Self::beside(registry, &token, pipes, output, null);
+        }
         let watch_read = |pipe| -> io::Result<(Watched, OwnedFd)> {
             let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
             ioctl_fionbio(&ours, true)?;
@@ -141,6 +146,32 @@ impl Pipes {
         // Most inputs fit the pipe, which saves the descriptor.
         pipes.write(registry);
         Ok((pipes, [stdin_theirs, stdout_theirs, stderr_theirs, progress_theirs]))
+    }
+
+    /// Creates the pipes of a job whose standard input and output are handed out to the caller.
+    fn beside(
+        registry: &Registry,
+        token: &impl Fn(Pipe) -> Token,
+        handed_out: &CommandPipes,
+        output: &OutputOptions,
+        null: &File,
+    ) -> io::Result<(Self, [OwnedFd; 4])> {
+        let [stdin_theirs, stdout_theirs] = handed_out.copies()?;
+        let (ours, stderr_theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        ioctl_fionbio(&ours, true)?;
+        let pipes = Self {
+            stdout: Watched::default(),
+            stderr: Watched::new(ours, registry, token(Pipe::Stderr), Interest::READABLE)?,
+            kept: output.kept.clone(),
+            last_line: LastLine::new(output.lines, None),
+            progress: Watched::default(),
+            lines: Lines::default(),
+            throttle: Throttle::default(),
+            stdin: Watched::default(),
+            input: Vec::new(),
+            written: 0,
+        };
+        Ok((pipes, [stdin_theirs, stdout_theirs, stderr_theirs, null.try_clone()?.into()]))
     }
 
     /// Transfers available data of one pipe, at most one turn's worth.

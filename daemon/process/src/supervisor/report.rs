@@ -30,6 +30,28 @@ pub enum Order {
         /// The jobs.
         jobs: Vec<JobId>,
     },
+    /// Collect evidence about the processes of a job. Answered by one [`Report::Examined`].
+    Examine {
+        /// Number of the question, repeated in the answer.
+        ticket: u64,
+        /// The job.
+        job: JobId,
+        /// Only processes born after this instant are counted.
+        since: Instant,
+    },
+    /// End the processes of a job that were born after an instant, and their descendants: SIGTERM,
+    /// then SIGKILL until none is left. The command and its other processes run on. Answered by one
+    /// [`Report::BornEnded`].
+    EndBorn {
+        /// Number of the order, repeated in the answer.
+        ticket: u64,
+        /// The job.
+        job: JobId,
+        /// The instant.
+        since: Instant,
+        /// Time from SIGTERM to SIGKILL.
+        grace: Duration,
+    },
     /// Find the job of a process. Answered by one [`Report::Located`].
     Locate {
         /// Number of the question, repeated in the answer.
@@ -39,6 +61,17 @@ pub enum Order {
         /// A pidfd of it, if available: its process id may be reused.
         process: Option<OwnedFd>,
     },
+}
+
+/// Evidence about the processes of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Evidence {
+    /// Number of live processes that were born after the instant in question; `None` if unknown. A
+    /// process born up to 10 ms before it, the resolution of start times, may be included.
+    pub born: Option<u32>,
+    /// CPU time of the processes so far, also of ended ones as far as the containment counts them;
+    /// `None` if unknown.
+    pub cpu: Option<Duration>,
 }
 
 /// The job of a process.
@@ -102,6 +135,24 @@ pub enum Report {
         ticket: u64,
         /// The live processes of each job, unordered.
         processes: Vec<(JobId, Vec<Process>)>,
+    },
+    /// Evidence about a job. Nothing is alive of a job that has ended.
+    Examined {
+        /// Number of the [`Order::Examine`].
+        ticket: u64,
+        /// The evidence.
+        evidence: Evidence,
+    },
+    /// An [`Order::EndBorn`] was carried out.
+    BornEnded {
+        /// Number of the order.
+        ticket: u64,
+        /// Number of processes that were signalled and have ended.
+        ended: u32,
+        /// Number of processes that SIGKILL does not end.
+        left: u32,
+        /// Whether the job's processes were all visible. Otherwise some may be alive.
+        is_complete: bool,
     },
     /// The job of a process.
     Located {

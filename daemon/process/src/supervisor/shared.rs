@@ -12,6 +12,7 @@ use mio::Registry;
 use crate::cgroup;
 use crate::cgroup::families::Families;
 use crate::containment::Containment;
+use crate::proc::boot_clock::BootClock;
 use crate::proc::table::Table;
 use crate::supervisor::orphans::Orphans;
 use crate::supervisor::report::Report;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) emptied: Vec<PathBuf>,
     /// Groups of ended jobs that could not be removed yet.
     pub(crate) removals: Vec<PathBuf>,
+    /// Relation of instants to start times of processes.
+    pub(crate) boot_clock: BootClock,
     /// Process table, read at most once a turn because many jobs may need it at once.
     pub(crate) table: Option<Table>,
 }
@@ -52,6 +55,7 @@ impl Shared {
     /// Invalidates observations of processes at the start of a turn.
     pub(crate) fn new_turn(&mut self) {
         self.table = None;
+        self.boot_clock.note();
         self.families.new_turn();
     }
 

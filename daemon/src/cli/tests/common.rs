@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::wrap::WrapOptions;
 use ceased_client::fake::Script;
 
 /// A backend with a config that names `socket`, and an embeddable server.
@@ -33,6 +34,10 @@ impl Backend for Fake {
     }
 
     fn check_store(&self, _: Option<&Path>, _: &mut dyn Write, _: &mut dyn Write) -> Exit {
+        Exit::Done
+    }
+
+    fn wrap(&self, _: &WrapOptions) -> Exit {
         Exit::Done
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ceased_core::action::{AuditEvent, Cancel, OperatorOrder, Receipt};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
+use ceased_core::upstream::interface::{Proof, UpstreamReceipt};
 use serde_json::value::RawValue;
 
 use super::line::Line;
@@ -67,8 +68,8 @@ pub(crate) struct CancelRecord {
     /// it had not started.
     pub(crate) held_by: &'static str,
     /// Processes of the job that were alive when a step was taken, and were signalled. A process
-    /// that started and ended between two scans is not counted.
-    pub(crate) processes_ended: u32,
+    /// that started and ended between two scans is not counted. `None` if they were not counted.
+    pub(crate) processes_ended: Option<u32>,
     /// Time from the request until the last process or the handler ended; `None` while processes
     /// outlast SIGKILL. Another receipt follows when they have ended.
     pub(crate) died_after: Option<Duration>,
@@ -289,6 +290,12 @@ impl CancelRecord {
         serde_json::from_slice(&bytes)
     }
 
+    /// Whether the work of a relayed request is not known to have ended.
+    fn is_end_unknown(&self) -> bool {
+        let proof = self.receipt.upstream.as_ref().map(|upstream| upstream.proof);
+        matches!(proof, Some(Proof::Told | Proof::Answered))
+    }
+
     fn write(&self, line: &mut Line<'_>) {
         let Receipt { job, tool, owner, conn, task, why, cancel, .. } = &*self.receipt;
         line.identity("identity", owner).conn("connection", *conn);
@@ -304,11 +311,27 @@ impl CancelRecord {
         if let Some(reason) = cancel.as_ref().and_then(|cancel| cancel.reason.as_deref()) {
             line.text("reason", reason);
         }
-        let died_after_ms = self.died_after.map(|after| (after.as_secs_f64() * 1e6).round() / 1e3);
+        // UPS-16: a server that was only told, or that answered, may work on.
+        let died_after = self.died_after.filter(|_| !self.is_end_unknown());
+        let died_after_ms = died_after.map(|after| (after.as_secs_f64() * 1e6).round() / 1e3);
         line.word("stage", self.stage)
             .word("held_by", self.held_by)
-            .number("processes_ended", u64::from(self.processes_ended))
+            .number_or_null("processes_ended", self.processes_ended.map(u64::from))
             .fraction_or_null("died_after_ms", died_after_ms)
             .number_or_null("survivors", self.survivors.map(u64::from));
+        if let Some(upstream) = &self.receipt.upstream {
+            write_upstream(line, upstream);
+        }
+    }
+}
+/// UPS-16: the established facts about a relayed request.
+fn write_upstream(line: &mut Line<'_>, upstream: &UpstreamReceipt) {
+    line.text("server", &upstream.server);
+    if let Some(instance) = upstream.instance {
+        line.number("instance", instance.get());
+    }
+    line.word("proof", upstream.proof.as_str());
+    if let Proof::ChildrenEnded(count) = upstream.proof {
+        line.number("children", u64::from(count));
     }
 }

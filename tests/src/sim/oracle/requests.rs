@@ -382,6 +382,7 @@ impl Oracle {
         let (wait, command) = match tool.ladder {
             StopPolicy::Handler { patience } => (nanos(patience), false),
             StopPolicy::Command { kill_grace } => (nanos(kill_grace), true),
+            StopPolicy::Relay => panic!("the simulator has no upstreams"),
         };
         let number = arguments["n"].as_u64().expect("every call of the simulator has a number");
         let mut job = Job {

@@ -1,0 +1,25 @@
+//! Requests of clients that wait for upstreams to tell of themselves.
+
+use crate::upstream::list::LISTS;
+
+/// A request that waits for upstreams to tell of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// `initialize`, which cannot be cancelled (CAN-04).
+    Initialize,
+    /// `server/discover`
+    Discover,
+    /// The list at this position of [`LISTS`].
+    List(usize),
+}
+
+impl Awaited {
+    /// The method of the request, for a log.
+    pub(crate) const fn method(self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::Discover => "server/discover",
+            Self::List(at) => LISTS[at].method,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Offers of a server to clients: its tools under their prefixed names.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::tool::{StopPolicy, TaskSupport, Tool};
+use crate::upstream::manifest::Manifest;
+use crate::upstream::rewrite::{member, quoted, text_member, with_member};
+use crate::upstream::route::Route;
+use crate::upstream::server::UpstreamServer;
+use crate::upstream::table::{Era, Server};
+
+/// Longest name of a tool that clients are shown (UPS-11).
+const NAME_MAX: usize = 128;
+
+impl Server {
+    pub(crate) fn new(server: Arc<UpstreamServer>) -> Self {
+        let mut new = Self {
+            manifest: None,
+            tools: Default::default(),
+            listed: Vec::new(),
+            is_verified: false,
+            era: None,
+            failures: 0,
+            not_before: crate::time::Instant::ZERO,
+            failure: None,
+            waiting: Default::default(),
+            server,
+        };
+        if let Some(manifest) = new.server.manifest.clone() {
+            new.take_manifest(manifest);
+        }
+        new
+    }
+
+    /// A tool whose calls are relayed to the server.
+    pub(crate) fn relayed(
+        &self,
+        shown: &str,
+        method: &str,
+        name: &str,
+        task_support: TaskSupport,
+    ) -> Tool {
+        let server = &self.server;
+        let route = Route { server: server.name.clone(), method: method.into(), name: name.into() };
+        Tool {
+            task_support,
+            timeout: server.timeout,
+            allow: server.allow.clone(),
+            route: Some(Arc::new(route)),
+            payload: server.payload.clone(),
+            ..Tool::new(shown, StopPolicy::Relay)
+        }
+    }
+
+    /// Replaces what is known of the server.
+    pub(crate) fn take_manifest(&mut self, manifest: Manifest) {
+        self.era = Some(match &*manifest.revision {
+            "2026-07-28" => Era::Modern,
+            _ => Era::Session,
+        });
+        self.tools.clear();
+        self.listed.clear();
+        for element in &manifest.tools {
+            let Some(name) = text_member(element, "name") else { continue };
+            if !self.server.filter.offers(&name) {
+                continue;
+            }
+            let shown = alloc::format!("{}{name}", self.server.prefix);
+            let is_new = !self.tools.contains_key(&*shown);
+            if shown.len() > NAME_MAX && !self.server.prefix.is_empty() || !is_new {
+                continue;
+            }
+            let said = declared(element);
+            let support = self.server.task_support.unwrap_or(said);
+            let mut listed: Box<str> = match self.server.prefix.is_empty() {
+                true => element.clone(),
+                false => with_member(element, "name", &quoted(&shown)).into(),
+            };
+            if support != said {
+                let word = alloc::format!("{{\"taskSupport\":\"{}\"}}", support.as_str());
+                listed = with_member(&listed, "execution", &word).into();
+            }
+            let tool = self.relayed(&shown, "tools/call", &name, support);
+            self.listed.push(listed);
+            self.tools.insert(shown.into(), Arc::new(tool));
+        }
+        self.manifest = Some(manifest);
+    }
+}
+
+/// Task support that a tool declares in its list.
+fn declared(element: &str) -> TaskSupport {
+    let word = member(element, "execution").and_then(|said| text_member(said, "taskSupport"));
+    match word.as_deref() {
+        Some("optional") => TaskSupport::Optional,
+        Some("required") => TaskSupport::Required,
+        Some(_) | None => TaskSupport::Forbidden,
+    }
+}

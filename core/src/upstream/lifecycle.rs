@@ -1,0 +1,396 @@
+//! Instances from their start to their end: who starts when, what rests, what is replaced.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::action::Action;
+use crate::collections::timer_queue::Timer;
+use crate::engine::Engine;
+use crate::event::Outcome;
+use crate::identity::Identity;
+use crate::ids::{ConnId, InstanceId, JobId};
+use crate::jobs::job::JobState;
+use crate::rpc::error::{ErrorObject, code};
+use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
+use crate::upstream::server::{Share, UpstreamServer};
+use crate::upstream::table::{Era, Instance, Key, Phase, Server};
+
+/// Wait after the first failed start; it doubles with each further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+/// Longest wait after a failed start.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// An instance for a request, or why there is none now.
+pub(crate) enum Assigned {
+    To(InstanceId),
+    /// As many instances run as may: one has to end first.
+    Full,
+    /// It failed to start, and may not be started again yet (UPS-08).
+    Failed(ErrorObject),
+}
+
+impl Engine {
+    pub(crate) fn on_upstream(&mut self, event: &UpstreamEvent<'_>) {
+        match *event {
+            UpstreamEvent::Started { instance, conn } => self.on_instance_started(instance, conn),
+            UpstreamEvent::Examined { check, processes, .. } => self.on_examined(check, processes),
+            UpstreamEvent::StraysEnded { check, ended, left, .. } => {
+                self.on_strays_ended(check, ended, left);
+            }
+            UpstreamEvent::Ended { instance, status, stderr } => {
+                self.on_instance_ended(instance, status, stderr);
+            }
+        }
+    }
+
+    /// Takes over the servers of new settings. Instances of a server that is no longer the same
+    /// finish their requests.
+    pub(crate) fn configure_upstreams(&mut self) {
+        let wanted = self.settings.servers.clone();
+        let mut before = core::mem::take(&mut self.upstreams.servers);
+        for server in wanted {
+            let same = before.iter().position(|old| Arc::ptr_eq(&old.server, &server));
+            let kept = match same {
+                Some(at) => before.swap_remove(at),
+                None => Server::new(server),
+            };
+            self.upstreams.servers.push(kept);
+        }
+        let gone: Vec<InstanceId> = self
+            .upstreams
+            .instances
+            .iter()
+            .filter(|(_, instance)| before.iter().any(|old| old.server == instance.server))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            self.drain_instance(id, "the configuration has changed");
+        }
+        for job in before.into_iter().flat_map(|old| old.waiting) {
+            self.assign(job);
+        }
+    }
+
+    /// The instance for requests of a connection, which is started if there is none.
+    pub(crate) fn instance_for(
+        &mut self,
+        server: &Arc<UpstreamServer>,
+        client: ConnId,
+        owner: &Identity,
+    ) -> Assigned {
+        let key = match server.share {
+            Share::Connection => Key::Client(client),
+            Share::Identity => Key::Owner(owner.clone()),
+            Share::Call => Key::Call,
+        };
+        if let Some(id) = self.upstreams.find(server, &key) {
+            return Assigned::To(id);
+        }
+        let Some(state) = self.upstreams.server(&server.name) else {
+            let message = format!("server {:?} is not configured any more", server.name);
+            return Assigned::Failed(ErrorObject::new(code::INTERNAL_ERROR, message));
+        };
+        if self.now.at < state.not_before {
+            let wait = (state.not_before - self.now.at).as_millis();
+            let why = state.failure.as_deref().unwrap_or("it failed to start");
+            let message = format!("{why}; it may start again in {wait} ms");
+            return Assigned::Failed(ErrorObject::new(code::INTERNAL_ERROR, message));
+        }
+        if self.upstreams.count(&server.name) >= server.max_instances.max(1) {
+            self.make_room(&server.name);
+            return Assigned::Full;
+        }
+        let id = self.upstreams.insert(Instance::new(Arc::clone(server), key));
+        self.start_queued();
+        Assigned::To(id)
+    }
+
+    /// Ends an instance that works on nothing, so that another can start.
+    fn make_room(&mut self, server: &str) {
+        let idle = self.upstreams.instances.iter().find(|(_, instance)| {
+            instance.phase == Phase::Ready && instance.is_idle() && &*instance.server.name == server
+        });
+        if let Some(id) = idle.map(|(id, _)| *id) {
+            self.end_instance(id, "another client needs its place");
+        }
+    }
+
+    /// Starts instances that wait for it, as many as may start at once (UPS-09).
+    pub(crate) fn start_queued(&mut self) {
+        let max = self.settings.start_at_once.max(1);
+        while self.upstreams.starting() < max {
+            let queued = self.upstreams.instances.iter_mut();
+            let Some((id, instance)) =
+                { queued }.find(|(_, instance)| instance.phase == Phase::Queued)
+            else {
+                break;
+            };
+            let id = *id;
+            instance.phase = Phase::Starting;
+            instance.start_by = self.now.at + instance.server.start_timeout;
+            self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
+            let (owner, client) = match &instance.key {
+                Key::Client(conn) => {
+                    let identity = self.connections.get(conn).map(|peer| peer.identity.clone());
+                    (identity, Some(*conn))
+                }
+                Key::Owner(owner) => (Some(owner.clone()), None),
+                Key::Call => (None, None),
+            };
+            let server = Arc::clone(&instance.server);
+            let start = UpstreamAction::Start { instance: id, server, owner, client };
+            self.out.push(Action::Upstream(start));
+        }
+    }
+
+    /// The deadline of an instance has passed.
+    pub(crate) fn on_upstream_timer(&mut self, id: InstanceId) {
+        let now = self.now.at;
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        instance.timer = None;
+        match instance.phase {
+            Phase::Probing if now < instance.start_by => self.send_initialize(id),
+            Phase::Starting | Phase::Probing | Phase::Initializing => {
+                self.fail_start(id, "it did not finish its handshake within start_timeout");
+            }
+            Phase::Ready if instance.is_idle() => {
+                self.end_instance(id, "it was idle for idle_exit");
+            }
+            Phase::Draining => self.end_instance(id, "its drain deadline has passed"),
+            Phase::Queued | Phase::Ready | Phase::Ending => {}
+        }
+    }
+
+    /// The handshake failed: the instance is ended, and its requests are answered with that.
+    pub(crate) fn fail_start(&mut self, id: InstanceId, why: &'static str) {
+        self.end_instance(id, why);
+    }
+
+    /// Has the host end an instance. Its requests are answered when it has ended.
+    pub(crate) fn end_instance(&mut self, id: InstanceId, why: &'static str) {
+        let drain = self.drain.is_some();
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        instance.why.get_or_insert(why);
+        match instance.phase {
+            Phase::Ending => {}
+            Phase::Queued => {
+                instance.phase = Phase::Ending;
+                self.on_instance_ended(id, "not started", "");
+            }
+            Phase::Starting
+            | Phase::Probing
+            | Phase::Initializing
+            | Phase::Ready
+            | Phase::Draining => {
+                let failed = instance.is_starting();
+                instance.phase = Phase::Ending;
+                let kill_grace = instance.server.kill_grace;
+                let name = instance.server.name.clone();
+                if failed && !drain && !instance.is_abandoned {
+                    self.note_failed_start(&name);
+                }
+                let end = UpstreamAction::End { instance: id, kill_grace };
+                self.out.push(Action::Upstream(end));
+            }
+        }
+    }
+
+    fn note_failed_start(&mut self, name: &str) {
+        let now = self.now.at;
+        if let Some(server) = self.upstreams.server_mut(name) {
+            server.failures = server.failures.saturating_add(1);
+            let wait = BACKOFF_FIRST.saturating_mul(1 << (server.failures - 1).min(16));
+            server.not_before = now + wait.min(BACKOFF_MAX);
+        }
+    }
+
+    /// No new requests for an instance: it finishes those that it has, within the deadline
+    /// (UPS-06).
+    pub(crate) fn drain_instance(&mut self, id: InstanceId, why: &'static str) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if !instance.is_open() {
+            return;
+        }
+        if instance.is_starting() {
+            return self.end_instance(id, why);
+        }
+        instance.phase = Phase::Draining;
+        instance.why = Some(why);
+        let at = self.now.at + instance.server.drain;
+        self.timers.arm(&mut instance.timer, Timer::Upstream(id), at);
+        let waiting = core::mem::take(&mut instance.waiting);
+        self.end_if_drained(id);
+        waiting.into_iter().for_each(|job| self.assign(job));
+    }
+
+    /// Ends a draining instance, or one whose client is gone, whose other requests are over.
+    pub(crate) fn end_if_drained(&mut self, id: InstanceId) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let leaves = instance.phase == Phase::Draining || instance.is_abandoned;
+        if !leaves || !instance.waiting.is_empty() {
+            return;
+        }
+        let stops = |job: &JobId| {
+            let state = self.jobs.get(*job).map(|job| job.state());
+            state.is_none_or(|state| matches!(state, JobState::Stopping { .. }))
+        };
+        let replaced = |job: &JobId| {
+            let check = self.upstreams.jobs.get(job).and_then(|relayed| relayed.check.as_ref());
+            check.is_none_or(|(_, check)| check.replaces())
+        };
+        let is_over = match instance.is_abandoned {
+            true => instance.calls.iter().all(stops),
+            false => instance.calls.iter().all(|job| stops(job) && replaced(job)),
+        };
+        if is_over {
+            self.end_instance(id, "it was replaced");
+        }
+    }
+
+    /// Starts the time to the end of an instance that works on nothing.
+    pub(crate) fn rest_if_idle(&mut self, id: InstanceId) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if instance.phase != Phase::Ready {
+            return;
+        }
+        match instance.server.idle_exit {
+            Some(span) if instance.is_idle() && instance.key != Key::Call => {
+                self.timers.arm(&mut instance.timer, Timer::Upstream(id), self.now.at + span);
+            }
+            Some(_) | None => self.timers.disarm(&mut instance.timer, Timer::Upstream(id)),
+        }
+    }
+
+    /// Keeps as many instances ready for single calls as the settings want.
+    pub(crate) fn keep_warm(&mut self, server: &Arc<UpstreamServer>) {
+        let warm = |instance: &&Instance| {
+            instance.key == Key::Call && instance.is_open() && instance.is_idle()
+        };
+        let of = |instance: &&Instance| instance.server == *server;
+        let ready = self.upstreams.instances.values().filter(of).filter(warm).count();
+        let room = server.max_instances.saturating_sub(self.upstreams.count(&server.name));
+        let wants = server.share == Share::Call && self.drain.is_none();
+        let backs_off =
+            self.upstreams.server(&server.name).is_none_or(|state| self.now.at < state.not_before);
+        if !wants || backs_off {
+            return;
+        }
+        for _ in 0..server.warm.saturating_sub(ready).min(room) {
+            self.upstreams.insert(Instance::new(Arc::clone(server), Key::Call));
+        }
+        self.start_queued();
+    }
+
+    /// A client is gone: its own instances have nothing more to do (UPS-07).
+    pub(crate) fn client_gone(&mut self, conn: ConnId) {
+        self.upstreams.waiters.retain(|(of, _)| *of != conn);
+        let own: Vec<InstanceId> = self
+            .upstreams
+            .instances
+            .iter_mut()
+            .filter(|(_, instance)| instance.key == Key::Client(conn))
+            .map(|(id, instance)| {
+                instance.is_abandoned = true;
+                *id
+            })
+            .collect();
+        own.into_iter().for_each(|id| self.end_if_drained(id));
+    }
+
+    /// Ends every instance, all in parallel: the daemon shuts down (UPS-07).
+    pub(crate) fn end_all_instances(&mut self) {
+        let all: Vec<InstanceId> = self.upstreams.instances.keys().copied().collect();
+        for id in all {
+            self.end_instance(id, "the daemon is shutting down");
+        }
+    }
+
+    /// No process of an instance is left. Each of its requests is answered once (UPS-06, UPS-08).
+    pub(crate) fn on_instance_ended(&mut self, id: InstanceId, status: &str, stderr: &str) {
+        let Some(mut instance) = self.upstreams.instances.remove(&id) else { return };
+        self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        let name = instance.server.name.clone();
+        let error = self.death(&instance, status, stderr);
+        let was_starting = instance.is_starting() && instance.phase != Phase::Queued;
+        // A server that a probe ends has no other way to say that it wants `initialize`.
+        let probed = instance.phase == Phase::Probing;
+        if let Some(server) = self.upstreams.server_mut(&name) {
+            if probed {
+                server.era = Some(Era::Session);
+            } else if server.failures > 0 || was_starting {
+                server.failure = Some(String::from(&*error.message));
+            }
+        }
+        if was_starting && !probed && !instance.is_abandoned {
+            self.note_failed_start(&name);
+        }
+        self.end_calls(&instance, &error);
+        if let Some(conn) = instance.conn {
+            self.upstreams.by_conn.remove(&conn);
+            self.on_closed(conn);
+        }
+        let failed = self.upstreams.server(&name).is_none_or(|server| server.failures > 0);
+        for job in core::mem::take(&mut instance.waiting) {
+            match failed && !probed {
+                true => self.end_relayed(job, Outcome::Error(error.clone())),
+                false => self.assign(job),
+            }
+        }
+        if probed && !instance.is_abandoned && self.drain.is_none() {
+            let again = Instance::new(Arc::clone(&instance.server), instance.key.clone());
+            if self.upstreams.find(&instance.server, &instance.key).is_none() {
+                self.upstreams.insert(again);
+            }
+        }
+        self.start_queued();
+        self.assign_waiting(&name);
+        self.answer_waiters();
+        self.keep_warm(&instance.server);
+    }
+
+    fn end_calls(&mut self, instance: &Instance, error: &ErrorObject) {
+        for job in &instance.calls {
+            let stops = self.jobs.get(*job).map(|job| job.state());
+            if matches!(stops, Some(JobState::Stopping { .. })) {
+                let relayed = self.upstreams.jobs.get(job);
+                let replaced = relayed
+                    .and_then(|relayed| relayed.check.as_ref())
+                    .is_some_and(|(_, check)| check.replaces())
+                    && instance.calls.len() > 1;
+                let proof = if replaced { Proof::Replaced } else { Proof::Ended };
+                self.upstreams.prove(*job, &instance.server.name, proof);
+                self.end_relayed(*job, Outcome::Stopped);
+            } else {
+                self.end_relayed(*job, Outcome::Error(error.clone()));
+            }
+        }
+    }
+
+    fn death(&self, instance: &Instance, status: &str, stderr: &str) -> ErrorObject {
+        let name = &instance.server.name;
+        let (status, why) = (self.clean(status), instance.why);
+        let mut message = match why {
+            Some(why) => format!("server {name:?} was ended: {why} ({status})"),
+            None if instance.is_starting() => {
+                format!("server {name:?} ended before its handshake was done: {status}")
+            }
+            None => format!("server {name:?} ended: {status}"),
+        };
+        let last: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+        if !last.is_empty() {
+            let text = last[last.len().saturating_sub(5)..].join(" | ");
+            message.push_str("; its last lines: ");
+            message.push_str(&self.clean(&text));
+        }
+        let mut data = Vec::new();
+        let mut json = crate::json::writer::Writer::new(&mut data);
+        json.raw("{").member("server", name).raw(",").member("status", &status).raw(",");
+        json.member("stderr", stderr).raw("}");
+        let data = String::from_utf8(data).unwrap_or_default();
+        ErrorObject::new(code::INTERNAL_ERROR, message).with_data(data)
+    }
+}

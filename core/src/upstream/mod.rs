@@ -1,0 +1,16 @@
+//! Upstreams: existing MCP servers whose methods clients reach through this engine.
+
+pub(crate) mod awaited;
+mod catalog;
+pub(crate) mod check;
+pub(crate) mod handshake;
+pub mod interface;
+pub(crate) mod lifecycle;
+pub(crate) mod list;
+pub(crate) mod lists;
+pub mod manifest;
+pub(crate) mod relay;
+pub(crate) mod rewrite;
+pub mod route;
+pub mod server;
+pub(crate) mod table;

@@ -1,0 +1,340 @@
+//! Relayed jobs: a request of a client becomes one request of an upstream, and its outcome.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
+use crate::action::Action;
+use crate::collections::timer_queue::Timer;
+use crate::engine::Engine;
+use crate::event::Outcome;
+use crate::ids::{CheckId, ConnId, InstanceId, JobId};
+use crate::jobs::job::JobState;
+use crate::json::meta::write_with_meta;
+use crate::json::raw::Json;
+use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::protocol::revision::MCP_2026_07_28;
+use crate::reason::StopReason;
+use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::params::Params;
+use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
+use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
+use crate::upstream::lifecycle::Assigned;
+use crate::upstream::rewrite::{member, text_member};
+use crate::upstream::route::Route;
+use crate::upstream::table::{Key, Phase, Relayed, Sent};
+
+impl Engine {
+    /// The turn of a relayed job has come.
+    pub(crate) fn begin_relayed(&mut self, id: JobId, params: &Json) {
+        let params = Some(params.get().into());
+        let relayed = Relayed { instance: None, params, sent: None, check: None, timer: None };
+        self.upstreams.jobs.insert(id, relayed);
+        self.assign(id);
+    }
+
+    fn route(&self, id: JobId) -> Option<Arc<Route>> {
+        self.jobs.get(id)?.tool.route.clone()
+    }
+
+    /// Finds an instance for a relayed job.
+    pub(crate) fn assign(&mut self, id: JobId) {
+        let (Some(route), Some(job)) = (self.route(id), self.jobs.get(id)) else { return };
+        let (conn, owner) = (job.conn, job.owner.clone());
+        let Some(server) = self.upstreams.server(&route.server) else {
+            let message = alloc::format!("server {:?} is not configured any more", route.server);
+            let error = ErrorObject::new(code::INTERNAL_ERROR, message);
+            return self.end_relayed(id, Outcome::Error(error));
+        };
+        let server = Arc::clone(&server.server);
+        match self.instance_for(&server, conn, &owner) {
+            Assigned::To(to) => {
+                if let Some(relayed) = self.upstreams.jobs.get_mut(&id) {
+                    relayed.instance = Some(to);
+                }
+                if let Some(instance) = self.upstreams.instances.get_mut(&to) {
+                    instance.waiting.push_back(id);
+                }
+                self.send_waiting(to);
+                self.keep_warm(&server);
+            }
+            Assigned::Full => {
+                if let Some(server) = self.upstreams.server_mut(&route.server) {
+                    server.waiting.push_back(id);
+                }
+            }
+            Assigned::Failed(error) => self.end_relayed(id, Outcome::Error(error)),
+        }
+    }
+
+    /// An instance of a server has ended: jobs that wait for a place try again.
+    pub(crate) fn assign_waiting(&mut self, server: &str) {
+        let Some(server) = self.upstreams.server_mut(server) else { return };
+        let waiting = core::mem::take(&mut server.waiting);
+        waiting.into_iter().for_each(|job| self.assign(job));
+    }
+
+    /// Sends what waits for an instance, as much as it takes at once.
+    pub(crate) fn send_waiting(&mut self, id: InstanceId) {
+        loop {
+            let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+            if !instance.has_room() {
+                return;
+            }
+            let Some(job) = instance.waiting.pop_front() else { return };
+            self.send_relayed(id, job);
+        }
+    }
+
+    /// UPS-02: the id of the request is a number of ours that is never used again.
+    fn send_relayed(&mut self, id: InstanceId, job: JobId) {
+        let (Some(route), Some(of)) = (self.route(job), self.jobs.get(job)) else { return };
+        let wants_progress = of.progress.token.is_some() || of.task.is_some();
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        let Some(conn) = instance.conn else { return };
+        self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        let others: Vec<JobId> = instance.calls.iter().copied().collect();
+        instance.calls.insert(job);
+        for other in &others {
+            if let Some(Relayed { sent: Some(sent), .. }) = self.upstreams.jobs.get_mut(other) {
+                sent.is_shared = true;
+            }
+        }
+        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
+        let params = relayed.params.take().unwrap_or_else(|| "{}".into());
+        let method = route.method.clone();
+        let request = OutgoingRequest { method, params: None, patience: None, task: None };
+        let call = Call::new(CallFor::Relayed(job), &request, (None, false), None);
+        let number = self.outgoing.insert(conn, call);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let is_modern = connection.dialect == &MCP_2026_07_28;
+        let frame = connection.send_queue.frames_written();
+        relayed.sent =
+            Some(Sent { call: number, frame, since: self.now.at, is_shared: !others.is_empty() });
+        let claim = if is_modern { self.claim_meta() } else { String::new() };
+        let token = alloc::format!("{}", number.get());
+        let mut meta: Vec<(&str, &[u8])> = Vec::new();
+        for key in [
+            "io.modelcontextprotocol/protocolVersion",
+            "io.modelcontextprotocol/clientInfo",
+            "io.modelcontextprotocol/clientCapabilities",
+        ] {
+            if let Some(value) = member(&claim, key).filter(|_| is_modern) {
+                meta.push((key, value.as_bytes()));
+            }
+        }
+        if wants_progress {
+            // UPS-03: a token of ours.
+            meta.push(("progressToken", token.as_bytes()));
+        }
+        self.send(conn, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&token).raw(",");
+            json.member("method", &route.method).raw(",\"params\":");
+            write_with_meta(json, &params, &meta);
+            json.raw("}");
+        });
+    }
+
+    /// The upstream answers a relayed request.
+    pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<&RawValue, &RawValue>) {
+        let is_checked =
+            self.upstreams.jobs.get(&id).is_some_and(|relayed| relayed.check.is_some());
+        if is_checked {
+            return self.advance_check(id, CheckInput::Answered);
+        }
+        let outcome = match outcome {
+            Ok(result) => Outcome::Result(Json::from_checked(result.get().into())),
+            Err(error) => Outcome::Error(error_of(error.get())),
+        };
+        self.end_relayed(id, outcome);
+    }
+
+    /// The upstream is busy with a relayed request.
+    pub(crate) fn on_relayed_progress(&mut self, id: JobId, params: &Params<'_>) {
+        let Some(relayed) = self.upstreams.jobs.get(&id) else { return };
+        if relayed.check.is_some() {
+            // UPS-03: nothing is sent down after a cancel.
+            return self.advance_check(id, CheckInput::Progress);
+        }
+        let number = |name| member(params.get(), name).and_then(|text| text.parse::<f64>().ok());
+        let Some(progress) = number("progress") else { return };
+        let message = text_member(params.get(), "message");
+        self.on_progress(id, progress, number("total"), message.as_deref());
+    }
+
+    /// Ends a relayed job, and gives its instance to the next.
+    pub(crate) fn end_relayed(&mut self, id: JobId, outcome: Outcome) {
+        let Some(mut relayed) = self.upstreams.jobs.remove(&id) else { return };
+        self.timers.disarm(&mut relayed.timer, Timer::Relayed(id));
+        if let Some((check, _)) = &relayed.check {
+            self.upstreams.checks.remove(check);
+        }
+        let instance = relayed.instance;
+        if let Some((to, sent)) = instance.zip(relayed.sent)
+            && let Some(conn) = self.upstreams.instances.get(&to).and_then(|of| of.conn)
+        {
+            // A late answer is dropped and counted (UPS-02).
+            self.outgoing.take(conn, sent.call);
+        }
+        self.on_done(id, outcome);
+        self.upstreams.receipts.remove(&id);
+        if let Some(to) = instance {
+            self.free_instance(to, id, relayed.sent.is_some());
+        }
+    }
+
+    fn free_instance(&mut self, id: InstanceId, job: JobId, was_sent: bool) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        instance.calls.remove(&job);
+        instance.waiting.retain(|waiting| *waiting != job);
+        if instance.key == Key::Call && was_sent && instance.phase == Phase::Ready {
+            let server = Arc::clone(&instance.server);
+            self.end_instance(id, "its call is over");
+            return self.keep_warm(&server);
+        }
+        self.send_waiting(id);
+        self.end_if_drained(id);
+        self.rest_if_idle(id);
+    }
+
+    /// A relayed job is told to stop (UPS-04).
+    pub(crate) fn stop_relayed(&mut self, id: JobId, why: StopReason) {
+        let Some(relayed) = self.upstreams.jobs.get(&id) else { return };
+        let Some(route) = self.route(id) else { return };
+        let sent = relayed.sent.zip(relayed.instance);
+        let Some((sent, to)) = sent else {
+            if let Some(server) = self.upstreams.server_mut(&route.server) {
+                server.waiting.retain(|waiting| *waiting != id);
+            }
+            self.upstreams.prove(id, &route.server, Proof::Unsent);
+            return self.end_relayed(id, Outcome::Stopped);
+        };
+        let Some(instance) = self.upstreams.instances.get(&to) else { return };
+        let (server, ends) = (Arc::clone(&instance.server), instance.phase == Phase::Ending);
+        let Some(conn) = instance.conn else { return };
+        let queue = self.connections.get_mut(&conn).map(|connection| &mut connection.send_queue);
+        if queue.is_some_and(|queue| queue.remove(sent.frame)) {
+            self.upstreams.prove(id, &route.server, Proof::Unsent);
+            return self.end_relayed(id, Outcome::Stopped);
+        }
+        let cancel = self.jobs.get(id).and_then(|job| job.cancel());
+        let reason = cancel.and_then(|cancel| cancel.reason);
+        let reason = reason.as_deref().unwrap_or(why.as_str());
+        self.write_urgent_cancel(conn, sent.call.get(), reason);
+        let now = self.now.at;
+        let (check, wait) = Check::new(now, server.cancel_grace, server.on_ignored_cancel);
+        let number = self.upstreams.number_check(id);
+        if let Some(relayed) = self.upstreams.jobs.get_mut(&id) {
+            relayed.check = Some((number, check));
+            self.timers.arm(&mut relayed.timer, Timer::Relayed(id), now + wait);
+        }
+        if !ends {
+            let is_modern = self.dialect(conn) == &MCP_2026_07_28;
+            let method = if is_modern { "server/discover" } else { "ping" };
+            self.ask_instance(to, method, "{}", is_modern);
+        }
+        self.end_if_drained(to);
+    }
+
+    /// Writes a cancel ahead of all data that waits for the upstream.
+    fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
+        let reason = self.clean(reason);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let queue = &mut connection.send_queue;
+        let was_empty = queue.is_empty();
+        queue.urgent_frame(|bytes| {
+            let mut json = crate::json::writer::Writer::new(bytes);
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{");
+            json.raw("\"requestId\":").display(call).raw(",");
+            json.member("reason", &reason).raw("}}");
+        });
+        if was_empty {
+            self.out.push(Action::Flush { conn });
+        }
+    }
+
+    /// An instance has answered a ping: so it has for every check of one of its requests.
+    pub(crate) fn on_pong(&mut self, id: InstanceId) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let calls: Vec<JobId> = instance.calls.iter().copied().collect();
+        calls.into_iter().for_each(|job| self.advance_check(job, CheckInput::Pong));
+    }
+
+    pub(crate) fn on_examined(&mut self, check: CheckId, found: ProcessEvidence) {
+        if let Some(job) = self.upstreams.checks.get(&check).copied() {
+            self.advance_check(job, CheckInput::Examined(found));
+        }
+    }
+
+    pub(crate) fn on_strays_ended(&mut self, check: CheckId, ended: u32, left: u32) {
+        if let Some(job) = self.upstreams.checks.get(&check).copied() {
+            self.advance_check(job, CheckInput::StraysEnded { ended, left });
+        }
+    }
+
+    pub(crate) fn on_relayed_timer(&mut self, id: JobId) {
+        if let Some(relayed) = self.upstreams.jobs.get_mut(&id) {
+            relayed.timer = None;
+        }
+        self.advance_check(id, CheckInput::TimerDue);
+    }
+
+    fn surroundings(&self, id: JobId, sent: &Sent, to: InstanceId) -> Surroundings {
+        let calls = self.upstreams.instances.get(&to).map(|instance| &instance.calls);
+        let is_live = |job: &&JobId| {
+            let state = self.jobs.get(**job).map(|job| job.state());
+            **job != id && !matches!(state, Some(JobState::Stopping { .. }) | None)
+        };
+        let alone = calls.is_none_or(|calls| !calls.iter().any(|job| is_live(&job)));
+        Surroundings { exclusive: !sent.is_shared, alone }
+    }
+
+    /// Moves the check of a cancelled job on, and carries out what follows.
+    fn advance_check(&mut self, id: JobId, input: CheckInput) {
+        let Some(relayed) = self.upstreams.jobs.get(&id) else { return };
+        let (Some(sent), Some(to)) = (relayed.sent, relayed.instance) else { return };
+        let around = self.surroundings(id, &sent, to);
+        let (now, since) = (self.now.at, sent.since);
+        let Some(relayed) = self.upstreams.jobs.get_mut(&id) else { return };
+        let Some((check, state)) = &mut relayed.check else { return };
+        let (check, effect) = (*check, state.take(input, around, now));
+        let examine = UpstreamAction::Examine { instance: to, check, since };
+        match effect {
+            CheckEffect::Ignored => {}
+            CheckEffect::Examine => self.out.push(Action::Upstream(examine)),
+            CheckEffect::ExamineAndWait(wait) => {
+                self.timers.arm(&mut relayed.timer, Timer::Relayed(id), now + wait);
+                self.out.push(Action::Upstream(examine));
+            }
+            CheckEffect::EndStrays => {
+                let Some(instance) = self.upstreams.instances.get(&to) else { return };
+                let kill_grace = instance.server.kill_grace;
+                let end = UpstreamAction::EndStrays { instance: to, check, since, kill_grace };
+                self.out.push(Action::Upstream(end));
+            }
+            CheckEffect::Replace => {
+                self.drain_instance(to, "it ignored a cancel");
+                self.end_if_drained(to);
+            }
+            CheckEffect::Over(proof) => {
+                let route = self.route(id);
+                self.upstreams.prove(id, route.as_ref().map_or("", |of| &of.server), proof);
+                self.end_relayed(id, Outcome::Stopped);
+            }
+        }
+    }
+}
+
+/// The error object of an upstream.
+fn error_of(text: &str) -> ErrorObject {
+    let code = member(text, "code").and_then(|code| code.parse().ok());
+    let message: Box<str> = text_member(text, "message").unwrap_or_default();
+    let error = ErrorObject::new(code.unwrap_or(code::INTERNAL_ERROR), String::from(message));
+    match member(text, "data") {
+        Some(data) => error.with_data(String::from(data)),
+        None => error,
+    }
+}

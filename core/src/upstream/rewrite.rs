@@ -1,0 +1,177 @@
+//! Rewriting of messages between client and upstream: JSON text in, JSON text out, every member
+//! but the named ones byte for byte as it was.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::json::raw::Raw;
+use crate::json::scan;
+use crate::json::writer::Writer;
+
+/// Keys of a client's `_meta` that belong to its own hop (UPS-01, UPS-03).
+const HOP_KEYS: [&str; 6] = [
+    "progressToken",
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/logLevel",
+    "io.modelcontextprotocol/related-task",
+];
+
+/// One member of an object: the key as it is written between its quotes, and its value.
+type Member<'a> = (&'a str, &'a str);
+
+/// The members of an object, in order; none for a text that is no object.
+fn members(object: &str) -> Vec<Member<'_>> {
+    let mut all = Vec::new();
+    scan::object(object.as_bytes(), scan::DEPTH_MAX, |name, value| {
+        all.push((core::str::from_utf8(name).ok()?, object.get(value)?));
+        Some(())
+    });
+    all
+}
+
+/// The name of a member, if it is one of `names`.
+fn known<'n>(key: &str, names: &[&'n str]) -> Option<&'n str> {
+    scan::named(key.as_bytes(), |key| names.iter().copied().find(|name| name.as_bytes() == key))
+}
+
+fn push(out: &mut String, (key, value): Member<'_>) {
+    out.push_str(if out.ends_with('{') { "\"" } else { ",\"" });
+    out.push_str(key);
+    out.push_str("\":");
+    out.push_str(value);
+}
+
+/// A text as a JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut bytes = Vec::new();
+    Writer::new(&mut bytes).string(text);
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// The params of a client's request as its upstream gets them: with the name that the server knows,
+/// without a wish for a task, and without the keys of `_meta` that belong to the client's hop.
+pub(crate) fn params_for_upstream(params: &str, name: Option<&str>) -> String {
+    let mut out = String::with_capacity(params.len() + 16);
+    out.push('{');
+    for (key, value) in members(params) {
+        match (known(key, &["name", "task", "_meta"]), name) {
+            (Some("name"), Some(name)) => push(&mut out, ("name", &quoted(name))),
+            (Some("task"), _) => {}
+            (Some("_meta"), _) => {
+                let meta = meta_for_upstream(value);
+                if meta.len() > 2 {
+                    push(&mut out, (key, &meta));
+                }
+            }
+            _ => push(&mut out, (key, value)),
+        }
+    }
+    out.push('}');
+    out
+}
+
+fn meta_for_upstream(meta: &str) -> String {
+    let mut out = String::from("{");
+    for (key, value) in members(meta) {
+        if known(key, &HOP_KEYS).is_none() {
+            push(&mut out, (key, value));
+        }
+    }
+    out.push('}');
+    out
+}
+
+/// An object with one member set to this JSON text: in its place if it is there, else at the end.
+pub(crate) fn with_member(object: &str, name: &str, json: &str) -> String {
+    let mut out = String::with_capacity(object.len() + json.len() + name.len() + 4);
+    let mut is_set = false;
+    out.push('{');
+    for (key, value) in members(object) {
+        if known(key, &[name]).is_some() {
+            is_set = true;
+            push(&mut out, (key, json));
+        } else {
+            push(&mut out, (key, value));
+        }
+    }
+    if !is_set {
+        push(&mut out, (name, json));
+    }
+    out.push('}');
+    out
+}
+
+/// An object without the members of these names.
+pub(crate) fn without(object: &str, names: &[&str]) -> String {
+    let mut out = String::from("{");
+    for member in members(object) {
+        if known(member.0, names).is_none() {
+            push(&mut out, member);
+        }
+    }
+    out.push('}');
+    out
+}
+
+/// A member of an object that is a string.
+pub(crate) fn text_member(object: &str, name: &'static str) -> Option<Box<str>> {
+    let found = Raw::checked(object).members([name])?;
+    Some(found.members[0]?.string()?.as_ref().into())
+}
+
+/// A member of an object, as JSON text.
+pub(crate) fn member<'a>(object: &'a str, name: &'static str) -> Option<&'a str> {
+    Raw::checked(object).members([name])?.members[0].map(Raw::get)
+}
+
+/// The elements of an array, as JSON text.
+pub(crate) fn elements(array: &str) -> Vec<&str> {
+    let mut all = Vec::new();
+    scan::array_at(array.as_bytes(), 0, scan::DEPTH_MAX, |at, depth| {
+        let end = scan::value(array.as_bytes(), at, depth)?;
+        all.push(array.get(at..end)?);
+        Some(end)
+    });
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// UPS-03, UPS-10: only the name, the task and the keys of the hop change.
+    #[test]
+    fn params_keep_every_other_byte() {
+        for (params, name, expected) in [
+            ("{}", None, "{}"),
+            (
+                r#"{ "name" : "p_a", "arguments":{"x": 1.50, "name":"n"} ,"z":null}"#,
+                Some("a"),
+                r#"{"name":"a","arguments":{"x": 1.50, "name":"n"},"z":null}"#,
+            ),
+            (
+                r#"{"n\u0061me":"p_a","task":{},"_meta":{"progressToken":7}}"#,
+                Some("a"),
+                r#"{"name":"a"}"#,
+            ),
+            (
+                r#"{"uri":"x","_meta":{"progressToken":"t","a/b":[ 1 ],"io.modelcontextprotocol/clientInfo":{}}}"#,
+                None,
+                r#"{"uri":"x","_meta":{"a/b":[ 1 ]}}"#,
+            ),
+        ] {
+            assert_eq!(params_for_upstream(params, name), expected, "{params}");
+        }
+    }
+
+    #[test]
+    fn member_is_set_in_its_place() {
+        assert_eq!(with_member(r#"{"a":1,"b": 2}"#, "a", "3"), r#"{"a":3,"b":2}"#);
+        assert_eq!(with_member("{}", "a", "3"), r#"{"a":3}"#);
+        assert_eq!(without(r#"{"a":1,"\u0062":2}"#, &["b"]), r#"{"a":1}"#);
+        assert_eq!(elements("[1, {} ,\"]\"]"), ["1", "{}", "\"]\""]);
+    }
+}

@@ -1,0 +1,231 @@
+//! Servers: the settings of one existing MCP server.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::access::Allow;
+use crate::tool::TaskSupport;
+use crate::upstream::manifest::Manifest;
+
+/// Clients that share one instance of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Share {
+    /// Each connection has an instance of its own.
+    #[default]
+    Connection,
+    /// All connections of one identity share an instance.
+    Identity,
+    /// Each call has an instance of its own, taken from those kept warm.
+    Call,
+}
+
+/// When a server starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StartWhen {
+    /// When a request first needs it.
+    #[default]
+    Lazy,
+    /// With the engine, if its instances are not bound to a connection; else with the connection.
+    Eager,
+}
+
+/// What follows when a cancelled request is shown to go on and its processes cannot be told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnIgnoredCancel {
+    /// The instance is replaced (UPS-06).
+    #[default]
+    Replace,
+    /// The server was told, and the receipt says no more than that.
+    Leave,
+}
+
+/// Names that are offered: glob patterns in which `*` stands for any text and `?` for one character.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NameFilter {
+    /// Offered names; all if there is no pattern.
+    pub only: Vec<Box<str>>,
+    /// Hidden names, even if `only` has them.
+    pub hide: Vec<Box<str>>,
+}
+
+impl NameFilter {
+    /// Whether a name is offered.
+    #[must_use]
+    pub fn offers(&self, name: &str) -> bool {
+        let any = |patterns: &[Box<str>]| patterns.iter().any(|pattern| matches(pattern, name));
+        (self.only.is_empty() || any(&self.only)) && !any(&self.hide)
+    }
+}
+
+/// Whether a glob pattern matches a whole name. Linear in space; the last `*` alone is retried.
+#[must_use]
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let (mut pattern, mut name) = (pattern.chars(), name.chars());
+    let mut retry: Option<(core::str::Chars<'_>, core::str::Chars<'_>)> = None;
+    loop {
+        let start = name.clone();
+        match (pattern.next(), name.next()) {
+            (None, None) => return true,
+            (Some('*'), _) => {
+                name = start.clone();
+                retry = Some((pattern.clone(), start));
+                continue;
+            }
+            (Some('?'), Some(_)) => continue,
+            (Some(wanted), Some(found)) if wanted == found => continue,
+            _ => {}
+        }
+        let Some((after, from)) = &mut retry else { return false };
+        if from.next().is_none() {
+            return false;
+        }
+        pattern = after.clone();
+        name = from.clone();
+    }
+}
+
+/// One existing MCP server. A reload makes a new value; instances of an equal one go on.
+#[derive(Serialize, Deserialize)]
+pub struct UpstreamServer {
+    /// Name of the server in views, logs and errors: unique.
+    pub name: Box<str>,
+    /// Text before the names of its tools and prompts (UPS-11).
+    pub prefix: Box<str>,
+    /// Whether the server shows through: `initialize` and `server/discover` are answered with its
+    /// name, version, instructions and capabilities, for which they wait until it has started. Has
+    /// an effect on the only server alone.
+    pub transparent: bool,
+    /// Clients that share an instance.
+    pub share: Share,
+    /// Instances that wait, initialized, with [`Share::Call`].
+    pub warm: usize,
+    /// When it starts.
+    pub start: StartWhen,
+    /// From the start of an instance to the end of its handshake.
+    pub start_timeout: Duration,
+    /// How long an instance without requests is kept; without end when `None`.
+    pub idle_exit: Option<Duration>,
+    /// Instances at once.
+    pub max_instances: usize,
+    /// Requests at once on one instance; as many as come when `None`.
+    pub max_calls: Option<usize>,
+    /// The longest that one request may take; no bound when `None`.
+    pub timeout: Option<Duration>,
+    /// From the protocol's cancel to enforcement (UPS-05).
+    pub cancel_grace: Duration,
+    /// Between SIGTERM and SIGKILL.
+    pub kill_grace: Duration,
+    /// How long a replaced instance may work on the requests of others (UPS-06).
+    pub drain: Duration,
+    /// What follows when a cancel is ignored.
+    pub on_ignored_cancel: OnIgnoredCancel,
+    /// Whether its tools run as tasks, whatever the server says (UPS-15); `None`: as it says.
+    pub task_support: Option<TaskSupport>,
+    /// Names of its tools that are offered, without the prefix.
+    pub filter: NameFilter,
+    /// Identities that may use it.
+    #[serde(skip, default = "everyone")]
+    pub allow: Allow,
+    /// Questions to the requestor before a tool runs, by its name without the prefix.
+    pub confirm: BTreeMap<Box<str>, Box<str>>,
+    /// What it said of itself when it last ran.
+    pub manifest: Option<Manifest>,
+    /// Data for the host to start it.
+    #[serde(skip)]
+    pub payload: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+const fn everyone() -> Allow {
+    Allow::Everyone
+}
+
+impl UpstreamServer {
+    /// A server with the defaults of the configuration, offered to everyone without a prefix.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            prefix: "".into(),
+            transparent: false,
+            share: Share::Connection,
+            warm: 1,
+            start: StartWhen::Lazy,
+            start_timeout: Duration::from_secs(60),
+            idle_exit: Some(Duration::from_secs(600)),
+            max_instances: 16,
+            max_calls: None,
+            timeout: Some(Duration::from_secs(600)),
+            cancel_grace: Duration::from_secs(2),
+            kill_grace: Duration::from_secs(2),
+            drain: Duration::from_secs(30),
+            on_ignored_cancel: OnIgnoredCancel::Replace,
+            task_support: None,
+            filter: NameFilter::default(),
+            allow: Allow::Everyone,
+            confirm: BTreeMap::new(),
+            manifest: None,
+            payload: None,
+        }
+    }
+}
+
+impl fmt::Debug for UpstreamServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UpstreamServer({})", self.name)
+    }
+}
+
+/// Two servers are the same when they are the same object; a reload makes new ones.
+impl PartialEq for UpstreamServer {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self, other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_whole_names() {
+        for (pattern, name, expected) in [
+            ("create_*", "create_issue", true),
+            ("create_*", "recreate_issue", false),
+            ("*_file", "read_file", true),
+            ("*_file", "read_files", false),
+            ("*a*b", "xaybzab", true),
+            ("*a*b", "xaybza", false),
+            ("?et", "get", true),
+            ("?et", "et", false),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a", "", false),
+            ("**", "äöü", true),
+            ("?", "ä", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn filter_hides_even_offered_names() {
+        let filter = |only: &[&str], hide: &[&str]| {
+            let of = |all: &[&str]| all.iter().map(|text| (*text).into()).collect();
+            NameFilter { only: of(only), hide: of(hide) }
+        };
+        assert!(filter(&[], &[]).offers("a"));
+        assert!(filter(&["a*"], &[]).offers("ab") && !filter(&["a*"], &[]).offers("b"));
+        assert!(!filter(&["a*"], &["ab"]).offers("ab") && !filter(&[], &["b"]).offers("b"));
+    }
+}

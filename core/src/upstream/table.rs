@@ -1,0 +1,294 @@
+//! Tables of upstreams: servers, their instances, and the jobs that are relayed to them.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::collections::timer_queue::Armed;
+use crate::identity::Identity;
+use crate::ids::{CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
+use crate::time::Instant;
+use crate::tool::Tool;
+use crate::upstream::check::Check;
+use crate::upstream::interface::{Proof, UpstreamReceipt};
+use crate::upstream::manifest::Manifest;
+use crate::upstream::server::UpstreamServer;
+
+/// Everything the engine knows of upstreams.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams {
+    /// Servers in the order of the settings, which is the order of lists.
+    pub(crate) servers: Vec<Server>,
+    pub(crate) instances: BTreeMap<InstanceId, Instance>,
+    /// Instances by their connection.
+    pub(crate) by_conn: BTreeMap<ConnId, InstanceId>,
+    /// Relayed jobs that the host would otherwise run.
+    pub(crate) jobs: BTreeMap<JobId, Relayed>,
+    pub(crate) checks: BTreeMap<CheckId, JobId>,
+    /// Requests of clients that wait for the identity or the lists of servers.
+    pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    /// Facts for the receipts of jobs that are about to end.
+    pub(crate) receipts: BTreeMap<JobId, UpstreamReceipt>,
+    next_instance: u64,
+    next_check: u64,
+}
+
+/// One server of the settings.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) server: Arc<UpstreamServer>,
+    /// What it last said of itself.
+    pub(crate) manifest: Option<Manifest>,
+    /// Its offered tools, by the name that clients use.
+    pub(crate) tools: BTreeMap<Box<str>, Arc<Tool>>,
+    /// Elements of `tools/list` as clients see them.
+    pub(crate) listed: Vec<Box<str>>,
+    /// Whether the manifest is one of this process rather than of an earlier one.
+    pub(crate) is_verified: bool,
+    /// Whether it is known to need `initialize`.
+    pub(crate) era: Option<Era>,
+    /// Starts that failed one after the other.
+    pub(crate) failures: u32,
+    /// When it may start again.
+    pub(crate) not_before: Instant,
+    /// Why it did not start last time.
+    pub(crate) failure: Option<String>,
+    /// Jobs that wait for one of its instances to be free.
+    pub(crate) waiting: VecDeque<JobId>,
+}
+
+/// Kind of handshake that a server needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Era {
+    /// `initialize`
+    Session,
+    /// `server/discover`
+    Modern,
+}
+
+/// Requests that an instance serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// Those of one connection.
+    Client(ConnId),
+    /// Those of one identity.
+    Owner(Identity),
+    /// One call.
+    Call,
+}
+
+/// How far an instance is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waits for its turn to start (UPS-09).
+    Queued,
+    /// The host starts it.
+    Starting,
+    /// `server/discover` was sent, and nothing else.
+    Probing,
+    /// `initialize` was sent.
+    Initializing,
+    /// It takes requests.
+    Ready,
+    /// It finishes its requests and takes no new ones (UPS-06).
+    Draining,
+    /// The host ends it.
+    Ending,
+}
+
+/// One running server.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) server: Arc<UpstreamServer>,
+    pub(crate) key: Key,
+    pub(crate) phase: Phase,
+    pub(crate) conn: Option<ConnId>,
+    /// Jobs that were assigned and not sent.
+    pub(crate) waiting: VecDeque<JobId>,
+    /// Jobs whose request was sent and that have not ended, cancelled ones included.
+    pub(crate) calls: BTreeSet<JobId>,
+    /// The next deadline: of the handshake, of idleness or of draining.
+    pub(crate) timer: Option<Armed>,
+    /// Latest end of the handshake.
+    pub(crate) start_by: Instant,
+    /// Whether `server/discover` was answered while `initialize` was under way.
+    pub(crate) discovered: Option<Box<str>>,
+    /// Lists that are being read.
+    pub(crate) reading: Option<Reading>,
+    /// Whether its lists changed while they were being read.
+    pub(crate) reads_again: bool,
+    /// Whether its client is gone.
+    pub(crate) is_abandoned: bool,
+    /// Why the engine ends it, for errors.
+    pub(crate) why: Option<&'static str>,
+}
+
+/// Lists of an instance that are being read, one page at a time.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// Position in [`LISTS`](crate::upstream::list::LISTS).
+    pub(crate) list: usize,
+    pub(crate) pages: usize,
+    pub(crate) manifest: Manifest,
+}
+
+/// A relayed job.
+#[derive(Debug)]
+pub(crate) struct Relayed {
+    /// The instance that it was assigned to.
+    pub(crate) instance: Option<InstanceId>,
+    /// Params for the upstream; taken when they are sent.
+    pub(crate) params: Option<Box<str>>,
+    pub(crate) sent: Option<Sent>,
+    pub(crate) check: Option<(CheckId, Check)>,
+    pub(crate) timer: Option<Armed>,
+}
+
+/// A request that was handed to the send queue of its instance.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) call: CallId,
+    /// Its frame in the send queue.
+    pub(crate) frame: u64,
+    pub(crate) since: Instant,
+    /// Whether another request was in flight at some time.
+    pub(crate) is_shared: bool,
+}
+
+impl Instance {
+    pub(crate) fn new(server: Arc<UpstreamServer>, key: Key) -> Self {
+        Self {
+            server,
+            key,
+            phase: Phase::Queued,
+            conn: None,
+            waiting: VecDeque::new(),
+            calls: BTreeSet::new(),
+            timer: None,
+            start_by: Instant::ZERO,
+            discovered: None,
+            reading: None,
+            reads_again: false,
+            is_abandoned: false,
+            why: None,
+        }
+    }
+
+    /// Whether it has not finished its handshake.
+    pub(crate) const fn is_starting(&self) -> bool {
+        matches!(self.phase, Phase::Queued | Phase::Starting | Phase::Probing | Phase::Initializing)
+    }
+
+    /// Whether new requests may be assigned to it.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_starting() || matches!(self.phase, Phase::Ready)
+    }
+
+    /// Whether one more request may be sent now.
+    pub(crate) fn has_room(&self) -> bool {
+        let max = self.server.max_calls.unwrap_or(usize::MAX);
+        self.phase == Phase::Ready && self.calls.len() < max.max(1)
+    }
+
+    /// Whether it works on nothing.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.waiting.is_empty()
+    }
+}
+
+impl Upstreams {
+    /// Whether there are none, so that requests are served without a look at them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.iter().find(|server| &*server.server.name == name)
+    }
+
+    pub(crate) fn server_mut(&mut self, name: &str) -> Option<&mut Server> {
+        self.servers.iter_mut().find(|server| &*server.server.name == name)
+    }
+
+    /// Takes in a new instance.
+    pub(crate) fn insert(&mut self, instance: Instance) -> InstanceId {
+        self.next_instance += 1;
+        let id = InstanceId::new(self.next_instance);
+        self.instances.insert(id, instance);
+        id
+    }
+
+    /// The number of a new check of a job.
+    pub(crate) fn number_check(&mut self, job: JobId) -> CheckId {
+        self.next_check += 1;
+        let id = CheckId::new(self.next_check);
+        self.checks.insert(id, job);
+        id
+    }
+
+    /// The open instance of a server that serves these requests; for single calls a free one.
+    pub(crate) fn find(&self, server: &UpstreamServer, key: &Key) -> Option<InstanceId> {
+        let serves = |instance: &Instance| {
+            instance.server.name == server.name
+                && instance.key == *key
+                && instance.is_open()
+                && (*key != Key::Call || instance.is_idle())
+        };
+        self.instances.iter().find(|(_, instance)| serves(instance)).map(|(id, _)| *id)
+    }
+
+    /// Instances of a server, ending ones included.
+    pub(crate) fn count(&self, server: &str) -> usize {
+        self.instances.values().filter(|instance| &*instance.server.name == server).count()
+    }
+
+    /// Instances that the host is starting or that are in their handshake.
+    pub(crate) fn starting(&self) -> usize {
+        let starts = |instance: &&Instance| {
+            matches!(instance.phase, Phase::Starting | Phase::Probing | Phase::Initializing)
+        };
+        self.instances.values().filter(starts).count()
+    }
+
+    /// Whether a server has an instance that is on its way to tell its lists.
+    pub(crate) fn is_learning(&self, server: &str) -> bool {
+        self.instances.values().any(|instance| {
+            let tells = instance.is_starting() || instance.reading.is_some();
+            tells && &*instance.server.name == server
+        })
+    }
+
+    /// The tool that clients of an identity know by this name.
+    pub(crate) fn tool(&self, name: &str, peer: &Identity) -> Option<Arc<Tool>> {
+        for server in self.servers.iter().filter(|server| server.server.allow.permits(peer)) {
+            if let Some(tool) = server.tools.get(name) {
+                return Some(Arc::clone(tool));
+            }
+            // The server judges a name itself before it has listed its tools, and where it shows
+            // through: a client gets the answer that it would get without this engine (UPS-10).
+            let short = name.strip_prefix(&*server.server.prefix);
+            if let Some(short) = short.filter(|short| server.server.filter.offers(short))
+                && (server.manifest.is_none() || server.server.transparent)
+            {
+                let support = server.server.task_support.unwrap_or_default();
+                return Some(Arc::new(server.relayed(name, "tools/call", short, support)));
+            }
+        }
+        None
+    }
+
+    /// Notes an established fact about a job, for its receipt.
+    pub(crate) fn prove(&mut self, job: JobId, server: &str, proof: Proof) {
+        let instance = self.jobs.get(&job).and_then(|relayed| relayed.instance);
+        let receipt = UpstreamReceipt { server: server.into(), instance, proof };
+        self.receipts.insert(job, receipt);
+    }
+
+    /// Timers that are armed here.
+    pub(crate) fn armed(&self) -> usize {
+        self.instances.values().filter(|instance| instance.timer.is_some()).count()
+            + self.jobs.values().filter(|relayed| relayed.timer.is_some()).count()
+    }
+}

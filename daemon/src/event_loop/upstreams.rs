@@ -1,0 +1,275 @@
+//! Execution of the engine's decisions about upstreams: their processes, pipes, evidence and end.
+
+use std::time::Duration;
+
+use ceased_core::event::Event;
+use ceased_core::identity::Identity;
+use ceased_core::ids::{ConnId, InstanceId};
+use ceased_core::time::Now;
+use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
+use ceased_core::upstream::server::UpstreamServer;
+use ceased_process::{Ending, Evidence, JobId, Order, OutputOptions, Report, Stream, stdio_pipes};
+use ceased_transports::{ChildStdio, Link};
+use rustix::process::geteuid;
+
+use super::peer::Stage;
+use super::run_as;
+use super::server::Server;
+use super::upstream_instances::{Instance, Step};
+use crate::tools::upstream_launch::UpstreamLaunch;
+
+/// Numbers of instances among the supervisor's jobs start here; those of jobs are smaller.
+const FIRST_JOB: u64 = 1 << 62;
+/// Bytes kept of the standard error of an instance.
+const STDERR_BYTES: usize = 64 * 1024;
+/// Lines of standard error that an error quotes, and their bytes.
+const QUOTED_LINES: usize = 8;
+const QUOTED_BYTES: usize = 2048;
+/// Longest time from the end of file on standard input to SIGTERM.
+const EOF_GRACE: Duration = Duration::from_millis(500);
+/// Pause between two SIGKILLs to an instance that does not end.
+const KILL_AGAIN: Duration = Duration::from_secs(1);
+/// Maximum number of reads from the pipe of an instance that has ended.
+const LAST_READS: usize = 64;
+
+/// Number of an instance among the supervisor's jobs.
+const fn to_job(instance: InstanceId) -> JobId {
+    JobId::new(FIRST_JOB + instance.get())
+}
+
+/// The instance with this number among the supervisor's jobs.
+pub(super) const fn instance_of(job: JobId) -> Option<InstanceId> {
+    match job.get().checked_sub(FIRST_JOB) {
+        Some(number) => Some(InstanceId::new(number)),
+        None => None,
+    }
+}
+
+impl Server {
+    /// Carries out a decision of the engine.
+    pub(super) fn act_on_upstream(&mut self, now: Now, action: UpstreamAction) {
+        match action {
+            UpstreamAction::Start { instance, server, owner, .. } => {
+                if let Err(why) = self.start_upstream(now, instance, &server, owner.as_ref()) {
+                    self.tell_upstream_ended(now, instance, &why, "");
+                }
+            }
+            UpstreamAction::Examine { instance, check, since } => {
+                let ticket = self.upstreams.ask(instance, check);
+                let (job, since) = (to_job(instance), self.clock.to_system(since));
+                self.order(Order::Examine { ticket, job, since });
+            }
+            UpstreamAction::EndStrays { instance, check, since, kill_grace } => {
+                let ticket = self.upstreams.ask(instance, check);
+                let (job, since) = (to_job(instance), self.clock.to_system(since));
+                self.order(Order::EndBorn { ticket, job, since, grace: kill_grace });
+            }
+            UpstreamAction::End { instance, kill_grace } => {
+                self.end_upstream(now, instance, kill_grace);
+            }
+            UpstreamAction::SaveManifest { server, .. } => {
+                tracing::debug!(server = &*server.name, "the manifest is not kept across restarts");
+            }
+        }
+    }
+
+    /// Starts an instance; the error text is for a user.
+    fn start_upstream(
+        &mut self,
+        now: Now,
+        instance: InstanceId,
+        server: &UpstreamServer,
+        owner: Option<&Identity>,
+    ) -> Result<(), String> {
+        let how = UpstreamLaunch::of(server).ok_or("it has no command in this program")?;
+        let user = run_as::user(how.run_as, owner, geteuid().as_raw())?;
+        let no_pipes = |error| format!("cannot connect its pipes: {error}");
+        let (ours, theirs) = stdio_pipes().map_err(no_pipes)?;
+        let transport = ChildStdio::new(ours.stdout, ours.stdin, &server.name).map_err(no_pipes)?;
+        let skipped = transport.skipped();
+        let link = Link::new(Box::new(transport), self.settings.limits.frames);
+        let conn = self.watch(link, false, Stage::Open(None)).map_err(no_pipes)?;
+        let output = OutputOptions::kept(STDERR_BYTES);
+        let stderr = output.kept.clone();
+        let mut launch = how.launch.clone();
+        (launch.job, launch.pipes) = (to_job(instance), Some(theirs));
+        (launch.user, launch.output) = (user, output);
+        let (name, kill_grace) = (server.name.clone(), server.kill_grace);
+        let entry = Instance { conn, name, stderr, skipped, kill_grace, step: None };
+        self.upstreams.instances.insert(instance, entry);
+        self.upstreams.by_conn.insert(conn, instance);
+        self.order(Order::Launch(Box::new(launch)));
+        tracing::debug!(%instance, server = &*server.name, "started an upstream");
+        let started = UpstreamEvent::Started { instance, conn };
+        self.engine.handle(now, Event::Upstream(started), &mut self.actions);
+        Ok(())
+    }
+
+    /// Begins the stop sequence of an instance: end of file, SIGTERM, SIGKILL (UPS-07).
+    fn end_upstream(&mut self, now: Now, id: InstanceId, kill_grace: Duration) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if instance.step.is_some() {
+            return;
+        }
+        instance.kill_grace = kill_grace;
+        instance.step = Some((Step::Terminate, now.at + kill_grace.min(EOF_GRACE)));
+        if let Some(peer) = self.links.get_mut(&instance.conn)
+            && let Err(error) = peer.link.finish()
+        {
+            tracing::debug!(%error, "cannot close standard input of an upstream");
+        }
+    }
+
+    /// Ends an instance whose pipes are of no use any more. False if the connection is of none.
+    pub(super) fn end_upstream_of(&mut self, now: Now, conn: ConnId) -> bool {
+        let Some(id) = self.upstreams.by_conn.get(&conn).copied() else { return false };
+        let grace = self.upstreams.instances.get(&id).map(|instance| instance.kill_grace);
+        self.end_upstream(now, id, grace.unwrap_or_default());
+        true
+    }
+
+    /// Takes the steps of stop sequences that are due.
+    pub(super) fn take_upstream_steps(&mut self, now: Now) {
+        let mut orders = Vec::new();
+        for (id, instance) in &mut self.upstreams.instances {
+            match instance.step {
+                Some((Step::Terminate, at)) if at <= now.at => {
+                    orders.push(Order::Terminate(to_job(*id)));
+                    instance.step = Some((Step::Kill, now.at + instance.kill_grace));
+                }
+                Some((Step::Kill, at)) if at <= now.at => {
+                    orders.push(Order::Kill(to_job(*id)));
+                    instance.step = Some((Step::Kill, now.at + KILL_AGAIN));
+                }
+                Some(_) | None => {}
+            }
+        }
+        orders.into_iter().for_each(|order| self.order(order));
+    }
+
+    /// Takes a report about an instance; returns any other.
+    pub(super) fn take_upstream_report(&mut self, now: Now, report: Report) -> Option<Report> {
+        match report {
+            Report::Examined { ticket, evidence } => self.take_evidence(now, ticket, evidence),
+            Report::BornEnded { ticket, ended, left, .. } => {
+                self.take_born_ended(now, ticket, ended, left);
+            }
+            Report::Lingering { job } => match instance_of(job) {
+                Some(instance) => self.upstream_lingers(now, instance),
+                None => return Some(report),
+            },
+            Report::Outlasting { job, .. } => match instance_of(job) {
+                Some(instance) => {
+                    tracing::error!(%instance, "processes of an upstream outlast SIGKILL");
+                }
+                None => return Some(report),
+            },
+            Report::Ended { job, ref ending } => match instance_of(job) {
+                Some(instance) => self.take_upstream_ended(now, instance, ending),
+                None => return Some(report),
+            },
+            Report::Progress { .. }
+            | Report::Line { .. }
+            | Report::Surveyed { .. }
+            | Report::Located { .. } => return Some(report),
+        }
+        None
+    }
+
+    /// The command of an instance has exited, and processes that it started live on.
+    pub(super) fn upstream_lingers(&mut self, now: Now, id: InstanceId) {
+        let grace = self.upstreams.instances.get(&id).map(|instance| instance.kill_grace);
+        self.end_upstream(now, id, grace.unwrap_or_default());
+    }
+
+    /// Hands evidence to the engine.
+    pub(super) fn take_evidence(&mut self, now: Now, ticket: u64, evidence: Evidence) {
+        let Some((instance, check)) = self.upstreams.questions.remove(&ticket) else { return };
+        let Evidence { born, cpu } = evidence;
+        let processes = ProcessEvidence { born, cpu };
+        let event = UpstreamEvent::Examined { instance, check, processes };
+        self.engine.handle(now, Event::Upstream(event), &mut self.actions);
+    }
+
+    /// Tells the engine that strays were ended.
+    pub(super) fn take_born_ended(&mut self, now: Now, ticket: u64, ended: u32, left: u32) {
+        let Some((instance, check)) = self.upstreams.questions.remove(&ticket) else { return };
+        let event = UpstreamEvent::StraysEnded { instance, check, ended, left };
+        self.engine.handle(now, Event::Upstream(event), &mut self.actions);
+    }
+
+    /// No process of an instance is left.
+    pub(super) fn take_upstream_ended(&mut self, now: Now, id: InstanceId, ending: &Ending) {
+        let Some(conn) = self.upstreams.instances.get(&id).map(|instance| instance.conn) else {
+            return;
+        };
+        // Its last answers are in the pipe.
+        for _ in 0..LAST_READS {
+            let received = |server: &Self| Some(server.links.get(&conn)?.link.bytes_received());
+            let before = received(self);
+            self.read(now, conn);
+            if received(self) == before {
+                break;
+            }
+        }
+        let Some(instance) = self.upstreams.instances.remove(&id) else { return };
+        self.upstreams.by_conn.remove(&conn);
+        if instance.skipped.count() > 0 {
+            let (lines, first) = (instance.skipped.count(), instance.skipped.first());
+            let server = &*instance.name;
+            tracing::warn!(server, lines, ?first, "printed lines that are no JSON-RPC messages");
+        }
+        let stderr = quoted(&instance.stderr.captured(Stream::Stderr).text());
+        self.tell_upstream_ended(now, id, &status(ending), &stderr);
+        self.drop_peer(now, conn);
+    }
+
+    fn tell_upstream_ended(&mut self, now: Now, instance: InstanceId, status: &str, stderr: &str) {
+        let event = UpstreamEvent::Ended { instance, status, stderr };
+        self.engine.handle(now, Event::Upstream(event), &mut self.actions);
+    }
+}
+
+/// Ending of a process in words.
+fn status(ending: &Ending) -> String {
+    match ending {
+        Ending::NotStarted(why) => why.clone(),
+        Ending::Exited(exit) => match (exit.code, exit.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "unknown exit status".to_owned(),
+        },
+    }
+}
+
+/// The last lines of a text, bounded.
+fn quoted(text: &str) -> String {
+    let text = text.trim_end();
+    let start = text.len().saturating_sub(QUOTED_BYTES);
+    let start = (start..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    let tail = text.split_at(start).1;
+    let mut lines: Vec<&str> = tail.lines().rev().take(QUOTED_LINES).collect();
+    lines.reverse();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_lines_are_quoted() {
+        let text: String = (0..100).map(|n| format!("line {n}\n")).collect();
+        let quote = quoted(&text);
+        assert!(quote.starts_with("line 92\n") && quote.ends_with("\nline 99"), "{quote}");
+        assert!(quoted(&"é".repeat(5000)).len() <= QUOTED_BYTES);
+        assert_eq!(quoted(""), "");
+    }
+
+    #[test]
+    fn instances_and_jobs_have_different_numbers() {
+        let instance = InstanceId::new(7);
+        assert_eq!(instance_of(to_job(instance)), Some(instance));
+        assert_eq!(instance_of(JobId::new(7)), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! `ceased wrap --` in front of the commands of a host's file, and its removal.
+
+use std::path::{Path, PathBuf};
+
+use super::edit;
+use super::edit::Edit;
+use super::entry::{CommandEntry, Entry, Form, entries};
+use super::error::HostFileError;
+use super::json::quoted;
+
+/// Arguments in front of a command.
+const WRAP: [&str; 2] = ["wrap", "--"];
+
+/// Path of this program as hosts are to start it: absolute, because hosts with a window often run
+/// without the `PATH` of a shell.
+#[derive(Debug, Clone)]
+pub(crate) struct Binary(String);
+
+impl Binary {
+    /// A program at this path.
+    #[cfg(test)]
+    pub(super) fn at(path: &str) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// This program. A name in `PATH` that leads to it is preferred, because it outlives an update
+    /// of the program.
+    ///
+    /// # Errors
+    /// If the path is unknown or not UTF-8.
+    pub(crate) fn of_process() -> Result<Self, String> {
+        let unknown = |why: std::io::Error| format!("the path of this program is unknown: {why}");
+        let program = std::env::current_exe().map_err(unknown)?;
+        let is_same = |path: &Path| path.canonicalize().is_ok_and(|found| found == program);
+        let listed = std::env::var_os("PATH").unwrap_or_default();
+        let listed = std::env::split_paths(&listed).filter(|dir| dir.is_absolute());
+        let named: Option<PathBuf> =
+            listed.map(|dir| dir.join("ceased")).find(|path| is_same(path));
+        match named.unwrap_or(program).into_os_string().into_string() {
+            Ok(path) if path.ends_with("/ceased") => Ok(Self(path)),
+            Ok(path) => Err(format!("the name of this program, {path}, is not ceased")),
+            Err(path) => Err(format!("the path of this program is not UTF-8: {}", path.display())),
+        }
+    }
+}
+
+/// Effect on one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// `ceased wrap` is put in front of its command, or removed.
+    Changed,
+    /// It stays as it is.
+    Left(String),
+}
+
+/// The edits of a file, and the effect on each entry.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) edits: Vec<Edit>,
+    pub(crate) entries: Vec<(Entry, Change)>,
+}
+
+impl Outcome {
+    /// The edited text.
+    pub(crate) fn apply(&self, text: &str) -> String {
+        edit::apply(text, &self.edits)
+    }
+}
+
+/// Puts `ceased wrap --` in front of every command of a host's file.
+///
+/// # Errors
+/// If the text is no file of a host.
+pub(crate) fn adopt(text: &str, binary: &Binary) -> Result<Outcome, HostFileError> {
+    outcome(text, |form| match form {
+        Form::Command(entry) => Ok(wrap(text, entry, binary)),
+        Form::Wrapped(_) => Err("it has `ceased wrap` already".to_owned()),
+        Form::Left(why) => Err(why.clone()),
+    })
+}
+
+/// Removes `ceased wrap --`, with its options, from every command of a host's file.
+///
+/// # Errors
+/// If the text is no file of a host.
+pub(crate) fn undo(text: &str) -> Result<Outcome, HostFileError> {
+    outcome(text, |form| match form {
+        Form::Wrapped(entry) => Ok(unwrap(text, entry)),
+        Form::Command(_) => Err("it has no `ceased wrap`".to_owned()),
+        Form::Left(why) => Err(why.clone()),
+    })
+}
+
+fn outcome(
+    text: &str,
+    mut change: impl FnMut(&Form) -> Result<Vec<Edit>, String>,
+) -> Result<Outcome, HostFileError> {
+    let (mut edits, mut changes) = (Vec::new(), Vec::new());
+    for entry in entries(text)? {
+        let changed = match change(&entry.form) {
+            Ok(new) => {
+                edits.extend(new);
+                Change::Changed
+            }
+            Err(why) => Change::Left(why),
+        };
+        changes.push((entry, changed));
+    }
+    edits.sort_by_key(|edit| edit.span.start);
+    Ok(Outcome { edits, entries: changes })
+}
+
+fn wrap(text: &str, entry: &CommandEntry, binary: &Binary) -> Vec<Edit> {
+    // The bytes of the command move, so that `unwrap` restores its very spelling.
+    let command = text.get(entry.command.span.clone()).unwrap_or_default();
+    let [wrap, dashes] = WRAP.map(quoted);
+    let program = Edit::new(entry.command.span.clone(), quoted(&binary.0));
+    let args = match &entry.args {
+        None => {
+            // Written without spaces, which tells `unwrap` that there was no member.
+            let new = format!(", \"args\": [{wrap},{dashes},{command}]");
+            Edit::new(entry.member.end..entry.member.end, new)
+        }
+        Some(args) => match args.items.first() {
+            Some(first) => {
+                let at = first.span.start;
+                Edit::new(at..at, format!("{wrap}, {dashes}, {command}, "))
+            }
+            None => {
+                let at = args.span.start + 1;
+                Edit::new(at..at, format!("{wrap}, {dashes}, {command}"))
+            }
+        },
+    };
+    vec![program, args]
+}
+
+fn unwrap(text: &str, entry: &CommandEntry) -> Vec<Edit> {
+    let (Some(dashes), Some(args)) = (entry.wrapping(), &entry.args) else { return Vec::new() };
+    let [first, .., last] = args.items.as_slice() else { return Vec::new() };
+    let Some(command) = args.items.get(dashes + 1) else { return Vec::new() };
+    let written = |span: std::ops::Range<usize>| text.get(span).unwrap_or_default();
+    let program = Edit::new(entry.command.span.clone(), written(command.span.clone()));
+    let rest = args.items.get(dashes + 2);
+    let mut pairs = args.items.iter().zip(args.items.iter().skip(1));
+    let is_ours = rest.is_none()
+        && pairs.all(|(one, next)| written(one.span.end..next.span.start) == ",")
+        && written(entry.member.end..args.member.start) == ", ";
+    let removed = match rest {
+        _ if is_ours => entry.member.end..args.member.end,
+        Some(rest) => first.span.start..rest.span.start,
+        // A trailing comma goes with the last argument.
+        None if written(last.span.end..args.span.end).contains(',') => {
+            args.span.start + 1..args.span.end - 1
+        }
+        None => first.span.start..last.span.end,
+    };
+    vec![program, Edit::new(removed, "")]
+}

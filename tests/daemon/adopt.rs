@@ -1,0 +1,161 @@
+//! `ceased adopt`: files of hosts on disk.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+
+use ceased_tests::daemon::{Home, Program, Ran};
+
+const TEXT: &str = r#"{
+  // Servers.
+  "mcpServers": {
+    "git": { "command": "uvx", "args": ["mcp-server-git"] },
+    "docs": { "url": "https://example.org/mcp" },
+  },
+}
+"#;
+
+/// A home with a host's file.
+struct Host(Home);
+
+impl Host {
+    fn new(text: &str) -> Self {
+        let host = Self(Home::new());
+        fs::write(host.file(), text).unwrap();
+        host
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("mcp.json")
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.path().join(name)).unwrap()
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.run_on(&self.file(), args)
+    }
+
+    fn run_on(&self, file: &Path, args: &[&str]) -> Ran {
+        let mut command = self.0.command(args);
+        command.arg(file);
+        Program::start(&self.0, command).wait()
+    }
+}
+
+#[test]
+fn adopt_shows_a_diff_writes_on_demand_and_takes_it_back() {
+    let host = Host::new(TEXT);
+    fs::set_permissions(host.file(), fs::Permissions::from_mode(0o640)).unwrap();
+    let ran = host.run(&["adopt"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("-    \"git\": { \"command\": \"uvx\""), "{ran:?}");
+    assert!(ran.err.contains("docs (line 5) is left as it is"), "{ran:?}");
+    assert!(ran.err.contains("--write"), "{ran:?}");
+    assert_eq!(host.read("mcp.json"), TEXT);
+    assert!(!host.0.path().join("mcp.json.bak").exists());
+
+    let ran = host.run(&["adopt", "--write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let new = host.read("mcp.json");
+    assert!(
+        new.contains(r#"/ceased", "args": ["wrap", "--", "uvx", "mcp-server-git"] }"#),
+        "{new}"
+    );
+    assert_eq!(host.read("mcp.json.bak"), TEXT);
+    for name in ["mcp.json", "mcp.json.bak"] {
+        let found = fs::metadata(host.0.path().join(name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o7777, 0o640, "{name}");
+    }
+    let ran = host.run(&["adopt", "--write"]);
+    assert!(ran.code == Some(0) && ran.err.contains("nothing to change"), "{ran:?}");
+
+    let changed = new.replace("// Servers.", "// My servers.");
+    fs::write(host.file(), &changed).unwrap();
+    let ran = host.run(&["adopt", "--undo"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(host.read("mcp.json"), TEXT.replace("// Servers.", "// My servers."));
+    // An earlier copy is never overwritten.
+    assert_eq!(host.read("mcp.json.bak"), TEXT);
+    assert_eq!(host.read("mcp.json.bak.1"), changed);
+    let left = fs::read_dir(host.0.path()).unwrap().flatten();
+    assert!(!left.into_iter().any(|it| it.file_name().to_string_lossy().contains(".ceased-")));
+}
+
+#[test]
+fn a_symbolic_link_stays_and_its_target_is_written() {
+    let host = Host::new(TEXT);
+    let link = host.0.path().join("link.json");
+    symlink(host.file(), &link).unwrap();
+    let ran = host.run_on(&link, &["adopt", "--write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(host.read("mcp.json").contains("\"wrap\""));
+    assert!(!fs::symlink_metadata(host.file()).unwrap().is_symlink());
+}
+
+#[test]
+fn a_link_at_the_place_of_the_copy_is_not_followed() {
+    let host = Host::new(TEXT);
+    let victim = host.0.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, host.0.path().join("mcp.json.bak")).unwrap();
+    let ran = host.run(&["adopt", "--write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(host.read("victim"), "precious");
+    assert_eq!(host.read("mcp.json.bak.1"), TEXT);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_and_stay() {
+    let host = Host::new(TEXT);
+    fs::set_permissions(host.file(), fs::Permissions::from_mode(0o444)).unwrap();
+    let ran = host.run(&["adopt", "--write"]);
+    assert!(ran.code == Some(1) && ran.err.contains("chmod u+w"), "{ran:?}");
+    assert_eq!(host.read("mcp.json"), TEXT);
+    assert!(!host.0.path().join("mcp.json.bak").exists());
+
+    for (text, why) in
+        [(&b"{ \"mcpServers\": "[..], "not valid JSON"), (b"\xff", "UTF-8"), (b"{}", "no servers")]
+    {
+        fs::set_permissions(host.file(), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(host.file(), text).unwrap();
+        for command in [&["adopt", "--write"][..], &["adopt", "--undo"]] {
+            let ran = host.run(command);
+            assert!(ran.code == Some(2) && ran.err.contains(why), "{ran:?}");
+        }
+        assert_eq!(fs::read(host.file()).unwrap(), text);
+    }
+    let file = fs::File::create(host.file()).unwrap();
+    file.set_len(1 << 36).unwrap();
+    let ran = host.run(&["adopt"]);
+    assert!(ran.code == Some(2) && ran.err.contains("larger than"), "{ran:?}");
+    let ran = host.run_on(host.0.path(), &["adopt"]);
+    assert!(ran.code == Some(2) && ran.err.contains("no regular file"), "{ran:?}");
+    let ran = host.run_on(&host.0.path().join("missing"), &["adopt"]);
+    assert!(ran.code == Some(2) && ran.err.contains("cannot read"), "{ran:?}");
+}
+
+#[test]
+fn a_file_of_another_user_is_not_written() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let host = Host::new(TEXT);
+    std::os::unix::fs::chown(host.file(), Some(1234), None).unwrap();
+    let ran = host.run(&["adopt", "--write"]);
+    assert!(ran.code == Some(1) && ran.err.contains("uid 1234"), "{ran:?}");
+    assert_eq!(host.read("mcp.json"), TEXT);
+    // The owner may.
+    fs::set_permissions(host.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let program = host.0.path().join("ceased");
+    fs::copy(ceased_tests::binary::ceased(), &program).unwrap();
+    let mut command = std::process::Command::new(program);
+    command.uid(1234).arg("adopt").arg("--write").arg(host.file());
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(host.read("mcp.json").contains("\"wrap\""));
+}
