@@ -8,6 +8,9 @@ mod actions;
 mod admission;
 mod apply_reload;
 mod frame_limits;
+mod http_input;
+mod http_output;
+mod http_requests;
 mod idle;
 mod input;
 mod inspection;
@@ -31,6 +34,8 @@ use self::state::clock::Clock;
 use self::state::connections::Connections;
 use self::state::constants::{FIRST_CONN, LAST_WORDS, SIGNALS, WAKER};
 use self::state::handshakes::Handshakes;
+use crate::http::endpoint::Endpoint as HttpEndpoint;
+use self::state::wrong_tokens::WrongTokens;
 use self::state::job_output::JobOutputs;
 pub(crate) use self::state::listen_spec::ListenSpec;
 use self::state::listeners::Listeners;
@@ -98,6 +103,8 @@ impl Server {
             listeners: Listeners::default(),
             connections: Connections::default(),
             handshakes: Handshakes::default(),
+            http: HttpEndpoint::default(),
+            wrong_http_tokens: WrongTokens::default(),
             jobs: RunningJobs::default(),
             partial_frames: PartialFrames::default(),
             record_limiter: RecordLimiter::default(),
@@ -218,6 +225,7 @@ impl Server {
         let own = [
             self.listeners.deadline(),
             self.handshakes.deadline(),
+            self.http.deadline(),
             self.pool.deadline(),
             self.upkeep.deadline(),
             self.partial_frames.deadline(),
@@ -239,6 +247,7 @@ impl Server {
         }
         self.end_overdue_handshakes(now);
         self.end_slow_frames(now);
+        self.take_http_time(now);
         self.record_suppressed(now);
         self.take_upstream_steps(now);
         if let Some(store) = &mut self.store {

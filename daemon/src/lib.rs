@@ -23,6 +23,7 @@ mod backend;
 pub mod cli;
 pub mod config;
 mod daemon;
+mod http;
 #[cfg(feature = "cli")]
 mod host_files;
 mod ids;

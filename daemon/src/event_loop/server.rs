@@ -4,6 +4,8 @@ use super::state::client_directory::ClientDirectories;
 use super::state::clock::Clock;
 use super::state::connections::Connections;
 use super::state::handshakes::Handshakes;
+use super::state::wrong_tokens::WrongTokens;
+use crate::http::endpoint::Endpoint as HttpEndpoint;
 use super::state::job_output::JobOutputs;
 use super::state::listeners::Listeners;
 use super::state::observer::Observer;
@@ -110,6 +112,9 @@ pub struct Server {
     pub(super) listeners: Listeners,
     pub(super) connections: Connections,
     pub(super) handshakes: Handshakes,
+    /// HTTP connections and their sessions.
+    pub(super) http: HttpEndpoint,
+    pub(super) wrong_http_tokens: WrongTokens,
     pub(super) jobs: RunningJobs,
     /// Messages that have begun and not ended.
     pub(super) partial_frames: PartialFrames,

@@ -3,8 +3,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ceased_core::identity::Identity;
+use ceased_transports::Address;
 use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
 
 use crate::access::{Access, Entry};
@@ -20,9 +22,11 @@ const PAGE_HEADERS: &str = "authorization, content-type, accept, mcp-session-id,
 /// Response headers that a page may read.
 const PAGE_READS: &str = "mcp-session-id, mcp-protocol-version, www-authenticate";
 
-/// Access rules of a listener for HTTP.
-#[derive(Debug, Clone)]
-pub(crate) struct HttpAccess {
+/// Rules of a listener for HTTP.
+#[derive(Debug)]
+pub(crate) struct HttpRules {
+    /// Address that the listener was asked for.
+    pub(crate) address: Address,
     /// Access rule of the listener.
     pub(crate) access: Access,
     /// Origins of pages that may call, beside local ones: `scheme://host[:port]`.
@@ -30,6 +34,16 @@ pub(crate) struct HttpAccess {
     /// Whether any Host is accepted: on a Unix socket, which no page can reach, and on an address
     /// of the network, where every request needs a token.
     pub(crate) any_host: bool,
+    /// Time without a request or an open stream after which a session ends.
+    pub(crate) session_idle: Duration,
+    /// Time that a connection may be silent between two requests.
+    pub(crate) keep_alive: Duration,
+    /// Maximum number of sessions of one identity.
+    pub(crate) sessions_per_identity: usize,
+    /// Maximum number of connections of one party.
+    pub(crate) connections_per_address: usize,
+    /// Bytes of events of one session that are kept.
+    pub(crate) replay_bytes: usize,
 }
 
 /// Identity of a request.
@@ -44,9 +58,12 @@ pub(crate) struct Caller {
 /// Check of the heads of one connection.
 pub(crate) struct HeadPolicy<'a> {
     /// Access rules of the listener.
-    pub(crate) rules: &'a HttpAccess,
+    pub(crate) rules: &'a HttpRules,
     /// Peer of the connection.
     pub(crate) peer: &'a ceased_transports::Peer,
+    /// Identity of the peer, where its process was inspected: the requestor of the job that it
+    /// belongs to.
+    pub(crate) inspected: Option<&'a Identity>,
     /// Identity of the request whose head was accepted last.
     pub(crate) caller: &'a mut Option<Caller>,
     /// Whether a wrong token was presented; the connection is closed then.
@@ -89,6 +106,9 @@ impl HeadPolicy<'_> {
 
     /// HTTP-02: the identity of a request, by the token of its head or by the socket.
     fn identify(&mut self, head: &Head) -> Result<Caller, Response> {
+        if let Some(identity) = self.inspected {
+            return Ok(Caller { identity: identity.clone(), token: None });
+        }
         let access = match self.rules.access.decide(self.peer) {
             Entry::As(identity) => return Ok(Caller { identity, token: None }),
             Entry::Refuse(why) => return Err(Response::text(Status::Forbidden, &why)),
@@ -118,7 +138,7 @@ impl HeadPolicy<'_> {
     }
 }
 
-impl HttpAccess {
+impl HttpRules {
     /// HTTP-02: a page of a foreign origin, or one whose name was pointed at this machine (DNS
     /// rebinding), is refused.
     fn check_origin(&self, head: &Head) -> Result<(), Response> {

@@ -4,11 +4,12 @@ use ceased_core::rpc::error::{ErrorObject, code};
 use ceased_transports::http::{Response, Status};
 
 use super::routing::HEADER_MISMATCH;
-use crate::event_loop::auth::error_answer;
+use crate::event_loop::state::auth::error_answer;
 
 /// Status of the response to a request of 2026-07-28 that failed with this code (HTTP-09).
-pub(crate) const fn status_of(error: i64) -> Status {
+pub(crate) const fn status_of(error: i64, has_metadata: bool) -> Status {
     match error {
+        code::INVALID_PARAMS if !has_metadata => Status::BadRequest,
         HEADER_MISMATCH
         | code::MISSING_CAPABILITY
         | code::UNSUPPORTED_VERSION

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 /// Members of `_meta` by which a request says its revision and its client's capabilities.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Message of a POST request.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(crate) enum Envelope {
     /// A response to a request of this side.
     Response,
     /// A batch, with the ids of its requests; 2025-03-26 alone has them.
-    Batch { requests: Vec<RequestId> },
+    Batch { requests: Vec<RequestId>, is_valid: bool },
     /// Not a message, with the error to answer.
     Invalid(ErrorObject),
 }
@@ -31,8 +32,12 @@ pub(crate) struct RequestEnvelope {
     /// The id as it was written.
     pub(crate) token: String,
     pub(crate) method: String,
-    /// Revision that its `_meta` names: the request belongs to no session.
+    /// Revision that its `_meta` names.
     pub(crate) version: Option<String>,
+    /// Whether its `_meta` claims to be of a revision without sessions.
+    pub(crate) is_stateless: bool,
+    /// Whether its `_meta` has the members that such a revision requires.
+    pub(crate) has_metadata: bool,
     /// Value that `Mcp-Name` has to repeat: `name`, `uri` or `taskId`, by the method.
     pub(crate) name: Option<String>,
     /// Its params as JSON text.
@@ -63,6 +68,8 @@ impl Envelope {
                     token: id.token.to_owned(),
                     method: method.into_owned(),
                     version: None,
+                    is_stateless: false,
+                    has_metadata: false,
                     name: None,
                     params,
                 };
@@ -74,17 +81,20 @@ impl Envelope {
             }
             Message::Response { .. } => Self::Response,
             Message::Batch(messages) => {
-                let requests = messages.into_iter().filter_map(|text| {
+                let (mut requests, mut is_valid) = (Vec::new(), !messages.is_empty());
+                for text in messages {
                     let mut seen = Members::default();
                     match Message::parse_one(text, &mut seen) {
-                        Message::Request { id, .. } => Some(id.id),
-                        Message::Notification { .. }
-                        | Message::Response { .. }
-                        | Message::Batch(_)
-                        | Message::Invalid { .. } => None,
+                        Message::Request { id, .. } if id.id != RequestId::Null => {
+                            requests.push(id.id);
+                        }
+                        Message::Notification { .. } | Message::Response { .. } => {}
+                        Message::Request { .. } | Message::Batch(_) | Message::Invalid { .. } => {
+                            is_valid = false;
+                        }
                     }
-                });
-                Self::Batch { requests: requests.collect() }
+                }
+                Self::Batch { requests, is_valid }
             }
             Message::Invalid { error, .. } => Self::Invalid(error),
         }
@@ -102,6 +112,9 @@ impl RequestEnvelope {
             raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
         };
         let version = meta.get(VERSION_KEY).and_then(|version| version.as_str());
+        self.is_stateless = meta.contains_key(VERSION_KEY) || meta.contains_key(CAPABILITIES_KEY);
+        let capabilities = meta.get(CAPABILITIES_KEY).is_some_and(serde_json::Value::is_object);
+        self.has_metadata = version.is_some() && capabilities;
         let name = match self.method.as_str() {
             "tools/call" | "prompts/get" => string(params.name),
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => string(params.uri),
@@ -124,23 +137,101 @@ pub(crate) enum FrameKind {
 }
 
 impl FrameKind {
-    /// Kind of a frame that the engine wrote.
+    /// Kind of a frame that the engine wrote. The engine writes the members of a response in one
+    /// order, so that the frame need not be read to its end.
     pub(crate) fn of(frame: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Failed {
+            error: Code,
+        }
         #[derive(Deserialize)]
         struct Code {
             code: i64,
         }
+        let Some(rest) = frame.strip_prefix(b"{\"jsonrpc\":\"2.0\",") else { return Self::Other };
+        let rest = rest.strip_prefix(b"\"id\":").and_then(after_id).unwrap_or(rest);
+        if rest.starts_with(b"\"result\":") {
+            return Self::Result;
+        }
+        if rest.starts_with(b"\"error\":") {
+            let failed = serde_json::from_slice::<Failed>(frame).map(|failed| failed.error.code);
+            return Self::Error(failed.unwrap_or_default());
+        }
+        Self::Other
+    }
+}
+
+/// The rest of a text that begins with an id and a comma.
+fn after_id(text: &[u8]) -> Option<&[u8]> {
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            b',' if !is_quoted => return text.get(at + 1..),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Ids of the responses in a batch that the engine wrote.
+pub(crate) fn answered_ids(frame: &[u8]) -> Vec<RequestId> {
+    let mut seen = Members::default();
+    let Message::Batch(messages) = Message::parse(frame, usize::MAX, &mut seen) else {
+        return Vec::new();
+    };
+    let ids = messages.into_iter().filter_map(|text| {
         let mut seen = Members::default();
-        match Message::parse(frame, usize::MAX, &mut seen) {
-            Message::Response { outcome: Ok(_), .. } => Self::Result,
-            Message::Response { outcome: Err(error), .. } => {
-                let code = serde_json::from_str::<Code>(error.get()).map(|error| error.code);
-                Self::Error(code.unwrap_or_default())
-            }
+        match Message::parse_one(text, &mut seen) {
+            Message::Response { id, .. } => id,
             Message::Request { .. }
             | Message::Notification { .. }
             | Message::Batch(_)
-            | Message::Invalid { .. } => Self::Other,
+            | Message::Invalid { .. } => None,
         }
+    });
+    ids.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_the_engine_are_told_apart() {
+        for (frame, kind) in [
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, FrameKind::Result),
+            (r#"{"jsonrpc":"2.0","id":"a\",\"b","result":{}}"#, FrameKind::Result),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":-7,"message":"x"}}"#, FrameKind::Error(-7)),
+            (r#"{"jsonrpc":"2.0","error":{"code":-8,"message":"x"}}"#, FrameKind::Error(-8)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"result"}"#, FrameKind::Other),
+            (r#"{"jsonrpc":"2.0","method":"x","params":{"result":1}}"#, FrameKind::Other),
+            (r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#, FrameKind::Other),
+        ] {
+            assert_eq!(FrameKind::of(frame.as_bytes()), kind, "{frame}");
+        }
+    }
+
+    #[test]
+    fn batches_name_their_requests() {
+        let frame = br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}]"#;
+        assert_eq!(answered_ids(frame), [RequestId::Number(1), RequestId::Text("x".into())]);
+    }
+
+    #[test]
+    fn envelope_names_the_era_of_a_request() {
+        let body = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{
+            "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
+        assert_eq!(request.version.as_deref(), Some("2026-07-28"));
+        assert_eq!(request.name.as_deref(), Some("t"));
+        assert!(request.has_metadata && request.is_stateless);
+        let body = br#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+        let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
+        assert!(!request.is_stateless && !request.has_metadata);
     }
 }
