@@ -34,8 +34,6 @@ use self::state::clock::Clock;
 use self::state::connections::Connections;
 use self::state::constants::{FIRST_CONN, LAST_WORDS, SIGNALS, WAKER};
 use self::state::handshakes::Handshakes;
-use crate::http::endpoint::Endpoint as HttpEndpoint;
-use self::state::wrong_tokens::WrongTokens;
 use self::state::job_output::JobOutputs;
 pub(crate) use self::state::listen_spec::ListenSpec;
 use self::state::listeners::Listeners;
@@ -48,6 +46,8 @@ use self::state::shutdown::Stopping;
 use self::state::store_location::StoreLocation;
 use self::state::upkeep::Upkeep;
 use self::state::upstream_instances::Upstreams;
+use self::state::wrong_tokens::WrongTokens;
+use crate::http::endpoint::Endpoint as HttpEndpoint;
 use std::io;
 use std::time::Duration;
 

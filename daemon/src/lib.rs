@@ -23,9 +23,9 @@ mod backend;
 pub mod cli;
 pub mod config;
 mod daemon;
-mod http;
 #[cfg(feature = "cli")]
 mod host_files;
+mod http;
 mod ids;
 mod owned_file;
 mod printable;

@@ -97,8 +97,7 @@ impl Server {
             return looked;
         }
         let mut sink = |bytes: &[u8]| peer.receive(bytes);
-        let received =
-            self.connections.receive_bytes(conn, now.at, &mut self.scratch, &mut sink);
+        let received = self.connections.receive_bytes(conn, now.at, &mut self.scratch, &mut sink);
         let Some((flow, cost)) = received else { return looked };
         if peer.take_wrong_token() {
             self.note_wrong_token(now, conn);

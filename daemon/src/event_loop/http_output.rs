@@ -98,7 +98,7 @@ impl Server {
                         return self.drop_peer(now, conn);
                     }
                     self.note_readable(conn);
-                } else if self.connections.is_closing(conn) {
+                } else if peer.is_finished() || self.connections.is_closing(conn) {
                     return self.drop_peer(now, conn);
                 }
                 self.resume_engine_side(conn);

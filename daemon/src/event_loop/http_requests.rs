@@ -199,12 +199,8 @@ impl Server {
         self.record_connect(now, key, &identity, &origin, None);
         let opened = Event::Opened { conn: key, identity, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
-        let message = Message {
-            requests: vec![id],
-            is_batch: false,
-            is_initialize: true,
-            may_cancel: false,
-        };
+        let message =
+            Message { requests: vec![id], is_batch: false, is_initialize: true, may_cancel: false };
         self.hand_to_session(now, conn, key, head, body, message)
     }
 
@@ -245,7 +241,7 @@ impl Server {
     fn session_of(&self, head: &Head, caller: &Caller) -> Result<ConnId, Response> {
         // HTTP-05
         if head.has(VERSION)
-            && !head.header(VERSION).is_some_and(|version| Dialect::find(version).is_some())
+            && head.header(VERSION).is_none_or(|version| Dialect::find(version).is_none())
         {
             let text = "the MCP-Protocol-Version of this request is not supported";
             return Err(answer::refusal(Status::BadRequest, text));
@@ -350,10 +346,8 @@ impl Server {
         self.check_parameter_headers(head, &request).map_err(|error| refused(&error))?;
         let engine = self.stateless_connection(now, conn, caller)?;
         if let Some(peer) = self.http.peer_mut(conn) {
-            let subject = Subject::Stateless {
-                request: request.id,
-                has_metadata: request.has_metadata,
-            };
+            let subject =
+                Subject::Stateless { request: request.id, has_metadata: request.has_metadata };
             peer.begin_exchange(Box::new(head.clone()), subject);
         }
         self.engine.handle(now, Event::Frame { conn: engine, frame: body }, &mut self.actions);

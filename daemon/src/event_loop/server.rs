@@ -4,8 +4,6 @@ use super::state::client_directory::ClientDirectories;
 use super::state::clock::Clock;
 use super::state::connections::Connections;
 use super::state::handshakes::Handshakes;
-use super::state::wrong_tokens::WrongTokens;
-use crate::http::endpoint::Endpoint as HttpEndpoint;
 use super::state::job_output::JobOutputs;
 use super::state::listeners::Listeners;
 use super::state::observer::Observer;
@@ -17,6 +15,8 @@ use super::state::shutdown::Stopping;
 use super::state::store_location::StoreLocation;
 use super::state::upkeep::Upkeep;
 use super::state::upstream_instances::Upstreams;
+use super::state::wrong_tokens::WrongTokens;
+use crate::http::endpoint::Endpoint as HttpEndpoint;
 
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;

@@ -90,7 +90,9 @@ impl HeadPolicy<'_> {
             return Err(Response::text(Status::NotFound, &text));
         }
         match head.method {
-            Method::Options => return Err(Response::new(Status::NoContent).header("allow", METHODS)),
+            Method::Options => {
+                return Err(Response::new(Status::NoContent).header("allow", METHODS));
+            }
             Method::Head | Method::Other => {
                 let response = Response::text(Status::MethodNotAllowed, "use POST");
                 return Err(response.header("allow", METHODS));

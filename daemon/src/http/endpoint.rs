@@ -216,9 +216,10 @@ impl Endpoint {
     /// Engine connections of sessions and requests that were authenticated by a token that
     /// `is_revoked`.
     pub(crate) fn with_token(&self, is_revoked: impl Fn(&Token) -> bool) -> Vec<ConnId> {
-        let sessions = self.sessions.iter().filter(|(_, session)| {
-            session.token.as_ref().is_some_and(|token| is_revoked(token))
-        });
+        let sessions = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.token.as_ref().is_some_and(|token| is_revoked(token)));
         let peers = self.peers.values().filter_map(|peer| {
             let (engine, caller) = peer.stateless.as_ref()?;
             caller.token.as_ref().filter(|token| is_revoked(token)).map(|_| *engine)
@@ -315,10 +316,11 @@ impl Endpoint {
             self.due.remove(&(at, conn));
             if let Some(peer) = self.peers.get_mut(&conn) {
                 peer.due = None;
-                match peer.overdue(now, write_stall) {
-                    Overdue::No => self.schedule(conn, write_stall),
-                    overdue => return Some(Due::Peer(conn, overdue)),
+                let overdue = peer.overdue(now, write_stall);
+                if overdue != Overdue::No {
+                    return Some(Due::Peer(conn, overdue));
                 }
+                self.schedule(conn, write_stall);
             } else if let Some(session) = self.sessions.get_mut(&conn) {
                 session.due = None;
                 session.forget_old(now);

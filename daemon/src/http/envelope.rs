@@ -117,7 +117,9 @@ impl RequestEnvelope {
         self.has_metadata = version.is_some() && capabilities;
         let name = match self.method.as_str() {
             "tools/call" | "prompts/get" => string(params.name),
-            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => string(params.uri),
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+                string(params.uri)
+            }
             method if method.starts_with("tasks/") => string(params.task_id),
             _ => None,
         };

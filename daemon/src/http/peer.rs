@@ -124,7 +124,10 @@ impl HttpPeer {
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
         let inspected = inspected.as_ref();
-        http.receive(bytes, &mut HeadPolicy { rules, peer: origin, inspected, caller, wrong_token });
+        http.receive(
+            bytes,
+            &mut HeadPolicy { rules, peer: origin, inspected, caller, wrong_token },
+        );
     }
 
     /// Reads on in the bytes that arrived, after a response.
@@ -327,6 +330,11 @@ impl HttpPeer {
         self.half_closed
     }
 
+    /// Whether the client has closed its side and everything it asked for is answered.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.half_closed && self.exchange.is_none() && self.http.phase() == Phase::Idle
+    }
+
     /// The output.
     pub(crate) const fn output(&mut self) -> &mut HttpConnection {
         &mut self.http
@@ -353,7 +361,8 @@ impl HttpPeer {
     /// Notes the start of a phase, or output of a stream.
     pub(crate) fn note_phase(&mut self, now: Instant, wrote: bool) {
         let phase = self.http.phase();
-        let begins = phase != self.phase && !matches!((self.phase, phase), (Phase::Head, Phase::Body));
+        let begins =
+            phase != self.phase && !matches!((self.phase, phase), (Phase::Head, Phase::Body));
         if begins || wrote {
             self.since = now;
         }

@@ -95,8 +95,7 @@ impl Session {
     fn add(&mut self, kind: StreamKind, peer: ConnId) -> u64 {
         let number = self.next_stream;
         self.next_stream += 1;
-        let stream =
-            Stream { kind, peer: Some(peer), started: false, next_place: 0, ended: None };
+        let stream = Stream { kind, peer: Some(peer), started: false, next_place: 0, ended: None };
         self.streams.insert(number, stream);
         number
     }
