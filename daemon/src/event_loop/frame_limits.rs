@@ -11,7 +11,7 @@ use ceased_core::ids::ConnId;
 use ceased_core::time::Now;
 
 impl Server {
-    /// Something was read from a peer: notes what it has begun.
+    /// Input of a peer was read: notes the frame that it has begun.
     pub(super) fn note_partial(&mut self, now: Now, conn: ConnId) {
         let partial = match self.http.peer(conn) {
             Some(peer) => Some(peer.partial()),
