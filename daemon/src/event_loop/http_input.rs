@@ -65,7 +65,7 @@ impl Server {
             (all >= max).then_some(("connections", max))
         };
         if let Some((name, max)) = limit {
-            // Closed without a response, which would cost what the limit saves.
+            // Closed without a response: a response would cost as much as the limit saves.
             let why = format!("limit reached: {name} = {max}");
             let kind = RecordKind::Limit(name);
             self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);

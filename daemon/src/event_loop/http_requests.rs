@@ -254,7 +254,7 @@ impl Server {
         self.http.find_session(id, &caller.identity).ok_or_else(no_session)
     }
 
-    /// Handles a GET: a stream for messages that belong to no request, or for what was missed of
+    /// Handles a GET: a stream for messages that belong to no request, or for the missed events of
     /// another stream (HTTP-06).
     fn on_get(
         &mut self,

@@ -227,8 +227,8 @@ impl Endpoint {
         sessions.map(|(key, _)| *key).chain(peers).collect()
     }
 
-    /// Notes whether frames of an engine connection wait, as the engine is told. Returns what it was
-    /// told before.
+    /// Notes whether frames of an engine connection wait, as the engine is told. Returns the state
+    /// that it was told before.
     pub(crate) fn note_told(&mut self, engine: ConnId, is_blocked: bool) -> bool {
         if is_blocked { !self.blocked.insert(engine) } else { self.blocked.remove(&engine) }
     }

@@ -101,7 +101,7 @@ fn long_heads_are_refused() {
     }
 }
 
-/// HTTP-10: clients that send a byte now and then are closed after `frame_time`, and delay nobody.
+/// HTTP-10: clients that send a byte now and then are closed after `frame_time`, and delay no other.
 #[test]
 fn slow_heads_delay_no_ping() {
     let daemon = daemon_within("frame_time = \"800ms\"", OPEN);

@@ -1,4 +1,4 @@
-//! Streams of a session: which message goes where, and what is replayed (HTTP-06, HTTP-07).
+//! Streams of a session: the stream of each message, and replays (HTTP-06, HTTP-07).
 
 use ceased_tests::daemon::{marker, wait_for_family, wait_until};
 use serde_json::json;
@@ -40,7 +40,7 @@ fn messages_go_to_the_stream_of_their_request() {
 }
 
 /// HTTP-06, HTTP-07: a stream of 2025-11-25 begins with an event without data and a time to wait;
-/// a client that lost it gets what it missed by a GET, and nothing else.
+/// a client that lost it gets the missed events by a GET, and no others.
 #[test]
 fn a_lost_stream_is_resumed() {
     let daemon = daemon();

@@ -1,4 +1,4 @@
-//! A raw HTTP client: it writes what a test says, and reads responses and events strictly.
+//! A raw HTTP client: it writes the bytes of a test, and reads responses and events strictly.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
