@@ -15,7 +15,7 @@ use crate::collections::det_map::{Seed, Table};
 use crate::collections::lazy_box::LazyBox;
 use crate::collections::tally::Tally;
 use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
-use crate::connection::{Connection, Ending};
+use crate::connection::{Connection, Ending, Phase};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::identity::Identity;
@@ -236,6 +236,19 @@ impl Engine {
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
         self.open_requests(conn) > 0
+    }
+
+    /// Whether a request of a connection waits for its answer.
+    #[must_use]
+    pub fn has_open_request(&self, conn: ConnId, id: &RequestId) -> bool {
+        self.connections.get(&conn).is_some_and(|connection| connection.requests.contains(id))
+    }
+
+    /// The revision of a session; `None` before `initialize` was accepted.
+    #[must_use]
+    pub fn session_dialect(&self, conn: ConnId) -> Option<&'static Dialect> {
+        let connection = self.connections.get(&conn)?;
+        (connection.phase == Phase::Ready).then_some(connection.dialect)
     }
 
     /// How many there are.

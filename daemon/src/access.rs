@@ -45,13 +45,13 @@ impl Access {
     /// # Errors
     /// If its token file cannot be used.
     pub(crate) fn of(listen: &Listen) -> Result<Self, TokenFileError> {
-        Ok(match listen {
+        Ok(match listen.socket() {
             Listen::Unix { allow: Some(allow), .. } => {
                 let members = allow.groups.iter().flat_map(|gid| accounts::members(*gid));
                 let users = allow.users.iter().copied().chain(members).collect();
                 Self::Users(Some(Arc::new(Users { users, groups: allow.groups.clone() })))
             }
-            Listen::Unix { allow: None, .. } | Listen::Stdio => Self::Users(None),
+            Listen::Unix { allow: None, .. } | Listen::Stdio | Listen::Http(_) => Self::Users(None),
             Listen::Tcp { token_file: None, .. } => Self::Anonymous,
             Listen::Tcp { token_file: Some(path), anonymous, .. } => Self::Tokens(TokenAccess {
                 tokens: Arc::new(Tokens::load(path)?),

@@ -8,6 +8,9 @@ mod actions;
 mod admission;
 mod apply_reload;
 mod frame_limits;
+mod http_input;
+mod http_output;
+mod http_requests;
 mod idle;
 mod input;
 mod inspection;
@@ -44,6 +47,8 @@ use self::state::shutdown::Stopping;
 use self::state::store_location::StoreLocation;
 use self::state::upkeep::Upkeep;
 use self::state::upstream_instances::Upstreams;
+use self::state::wrong_tokens::WrongTokens;
+use crate::http::endpoint::Endpoint as HttpEndpoint;
 use std::io;
 use std::time::Duration;
 
@@ -100,6 +105,8 @@ impl Server {
             listeners: Listeners::default(),
             connections: Connections::default(),
             handshakes: Handshakes::default(),
+            http: HttpEndpoint::default(),
+            wrong_http_tokens: WrongTokens::default(),
             jobs: RunningJobs::default(),
             partial_frames: PartialFrames::default(),
             record_limiter: RecordLimiter::default(),
@@ -222,6 +229,7 @@ impl Server {
         let own = [
             self.listeners.deadline(),
             self.handshakes.deadline(),
+            self.http.deadline(),
             self.pool.deadline(),
             self.upkeep.deadline(),
             self.partial_frames.deadline(),
@@ -243,6 +251,7 @@ impl Server {
         }
         self.end_overdue_handshakes(now);
         self.end_slow_frames(now);
+        self.take_http_time(now);
         self.record_suppressed(now);
         self.take_upstream_steps(now);
         if let Some(store) = &mut self.store {

@@ -25,6 +25,7 @@ pub mod config;
 mod daemon;
 #[cfg(feature = "cli")]
 mod host_files;
+mod http;
 mod ids;
 mod owned_file;
 mod printable;

@@ -16,6 +16,7 @@ use ceased_tests::schema;
 use serde::{Deserialize, Serialize};
 
 mod acp;
+mod http;
 mod install;
 mod modern;
 mod processes;

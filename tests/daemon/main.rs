@@ -17,6 +17,7 @@ mod fair;
 mod files;
 mod flood;
 mod handlers;
+mod http;
 mod idempotency;
 mod idle;
 mod inherit;

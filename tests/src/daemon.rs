@@ -3,6 +3,7 @@
 //! Every wait is for an event and bounded by [`PATIENCE`], which is generous for a busy machine.
 
 mod home;
+pub mod http;
 pub mod peer;
 mod program;
 mod table;
@@ -106,6 +107,25 @@ impl Daemon {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.child.id().cast_signed()
+    }
+
+    /// Address of the first HTTP listener over TCP.
+    ///
+    /// # Panics
+    ///
+    /// When the configuration has none.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        let mut address = None;
+        wait_until("the daemon listens for HTTP", || {
+            let log = self.home.log();
+            let listens = log.lines().filter_map(|line| line.split_once("listening on tcp:"));
+            address = listens
+                .filter_map(|(_, address)| address.strip_suffix(" (http)")?.parse().ok())
+                .next_back();
+            address.is_some()
+        });
+        address.expect("an address")
     }
 
     /// TCP address of the daemon.

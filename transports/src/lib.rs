@@ -63,7 +63,7 @@ mod unix;
 pub use address::{Address, AddressError, SocketMode};
 pub use child_stdio::{ChildStdio, SkippedLines};
 pub use error::{ListenError, Lost, StdioError};
-pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, SCRATCH_BYTES, Sent, Sink};
+pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, Output, SCRATCH_BYTES, Sent, Sink};
 pub use listener::{Accept, Listener};
 pub use socket::Socket;
 pub use stdio::Stdio;

@@ -47,6 +47,30 @@ impl<F: FnMut(Frame<'_>)> Sink for F {
     }
 }
 
+/// Output of a connection: bytes that are sent from the front.
+pub trait Output {
+    /// Bytes to send next; empty exactly when there is no output.
+    fn pending(&self) -> &[u8];
+    /// Notes that the first `count` of the pending bytes were sent.
+    fn advance(&mut self, count: usize);
+    /// Drops everything; for a peer that is gone.
+    fn clear(&mut self);
+}
+
+impl Output for SendQueue {
+    fn pending(&self) -> &[u8] {
+        self.pending()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.advance(count);
+    }
+
+    fn clear(&mut self) {
+        self.clear();
+    }
+}
+
 /// How [`Link::send`] ended.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,11 +246,43 @@ impl Link {
         budget: usize,
         sink: &mut dyn Sink,
     ) -> Result<Flow, Lost> {
+        let mut feed = |inbox: &mut Inbox, frames: &mut u64, piece: &[u8]| {
+            inbox.feed(piece, &mut counting(frames, sink));
+        };
+        let flow = self.read_on(scratch, budget, &mut feed)?;
+        if flow == Flow::Finished {
+            self.inbox.finish(&mut counting(&mut self.frames, sink));
+        }
+        Ok(flow)
+    }
+
+    /// As [`Link::receive`], for a stream that has no frames: hands over the bytes as they came.
+    ///
+    /// # Errors
+    /// As [`Link::receive`].
+    ///
+    /// # Panics
+    /// As [`Link::receive`].
+    pub fn receive_bytes(
+        &mut self,
+        scratch: &mut [u8],
+        budget: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<Flow, Lost> {
+        self.read_on(scratch, budget, &mut |_, _, piece| sink(piece))
+    }
+
+    fn read_on(
+        &mut self,
+        scratch: &mut [u8],
+        budget: usize,
+        feed: &mut dyn FnMut(&mut Inbox, &mut u64, &[u8]),
+    ) -> Result<Flow, Lost> {
         assert!(!scratch.is_empty(), "a link reads through a buffer");
         let ahead = std::mem::take(&mut self.ahead);
         let mut left = budget.saturating_sub(ahead.len());
         if !ahead.is_empty() {
-            self.feed(&ahead, sink);
+            feed(&mut self.inbox, &mut self.frames, &ahead);
         }
         while self.readable {
             if left == 0 {
@@ -234,7 +290,10 @@ impl Link {
             }
             let room = scratch.len().min(left);
             let count = self.read_once(scratch.get_mut(..room).unwrap_or_default());
-            self.feed(scratch.get(..count).unwrap_or_default(), sink);
+            let piece = scratch.get(..count).unwrap_or_default();
+            if !piece.is_empty() {
+                feed(&mut self.inbox, &mut self.frames, piece);
+            }
             left -= count;
         }
         if let Some(lost) = self.trouble.as_mut().and_then(|trouble| trouble.lost.as_mut()) {
@@ -242,14 +301,9 @@ impl Link {
         }
         if self.reading == Reading::Ended {
             self.reading = Reading::Told;
-            self.inbox.finish(&mut counting(&mut self.frames, sink));
             return Ok(Flow::Finished);
         }
         Ok(Flow::Drained)
-    }
-
-    fn feed(&mut self, piece: &[u8], sink: &mut dyn Sink) {
-        self.inbox.feed(piece, &mut counting(&mut self.frames, sink));
     }
 
     /// One read into `buf`, which is not empty; the bytes it brought.
@@ -279,8 +333,8 @@ impl Link {
 
     /// Writes the content of `queue` until it is empty or the system takes no more; then an event,
     /// for which `registry` is asked, says when it does. The link is to be registered there.
-    pub fn send(&mut self, queue: &mut SendQueue, registry: &Registry) -> Sent {
-        while !self.is_lost() && self.writable && !queue.is_empty() {
+    pub fn send(&mut self, queue: &mut dyn Output, registry: &Registry) -> Sent {
+        while !self.is_lost() && self.writable && !queue.pending().is_empty() {
             match self.transport.write(queue.pending()) {
                 Ok(0) => self.lose(ErrorKind::WriteZero.into()),
                 Ok(count) => {
@@ -293,7 +347,7 @@ impl Link {
                 Err(error) => self.lose(error),
             }
         }
-        self.blocked = !queue.is_empty();
+        self.blocked = !queue.pending().is_empty();
         self.await_room(registry);
         if self.is_lost() {
             self.blocked = false;

@@ -35,6 +35,13 @@ impl Listen {
                 format!("tcp {address}, open to the tokens of {}{others}", path.display())
             }
             Self::Stdio => "stdio".into(),
+            Self::Http(http) => {
+                let mut line = format!("http on {}", http.socket.describe());
+                if !http.allow_origins.is_empty() {
+                    let _ = write!(line, ", for pages of {}", http.allow_origins.join(", "));
+                }
+                line
+            }
         }
     }
 }

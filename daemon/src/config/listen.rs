@@ -3,16 +3,28 @@
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::discover::Environment;
 use super::error::line_of;
-use super::{Listen, identities, raw};
+use super::{HttpListen, Listen, identities, raw};
 
 /// Maximum length of a socket path: the kernel's limit without the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Default mode: only the daemon's user.
 const MODE_DEFAULT: u32 = 0o600;
+/// Default of `session_idle`: longer than a person thinks between two questions to a model.
+const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+/// Default of `keep_alive`: beyond the 60 seconds after which common proxies close their side.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// Default of `sessions_per_identity`: half of the default of `connections`.
+const SESSIONS_PER_IDENTITY: usize = 512;
+/// Default of `connections_per_address`: half of the default of `connections`. All clients of a
+/// reverse proxy have one address.
+const CONNECTIONS_PER_ADDRESS: usize = 512;
+/// Default of `replay_bytes`: some hundred progress notifications and a usual result.
+const REPLAY_BYTES: usize = 1024 * 1024;
 
 impl Listen {
     /// The listener of a file without `[[listen]]`.
@@ -26,6 +38,7 @@ enum Transport {
     Unix,
     Tcp,
     Stdio,
+    Http,
 }
 
 const fn key(name: &'static str) -> Key {
@@ -57,19 +70,19 @@ pub(super) fn listeners(raw: &[(usize, raw::Listen)], check: &mut Checker<'_>) -
 
 /// Whether both cannot be bound at once.
 fn collide(one: &Listen, other: &Listen) -> bool {
-    match (one, other) {
+    match (one.socket(), other.socket()) {
         (Listen::Unix { path: one, .. }, Listen::Unix { path: other, .. }) => one == other,
         (Listen::Tcp { address: one, .. }, Listen::Tcp { address: other, .. }) => {
             one == other && one.port() != 0
         }
         (Listen::Stdio, Listen::Stdio) => true,
-        (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio, _) => false,
+        (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio | Listen::Http(_), _) => false,
     }
 }
 
 fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
     let Some(written) = &raw.transport else {
-        let hint = "write transport = \"unix\", \"tcp\" or \"stdio\"";
+        let hint = "write transport = \"unix\", \"tcp\", \"http\" or \"stdio\"";
         check.problem(at, "this [[listen]] has no `transport`", hint);
         return None;
     };
@@ -80,15 +93,30 @@ fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Lis
         &[
             ("unix", Some(Transport::Unix)),
             ("tcp", Some(Transport::Tcp)),
+            ("http", Some(Transport::Http)),
             ("stdio", Some(Transport::Stdio)),
         ],
     )?;
-    let (unix, tcp) = match transport {
-        Transport::Unix => (true, false),
-        Transport::Tcp => (false, true),
-        Transport::Stdio => (false, false),
+    refuse_foreign_keys(transport, raw, check);
+    match transport {
+        Transport::Unix => unix_listener(at, raw, check),
+        Transport::Tcp => tcp_listener(at, raw, false, check),
+        Transport::Stdio => Some(Listen::Stdio),
+        Transport::Http => http_listener(at, raw, check),
+    }
+}
+
+/// Reports keys that have no meaning for the transport.
+fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Checker<'_>) {
+    let (unix, tcp, http) = match transport {
+        Transport::Unix => (true, false, false),
+        Transport::Tcp => (false, true, false),
+        Transport::Stdio => (false, false, false),
+        // With a path it listens on a Unix socket.
+        Transport::Http => (raw.path.is_some(), raw.path.is_none(), true),
     };
     let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
+    let whole = |number: &Option<raw::Whole>| number.as_ref().map(|number| number.span().start);
     for (name, written, allowed, owner) in [
         ("path", place(&raw.path), unix, "unix"),
         ("mode", raw.mode.as_ref().map(|mode| mode.span().start), unix, "unix"),
@@ -98,18 +126,81 @@ fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Lis
         ("address", place(&raw.address), tcp, "tcp"),
         ("token_file", place(&raw.token_file), tcp, "tcp"),
         ("anonymous", place(&raw.anonymous), tcp, "tcp"),
+        ("allow_origins", raw.allow_origins.as_ref().map(|it| it.span().start), http, "http"),
+        ("session_idle", raw.session_idle.as_ref().map(|it| it.span().start), http, "http"),
+        ("keep_alive", raw.keep_alive.as_ref().map(|it| it.span().start), http, "http"),
+        ("sessions_per_identity", whole(&raw.sessions_per_identity), http, "http"),
+        ("connections_per_address", whole(&raw.connections_per_address), http, "http"),
+        ("replay_bytes", raw.replay_bytes.as_ref().map(|it| it.span().start), http, "http"),
     ] {
         if let Some(at) = written.filter(|_| !allowed) {
             let transport = written_text(raw.transport.as_ref());
-            let what = format!("`{name}` in [[listen]] has no meaning for transport {transport}");
-            check.problem(at, what, format!("it belongs to transport \"{owner}\"; leave it out"));
+            let what = if http {
+                let socket = if unix { "a Unix socket" } else { "an address" };
+                format!("`{name}` in [[listen]] has no meaning for http on {socket}")
+            } else {
+                format!("`{name}` in [[listen]] has no meaning for transport {transport}")
+            };
+            let hint = match (http, owner) {
+                (true, "unix") => "it belongs to a listener with a `path`; leave it out".to_owned(),
+                (true, _) => "it belongs to a listener with an `address`; leave it out".to_owned(),
+                (false, _) => format!("it belongs to transport \"{owner}\"; leave it out"),
+            };
+            check.problem(at, what, hint);
         }
     }
-    match transport {
-        Transport::Unix => unix_listener(at, raw, check),
-        Transport::Tcp => tcp_listener(at, raw, check),
-        Transport::Stdio => Some(Listen::Stdio),
+}
+
+/// A listener for Streamable HTTP, on a Unix socket if it has a path.
+fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
+    let socket = match &raw.path {
+        Some(_) => unix_listener(at, raw, check),
+        None => tcp_listener(at, raw, true, check),
+    };
+    let mut allow_origins = Vec::new();
+    for written in raw.allow_origins.iter().flat_map(|list| list.get_ref()) {
+        let text = written.get_ref();
+        if is_origin(text) {
+            allow_origins.push(text.to_ascii_lowercase());
+            continue;
+        }
+        let hint = "it takes origins such as \"https://app.example.com\" or \"http://host:8080\", \
+                    without a path";
+        check.bad_value(key("allow_origins"), written.span().start, &format!("{text:?}"), hint);
     }
+    let mut duration = |name, raw: &Option<_>, default| {
+        let day = Duration::from_secs(24 * 60 * 60);
+        check.duration(key(name), raw.as_ref(), default, Duration::from_millis(1)..=day)
+    };
+    let session_idle = duration("session_idle", &raw.session_idle, SESSION_IDLE);
+    let keep_alive = duration("keep_alive", &raw.keep_alive, KEEP_ALIVE);
+    let mut count = |name, raw: &Option<raw::Whole>, default| {
+        check.whole(key(name), raw.as_ref(), default, 1..=100_000)
+    };
+    let sessions_per_identity =
+        count("sessions_per_identity", &raw.sessions_per_identity, SESSIONS_PER_IDENTITY);
+    let connections_per_address =
+        count("connections_per_address", &raw.connections_per_address, CONNECTIONS_PER_ADDRESS);
+    let range = 0..=1024 * 1024 * 1024;
+    let replay_bytes =
+        check.size(key("replay_bytes"), raw.replay_bytes.as_ref(), REPLAY_BYTES, range);
+    Some(Listen::Http(HttpListen {
+        socket: Box::new(socket?),
+        allow_origins,
+        session_idle,
+        keep_alive,
+        sessions_per_identity,
+        connections_per_address,
+        replay_bytes,
+    }))
+}
+
+/// Whether a text is an origin as browsers send it: a scheme, a host, and perhaps a port.
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, authority)) = text.split_once("://") else { return false };
+    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    is_scheme && !authority.is_empty() && authority.bytes().all(is_host)
 }
 
 fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
@@ -156,12 +247,18 @@ fn fits(path: &Path, at: usize, check: &mut Checker<'_>) {
     }
 }
 
-fn tcp_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
+/// A TCP listener. One for HTTP without a token file serves every user of this machine.
+fn tcp_listener(
+    at: usize,
+    raw: &raw::Listen,
+    is_http: bool,
+    check: &mut Checker<'_>,
+) -> Option<Listen> {
     let before = check.problems.len();
     let anonymous = check.choice(
         key("anonymous"),
         raw.anonymous.as_ref(),
-        false,
+        is_http && raw.token_file.is_none(),
         &[("refuse", false), ("allow", true)],
     );
     let is_said = check.problems.len() == before;
@@ -192,8 +289,14 @@ fn address(
     check: &mut Checker<'_>,
 ) -> Option<SocketAddr> {
     let Some(written) = &raw.address else {
-        let hint = "write address = \"127.0.0.1:7411\"";
-        check.problem(at, "this tcp [[listen]] has no `address`", hint);
+        let (what, hint) = match raw.transport.as_ref().map(|it| it.get_ref().as_str()) {
+            Some("http") => (
+                "this http [[listen]] has neither `address` nor `path`",
+                "write address = \"127.0.0.1:7412\"",
+            ),
+            _ => ("this tcp [[listen]] has no `address`", "write address = \"127.0.0.1:7411\""),
+        };
+        check.problem(at, what, hint);
         return None;
     };
     let hint = match written.get_ref().parse::<SocketAddr>() {

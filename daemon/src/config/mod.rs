@@ -148,6 +148,38 @@ pub enum Listen {
     },
     /// Standard input and output of the daemon.
     Stdio,
+    /// Streamable HTTP.
+    Http(HttpListen),
+}
+
+/// A listener for Streamable HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpListen {
+    /// Its socket: [`Listen::Unix`] or [`Listen::Tcp`].
+    pub socket: Box<Listen>,
+    /// Origins of pages that may call, beside those of this machine.
+    pub allow_origins: Vec<String>,
+    /// Time without a request or an open stream after which a session ends.
+    pub session_idle: Duration,
+    /// Time that a connection may be silent between two requests.
+    pub keep_alive: Duration,
+    /// Maximum number of sessions of one identity.
+    pub sessions_per_identity: usize,
+    /// Maximum number of connections of one network address or local user.
+    pub connections_per_address: usize,
+    /// Bytes of events of one session that are kept for a client that comes back.
+    pub replay_bytes: usize,
+}
+
+impl Listen {
+    /// The socket of the listener: its own for HTTP, else the listener itself.
+    #[must_use]
+    pub fn socket(&self) -> &Self {
+        match self {
+            Self::Http(http) => &http.socket,
+            Self::Unix { .. } | Self::Tcp { .. } | Self::Stdio => self,
+        }
+    }
 }
 
 /// `[limits]`
@@ -488,7 +520,7 @@ impl Config {
     pub fn socket(&self) -> Option<&Path> {
         self.listen.iter().find_map(|listen| match listen {
             Listen::Unix { path, .. } => Some(path.as_path()),
-            Listen::Tcp { .. } | Listen::Stdio => None,
+            Listen::Tcp { .. } | Listen::Stdio | Listen::Http(_) => None,
         })
     }
 

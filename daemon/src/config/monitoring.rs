@@ -45,10 +45,10 @@ pub(super) fn metrics(raw: &raw::Metrics, doors: &[Listen], check: &mut Checker<
 
 /// Whether both cannot be bound at once.
 fn is_at(door: &Listen, metrics: &Address) -> bool {
-    match (door, metrics) {
+    match (door.socket(), metrics) {
         (Listen::Unix { path: one, .. }, Address::Unix { path: other, .. }) => one == other,
         (Listen::Tcp { address: one, .. }, Address::Tcp(other)) => one == other && one.port() != 0,
-        (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio, _) => false,
+        (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio | Listen::Http(_), _) => false,
     }
 }
 

@@ -67,6 +67,12 @@ pub(super) struct Listen {
     pub(super) address: Option<Text>,
     pub(super) token_file: Option<Text>,
     pub(super) anonymous: Option<Text>,
+    pub(super) allow_origins: Option<Spanned<Vec<Text>>>,
+    pub(super) session_idle: Option<Spanned<Span>>,
+    pub(super) keep_alive: Option<Spanned<Span>>,
+    pub(super) sessions_per_identity: Option<Whole>,
+    pub(super) connections_per_address: Option<Whole>,
+    pub(super) replay_bytes: Option<Spanned<Size>>,
 }
 
 /// `[limits]`

@@ -1,6 +1,7 @@
 //! The settings of a daemon that a configuration stands for.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use ceased_core::identity::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
@@ -12,6 +13,7 @@ use rustix::process::getuid;
 use crate::access::Access;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec};
+use crate::http::access::HttpRules;
 use crate::observability::metrics::Thresholds;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
@@ -71,23 +73,49 @@ const fn most_of(all: usize) -> usize {
 }
 
 pub(super) fn address(listen: &Listen) -> Address {
-    match listen {
+    match listen.socket() {
         Listen::Unix { path, mode, .. } => Address::Unix {
             path: path.clone(),
             mode: SocketMode::from_bits(*mode).unwrap_or_default(),
         },
         Listen::Tcp { address, .. } => Address::Tcp(*address),
-        Listen::Stdio => Address::Stdio,
+        Listen::Stdio | Listen::Http(_) => Address::Stdio,
     }
 }
 
 /// The address and the access rule of a listener.
 pub(super) fn listen_spec(listen: &Listen) -> Result<ListenSpec, TokenFileError> {
-    let group = match listen {
+    let group = match listen.socket() {
         Listen::Unix { group, .. } => *group,
-        Listen::Tcp { .. } | Listen::Stdio => None,
+        Listen::Tcp { .. } | Listen::Stdio | Listen::Http(_) => None,
     };
-    Ok(ListenSpec { address: address(listen), group, access: Access::of(listen)? })
+    let access = Access::of(listen)?;
+    let http = match listen {
+        Listen::Http(http) => Some(Arc::new(http_rules(http, access.clone()))),
+        Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio => None,
+    };
+    Ok(ListenSpec { address: address(listen), group, access, http })
+}
+
+/// The rules of a listener for HTTP.
+fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
+    // No page can reach a Unix socket, and on an address of the network every request needs a
+    // token.
+    let any_host = match &*http.socket {
+        Listen::Tcp { address, .. } => !address.ip().to_canonical().is_loopback(),
+        Listen::Unix { .. } | Listen::Stdio | Listen::Http(_) => true,
+    };
+    HttpRules {
+        address: address(&http.socket),
+        access,
+        allow_origins: http.allow_origins.as_slice().into(),
+        any_host,
+        session_idle: http.session_idle,
+        keep_alive: http.keep_alive,
+        sessions_per_identity: http.sessions_per_identity,
+        connections_per_address: http.connections_per_address,
+        replay_bytes: http.replay_bytes,
+    }
 }
 
 /// The store location of a configured daemon.

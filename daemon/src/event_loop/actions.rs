@@ -144,7 +144,14 @@ impl Server {
                 Action::Flush { conn } => self.connections.note_output(conn, Sending::First),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");
-                    if why.flushes() {
+                    if self.http.is_engine_side(conn) {
+                        if why.flushes() {
+                            self.http.note_closing(conn);
+                            self.connections.note_output(conn, Sending::More);
+                        } else {
+                            self.end_engine_side(now, conn);
+                        }
+                    } else if why.flushes() {
                         self.connections.close_after_output(conn);
                     } else {
                         self.drop_peer(now, conn);

@@ -4,7 +4,6 @@ use super::server::Server;
 use super::state::partial_frames::Held;
 use super::state::partial_frames::Past;
 
-use super::state::connections::Partial;
 use super::state::party::Party;
 use super::state::record_limiter::RecordKind;
 use ceased_core::identity::Identity;
@@ -14,8 +13,11 @@ use ceased_core::time::Now;
 impl Server {
     /// Input of a peer was read: notes the frame that it has begun.
     pub(super) fn note_partial(&mut self, now: Now, conn: ConnId) {
-        let Some(partial) = self.connections.partial(conn, now.at) else { return };
-        let Partial { bytes, since } = partial;
+        let partial = match self.http.peer(conn) {
+            Some(peer) => Some(peer.partial()),
+            None => self.connections.partial(conn, now.at).map(|it| (it.bytes, it.since)),
+        };
+        let Some((bytes, since)) = partial else { return };
         let due = since.map(|since| since + self.guards.frame_time);
         if bytes == 0 && due.is_none() {
             return self.partial_frames.forget(conn);
@@ -40,7 +42,9 @@ impl Server {
             if self.should_record(now, party, RecordKind::Close("frame_time")) {
                 tracing::warn!(%conn, ?limit, "closing: a message takes longer than limits.frame_time");
             }
-            self.drop_peer(now, conn);
+            if !self.give_up_http(now, conn) {
+                self.drop_peer(now, conn);
+            }
         }
     }
 }

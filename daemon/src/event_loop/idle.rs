@@ -139,7 +139,7 @@ impl Server {
 
     /// Whether the daemon is unused: no peer, no job, and no result that would be lost.
     fn is_idle(&self) -> bool {
-        if !self.connections.is_empty() {
+        if !self.connections.is_empty() || self.http.has_sessions() {
             return false;
         }
         let sizes = self.engine.sizes();

@@ -12,9 +12,10 @@ use ceased_transports::{Flow, Lost, Peer as Origin, Sink};
 use mio::Events;
 
 use super::server::Server;
-use super::state::connections::Received;
+use super::state::connections::{Received, Sending};
 use super::state::constants::PROBE;
 use super::state::read_scheduler::{self, Cost};
+use crate::http::peer::HttpPeer;
 use crate::record::Recorded;
 
 /// Hands the frames of a connection to the engine.
@@ -40,11 +41,21 @@ impl Sink for EngineSink<'_> {
 impl Server {
     /// There may be input that no event announces.
     pub(super) fn note_readable(&mut self, conn: ConnId) {
-        self.connections.note_readable(conn, self.engine.has_open_requests(conn));
+        self.connections.note_readable(conn, self.could_cancel(conn));
+    }
+
+    /// Whether the next input of a connection may be a cancel: for a request of 2026-07-28 over
+    /// HTTP, the end of the connection is one.
+    fn could_cancel(&self, conn: ConnId) -> bool {
+        self.engine.has_open_requests(conn)
+            || self.http.peer(conn).is_some_and(|peer| peer.exchange().is_some())
     }
 
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
-        self.connections.note_event(conn, event, self.engine.has_open_requests(conn));
+        self.connections.note_event(conn, event, self.could_cancel(conn));
+        if self.http.peer(conn).is_some_and(HttpPeer::has_output) {
+            self.connections.note_output(conn, Sending::More);
+        }
     }
 
     /// Reads pending input, fairly by recent work per peer; cancels first.
@@ -113,6 +124,9 @@ impl Server {
             self.read_handshake(now, conn);
             self.note_partial(now, conn);
             return looked;
+        }
+        if self.http.contains(conn) {
+            return self.read_http(now, conn);
         }
         let (engine, actions) = (&mut self.engine, &mut self.actions);
         let mut sink = EngineSink { now, conn, engine, actions };

@@ -8,6 +8,7 @@ use super::server::Server;
 use super::state::shutdown::Stopping;
 
 use std::io;
+use std::sync::Arc;
 
 use ceased_core::identity::Identity;
 use ceased_core::ids::JobId;
@@ -18,6 +19,7 @@ use ceased_transports::{Peer as Origin, Transport};
 use rustix::process::{Pid, getpid};
 
 use super::state::record_limiter::RecordKind;
+use crate::http::access::HttpRules;
 use crate::process_ids::from_process;
 use ceased_process::{Located, Order};
 
@@ -46,6 +48,29 @@ impl Server {
         };
         self.make_room_for_inspection(now)?;
         let ticket = self.handshakes.begin_inspection(transport, identity);
+        if self.supervisor.order(Order::Locate { ticket, pid, process }).is_err() {
+            self.take_located(now, ticket, &Located::Unknown);
+        }
+        Ok(())
+    }
+
+    /// As [`Server::admit_user`], for a peer of a listener for HTTP.
+    pub(super) fn admit_user_of_http(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        identity: Identity,
+        rules: Arc<HttpRules>,
+    ) -> io::Result<()> {
+        let Some(pid) = self.process_in_doubt(transport.peer(), &identity) else {
+            return self.admit_http(now, transport, rules, None);
+        };
+        let Ok(process) = transport.peer_process() else {
+            return self.refuse_untold(now, transport, identity);
+        };
+        self.make_room_for_inspection(now)?;
+        let ticket = self.handshakes.begin_inspection(transport, identity);
+        self.http.note_inspection(ticket, rules);
         if self.supervisor.order(Order::Locate { ticket, pid, process }).is_err() {
             self.take_located(now, ticket, &Located::Unknown);
         }
@@ -97,20 +122,25 @@ impl Server {
 
     /// Handles the result of an inspection.
     pub(super) fn take_located(&mut self, now: Now, ticket: u64, located: &Located) {
+        let http = self.http.take_inspection(ticket);
         let Some((transport, identity)) = self.handshakes.end_inspection(ticket) else { return };
         if self.stopping != Stopping::No {
             return;
         }
-        let served = match located {
-            Located::Outside => self.admit_within(now, transport, identity, None),
-            Located::Job(job) => {
+        let served = match (located, http) {
+            (Located::Outside, Some(rules)) => self.admit_http(now, transport, rules, None),
+            (Located::Outside, None) => self.admit_within(now, transport, identity, None),
+            (Located::Job(job), http) => {
                 let job = from_process(*job);
-                match self.engine.owner(job).cloned() {
-                    Some(owner) => self.admit_within(now, transport, owner, Some(job)),
-                    None => self.refuse_untold(now, transport, identity),
+                match (self.engine.owner(job).cloned(), http) {
+                    (Some(owner), Some(rules)) => {
+                        self.admit_http(now, transport, rules, Some(owner))
+                    }
+                    (Some(owner), None) => self.admit_within(now, transport, owner, Some(job)),
+                    (None, _) => self.refuse_untold(now, transport, identity),
                 }
             }
-            Located::Unknown => self.refuse_untold(now, transport, identity),
+            (Located::Unknown, _) => self.refuse_untold(now, transport, identity),
         };
         if let Err(error) = served {
             tracing::warn!(%error, "cannot register a peer with epoll; closing it");

@@ -53,6 +53,11 @@ impl Server {
     ) -> Result<(), String> {
         let first = self.listeners.change(self.poll.registry(), wanted)?;
         self.drop_revoked(now);
+        let listeners = &self.listeners;
+        let retired = self.http.change_rules(|rules| listeners.http_rules(&rules.address));
+        for conn in retired {
+            self.note_http_output(now, conn);
+        }
         self.register_listeners(first).map_err(|error| error.to_string())
     }
 
@@ -64,6 +69,11 @@ impl Server {
                 match accepted {
                     Accepted::Peer(transport, entry) => {
                         if let Err(error) = self.let_in(now, transport, entry) {
+                            tracing::warn!(%error, "cannot register a peer with epoll; closing it");
+                        }
+                    }
+                    Accepted::HttpPeer(transport, rules) => {
+                        if let Err(error) = self.let_in_http(now, transport, rules) {
                             tracing::warn!(%error, "cannot register a peer with epoll; closing it");
                         }
                     }

@@ -73,6 +73,7 @@ impl Server {
             return;
         }
         self.connections.note_recorded(conn);
+        self.http.note_recorded(conn);
         tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
         self.audit(now, &Happening::Connect { identity, conn, peer, job });

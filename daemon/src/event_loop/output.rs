@@ -31,6 +31,12 @@ impl Server {
     }
 
     fn send_to(&mut self, now: Now, conn: ConnId, sending: Sending) {
+        if self.http.contains(conn) {
+            return self.send_http(now, conn);
+        }
+        if self.http.is_engine_side(conn) {
+            return self.send_engine_side(now, conn);
+        }
         if !self.send_greeting(now, conn) {
             return;
         }
@@ -75,6 +81,9 @@ impl Server {
 
     /// Retries to send to a peer that seems not to read. Returns whether it accepted anything.
     pub(super) fn takes_something(&mut self, now: Now, conn: ConnId) -> bool {
+        if self.http.is_engine_side(conn) {
+            return self.unblock_engine_side(now, conn);
+        }
         let before = self.connections.bytes_sent(conn);
         self.connections.retry_send(conn);
         self.send_to(now, conn, Sending::More);
@@ -83,6 +92,10 @@ impl Server {
 
     /// Closes a connection whose final output was sent.
     pub(super) fn drop_if_closing(&mut self, now: Now, conn: ConnId) {
+        if self.http.contains(conn) {
+            // Closed when its output was sent.
+            return;
+        }
         let empty = self.engine.send_queue(conn).is_none_or(|queue| queue.is_empty());
         if self.connections.is_closing(conn) && empty {
             self.drop_peer(now, conn);
@@ -91,6 +104,7 @@ impl Server {
 
     /// Shutdown: closes every connection after its pending output.
     pub(super) fn close_all_connections(&mut self, now: Now) {
+        self.close_all_http(now);
         for conn in self.connections.ids() {
             self.connections.close_after_output(conn);
             self.drop_if_closing(now, conn);
@@ -105,9 +119,14 @@ impl Server {
         }
         let listeners = &self.listeners;
         let revoked = self.connections.with_token(|token| !listeners.accept_token(token));
+        let of_http = self.http.with_token(|token| !listeners.accept_token(token));
         for conn in revoked {
             tracing::warn!(%conn, "closed: its token was revoked");
             self.drop_peer(now, conn);
+        }
+        for conn in of_http {
+            tracing::warn!(%conn, "closed: its token was revoked");
+            self.end_engine_side(now, conn);
         }
     }
 
@@ -119,9 +138,13 @@ impl Server {
         }
         let Some(closed) = self.connections.remove(self.poll.registry(), conn) else { return };
         let Closed { link, sole, recorded } = closed;
+        let bytes = (link.bytes_received(), link.bytes_sent());
         self.partial_frames.forget(conn);
         tracing::debug!(%conn, received = link.bytes_received(), sent = link.bytes_sent(), "closed");
         self.note_close(&link);
+        if self.forget_http(now, conn, bytes) {
+            return;
+        }
         match self.handshakes.close(conn) {
             Some(Abandoned::Authenticating) => {
                 let (identity, kind) = (Identity::Anonymous, RecordKind::Refuse(WENT));

@@ -15,6 +15,8 @@ use super::state::shutdown::Stopping;
 use super::state::store_location::StoreLocation;
 use super::state::upkeep::Upkeep;
 use super::state::upstream_instances::Upstreams;
+use super::state::wrong_tokens::WrongTokens;
+use crate::http::endpoint::Endpoint as HttpEndpoint;
 
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;
@@ -110,6 +112,9 @@ pub struct Server {
     pub(super) listeners: Listeners,
     pub(super) connections: Connections,
     pub(super) handshakes: Handshakes,
+    /// HTTP connections and their sessions.
+    pub(super) http: HttpEndpoint,
+    pub(super) wrong_http_tokens: WrongTokens,
     pub(super) jobs: RunningJobs,
     /// Messages that have begun and not ended.
     pub(super) partial_frames: PartialFrames,

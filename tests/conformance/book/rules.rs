@@ -18,11 +18,13 @@ that no test names fails the build. `OURS` marks promises of ceased beyond its s
 ";
 
 /// Families of rules by the beginning of their ids.
-const FAMILIES: [(&str, &str); 15] = [
+const FAMILIES: [(&str, &str); 16] = [
     ("CAN", "MCP cancellation"),
     ("TSK", "MCP tasks (2025-11-25)"),
     ("MOD", "MCP 2026-07-28"),
     ("EXT", "MCP tasks extension"),
+    ("HTTP", "Streamable HTTP"),
+    ("UPS", "Upstream servers"),
     ("ACP", "Agent Client Protocol: request cancellation"),
     ("PRG", "Progress of silent jobs"),
     ("OUT", "Output of jobs"),
@@ -33,7 +35,6 @@ const FAMILIES: [(&str, &str); 15] = [
     ("STOP", "Stopping"),
     ("DUR", "Durability"),
     ("SEC", "Environment, files and directories of commands"),
-    ("UPS", "Upstream servers"),
 ];
 
 /// The page.

@@ -32,6 +32,17 @@ pub(crate) fn modern() -> Option<Client> {
     node(&["kit.mjs", "modern.mjs"], "modern.mjs")
 }
 
+/// The TypeScript clients of both eras, over HTTP; `None` with a printed line if there is no
+/// Node.js.
+pub(crate) fn typescript_over_http() -> Option<Client> {
+    node(&["kit.mjs", "http.mjs"], "http.mjs")
+}
+
+/// The Python client over HTTP; `None` with a printed line if there is no Python.
+pub(crate) fn python_over_http() -> Option<Client> {
+    python().map(|client| Client { script: source_path("http_client.py"), ..client })
+}
+
 /// The TypeScript client of ACP; `None` with a printed line if there is no Node.js.
 pub(crate) fn acp() -> Option<Client> {
     node(&["acp.mjs"], "acp.mjs")

@@ -60,6 +60,11 @@ impl Body {
         Ok(Self { bytes: Vec::new(), state, trailer_bytes: 0 })
     }
 
+    /// Bytes of the body so far.
+    pub(super) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Takes bytes of the body from the front of `input`, whose first `read` bytes are done with.
     pub(super) fn take(&mut self, input: &[u8], read: &mut usize, limits: &HttpLimits) -> Progress {
         loop {

@@ -14,6 +14,7 @@ use super::body::{Body, Progress};
 use super::head::{self, Head, Method, Parsed, Version};
 use super::limits::HttpLimits;
 use super::response::Response;
+use crate::link::Output;
 
 /// A whole request.
 #[derive(Debug)]
@@ -242,6 +243,25 @@ impl HttpConnection {
         true
     }
 
+    /// Writes an interim response, which a client ignores: on a connection whose client has closed
+    /// its side it shows whether that client still reads. Does nothing once a response has begun,
+    /// and for HTTP/1.0, which has no interim responses. Returns whether something was written.
+    pub fn probe(&mut self) -> bool {
+        let Input::Response(exchange) = self.input else { return false };
+        if exchange.is_streaming || exchange.version == Version::Http10 {
+            return false;
+        }
+        self.output.extend_from_slice(b"HTTP/1.1 102 Processing\r\n\r\n");
+        true
+    }
+
+    /// Closes the connection after the response that is due, whatever the client asked for.
+    pub const fn close_after_response(&mut self) {
+        if let Input::Response(exchange) = &mut self.input {
+            exchange.keep_alive = false;
+        }
+    }
+
     /// Ends the stream. [`advance`](Self::advance) is due afterwards.
     pub fn end_stream(&mut self) {
         let Input::Response(exchange @ Exchange { is_streaming: true, .. }) = self.input else {
@@ -275,6 +295,17 @@ impl HttpConnection {
             Input::Whole(_) | Input::Response(_) => self.bytes.len() < self.limits.pipelined_bytes,
             Input::Closing => false,
         }
+    }
+
+    /// Bytes held of requests that are not taken yet.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let body = match &self.input {
+            Input::Body(_, body) => body.len(),
+            Input::Whole(request) => request.body.len(),
+            Input::Head | Input::Response(_) | Input::Closing => 0,
+        };
+        self.bytes.len() + body
     }
 
     /// Bytes to send.
@@ -343,6 +374,21 @@ impl HttpConnection {
         };
         self.output.extend_from_slice(connection.as_bytes());
         self.output.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Output for HttpConnection {
+    fn pending(&self) -> &[u8] {
+        self.pending()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.note_sent(count);
+    }
+
+    fn clear(&mut self) {
+        self.close();
+        self.note_sent(self.output.len());
     }
 }
 

@@ -99,6 +99,19 @@ impl EventBuffer {
         events.map(|(of, data)| (*of, &**data))
     }
 
+    /// Drops the events of a stream.
+    pub fn forget(&mut self, stream: u64) {
+        let bytes = &mut self.bytes;
+        self.events.retain(|(id, data)| {
+            let stays = id.stream != stream;
+            *bytes -= if stays { 0 } else { data.len() + OVERHEAD };
+            stays
+        });
+        if self.events.is_empty() {
+            self.events = VecDeque::new();
+        }
+    }
+
     /// Bytes that are kept.
     #[must_use]
     pub const fn len(&self) -> usize {

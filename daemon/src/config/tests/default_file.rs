@@ -99,8 +99,33 @@ fn example_of_a_tcp_listener_works() {
         .collect();
     let config = good(&example.join("\n"));
     let address = "127.0.0.1:7411".parse().expect("an address");
-    let token_file = Some("/etc/ceased/tokens".into());
+    let token_file = Some(PathBuf::from("/etc/ceased/tokens"));
     assert_eq!(config.listen, [Listen::Tcp { address, token_file, anonymous: false }]);
+}
+
+/// The example shows the defaults.
+#[test]
+fn example_of_an_http_listener_has_the_defaults() {
+    let examples = FILE.match_indices("#     [[listen]]");
+    let (start, _) = examples.last().expect("the example");
+    let example: Vec<&str> = FILE
+        .get(start..)
+        .expect("a position")
+        .lines()
+        .map_while(|line| line.strip_prefix("#     "))
+        .collect();
+    let config = good(&example.join("\n"));
+    let bare = good("[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:7412\"\n");
+    let ([Listen::Http(example)], [Listen::Http(bare)]) = (&*config.listen, &*bare.listen) else {
+        panic!("two HTTP listeners");
+    };
+    assert_eq!(example.allow_origins, ["https://app.example.com"]);
+    let defaults = HttpListen {
+        socket: example.socket.clone(),
+        allow_origins: example.allow_origins.clone(),
+        ..bare.clone()
+    };
+    assert_eq!(*example, defaults);
 }
 
 /// The optional keys of a tool, with the defaults given in the text.

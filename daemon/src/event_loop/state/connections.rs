@@ -8,7 +8,7 @@ use ceased_core::ids::ConnId;
 use ceased_core::limits::FrameLimits;
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
-use ceased_transports::{Flow, Link, Lost, Peer as Origin, Sent, Sink};
+use ceased_transports::{Flow, Link, Lost, Output, Peer as Origin, Sent, Sink};
 use memchr::memmem;
 use mio::{Registry, Token as EventToken};
 
@@ -155,6 +155,13 @@ impl Connections {
         self.open.insert(conn, Box::new(connection));
         self.note_readable(conn, false);
         Ok(conn)
+    }
+
+    /// A number for a connection of the engine that has no link of its own.
+    pub(crate) const fn next_id(&mut self) -> ConnId {
+        let conn = ConnId::new(self.next_id);
+        self.next_id += 1;
+        conn
     }
 
     /// Removes a connection.
@@ -341,6 +348,25 @@ impl Connections {
         Some(Received { flow, cost })
     }
 
+    /// Reads a bounded amount from a peer whose bytes are no frames.
+    pub(crate) fn receive_bytes(
+        &mut self,
+        conn: ConnId,
+        now: Instant,
+        scratch: &mut [u8],
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Option<(Result<Flow, Lost>, Cost)> {
+        let connection = self.open.get_mut(&conn)?;
+        self.reads.note_read(conn, now);
+        let link = &mut connection.link;
+        let before = link.bytes_received();
+        self.ahead_bytes -= link.ahead_bytes();
+        let flow = link.receive_bytes(scratch, READ_BUDGET, sink);
+        let cost = Cost::reading(1, link.bytes_received() - before);
+        connection.place = connection.place.plus(cost);
+        Some((flow, cost))
+    }
+
     /// Reads at most as much as `scratch` takes from a peer that is not authenticated.
     pub(crate) fn receive_handshake(
         &mut self,
@@ -445,6 +471,20 @@ impl Connections {
             Sent::Lost => AfterSend::Lost,
         };
         Some(Delivery { progress: bytes > before, then })
+    }
+
+    /// Sends as much of the output of a connection as the system accepts. Returns whether it
+    /// accepted anything as well.
+    pub(crate) fn send_bytes(
+        &mut self,
+        registry: &Registry,
+        conn: ConnId,
+        output: &mut dyn Output,
+    ) -> Option<(Sent, bool)> {
+        let link = &mut self.open.get_mut(&conn)?.link;
+        let before = link.bytes_sent();
+        let sent = link.send(output, registry);
+        Some((sent, link.bytes_sent() > before))
     }
 
     /// Lets the next send of a connection try the system again: a full socket announces room only

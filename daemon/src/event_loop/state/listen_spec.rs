@@ -1,8 +1,11 @@
 //! An address to listen at, and its access rules.
 
+use std::sync::Arc;
+
 use ceased_transports::Address;
 
 use crate::access::Access;
+use crate::http::access::HttpRules;
 
 /// An address to listen at, and its access rules.
 pub(crate) struct ListenSpec {
@@ -10,6 +13,8 @@ pub(crate) struct ListenSpec {
     /// Whose the file of a Unix socket is; the group of this process when not said.
     pub(crate) group: Option<u32>,
     pub(crate) access: Access,
+    /// Rules of a listener for HTTP; `None` for one of JSON-RPC lines.
+    pub(crate) http: Option<Arc<HttpRules>>,
 }
 
 impl ListenSpec {
@@ -20,6 +25,6 @@ impl ListenSpec {
             Address::Unix { .. } | Address::Stdio => Access::Users(None),
             Address::Tcp(_) => Access::Anonymous,
         };
-        Self { address, group: None, access }
+        Self { address, group: None, access, http: None }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 
 use ceased_core::time::Instant;
 use ceased_transports::{Accept, Address, Listener, Transport};
@@ -11,6 +12,7 @@ use super::constants::{ACCEPT_REST, FIRST_CONN, FIRST_LISTENER};
 use super::listen_spec::ListenSpec;
 use crate::access::{Access, Entry};
 use crate::announce::say;
+use crate::http::access::HttpRules;
 use crate::token_file;
 
 /// Every listener of the loop.
@@ -23,6 +25,7 @@ struct BoundListener {
     token: Token,
     listener: Listener,
     access: Access,
+    http: Option<Arc<HttpRules>>,
     /// When to call `accept` again: epoll is edge-triggered and will not repeat itself.
     again: Option<Instant>,
     /// The requested address: with port 0 where the system chose.
@@ -46,6 +49,8 @@ pub(crate) enum Owner {
 pub(crate) enum Accepted {
     /// A peer, and the decision of the listener's access rule.
     Peer(Box<dyn Transport>, Entry),
+    /// A peer of a listener for HTTP, and the rules of the listener.
+    HttpPeer(Box<dyn Transport>, Arc<HttpRules>),
     /// The system has no resources for another peer; accepting pauses.
     Exhausted { error: io::Error, refused: bool },
     /// The listener is unusable.
@@ -74,15 +79,24 @@ impl Listeners {
 
     /// Adds a bound listener; returns its address, with the port chosen by the system.
     pub(crate) fn add(&mut self, spec: ListenSpec, listener: Listener, owner: Owner) -> Address {
-        let ListenSpec { address: requested, group, access } = spec;
+        let ListenSpec { address: requested, group, access, http } = spec;
         let address = listener.address().clone();
         let taken: BTreeSet<Token> = self.bound.iter().map(|bound| bound.token).collect();
         let mut numbers = (FIRST_LISTENER..FIRST_CONN as usize).map(Token);
         // Beyond that many listeners the last ones share a token, at the cost of an extra `accept`.
         let token = numbers.find(|token| !taken.contains(token)).unwrap_or(Token(FIRST_LISTENER));
         let (again, renew_error) = (None, None);
-        let bound =
-            BoundListener { token, listener, access, again, requested, group, owner, renew_error };
+        let bound = BoundListener {
+            token,
+            listener,
+            access,
+            http,
+            again,
+            requested,
+            group,
+            owner,
+            renew_error,
+        };
         self.bound.push(bound);
         address
     }
@@ -102,7 +116,8 @@ impl Listeners {
             // Peers that connected before are not announced by epoll.
             bound.again = Some(now);
             // Only after registering: a reader of this line may send signals at once.
-            say(format_args!("listening on {}", bound.listener.address()));
+            let kind = if bound.http.is_some() { " (http)" } else { "" };
+            say(format_args!("listening on {}{kind}", bound.listener.address()));
         }
         Ok(())
     }
@@ -132,6 +147,9 @@ impl Listeners {
         }
         match bound.listener.accept() {
             Accept::Peer(transport) => {
+                if let Some(rules) = &bound.http {
+                    return Some(Accepted::HttpPeer(transport, Arc::clone(rules)));
+                }
                 let entry = bound.access.decide(transport.peer());
                 Some(Accepted::Peer(transport, entry))
             }
@@ -148,6 +166,12 @@ impl Listeners {
                 Some(Accepted::Failed { error, address: bound.listener.address().clone() })
             }
         }
+    }
+
+    /// The rules of a listener for HTTP that replace these; `None` if no listener has them.
+    pub(crate) fn http_rules(&self, of: &Address) -> Option<Arc<HttpRules>> {
+        let mut bound = self.bound.iter();
+        bound.find(|bound| is_same(&bound.requested, of)).and_then(|bound| bound.http.clone())
     }
 
     /// Whether a listener accepts this token.
@@ -192,6 +216,7 @@ impl Listeners {
             let mut bound = self.bound.iter_mut();
             if let Some(bound) = bound.find(|bound| is_same(&bound.requested, &spec.address)) {
                 bound.access = spec.access;
+                bound.http = spec.http;
             }
         }
         let first = self.bound.len();

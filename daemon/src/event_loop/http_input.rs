@@ -1,0 +1,236 @@
+//! HTTP connections: accepting and reading them, and their deadlines.
+
+use std::io;
+use std::sync::Arc;
+
+use ceased_core::identity::Identity;
+use ceased_core::ids::ConnId;
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::time::{Instant, Now};
+use ceased_transports::http::HttpLimits;
+use ceased_transports::{Flow, Link, Transport};
+
+use super::server::Server;
+use super::state::auth;
+use super::state::connections::Sending;
+use super::state::party::Party;
+use super::state::read_scheduler::Cost;
+use super::state::record_limiter::RecordKind;
+use super::state::shutdown::Stopping;
+use crate::access::Entry;
+use crate::http::access::HttpRules;
+use crate::http::endpoint::Due;
+use crate::http::peer::{HttpPeer, Overdue};
+
+/// Requests of one connection that are taken in one turn.
+const REQUESTS_MAX: usize = 64;
+/// Name of the limit on connections of one address.
+const PER_ADDRESS: &str = "connections_per_address";
+
+/// Accepting.
+impl Server {
+    /// Accepts an HTTP peer; identities are of its requests. One on a Unix socket whose process may
+    /// belong to a job of another user is inspected first (TSK-39).
+    pub(super) fn let_in_http(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        rules: Arc<HttpRules>,
+    ) -> io::Result<()> {
+        match rules.access.decide(transport.peer()) {
+            Entry::As(identity @ Identity::User(_)) => {
+                self.admit_user_of_http(now, transport, identity, rules)
+            }
+            Entry::As(_) | Entry::Authenticate(_) | Entry::Refuse(_) => {
+                self.admit_http(now, transport, rules, None)
+            }
+        }
+    }
+
+    /// Adds an HTTP connection, unless its party has as many as it may have.
+    pub(super) fn admit_http(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        rules: Arc<HttpRules>,
+        inspected: Option<Identity>,
+    ) -> io::Result<()> {
+        let origin = transport.peer().clone();
+        let party = Party::from(&origin);
+        let own = self.http.count(|other| Party::from(other) == party);
+        let (all, max) = (self.http.peer_count(), self.settings.limits.connections_max);
+        let limit = if own >= rules.connections_per_address {
+            Some((PER_ADDRESS, rules.connections_per_address))
+        } else {
+            (all >= max).then_some(("connections", max))
+        };
+        if let Some((name, max)) = limit {
+            // Closed without a response: a response would cost as much as the limit saves.
+            let why = format!("limit reached: {name} = {max}");
+            let kind = RecordKind::Limit(name);
+            self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);
+            return Ok(());
+        }
+        let limits = HttpLimits {
+            body_bytes: self.settings.limits.frames.frame_bytes_max,
+            ..HttpLimits::default()
+        };
+        let link = Link::new(transport, self.settings.limits.frames);
+        let conn = self.add_connection(link, false)?;
+        self.http.insert(conn, HttpPeer::new(rules, origin, inspected, limits, now.at));
+        self.http.schedule(conn, self.settings.limits.write_stall);
+        Ok(())
+    }
+}
+
+/// Reading.
+impl Server {
+    /// Reads a bounded amount from an HTTP connection; returns its cost.
+    pub(super) fn read_http(&mut self, now: Now, conn: ConnId) -> Cost {
+        let looked = Cost::reading(1, 0);
+        // Requests that were sent ahead.
+        self.take_http_requests(now, conn);
+        let Some(peer) = self.http.peer_mut(conn) else { return looked };
+        if !peer.wants_input() {
+            // It is read on after the response that is due.
+            self.note_http_output(now, conn);
+            return looked;
+        }
+        let mut sink = |bytes: &[u8]| peer.receive(bytes);
+        let received = self.connections.receive_bytes(conn, now.at, &mut self.scratch, &mut sink);
+        let Some((flow, cost)) = received else { return looked };
+        if peer.take_wrong_token() {
+            self.note_wrong_token(now, conn);
+        }
+        self.take_http_requests(now, conn);
+        match flow {
+            Ok(Flow::Drained) => {}
+            Ok(Flow::More) => self.note_readable(conn),
+            Ok(Flow::Finished) => self.note_half_close(now, conn),
+            Err(lost) => {
+                tracing::debug!(%conn, %lost, "lost");
+                self.drop_peer(now, conn);
+            }
+        }
+        self.note_partial(now, conn);
+        self.note_http_output(now, conn);
+        cost
+    }
+
+    /// Handles the whole requests of a connection, in order.
+    pub(super) fn take_http_requests(&mut self, now: Now, conn: ConnId) {
+        for _ in 0..REQUESTS_MAX {
+            let Some(peer) = self.http.peer_mut(conn) else { return };
+            if peer.exchange().is_some() {
+                return;
+            }
+            let Some((request, caller)) = peer.take_request() else { return };
+            self.on_http_request(now, conn, request, caller);
+            let Some(peer) = self.http.peer_mut(conn) else { return };
+            if self.stopping != Stopping::No {
+                peer.output().close_after_response();
+            }
+            if peer.exchange().is_some() {
+                return;
+            }
+            peer.advance();
+            if peer.take_wrong_token() {
+                self.note_wrong_token(now, conn);
+            }
+        }
+        self.note_readable(conn);
+    }
+
+    /// Delays the answer to a wrong token, as on other listeners, and records it.
+    fn note_wrong_token(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer_mut(conn) else { return };
+        let origin = peer.origin.clone();
+        let delay = self.wrong_http_tokens.note(now.at, Party::from(&origin));
+        peer.held_until = (!delay.is_zero()).then(|| now.at + delay);
+        let (identity, kind) = (Identity::Anonymous, RecordKind::Refuse(auth::WRONG_TOKEN));
+        if self.record_refusal(now, Some(conn), identity, &origin, kind, auth::WRONG_TOKEN) {
+            tracing::warn!(%conn, peer = %origin, "not authenticated: wrong token");
+        }
+    }
+
+    /// Handles the end of a client's input. A client may close only its side, so that the request
+    /// goes on until a write shows that the client is gone (HTTP-08).
+    fn note_half_close(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer_mut(conn) else { return };
+        if peer.note_end_of_input() {
+            return self.drop_peer(now, conn);
+        }
+        if peer.exchange().is_some() {
+            // A client that is gone answers the first write with a reset.
+            self.http.start_events(conn);
+            let Some(peer) = self.http.peer_mut(conn) else { return };
+            peer.probe();
+            peer.note_phase(now.at, true);
+        }
+    }
+
+    /// Notes that an HTTP connection may have output, and its deadline.
+    pub(super) fn note_http_output(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer_mut(conn) else { return };
+        peer.note_phase(now.at, false);
+        self.connections.note_output(conn, Sending::More);
+        self.http.schedule(conn, self.settings.limits.write_stall);
+    }
+}
+
+/// Deadlines.
+impl Server {
+    /// Handles HTTP connections and sessions past their deadlines.
+    pub(super) fn take_http_time(&mut self, now: Now) {
+        let stall = self.settings.limits.write_stall;
+        while let Some(due) = self.http.take_due(now.at, stall) {
+            match due {
+                Due::Peer(conn, Overdue::Close) => self.drop_peer(now, conn),
+                Due::Peer(conn, Overdue::StartStream) => {
+                    self.http.start_events(conn);
+                    self.note_stream_output(now.at, conn);
+                }
+                Due::Peer(conn, Overdue::Probe) => {
+                    if let Some(peer) = self.http.peer_mut(conn) {
+                        peer.probe();
+                    }
+                    self.note_stream_output(now.at, conn);
+                }
+                Due::Peer(conn, Overdue::Release) => {
+                    if let Some(peer) = self.http.peer_mut(conn) {
+                        peer.held_until = None;
+                    }
+                    self.note_http_output(now, conn);
+                }
+                Due::Peer(_, Overdue::No) => {}
+                Due::Idle(session) => {
+                    tracing::debug!(%session, "session ended: its client was away for session_idle");
+                    self.end_session(now, session);
+                }
+            }
+        }
+    }
+
+    fn note_stream_output(&mut self, now: Instant, conn: ConnId) {
+        if let Some(peer) = self.http.peer_mut(conn) {
+            peer.note_phase(now, true);
+        }
+        self.connections.note_output(conn, Sending::More);
+        self.http.schedule(conn, self.settings.limits.write_stall);
+    }
+
+    /// Answers a peer whose request takes longer than `frame_time`. Returns whether it is an HTTP
+    /// connection.
+    pub(super) fn give_up_http(&mut self, now: Now, conn: ConnId) -> bool {
+        let Some(peer) = self.http.peer_mut(conn) else { return false };
+        peer.give_up();
+        self.note_http_output(now, conn);
+        true
+    }
+}
+
+/// The text of a limit as an error.
+pub(super) fn limit_error(name: &str, max: usize, remedy: &str) -> ErrorObject {
+    let message = format!("limit reached: {name} = {max}: {remedy}");
+    ErrorObject::new(ceased_core::rpc::error::code::LIMIT_REACHED, message)
+}

@@ -1,0 +1,447 @@
+//! Requests of HTTP: the session or engine connection that each belongs to.
+
+use std::sync::Arc;
+
+use ceased_core::event::Event;
+use ceased_core::identity::Identity;
+use ceased_core::ids::{ConnId, RequestId};
+use ceased_core::protocol::revision::{Batch, Dialect};
+use ceased_core::protocol::role::Role;
+use ceased_core::rpc::error::{ErrorObject, code};
+use ceased_core::time::Now;
+use ceased_transports::http::sse::EventId;
+use ceased_transports::http::{Head, Method, Request, Response, Status};
+use uuid::Uuid;
+
+use super::http_input::limit_error;
+use super::server::Server;
+use super::state::connections::Sending;
+use super::state::record_limiter::RecordKind;
+use super::state::shutdown::Stopping;
+use crate::http::access::{Caller, HttpRules};
+use crate::http::envelope::{Envelope, RequestEnvelope};
+use crate::http::peer::Subject;
+use crate::http::session::Session;
+use crate::http::{access, answer, routing};
+
+/// Header with the id of a session.
+const SESSION: &str = "mcp-session-id";
+/// Header with the revision of a request.
+const VERSION: &str = "mcp-protocol-version";
+
+/// Message of a POST for a session.
+struct Message {
+    requests: Vec<RequestId>,
+    is_batch: bool,
+    is_initialize: bool,
+    /// Whether requests may be gone without an answer after it (HTTP-07).
+    may_cancel: bool,
+}
+
+impl Server {
+    /// Handles a whole request: answers it, or begins the exchange that answers it.
+    pub(super) fn on_http_request(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        request: Request,
+        caller: Caller,
+    ) {
+        let Request { head, body } = request;
+        let refused = match head.method {
+            Method::Post => self.on_post(now, conn, &head, &body, caller),
+            Method::Get => self.on_get(now, conn, &head, &caller),
+            Method::Delete => self.on_delete(now, &head, &caller),
+            // Answered by their heads.
+            Method::Head | Method::Options | Method::Other => {
+                Err(Response::new(Status::MethodNotAllowed))
+            }
+        };
+        if let Err(response) = refused
+            && let Some(peer) = self.http.peer_mut(conn)
+        {
+            peer.answer(&head, response);
+        }
+    }
+
+    /// Handles a POST.
+    ///
+    /// # Errors
+    /// The response, if the POST needs no answer of the engine.
+    fn on_post(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        head: &Head,
+        body: &[u8],
+        caller: Caller,
+    ) -> Result<(), Response> {
+        let envelope = Envelope::read(body, self.settings.limits.depth_max);
+        let has_session = head.has(SESSION);
+        let is_stateless = match &envelope {
+            Envelope::Request(request) => {
+                request.is_stateless || (!has_session && names_stateless(head))
+            }
+            Envelope::Notification { .. }
+            | Envelope::Response
+            | Envelope::Batch { .. }
+            | Envelope::Invalid(_) => !has_session && names_stateless(head),
+        };
+        if is_stateless {
+            return self.on_stateless_post(now, conn, head, body, envelope, caller);
+        }
+        let message = match envelope {
+            Envelope::Invalid(error) => return Err(bad(&error)),
+            Envelope::Request(request) if request.id == RequestId::Null => {
+                let text = "the id of a request is a string or an integer";
+                return Err(bad(&ErrorObject::new(code::INVALID_REQUEST, text)));
+            }
+            Envelope::Request(request) if request.method == "initialize" && !has_session => {
+                return self.begin_session(now, conn, head, body, request.id, caller);
+            }
+            Envelope::Request(request) if !has_session => return Err(without_session(&request)),
+            Envelope::Request(request) => Message {
+                requests: vec![request.id],
+                is_batch: false,
+                is_initialize: false,
+                may_cancel: false,
+            },
+            Envelope::Notification { method } => Message {
+                requests: Vec::new(),
+                is_batch: false,
+                is_initialize: false,
+                may_cancel: method == "notifications/cancelled",
+            },
+            Envelope::Response => Message {
+                requests: Vec::new(),
+                is_batch: false,
+                is_initialize: false,
+                may_cancel: false,
+            },
+            Envelope::Batch { is_valid: false, .. } => {
+                let text = "a batch has at least one message, and JSON-RPC messages alone";
+                return Err(bad(&ErrorObject::new(code::INVALID_REQUEST, text)));
+            }
+            Envelope::Batch { requests, .. } => {
+                Message { requests, is_batch: true, is_initialize: false, may_cancel: true }
+            }
+        };
+        let session = self.session_of(head, &caller)?;
+        self.check_batch(session, message.is_batch)?;
+        self.hand_to_session(now, conn, session, head, body, message)
+    }
+
+    /// HTTP-03: batches belong to 2025-03-26.
+    fn check_batch(&self, session: ConnId, is_batch: bool) -> Result<(), Response> {
+        let dialect = self.engine.session_dialect(session);
+        if !is_batch || dialect.is_some_and(|dialect| dialect.batch == Batch::Accept) {
+            return Ok(());
+        }
+        let text = "this session has no batches: send one message in each POST";
+        Err(bad(&ErrorObject::new(code::INVALID_REQUEST, text)))
+    }
+
+    /// Hands a message of a session to the engine.
+    fn hand_to_session(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        key: ConnId,
+        head: &Head,
+        body: &[u8],
+        message: Message,
+    ) -> Result<(), Response> {
+        let Message { requests, is_batch, is_initialize, may_cancel } = message;
+        let Some(session) = self.http.session_mut(key) else { return Err(no_session()) };
+        session.touch(now.at);
+        session.bytes.0 += body.len() as u64;
+        session.had_cancel |= may_cancel;
+        // RPC-02: the first request with this id is not touched, and keeps its stream.
+        if let Some(id) = requests.iter().find(|id| session.has_request(id)) {
+            let text = format!("the id {id:.64} is still in flight");
+            return Err(bad(&ErrorObject::new(code::INVALID_REQUEST, text)));
+        }
+        let awaits = !requests.is_empty();
+        if awaits {
+            let stream = session.add_post(requests, is_batch, is_initialize, conn);
+            if let Some(peer) = self.http.peer_mut(conn) {
+                let subject = Subject::Stream { session: key, stream };
+                peer.begin_exchange(Box::new(head.clone()), subject);
+            }
+        }
+        self.engine.handle(now, Event::Frame { conn: key, frame: body }, &mut self.actions);
+        // The engine writes nothing for a cancelled request, whose stream ends nevertheless.
+        self.connections.note_output(key, Sending::More);
+        if awaits { Ok(()) } else { Err(Response::new(Status::Accepted)) }
+    }
+
+    /// Begins a session with its `initialize` (HTTP-04).
+    fn begin_session(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        head: &Head,
+        body: &[u8],
+        id: RequestId,
+        caller: Caller,
+    ) -> Result<(), Response> {
+        let Some(peer) = self.http.peer(conn) else { return Err(no_session()) };
+        let (rules, origin) = (Arc::clone(&peer.rules), peer.origin.clone());
+        if self.stopping != Stopping::No {
+            let error = ErrorObject::new(code::SHUTTING_DOWN, "the daemon is shutting down");
+            return Err(answer::error(Status::Unavailable, "null", &error));
+        }
+        self.make_room_for_session(now, conn, &caller.identity, &rules)?;
+        let key = self.connections.next_id();
+        let identity = caller.identity.clone();
+        let session = Session::new(Uuid::new_v4().simple().to_string(), caller, rules, now.at);
+        self.http.add_session(key, session);
+        self.record_connect(now, key, &identity, &origin, None);
+        let opened = Event::Opened { conn: key, identity, role: Role::Server };
+        self.engine.handle(now, opened, &mut self.actions);
+        let message =
+            Message { requests: vec![id], is_batch: false, is_initialize: true, may_cancel: false };
+        self.hand_to_session(now, conn, key, head, body, message)
+    }
+
+    /// Ends the session of the identity whose client has been away longest, while the identity or
+    /// the daemon has as many as it may have. Clients seldom end their sessions.
+    fn make_room_for_session(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        identity: &Identity,
+        rules: &HttpRules,
+    ) -> Result<(), Response> {
+        loop {
+            let limit = if self.http.sessions_of(identity) >= rules.sessions_per_identity {
+                ("sessions_per_identity", rules.sessions_per_identity)
+            } else if let Some(limit) = self.engine.connection_limit(identity) {
+                (limit.name, limit.max)
+            } else {
+                return Ok(());
+            };
+            let engine = &self.engine;
+            let is_quiet = |key: ConnId| !engine.has_open_requests(key);
+            if let Some(oldest) = self.http.longest_away(identity, is_quiet) {
+                tracing::debug!(session = %oldest, limit = limit.0, "session ended for a new one");
+                self.end_session(now, oldest);
+                continue;
+            }
+            let error = limit_error(limit.0, limit.1, "end a session with DELETE");
+            if let Some(origin) = self.http.peer(conn).map(|peer| peer.origin.clone()) {
+                let (identity, kind) = (identity.clone(), RecordKind::Limit(limit.0));
+                self.record_refusal(now, Some(conn), identity, &origin, kind, &error.message);
+            }
+            return Err(answer::error(Status::Unavailable, "null", &error));
+        }
+    }
+
+    /// The session that a request names.
+    fn session_of(&self, head: &Head, caller: &Caller) -> Result<ConnId, Response> {
+        // HTTP-05
+        if head.has(VERSION)
+            && head.header(VERSION).is_none_or(|version| Dialect::find(version).is_none())
+        {
+            let text = "the MCP-Protocol-Version of this request is not supported";
+            return Err(answer::refusal(Status::BadRequest, text));
+        }
+        if !head.has(SESSION) {
+            let text = "Mcp-Session-Id is missing: begin a session with initialize";
+            return Err(answer::refusal(Status::BadRequest, text));
+        }
+        let id = head.header(SESSION).unwrap_or_default();
+        self.http.find_session(id, &caller.identity).ok_or_else(no_session)
+    }
+
+    /// Handles a GET: a stream for messages that belong to no request, or for the missed events of
+    /// another stream (HTTP-06).
+    fn on_get(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        head: &Head,
+        caller: &Caller,
+    ) -> Result<(), Response> {
+        if !head.has(SESSION) {
+            return Err(post_alone());
+        }
+        let key = self.session_of(head, caller)?;
+        if !access::accepts_events(head) {
+            let text = "a GET is answered by text/event-stream: accept that";
+            return Err(answer::refusal(Status::NotAcceptable, text));
+        }
+        let last = match (head.has("last-event-id"), head.header("last-event-id")) {
+            (false, _) => None,
+            (true, text) => {
+                let id = text.and_then(EventId::read);
+                Some(id.ok_or_else(|| {
+                    let text = "the Last-Event-ID is not an id of this server";
+                    answer::refusal(Status::BadRequest, text)
+                })?)
+            }
+        };
+        let touched = self.http.open_get(key, conn, Box::new(head.clone()), last, now.at);
+        let Some(touched) = touched else {
+            let text = "the events behind this Last-Event-ID are not kept any more";
+            return Err(answer::refusal(Status::BadRequest, text));
+        };
+        for other in touched.into_iter().filter(|other| *other != conn) {
+            self.finish_http_output(now, other);
+        }
+        self.http.schedule_session(key);
+        self.connections.note_output(key, Sending::More);
+        Ok(())
+    }
+
+    /// Handles a DELETE, which ends a session.
+    fn on_delete(&mut self, now: Now, head: &Head, caller: &Caller) -> Result<(), Response> {
+        if !head.has(SESSION) {
+            return Err(post_alone());
+        }
+        let key = self.session_of(head, caller)?;
+        self.end_session(now, key);
+        Err(Response::new(Status::NoContent))
+    }
+}
+
+/// Requests of 2026-07-28.
+impl Server {
+    fn on_stateless_post(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        head: &Head,
+        body: &[u8],
+        envelope: Envelope,
+        caller: Caller,
+    ) -> Result<(), Response> {
+        let invalid = |text: &'static str| Err(bad(&ErrorObject::new(code::INVALID_REQUEST, text)));
+        let request = match envelope {
+            Envelope::Request(request) => request,
+            Envelope::Invalid(error) => return Err(bad(&error)),
+            // MOD-06: the end of the response stream is the cancel, and a posted
+            // notifications/cancelled has no effect.
+            Envelope::Notification { .. } => return Err(Response::new(Status::Accepted)),
+            Envelope::Response => {
+                return invalid("this revision has no requests of the server, so no responses");
+            }
+            Envelope::Batch { .. } => {
+                return invalid("this revision has no batches: send one message in each POST");
+            }
+        };
+        if request.id == RequestId::Null {
+            return invalid("the id of a request is a string or an integer");
+        }
+        if !request.is_stateless {
+            return Err(without_metadata(&request));
+        }
+        let refused = |error: &ErrorObject| {
+            let status = answer::status_of(error.code, request.has_metadata);
+            answer::error(status, &request.token, error)
+        };
+        if request.version.is_some() {
+            routing::check(head, &request).map_err(|error| refused(&error))?;
+        }
+        self.check_parameter_headers(head, &request).map_err(|error| refused(&error))?;
+        let engine = self.stateless_connection(now, conn, caller)?;
+        if let Some(peer) = self.http.peer_mut(conn) {
+            let subject =
+                Subject::Stateless { request: request.id, has_metadata: request.has_metadata };
+            peer.begin_exchange(Box::new(head.clone()), subject);
+        }
+        self.engine.handle(now, Event::Frame { conn: engine, frame: body }, &mut self.actions);
+        Ok(())
+    }
+
+    /// HTTP-09: checks the headers that repeat arguments of a tool.
+    fn check_parameter_headers(
+        &self,
+        head: &Head,
+        request: &RequestEnvelope,
+    ) -> Result<(), ErrorObject> {
+        let Some(name) = request.name.as_deref().filter(|_| request.method == "tools/call") else {
+            return Ok(());
+        };
+        let tool = self.settings.catalog.iter().find(|tool| &*tool.name == name);
+        match tool {
+            Some(tool) => routing::check_parameters(head, &tool.input_schema, request),
+            None => Ok(()),
+        }
+    }
+
+    /// The engine connection of the requests of 2026-07-28 on an HTTP connection. A proxy may send
+    /// requests of several callers on one connection; each has one of its own.
+    fn stateless_connection(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        caller: Caller,
+    ) -> Result<ConnId, Response> {
+        let Some(peer) = self.http.peer(conn) else { return Err(no_session()) };
+        let origin = peer.origin.clone();
+        let before = peer.stateless.as_ref().map(|(engine, known)| (*engine, known.clone()));
+        if let Some((engine, known)) = &before
+            && known.identity == caller.identity
+            && self.engine.identity(*engine).is_some()
+        {
+            return Ok(*engine);
+        }
+        if let Some((engine, _)) = before {
+            self.http.forget_stateless(conn);
+            self.close_engine_side(now, engine, (0, 0));
+        }
+        if let Some(limit) = self.engine.connection_limit(&caller.identity) {
+            let error = limit.error();
+            let (identity, kind) = (caller.identity, RecordKind::Limit(limit.name));
+            self.record_refusal(now, Some(conn), identity, &origin, kind, &error.message);
+            return Err(answer::error(Status::Unavailable, "null", &error));
+        }
+        let engine = self.connections.next_id();
+        let identity = caller.identity.clone();
+        self.http.set_stateless(conn, engine, caller);
+        self.record_connect(now, engine, &identity, &origin, None);
+        let opened = Event::Opened { conn: engine, identity, role: Role::Server };
+        self.engine.handle(now, opened, &mut self.actions);
+        Ok(engine)
+    }
+}
+
+/// Whether the headers name the revision without sessions.
+fn names_stateless(head: &Head) -> bool {
+    head.header(VERSION) == Some(routing::STATELESS)
+}
+
+fn bad(error: &ErrorObject) -> Response {
+    answer::error(Status::BadRequest, "null", error)
+}
+
+fn no_session() -> Response {
+    answer::refusal(Status::NotFound, "this session has ended: begin another with initialize")
+}
+
+/// HTTP-01: without a session there is nothing to get or to delete.
+fn post_alone() -> Response {
+    let text = "without an Mcp-Session-Id use POST";
+    answer::refusal(Status::MethodNotAllowed, text).header("allow", "POST")
+}
+
+fn without_session(request: &RequestEnvelope) -> Response {
+    match request.method.as_str() {
+        "server/discover" | "subscriptions/listen" | "tasks/update" => without_metadata(request),
+        _ => {
+            let text = "Mcp-Session-Id is missing: begin a session with initialize";
+            answer::error(
+                Status::BadRequest,
+                &request.token,
+                &ErrorObject::new(code::INVALID_REQUEST, text),
+            )
+        }
+    }
+}
+
+fn without_metadata(request: &RequestEnvelope) -> Response {
+    let text = "params._meta[\"io.modelcontextprotocol/protocolVersion\"] must be a string";
+    let error = ErrorObject::new(code::INVALID_PARAMS, text);
+    answer::error(Status::BadRequest, &request.token, &error)
+}

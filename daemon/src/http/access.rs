@@ -1,0 +1,282 @@
+//! Decision about a request by its head alone: path, method, Host, Origin, token, media types
+//! (HTTP-01, HTTP-02, HTTP-03). Nothing is allocated for a request that is refused here.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::identity::Identity;
+use ceased_transports::Address;
+use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
+
+use crate::access::{Access, Entry};
+use crate::token_file::Token;
+
+/// Path of the endpoint.
+pub(crate) const PATH: &str = "/mcp";
+/// Methods of the endpoint.
+const METHODS: &str = "GET, POST, DELETE, OPTIONS";
+/// Request headers that a page may send.
+const PAGE_HEADERS: &str = "authorization, content-type, accept, mcp-session-id, \
+                            mcp-protocol-version, mcp-method, mcp-name, last-event-id";
+/// Response headers that a page may read.
+const PAGE_READS: &str = "mcp-session-id, mcp-protocol-version, www-authenticate";
+
+/// Rules of a listener for HTTP.
+#[derive(Debug)]
+pub(crate) struct HttpRules {
+    /// Address that the listener was asked for.
+    pub(crate) address: Address,
+    /// Access rule of the listener.
+    pub(crate) access: Access,
+    /// Origins of pages that may call, beside local ones: `scheme://host[:port]`.
+    pub(crate) allow_origins: Arc<[String]>,
+    /// Whether any Host is accepted: on a Unix socket, which no page can reach, and on an address
+    /// of the network, where every request needs a token.
+    pub(crate) any_host: bool,
+    /// Time without a request or an open stream after which a session ends.
+    pub(crate) session_idle: Duration,
+    /// Time that a connection may be silent between two requests.
+    pub(crate) keep_alive: Duration,
+    /// Maximum number of sessions of one identity.
+    pub(crate) sessions_per_identity: usize,
+    /// Maximum number of connections of one party.
+    pub(crate) connections_per_address: usize,
+    /// Bytes of events of one session that are kept.
+    pub(crate) replay_bytes: usize,
+}
+
+/// Identity of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    /// Identity for the engine.
+    pub(crate) identity: Identity,
+    /// Token that proved it, if one did.
+    pub(crate) token: Option<Arc<Token>>,
+}
+
+/// Check of the heads of one connection.
+pub(crate) struct HeadPolicy<'a> {
+    /// Access rules of the listener.
+    pub(crate) rules: &'a HttpRules,
+    /// Peer of the connection.
+    pub(crate) peer: &'a ceased_transports::Peer,
+    /// Identity of the peer, where its process was inspected: the requestor of the job that it
+    /// belongs to.
+    pub(crate) inspected: Option<&'a Identity>,
+    /// Identity of the request whose head was accepted last.
+    pub(crate) caller: &'a mut Option<Caller>,
+    /// Whether a wrong token was presented; the connection is closed then.
+    pub(crate) wrong_token: &'a mut bool,
+}
+
+impl HeadCheck for HeadPolicy<'_> {
+    fn check(&mut self, head: &Head) -> Option<Response> {
+        match self.accept(head) {
+            Ok(caller) => {
+                *self.caller = Some(caller);
+                None
+            }
+            Err(response) => Some(with_page_headers(response, head)),
+        }
+    }
+}
+
+impl HeadPolicy<'_> {
+    fn accept(&mut self, head: &Head) -> Result<Caller, Response> {
+        self.rules.check_origin(head)?;
+        if head.path() != PATH {
+            let text = format!("the endpoint of this server is {PATH}");
+            return Err(Response::text(Status::NotFound, &text));
+        }
+        match head.method {
+            Method::Options => {
+                return Err(Response::new(Status::NoContent).header("allow", METHODS));
+            }
+            Method::Head | Method::Other => {
+                let response = Response::text(Status::MethodNotAllowed, "use POST");
+                return Err(response.header("allow", METHODS));
+            }
+            Method::Get | Method::Post | Method::Delete => {}
+        }
+        let caller = self.identify(head)?;
+        if head.method == Method::Post {
+            check_media_types(head)?;
+        }
+        Ok(caller)
+    }
+
+    /// HTTP-02: the identity of a request, by the token of its head or by the socket.
+    fn identify(&mut self, head: &Head) -> Result<Caller, Response> {
+        if let Some(identity) = self.inspected {
+            return Ok(Caller { identity: identity.clone(), token: None });
+        }
+        let access = match self.rules.access.decide(self.peer) {
+            Entry::As(identity) => return Ok(Caller { identity, token: None }),
+            Entry::Refuse(why) => return Err(Response::text(Status::Forbidden, &why)),
+            Entry::Authenticate(access) => access,
+        };
+        if !head.has("authorization") && access.anonymous {
+            return Ok(Caller { identity: Identity::Anonymous, token: None });
+        }
+        let token = head.header("authorization").and_then(bearer);
+        match token.and_then(|token| access.tokens.find(token)) {
+            Some(token) => Ok(Caller {
+                identity: Identity::Token(Arc::clone(token.name())),
+                token: Some(Arc::clone(token)),
+            }),
+            None => {
+                *self.wrong_token = head.has("authorization");
+                let text = "this listener requires a token: Authorization: Bearer TOKEN";
+                let response = Response::text(Status::Unauthorized, text);
+                let challenge = if *self.wrong_token {
+                    "Bearer realm=\"ceased\", error=\"invalid_token\""
+                } else {
+                    "Bearer realm=\"ceased\""
+                };
+                Err(response.header("www-authenticate", challenge))
+            }
+        }
+    }
+}
+
+impl HttpRules {
+    /// HTTP-02: a page of a foreign origin, or one whose name was pointed at this machine (DNS
+    /// rebinding), is refused.
+    fn check_origin(&self, head: &Head) -> Result<(), Response> {
+        if !self.any_host && !is_local_authority(&head.host) && !self.allows_host(&head.host) {
+            let text = "the Host of this request is not this machine: name 127.0.0.1 or localhost, \
+                        or list the origin in allow_origins";
+            return Err(Response::text(Status::Forbidden, text));
+        }
+        if !head.has("origin") || head.header("origin").is_some_and(|it| self.allows(it)) {
+            return Ok(());
+        }
+        let text = "pages of this origin may not call: list it in allow_origins";
+        Err(Response::text(Status::Forbidden, text))
+    }
+
+    fn allows(&self, origin: &str) -> bool {
+        let local = origin.split_once("://").is_some_and(|(scheme, authority)| {
+            matches!(scheme, "http" | "https") && is_local_authority(authority)
+        });
+        local || self.allow_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
+    }
+
+    fn allows_host(&self, host: &str) -> bool {
+        let hosts = self.allow_origins.iter().filter_map(|origin| origin.split_once("://"));
+        hosts.map(|(_, authority)| authority).any(|allowed| allowed.eq_ignore_ascii_case(host))
+    }
+}
+
+/// Whether `host[:port]` names this machine by a loopback address or `localhost`.
+fn is_local_authority(authority: &str) -> bool {
+    let (host, rest) = match authority.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some(parts) => parts,
+            None => return false,
+        },
+        None => match authority.find(':') {
+            Some(at) => authority.split_at(at),
+            None => (authority, ""),
+        },
+    };
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(is_port) {
+        return false;
+    }
+    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+}
+
+/// Token of an `Authorization` header.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// HTTP-03: a body is JSON, and the client takes JSON or a stream of events.
+fn check_media_types(head: &Head) -> Result<(), Response> {
+    let media_type = head.header("content-type").unwrap_or_default();
+    let media_type = media_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        let text = "a message has the content type application/json";
+        return Err(Response::text(Status::UnsupportedMediaType, text));
+    }
+    if !accepts(head, "application/json") && !accepts_events(head) {
+        let text = "answers are application/json or text/event-stream: accept both";
+        return Err(Response::text(Status::NotAcceptable, text));
+    }
+    Ok(())
+}
+
+/// Whether the client takes a stream of events.
+pub(crate) fn accepts_events(head: &Head) -> bool {
+    accepts(head, "text/event-stream")
+}
+
+/// Whether the client takes this media type. A request without `Accept` takes every one.
+pub(crate) fn accepts(head: &Head, wanted: &str) -> bool {
+    if !head.has("accept") {
+        return true;
+    }
+    let group = wanted.split('/').next().unwrap_or_default();
+    head.all("accept").flat_map(|value| value.split(',')).any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let range = parts.next().unwrap_or_default();
+        let is_refused = parts.any(|parameter| {
+            let weight = parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q="));
+            weight.and_then(|weight| weight.parse::<f32>().ok()).is_some_and(|weight| weight <= 0.0)
+        });
+        let is_match = range == "*/*"
+            || range.eq_ignore_ascii_case(wanted)
+            || range.strip_suffix("/*").is_some_and(|it| it.eq_ignore_ascii_case(group));
+        is_match && !is_refused
+    })
+}
+
+/// Lets a page of an accepted origin read the response.
+pub(crate) fn with_page_headers(response: Response, head: &Head) -> Response {
+    let refused = response.status == Status::Forbidden;
+    let Some(origin) = head.header("origin").filter(|_| !refused) else { return response };
+    let response = response
+        .header("access-control-allow-origin", origin.to_owned())
+        .header("access-control-expose-headers", PAGE_READS)
+        .header("vary", "origin");
+    if head.method != Method::Options {
+        return response;
+    }
+    response
+        .header("access-control-allow-methods", METHODS)
+        .header("access-control-allow-headers", PAGE_HEADERS)
+        .header("access-control-max-age", "600")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_authorities() {
+        for (authority, local) in [
+            ("localhost", true),
+            ("LOCALHOST:80", true),
+            ("127.0.0.1:7412", true),
+            ("127.9.9.9", true),
+            ("[::1]:80", true),
+            ("[::1]", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("evil.example:80", false),
+            ("localhost:80:80", false),
+            ("localhost:", false),
+            ("[::1", false),
+            ("[::1]evil", false),
+            ("10.0.0.1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_local_authority(authority), local, "{authority:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Bodies of POST requests: which kind of message one holds, and which era it belongs to.
+
+use ceased_core::ids::RequestId;
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::rpc::message::{Members, Message};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Members of `_meta` by which a request says its revision and its client's capabilities.
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Message of a POST request.
+#[derive(Debug)]
+pub(crate) enum Envelope {
+    /// A request.
+    Request(RequestEnvelope),
+    /// A notification.
+    Notification { method: String },
+    /// A response to a request of this side.
+    Response,
+    /// A batch, with the ids of its requests; 2025-03-26 alone has them.
+    Batch { requests: Vec<RequestId>, is_valid: bool },
+    /// Not a message, with the error to answer.
+    Invalid(ErrorObject),
+}
+
+/// Request of a POST request, as far as HTTP is concerned.
+#[derive(Debug)]
+pub(crate) struct RequestEnvelope {
+    pub(crate) id: RequestId,
+    /// The id as it was written.
+    pub(crate) token: String,
+    pub(crate) method: String,
+    /// Revision that its `_meta` names.
+    pub(crate) version: Option<String>,
+    /// Whether its `_meta` claims to be of a revision without sessions.
+    pub(crate) is_stateless: bool,
+    /// Whether its `_meta` has the members that such a revision requires.
+    pub(crate) has_metadata: bool,
+    /// Value that `Mcp-Name` has to repeat: `name`, `uri` or `taskId`, by the method.
+    pub(crate) name: Option<String>,
+    /// Its params as JSON text.
+    pub(crate) params: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+struct Params<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    uri: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "taskId")]
+    task_id: Option<&'a RawValue>,
+}
+
+impl Envelope {
+    /// Reads the body of a POST request.
+    pub(crate) fn read(body: &[u8], depth_max: usize) -> Self {
+        let mut seen = Members::default();
+        match Message::parse(body, depth_max, &mut seen) {
+            Message::Request { id, method, params } => {
+                let params = params.map(|params| params.get().to_owned());
+                let mut request = RequestEnvelope {
+                    id: id.id,
+                    token: id.token.to_owned(),
+                    method: method.into_owned(),
+                    version: None,
+                    is_stateless: false,
+                    has_metadata: false,
+                    name: None,
+                    params,
+                };
+                request.read_params();
+                Self::Request(request)
+            }
+            Message::Notification { method, .. } => {
+                Self::Notification { method: method.into_owned() }
+            }
+            Message::Response { .. } => Self::Response,
+            Message::Batch(messages) => {
+                let (mut requests, mut is_valid) = (Vec::new(), !messages.is_empty());
+                for text in messages {
+                    let mut seen = Members::default();
+                    match Message::parse_one(text, &mut seen) {
+                        Message::Request { id, .. } if id.id != RequestId::Null => {
+                            requests.push(id.id);
+                        }
+                        Message::Notification { .. } | Message::Response { .. } => {}
+                        Message::Request { .. } | Message::Batch(_) | Message::Invalid { .. } => {
+                            is_valid = false;
+                        }
+                    }
+                }
+                Self::Batch { requests, is_valid }
+            }
+            Message::Invalid { error, .. } => Self::Invalid(error),
+        }
+    }
+}
+
+impl RequestEnvelope {
+    fn read_params(&mut self) {
+        let text = self.params.as_deref().filter(|text| text.starts_with('{'));
+        let params: Params<'_> =
+            text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let meta: serde_json::Map<String, serde_json::Value> =
+            params.meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
+        let string = |raw: Option<&RawValue>| -> Option<String> {
+            raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
+        };
+        let version = meta.get(VERSION_KEY).and_then(|version| version.as_str());
+        self.is_stateless = meta.contains_key(VERSION_KEY) || meta.contains_key(CAPABILITIES_KEY);
+        let capabilities = meta.get(CAPABILITIES_KEY).is_some_and(serde_json::Value::is_object);
+        self.has_metadata = version.is_some() && capabilities;
+        let name = match self.method.as_str() {
+            "tools/call" | "prompts/get" => string(params.name),
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+                string(params.uri)
+            }
+            method if method.starts_with("tasks/") => string(params.task_id),
+            _ => None,
+        };
+        (self.version, self.name) = (version.map(str::to_owned), name);
+    }
+}
+
+/// Part of a frame that an answer over HTTP depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    /// A response with a result.
+    Result,
+    /// A response with an error of this code.
+    Error(i64),
+    /// A request or a notification of this side, or a batch.
+    Other,
+}
+
+impl FrameKind {
+    /// Kind of a frame that the engine wrote. The engine writes the members of a response in one
+    /// order, so that the frame need not be read to its end.
+    pub(crate) fn of(frame: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Failed {
+            error: Code,
+        }
+        #[derive(Deserialize)]
+        struct Code {
+            code: i64,
+        }
+        let Some(rest) = frame.strip_prefix(b"{\"jsonrpc\":\"2.0\",") else { return Self::Other };
+        let rest = rest.strip_prefix(b"\"id\":").and_then(after_id).unwrap_or(rest);
+        if rest.starts_with(b"\"result\":") {
+            return Self::Result;
+        }
+        if rest.starts_with(b"\"error\":") {
+            let failed = serde_json::from_slice::<Failed>(frame).map(|failed| failed.error.code);
+            return Self::Error(failed.unwrap_or_default());
+        }
+        Self::Other
+    }
+}
+
+/// The rest of a text that begins with an id and a comma.
+fn after_id(text: &[u8]) -> Option<&[u8]> {
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_quoted => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            b',' if !is_quoted => return text.get(at + 1..),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Ids of the responses in a batch that the engine wrote.
+pub(crate) fn answered_ids(frame: &[u8]) -> Vec<RequestId> {
+    let mut seen = Members::default();
+    let Message::Batch(messages) = Message::parse(frame, usize::MAX, &mut seen) else {
+        return Vec::new();
+    };
+    let ids = messages.into_iter().filter_map(|text| {
+        let mut seen = Members::default();
+        match Message::parse_one(text, &mut seen) {
+            Message::Response { id, .. } => id,
+            Message::Request { .. }
+            | Message::Notification { .. }
+            | Message::Batch(_)
+            | Message::Invalid { .. } => None,
+        }
+    });
+    ids.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_the_engine_are_told_apart() {
+        for (frame, kind) in [
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, FrameKind::Result),
+            (r#"{"jsonrpc":"2.0","id":"a\",\"b","result":{}}"#, FrameKind::Result),
+            (r#"{"jsonrpc":"2.0","id":1,"error":{"code":-7,"message":"x"}}"#, FrameKind::Error(-7)),
+            (r#"{"jsonrpc":"2.0","error":{"code":-8,"message":"x"}}"#, FrameKind::Error(-8)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"result"}"#, FrameKind::Other),
+            (r#"{"jsonrpc":"2.0","method":"x","params":{"result":1}}"#, FrameKind::Other),
+            (r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#, FrameKind::Other),
+        ] {
+            assert_eq!(FrameKind::of(frame.as_bytes()), kind, "{frame}");
+        }
+    }
+
+    #[test]
+    fn batches_name_their_requests() {
+        let frame = br#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"m"}}]"#;
+        assert_eq!(answered_ids(frame), [RequestId::Number(1), RequestId::Text("x".into())]);
+    }
+
+    #[test]
+    fn envelope_names_the_era_of_a_request() {
+        let body = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{
+            "io.modelcontextprotocol/protocolVersion":"2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
+        assert_eq!(request.version.as_deref(), Some("2026-07-28"));
+        assert_eq!(request.name.as_deref(), Some("t"));
+        assert!(request.has_metadata && request.is_stateless);
+        let body = br#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
+        let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
+        assert!(!request.is_stateless && !request.has_metadata);
+    }
+}

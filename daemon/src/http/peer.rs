@@ -1,0 +1,418 @@
+//! One HTTP connection: the request that is being answered, and its deadlines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::identity::Identity;
+use ceased_core::ids::{ConnId, RequestId};
+use ceased_core::time::Instant;
+use ceased_transports::Peer as Origin;
+use ceased_transports::http::sse::{self, EventId};
+use ceased_transports::http::{Head, HttpConnection, HttpLimits, Phase, Request, Response, Status};
+
+use super::access::{self, Caller, HeadPolicy, HttpRules};
+use super::answer;
+use super::envelope::FrameKind;
+
+/// Unsent bytes of a connection past which no further frame is written to it.
+const HIGH_WATER: usize = 256 * 1024;
+/// Time without an answer after which a stream of events begins: a client can resume a stream, and
+/// a proxy sees that the server is alive.
+const SILENT_START: Duration = Duration::from_millis(500);
+/// Interval of comments on a silent stream: common proxies close one after 60 seconds.
+const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
+/// Interval of comments to a client that has closed its side and may be gone.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for a client to close its side after the last response.
+const LINGER: Duration = Duration::from_secs(1);
+/// Time that a client waits before it connects again, in milliseconds.
+const RETRY_MS: u64 = 1000;
+
+/// An HTTP connection without its socket.
+pub(crate) struct HttpPeer {
+    http: HttpConnection,
+    pub(crate) rules: Arc<HttpRules>,
+    pub(crate) origin: Origin,
+    inspected: Option<Identity>,
+    caller: Option<Caller>,
+    wrong_token: bool,
+    exchange: Option<Box<Exchange>>,
+    /// Engine connection of its requests of 2026-07-28, and their identity.
+    pub(crate) stateless: Option<(ConnId, Caller)>,
+    /// The client has closed its side.
+    half_closed: bool,
+    /// Its listener is gone: it closes after the response that is due.
+    retired: bool,
+    /// Reading was suspended; no event announces the rest of the input.
+    unread: bool,
+    /// Our side is closed; the rest of the input is discarded.
+    lingers: bool,
+    /// Time until which output is held back: a wrong token was presented.
+    pub(crate) held_until: Option<Instant>,
+    /// Since when output waits without progress.
+    blocked_since: Option<Instant>,
+    phase: Phase,
+    /// Start of the phase, or time of the last output of a stream.
+    since: Instant,
+    /// Its entry among the deadlines.
+    pub(super) due: Option<Instant>,
+}
+
+/// A request that is not answered yet.
+pub(crate) struct Exchange {
+    pub(crate) head: Box<Head>,
+    pub(crate) subject: Subject,
+}
+
+/// The place that the frames of a response come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// A request of 2026-07-28. `has_metadata`: its `_meta` has the required members.
+    Stateless { request: RequestId, has_metadata: bool },
+    /// A stream of a session.
+    Stream { session: ConnId, stream: u64 },
+}
+
+/// Reason for which a deadline of a connection has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// Nothing is to be done yet.
+    No,
+    /// The stream of events begins without an event.
+    StartStream,
+    /// A comment or an interim response shows whether the client is there.
+    Probe,
+    /// Output that was held back is to be sent.
+    Release,
+    /// The connection is to be closed.
+    Close,
+}
+
+impl HttpPeer {
+    pub(crate) fn new(
+        rules: Arc<HttpRules>,
+        origin: Origin,
+        inspected: Option<Identity>,
+        limits: HttpLimits,
+        now: Instant,
+    ) -> Self {
+        Self {
+            http: HttpConnection::new(limits),
+            rules,
+            origin,
+            inspected,
+            caller: None,
+            wrong_token: false,
+            exchange: None,
+            stateless: None,
+            half_closed: false,
+            retired: false,
+            unread: false,
+            lingers: false,
+            held_until: None,
+            blocked_since: None,
+            phase: Phase::Idle,
+            since: now,
+            due: None,
+        }
+    }
+}
+
+/// Input.
+impl HttpPeer {
+    /// Takes in bytes of the client.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
+        let inspected = inspected.as_ref();
+        http.receive(
+            bytes,
+            &mut HeadPolicy { rules, peer: origin, inspected, caller, wrong_token },
+        );
+    }
+
+    /// Reads on in the bytes that arrived, after a response.
+    pub(crate) fn advance(&mut self) {
+        if self.retired {
+            return self.http.close();
+        }
+        let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
+        let inspected = inspected.as_ref();
+        http.advance(&mut HeadPolicy { rules, peer: origin, inspected, caller, wrong_token });
+    }
+
+    /// The next whole request and its caller.
+    pub(crate) fn take_request(&mut self) -> Option<(Request, Caller)> {
+        let request = self.http.take_request()?;
+        // The policy sets the caller before it lets a body through.
+        let caller = self.caller.take();
+        Some((request, caller.unwrap_or(Caller { identity: Identity::Anonymous, token: None })))
+    }
+
+    /// Whether a wrong token was presented; the connection closes after its answer.
+    pub(crate) fn take_wrong_token(&mut self) -> bool {
+        let is_wrong = std::mem::take(&mut self.wrong_token);
+        if is_wrong {
+            self.http.close();
+        }
+        is_wrong
+    }
+
+    /// Whether the connection is to be read now. If not, it is [read later](Self::take_unread).
+    pub(crate) fn wants_input(&mut self) -> bool {
+        let wants = self.lingers || self.http.wants_input();
+        self.unread |= !wants;
+        wants
+    }
+
+    /// Whether there is input to look at that no event announces.
+    pub(crate) fn take_unread(&mut self) -> bool {
+        std::mem::take(&mut self.unread) || self.http.held_bytes() > 0
+    }
+
+    /// Bytes held of a request that has begun, and its start.
+    pub(crate) fn partial(&self) -> (usize, Option<Instant>) {
+        match self.http.phase() {
+            Phase::Head | Phase::Body => (self.http.held_bytes(), Some(self.since)),
+            Phase::Idle | Phase::Responding | Phase::Closing => (self.http.held_bytes(), None),
+        }
+    }
+
+    /// Handles the end of the client's input. Returns whether the connection is of no use any
+    /// more; otherwise the client may have closed only its side, and a probe is due.
+    pub(crate) fn note_end_of_input(&mut self) -> bool {
+        self.half_closed = true;
+        let waits = self.exchange.is_some() || !self.http.pending().is_empty();
+        self.lingers || !waits
+    }
+
+    /// Answers a client whose request did not arrive in time.
+    pub(crate) fn give_up(&mut self) {
+        let text = "the request did not arrive in time: limits.frame_time";
+        self.http.give_up(&Response::text(Status::RequestTimeout, text));
+    }
+}
+
+/// Responding.
+impl HttpPeer {
+    /// Notes the request that is to be answered by frames.
+    pub(crate) fn begin_exchange(&mut self, head: Box<Head>, subject: Subject) {
+        self.exchange = Some(Box::new(Exchange { head, subject }));
+    }
+
+    pub(crate) fn exchange(&self) -> Option<&Exchange> {
+        self.exchange.as_deref()
+    }
+
+    /// Whether the connection takes another frame.
+    pub(crate) fn has_room(&self) -> bool {
+        self.http.pending().len() < HIGH_WATER
+    }
+
+    pub(crate) const fn is_streaming(&self) -> bool {
+        self.http.is_streaming()
+    }
+
+    /// Answers a request that has no exchange.
+    pub(crate) fn answer(&mut self, head: &Head, response: Response) {
+        self.http.respond(&access::with_page_headers(response, head));
+    }
+
+    /// Ends the exchange with a response. Does nothing once a stream has begun.
+    pub(crate) fn respond(&mut self, response: Response) {
+        if self.http.is_streaming() {
+            return;
+        }
+        if let Some(exchange) = self.exchange.take() {
+            self.answer(&exchange.head, response);
+        }
+    }
+
+    pub(crate) fn accepts_json(&self) -> bool {
+        let head = self.exchange.as_ref().map(|exchange| &exchange.head);
+        head.is_some_and(|head| access::accepts(head, "application/json"))
+    }
+
+    pub(crate) fn accepts_events(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| access::accepts_events(&exchange.head))
+    }
+
+    /// Begins a stream of events, with the id of a session that it creates, and with an event that
+    /// a client can resume at (HTTP-06).
+    pub(crate) fn start_events(&mut self, session: Option<&str>, priming: Option<EventId>) {
+        let Some(exchange) = self.exchange.as_deref().filter(|_| !self.http.is_streaming()) else {
+            return;
+        };
+        let mut head = answer::stream_head();
+        if let Some(session) = session {
+            head = head.header("mcp-session-id", session.to_owned());
+        }
+        self.http.start_stream(&access::with_page_headers(head, &exchange.head));
+        let mut text = Vec::new();
+        match priming {
+            Some(id) => {
+                sse::write_retry(&mut text, RETRY_MS);
+                sse::write_event(&mut text, Some(&id.to_string()), b"");
+            }
+            None => sse::write_comment(&mut text),
+        }
+        self.http.write_stream(&text);
+    }
+
+    /// Writes one event.
+    pub(crate) fn write_event(&mut self, id: Option<EventId>, frame: &[u8]) {
+        let mut text = Vec::with_capacity(frame.len() + 64);
+        sse::write_event(&mut text, id.map(|id| id.to_string()).as_deref(), frame);
+        self.http.write_stream(&text);
+    }
+
+    /// Ends the stream, and with it the exchange.
+    pub(crate) fn end_events(&mut self) {
+        self.http.end_stream();
+        self.exchange = None;
+    }
+
+    /// Takes a frame of the engine connection of its requests of 2026-07-28. `of`: the request that
+    /// the frame belongs to.
+    pub(crate) fn take_stateless(&mut self, of: Option<&RequestId>, frame: &[u8]) {
+        let Some(Exchange { subject: Subject::Stateless { request, has_metadata }, .. }) =
+            self.exchange.as_deref()
+        else {
+            return;
+        };
+        // A frame of no request has no place: this revision has no requests of the server.
+        if of != Some(request) {
+            return;
+        }
+        let kind = FrameKind::of(frame);
+        let has_metadata = *has_metadata;
+        match kind {
+            FrameKind::Other if !self.accepts_events() => return,
+            FrameKind::Result | FrameKind::Error(_)
+                if !self.is_streaming() && self.accepts_json() =>
+            {
+                let status = match kind {
+                    FrameKind::Error(code) => answer::status_of(code, has_metadata),
+                    FrameKind::Result | FrameKind::Other => Status::Ok,
+                };
+                return self.respond(Response::json(status, frame));
+            }
+            FrameKind::Other | FrameKind::Result | FrameKind::Error(_) => {}
+        }
+        self.start_events(None, None);
+        self.write_event(None, frame);
+        if kind != FrameKind::Other {
+            self.end_events();
+        }
+    }
+
+    /// Ends the connection after its output; a stream that has not ended stays without an end.
+    pub(crate) fn close(&mut self) {
+        self.exchange = None;
+        self.http.close();
+    }
+
+    /// Closes the connection after the response that is due: its listener is gone.
+    pub(crate) fn retire(&mut self) {
+        self.retired = true;
+        if self.http.phase() == Phase::Idle {
+            self.http.close();
+        }
+    }
+
+    /// Whether our side is to be closed now, after the last output.
+    pub(crate) fn begin_linger(&mut self) -> bool {
+        let begins = !self.lingers && self.http.is_over();
+        self.lingers |= begins;
+        begins
+    }
+
+    pub(crate) const fn is_half_closed(&self) -> bool {
+        self.half_closed
+    }
+
+    /// Whether the client has closed its side and everything it asked for is answered.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.half_closed && self.exchange.is_none() && self.http.phase() == Phase::Idle
+    }
+
+    /// The output.
+    pub(crate) const fn output(&mut self) -> &mut HttpConnection {
+        &mut self.http
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        !self.http.pending().is_empty()
+    }
+
+    /// Notes that output waits. Returns whether that is news.
+    pub(crate) fn note_blocked(&mut self, now: Instant, progress: bool) {
+        if progress || self.blocked_since.is_none() {
+            self.blocked_since = Some(now);
+        }
+    }
+
+    pub(crate) const fn note_unblocked(&mut self) {
+        self.blocked_since = None;
+    }
+}
+
+/// Deadlines.
+impl HttpPeer {
+    /// Notes the start of a phase, or output of a stream.
+    pub(crate) fn note_phase(&mut self, now: Instant, wrote: bool) {
+        let phase = self.http.phase();
+        let begins =
+            phase != self.phase && !matches!((self.phase, phase), (Phase::Head, Phase::Body));
+        if begins || wrote {
+            self.since = now;
+        }
+        self.phase = phase;
+    }
+
+    /// Time of the next [`overdue`](Self::overdue).
+    pub(crate) fn deadline(&self, write_stall: Duration) -> Option<Instant> {
+        if self.held_until.is_some() {
+            return self.held_until;
+        }
+        if let Some(since) = self.blocked_since {
+            return Some(since + write_stall);
+        }
+        match self.http.phase() {
+            Phase::Idle => Some(self.since + self.rules.keep_alive),
+            // Limited as every incomplete message.
+            Phase::Head | Phase::Body => None,
+            Phase::Closing => Some(self.since + LINGER),
+            Phase::Responding if self.half_closed => Some(self.since + PROBE_INTERVAL),
+            Phase::Responding if self.http.is_streaming() => Some(self.since + COMMENT_INTERVAL),
+            Phase::Responding if self.accepts_events() => Some(self.since + SILENT_START),
+            Phase::Responding => None,
+        }
+    }
+
+    /// The step that is due.
+    pub(crate) fn overdue(&self, now: Instant, write_stall: Duration) -> Overdue {
+        if self.deadline(write_stall).is_none_or(|at| at > now) {
+            return Overdue::No;
+        }
+        match self.http.phase() {
+            _ if self.held_until.is_some() => Overdue::Release,
+            _ if self.blocked_since.is_some() => Overdue::Close,
+            Phase::Idle | Phase::Closing => Overdue::Close,
+            Phase::Responding if self.http.is_streaming() => Overdue::Probe,
+            Phase::Responding if self.accepts_events() => Overdue::StartStream,
+            Phase::Responding => Overdue::Probe,
+            Phase::Head | Phase::Body => Overdue::No,
+        }
+    }
+
+    /// Writes a comment, or an interim response where no stream has begun.
+    pub(crate) fn probe(&mut self) {
+        if self.http.is_streaming() {
+            let mut text = Vec::new();
+            sse::write_comment(&mut text);
+            self.http.write_stream(&text);
+        } else {
+            self.http.probe();
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One session of 2025-03-26 to 2025-11-25: its streams, and events for clients that come back
+//! (HTTP-04, HTTP-06).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::identity::Identity;
+use ceased_core::ids::{ConnId, RequestId};
+use ceased_core::time::Instant;
+use ceased_transports::http::sse::{EventBuffer, EventId};
+
+use super::access::{Caller, HttpRules};
+use crate::token_file::Token;
+
+/// Time that the events of an ended stream are kept for a client that lost its connection.
+const REPLAY_FOR: Duration = Duration::from_secs(60);
+/// Maximum number of GET streams of a session; a further one ends the oldest.
+pub(super) const GET_STREAMS_MAX: usize = 8;
+/// Maximum bytes of messages that wait for the first GET stream.
+const WAITING_BYTES_MAX: usize = 64 * 1024;
+
+/// A session.
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) identity: Identity,
+    pub(crate) token: Option<Arc<Token>>,
+    pub(crate) rules: Arc<HttpRules>,
+    /// Revision that `initialize` settled; `None` before its answer.
+    pub(crate) revision: Option<&'static str>,
+    pub(super) streams: BTreeMap<u64, Stream>,
+    next_stream: u64,
+    /// Streams of open requests.
+    pub(super) requests: BTreeMap<RequestId, u64>,
+    replay: EventBuffer,
+    /// Messages of no request, from before the first GET stream.
+    waiting: VecDeque<Box<[u8]>>,
+    waiting_bytes: usize,
+    last_use: Instant,
+    /// A cancel arrived: streams whose requests are gone are to be ended (HTTP-07).
+    pub(crate) had_cancel: bool,
+    /// Bytes of bodies received and of frames sent.
+    pub(crate) bytes: (u64, u64),
+    /// Its entry among the deadlines.
+    pub(super) due: Option<Instant>,
+}
+
+/// A stream: the response of a POST with requests, or of a GET.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) kind: StreamKind,
+    /// HTTP connection that it is sent on; `None` while the client is disconnected.
+    pub(super) peer: Option<ConnId>,
+    /// Whether a client knows an event of it.
+    pub(super) started: bool,
+    next_place: u64,
+    ended: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum StreamKind {
+    Post { requests: Vec<RequestId>, is_batch: bool, is_initialize: bool },
+    Get,
+}
+
+impl Session {
+    pub(crate) fn new(id: String, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
+        let Caller { identity, token } = caller;
+        let replay = EventBuffer::new(rules.replay_bytes);
+        Self {
+            id,
+            identity,
+            token,
+            rules,
+            revision: None,
+            streams: BTreeMap::new(),
+            next_stream: 0,
+            requests: BTreeMap::new(),
+            replay,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            last_use: now,
+            had_cancel: false,
+            bytes: (0, 0),
+            due: None,
+        }
+    }
+
+    /// Whether its revision begins streams with an event that a client can resume at.
+    fn primes(&self) -> bool {
+        self.revision == Some("2025-11-25")
+    }
+
+    /// Adds a stream on this HTTP connection; returns its number.
+    fn add(&mut self, kind: StreamKind, peer: ConnId) -> u64 {
+        let number = self.next_stream;
+        self.next_stream += 1;
+        let stream = Stream { kind, peer: Some(peer), started: false, next_place: 0, ended: None };
+        self.streams.insert(number, stream);
+        number
+    }
+
+    /// Adds the stream of a POST with these requests.
+    pub(crate) fn add_post(
+        &mut self,
+        requests: Vec<RequestId>,
+        is_batch: bool,
+        is_initialize: bool,
+        peer: ConnId,
+    ) -> u64 {
+        let ids = requests.clone();
+        let number = self.add(StreamKind::Post { requests, is_batch, is_initialize }, peer);
+        for id in ids {
+            self.requests.entry(id).or_insert(number);
+        }
+        number
+    }
+
+    /// Adds the stream of a GET. Returns its number, and the oldest GET stream if it has to make
+    /// room.
+    pub(crate) fn add_get(&mut self, peer: ConnId) -> (u64, Option<u64>) {
+        let open = self.streams.iter().filter(|(_, it)| it.is_open_get());
+        let open: Vec<u64> = open.map(|(number, _)| *number).collect();
+        let oldest = open.first().copied().filter(|_| open.len() >= GET_STREAMS_MAX);
+        (self.add(StreamKind::Get, peer), oldest)
+    }
+
+    /// Whether a request with this id waits for its answer.
+    pub(crate) fn has_request(&self, id: &RequestId) -> bool {
+        self.requests.contains_key(id)
+    }
+
+    /// The HTTP connection of a stream.
+    pub(crate) fn peer_of(&self, stream: u64) -> Option<ConnId> {
+        self.streams.get(&stream)?.peer
+    }
+
+    /// Connections of all open streams.
+    pub(crate) fn peers(&self) -> Vec<ConnId> {
+        self.streams.values().filter_map(|stream| stream.peer).collect()
+    }
+
+    /// Whether the client has an open stream or waits for a response.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.streams.values().any(|stream| stream.peer.is_some())
+    }
+
+    pub(crate) const fn last_use(&self) -> Instant {
+        self.last_use
+    }
+
+    pub(crate) const fn touch(&mut self, now: Instant) {
+        self.last_use = now;
+    }
+
+    /// The HTTP connection of a stream is gone. A disconnect is no cancel (HTTP-07): the stream
+    /// goes on for a client that comes back, if the client knows an event of it.
+    pub(crate) fn detach(&mut self, stream: u64, now: Instant) {
+        self.touch(now);
+        let Some(gone) = self.streams.get_mut(&stream) else { return };
+        gone.peer = None;
+        match &gone.kind {
+            StreamKind::Get if !gone.started => drop(self.streams.remove(&stream)),
+            StreamKind::Get => gone.ended = Some(now),
+            StreamKind::Post { .. } => {}
+        }
+    }
+
+    /// A stream got its last frame.
+    pub(super) fn end(&mut self, number: u64, now: Instant) {
+        self.touch(now);
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        if let StreamKind::Post { requests, .. } = &stream.kind {
+            for id in requests {
+                if self.requests.get(id) == Some(&number) {
+                    self.requests.remove(id);
+                }
+            }
+        }
+        stream.peer = None;
+        if stream.started {
+            stream.ended = Some(now);
+        } else {
+            self.streams.remove(&number);
+        }
+    }
+
+    /// The priming event of a stream that begins now, where the revision has one.
+    pub(super) fn start(&mut self, number: u64) -> Option<EventId> {
+        let primes = self.primes();
+        let stream = self.streams.get_mut(&number)?;
+        stream.started = true;
+        primes.then(|| stream.next_id(number))
+    }
+
+    /// Notes an event of a stream; returns its id.
+    pub(super) fn note_event(&mut self, number: u64, frame: &[u8]) -> Option<EventId> {
+        let id = self.streams.get_mut(&number)?.next_id(number);
+        self.replay.push(id, frame);
+        Some(id)
+    }
+
+    /// Keeps a message of no request for the first GET stream; the oldest make room.
+    pub(super) fn keep_waiting(&mut self, frame: &[u8]) {
+        self.waiting_bytes += frame.len();
+        self.waiting.push_back(frame.into());
+        while self.waiting_bytes > WAITING_BYTES_MAX
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.waiting_bytes -= oldest.len();
+        }
+    }
+
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Box<[u8]>> {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The stream of messages that belong to no request: the newest GET stream with a connection,
+    /// else the newest one whose client may come back.
+    pub(super) fn unrelated(&self) -> Option<u64> {
+        let gets = || self.streams.iter().rev().filter(|(_, it)| it.kind == StreamKind::Get);
+        let attached = gets().find(|(_, stream)| stream.peer.is_some());
+        attached.or_else(|| gets().find(|(_, stream)| stream.started)).map(|(number, _)| *number)
+    }
+
+    /// Attaches a connection to the stream of an event that the client got last. Returns the
+    /// stream, the connection that it was sent on, and whether the stream has ended; `None` when
+    /// the stream is not known any more.
+    pub(super) fn resume(
+        &mut self,
+        last: EventId,
+        peer: ConnId,
+    ) -> Option<(u64, Option<ConnId>, bool)> {
+        let stream = self.streams.get_mut(&last.stream).filter(|stream| stream.started)?;
+        let is_over = stream.ended.is_some() && stream.kind != StreamKind::Get;
+        let before = stream.peer.take();
+        if !is_over {
+            stream.peer = Some(peer);
+            stream.ended = None;
+        }
+        Some((last.stream, before, is_over))
+    }
+
+    /// Events of a stream behind this one.
+    pub(super) fn events_after(&self, last: EventId) -> impl Iterator<Item = (EventId, &[u8])> {
+        self.replay.after(last)
+    }
+
+    /// POST streams that wait for requests.
+    pub(super) fn waiting_posts(&self) -> Vec<(u64, Vec<RequestId>)> {
+        let posts = self.streams.iter().filter(|(_, stream)| stream.ended.is_none());
+        let posts = posts.filter_map(|(number, stream)| match &stream.kind {
+            StreamKind::Post { requests, .. } => Some((*number, requests.clone())),
+            StreamKind::Get => None,
+        });
+        posts.collect()
+    }
+}
+
+/// Deadlines.
+impl Session {
+    /// Time of the next [`forget_old`](Self::forget_old) or of the end of the session.
+    pub(crate) fn deadline(&self) -> Instant {
+        let ended = self.streams.values().filter_map(|stream| stream.ended).min();
+        let forget = ended.map(|at| at + REPLAY_FOR);
+        let idle = (!self.is_attached()).then(|| self.last_use + self.rules.session_idle);
+        // An attached session is looked at again when its stream ends.
+        let later = self.last_use + REPLAY_FOR.max(self.rules.session_idle);
+        [forget, idle].into_iter().flatten().min().unwrap_or(later)
+    }
+
+    /// Drops the events of streams that ended long ago.
+    pub(crate) fn forget_old(&mut self, now: Instant) {
+        let is_old = |stream: &Stream| stream.ended.is_some_and(|at| at + REPLAY_FOR <= now);
+        let old: Vec<u64> =
+            self.streams.iter().filter(|(_, it)| is_old(it)).map(|(number, _)| *number).collect();
+        for number in old {
+            self.streams.remove(&number);
+            self.replay.forget(number);
+        }
+    }
+
+    /// Whether the client was away for `session_idle` (HTTP-04).
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        !self.is_attached() && self.last_use + self.rules.session_idle <= now
+    }
+}
+
+impl Stream {
+    fn is_open_get(&self) -> bool {
+        self.kind == StreamKind::Get && self.peer.is_some()
+    }
+
+    const fn next_id(&mut self, stream: u64) -> EventId {
+        let place = self.next_place;
+        self.next_place += 1;
+        EventId { stream, place }
+    }
+}
