@@ -236,6 +236,7 @@ impl From<StartError> for Failure {
         let exit = match error {
             StartError::Listen(_)
             | StartError::Tool(_)
+            | StartError::Server(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
             | StartError::Audit { .. }
@@ -308,6 +309,7 @@ fn serve(
     resource_limits::raise_files();
     // Must precede the first write to the store, the audit log and the recording.
     signals::survive_size_limits().map_err(StartError::Io)?;
+    let known = daemon.known_servers();
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
@@ -315,7 +317,7 @@ fn serve(
     say_if_empty(&found);
     let Found { config, source, note: _ } = found;
     let load = Arc::new(move || source.load_again());
-    let reload = reload(load, config, listens, default, logging.level_setter());
+    let reload = reload(load, config, listens, default, logging.level_setter(), known);
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
     server.give_back_by(trim_heap);
     server.run()?;
