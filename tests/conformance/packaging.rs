@@ -32,6 +32,7 @@ const COMMANDS: &[&str] = &[
     "check",
     "init",
     "adopt",
+    "import",
     "wrap",
     "trust",
     "store",

@@ -29,6 +29,7 @@ mod modern;
 mod output;
 mod record;
 mod reload;
+mod servers;
 mod service;
 mod shutdown;
 mod sockets;

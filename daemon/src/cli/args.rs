@@ -8,7 +8,7 @@ use ceased_core::tool::TaskSupport;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 
-use super::completion;
+use super::{EngineFiles, completion};
 use crate::config::Level;
 use crate::wrap::WrapOptions;
 
@@ -72,6 +72,8 @@ pub(super) enum Command {
     Init(InitArgs),
     /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
     Adopt(AdoptArgs),
+    /// Print the MCP servers in a host's configuration as [[server]] tables
+    Import(ImportArgs),
     /// Validate a config file and print what would run
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -118,6 +120,20 @@ pub(super) struct EngineArgs {
     /// everything that peers and tools send
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
+    /// A host's file, such as .mcp.json: its MCP servers beside those of the config
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) mcp_servers: Option<PathBuf>,
+}
+
+impl EngineArgs {
+    /// The files for the daemon.
+    pub(super) fn files(&self) -> EngineFiles<'_> {
+        EngineFiles {
+            config: self.config.config.as_deref(),
+            record: self.record.as_deref(),
+            mcp_servers: self.mcp_servers.as_deref(),
+        }
+    }
 }
 
 /// `wrap`.
@@ -279,9 +295,24 @@ pub(super) struct AdoptArgs {
     /// Write the file, and keep the old content in FILE.bak
     #[arg(long)]
     pub(super) write: bool,
-    /// Remove `ceased wrap` from every entry, and write the file
-    #[arg(long)]
+    /// Remove ceased from every entry; [[server]] tables stay in the daemon's config
+    #[arg(long, conflicts_with = "shared")]
     pub(super) undo: bool,
+    /// Move the servers into the daemon's config; the host reaches each through `ceased connect
+    /// --server NAME`
+    #[arg(long)]
+    pub(super) shared: bool,
+    /// Config file of the daemon, with --shared [default: as of `serve`]
+    #[arg(long, value_name = "FILE", requires = "shared")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub(super) file: PathBuf,
 }
 
 /// `trust`.
