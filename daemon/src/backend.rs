@@ -365,7 +365,7 @@ fn serve(
     let load = Arc::new(move || load_again(&source, mcp_servers.as_deref()));
     let reload = reload(load, config, listens, default, logging.level_setter(), known);
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
-    server.give_back_by(trim_heap);
+    server.release_memory_with(trim_heap);
     server.run()?;
     Ok(())
 }
