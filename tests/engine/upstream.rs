@@ -1,6 +1,7 @@
 //! Relay of existing MCP servers: the rules UPS that the engine decides.
 
 mod kit;
+mod questions;
 
 use ceased_core::ids::InstanceId;
 use ceased_core::policy::access::Allow;

@@ -228,7 +228,10 @@ impl Engine {
                         }
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
-                    self.answer_with(reply, answer);
+                    match (&job.tool.route, answer) {
+                        (Some(_), Ok(result)) => self.answer_with_relayed(reply, &result),
+                        (_, answer) => self.answer_with(reply, answer),
+                    }
                     if ends {
                         self.close_if_finished(job.conn);
                     }

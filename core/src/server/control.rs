@@ -144,6 +144,7 @@ impl Engine {
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
                 Work::Survey(_) => {}
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
+                Work::Question(of) => self.withdraw_question(of, None),
             }
             match self.cut_off(conn, StopReason::Disconnected) {
                 Some(error) => self.fail(reply, &error),
@@ -263,6 +264,7 @@ impl Engine {
                     Work::Upstream(_) => {
                         self.upstreams.waiters.remove(&(conn, reply.id.clone()));
                     }
+                    Work::Question(of) => self.withdraw_question(of, None),
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, StopReason::Shutdown) {

@@ -20,6 +20,7 @@ use crate::server::requests::Reply;
 use crate::server::stateless;
 use crate::server::typed_result::server_info;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::questions::passed_capabilities;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
@@ -55,7 +56,7 @@ impl Engine {
         let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
         if declared.is_some() && self.upstreams.by_conn.contains_key(&reply.conn) {
-            return self.on_request_of_upstream(reply, method);
+            return self.on_request_of_upstream(reply, method, params);
         }
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
@@ -152,6 +153,8 @@ impl Engine {
         let dialect = self.dialect(conn);
         if dialect.methods == Methods::Services {
             self.on_service_notification(conn, method, params);
+        } else if method == dialect.cancel_method && self.upstreams.by_conn.contains_key(&conn) {
+            self.on_cancel_of_upstream(conn, params);
         } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/progress" {
@@ -163,6 +166,8 @@ impl Engine {
                 Some(instance) => self.on_list_changed(*instance),
                 None => self.forget_tools(conn),
             }
+        } else if method == "notifications/roots/list_changed" {
+            self.on_roots_changed(conn);
         } else if method.ends_with("/list_changed")
             && let Some(instance) = self.upstreams.by_conn.get(&conn)
         {
@@ -186,6 +191,11 @@ impl Engine {
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
         connection.peer = PeerCapabilities::read(capabilities, dialect);
+        if !self.upstreams.is_empty()
+            && let Some(declared) = capabilities.and_then(|said| passed_capabilities(said.get()))
+        {
+            connection.aside.declared = Some(declared);
+        }
         match self.transparent() {
             Some(_) => self.await_upstreams(reply, Awaited::Initialize),
             None => self.answer_initialize(reply),

@@ -6,14 +6,16 @@ use alloc::string::String;
 use crate::action::OperatorOrder;
 use crate::connection::Phase;
 use crate::engine::Engine;
+use crate::json::raw::Raw;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::params::Params;
+use crate::rpc::params::{self, Params};
 use crate::server::outputs;
 use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::questions::passed_capabilities;
 
 /// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
 /// operator's reload changes it, which a subscription tells, and it is the same for everybody.
@@ -37,6 +39,7 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         reply.dialect = claim.dialect;
+        self.note_capabilities(&reply, params, &claim);
         if reply.batch.is_some() {
             return self.invalid_request(reply, "this revision has no batches: one message a line");
         }
@@ -81,6 +84,27 @@ impl Engine {
             && connection.phase == Phase::Fresh
         {
             connection.unreadable_id = reply.dialect.unreadable_id;
+        }
+    }
+
+    /// Servers behind us that have sessions are told what the latest request declares (UPS-12).
+    fn note_capabilities(
+        &mut self,
+        reply: &Reply,
+        params: Option<&Params<'_>>,
+        claim: &RequestMeta,
+    ) {
+        if self.upstreams.is_empty() {
+            return;
+        }
+        let meta = params::any_members(params).meta.as_ref();
+        let said = meta.and_then(|meta| meta.capabilities).map_or("{}", Raw::get);
+        if let Some(connection) = self.connections.get_mut(&reply.conn)
+            && connection.phase == Phase::Fresh
+            && connection.peer != claim.peer
+        {
+            connection.peer = claim.peer;
+            connection.aside.declared = passed_capabilities(said);
         }
     }
 

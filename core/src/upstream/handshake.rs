@@ -72,10 +72,11 @@ impl Engine {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.phase = Phase::Initializing;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
+        let declared = self.declared_to(id);
         let mut params = Vec::new();
         let mut json = Writer::new(&mut params);
         json.raw("{").member("protocolVersion", Dialect::NEWEST_WITH_INITIALIZE.revision);
-        json.raw(",\"capabilities\":{},\"clientInfo\":{");
+        json.raw(",\"capabilities\":").raw(&declared).raw(",\"clientInfo\":{");
         json.member("name", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version).raw("}}");
         let params = String::from_utf8(params).unwrap_or_default();
@@ -92,7 +93,7 @@ impl Engine {
             OutgoingRequest { method: method.into(), params: None, patience: None, task: None };
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
-        let meta = if claim { self.claim_meta() } else { String::new() };
+        let meta = if claim { self.claim_meta("{}") } else { String::new() };
         self.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",\"method\":");
             json.string(method).raw(",\"params\":");
@@ -107,15 +108,16 @@ impl Engine {
         });
     }
 
-    /// The `_meta` of a request of the revision without sessions (MOD-01).
-    pub(crate) fn claim_meta(&self) -> String {
+    /// The `_meta` of a request of the revision without sessions (MOD-01), on behalf of a client with
+    /// these capabilities.
+    pub(crate) fn claim_meta(&self, capabilities: &str) -> String {
         let mut meta = Vec::new();
         let mut json = Writer::new(&mut meta);
         json.raw("{\"io.modelcontextprotocol/protocolVersion\":").string(MCP_2026_07_28.revision);
         json.raw(",\"io.modelcontextprotocol/clientInfo\":{");
         json.member("name", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version);
-        json.raw("},\"io.modelcontextprotocol/clientCapabilities\":{}}");
+        json.raw("},\"io.modelcontextprotocol/clientCapabilities\":").raw(capabilities).raw("}");
         String::from_utf8(meta).unwrap_or_default()
     }
 

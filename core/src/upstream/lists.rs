@@ -9,9 +9,12 @@ use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
+use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
+use crate::server::call_params::progress_token;
+use crate::server::input_required::Retry;
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
@@ -36,17 +39,6 @@ impl Engine {
     /// Whether resources are the outputs of jobs: a transparent server has its own.
     pub(crate) fn owns_outputs(&self) -> bool {
         self.settings.outputs && self.transparent().is_none()
-    }
-
-    /// A server asks something of its client. UPS-01: `ping` is answered here.
-    pub(crate) fn on_request_of_upstream(&mut self, reply: Reply, method: &str) {
-        if method == "ping" {
-            return self.answer(reply, |json| {
-                json.raw("{}");
-            });
-        }
-        // UPS-12: not declared to the server.
-        self.unknown_method(reply, method);
     }
 
     /// A line of an instance was too long (UPS-14): it fails the only request that it can belong
@@ -97,6 +89,16 @@ impl Engine {
         }
         if !RELAYED.contains(&method) {
             return Some(reply);
+        }
+        let state = params::any_members(params).request_state;
+        if let (Some(Ok(claim)), Some(state)) = (request_meta::of(params), state)
+            && self.is_own_state(state)
+        {
+            let members = params::any_members(params);
+            let progress_token = progress_token(members.meta.as_ref());
+            let retry = Retry { state, responses: members.input_responses, progress_token };
+            self.retry_call(reply, method, &claim, &retry);
+            return None;
         }
         match self.route_of(method, params, &self.identity_of(reply.conn)) {
             Some(tool) => self.call_upstream(reply, tool, params),
