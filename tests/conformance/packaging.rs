@@ -33,6 +33,8 @@ const COMMANDS: &[&str] = &[
     "init",
     "adopt",
     "import",
+    "servers",
+    "restart",
     "wrap",
     "trust",
     "store",

@@ -1,6 +1,8 @@
 //! `[[server]]`: existing MCP servers behind the daemon (UPS-06 to UPS-15).
 
+mod crowd;
 mod kit;
+mod views;
 
 use std::fs;
 
@@ -28,6 +30,10 @@ fn several_servers_are_offered_with_prefixes() {
     let got = peer.result("prompts/get", r#"{"name":"x.greet"}"#);
     assert_eq!((&got["by"], &got["params"]["name"]), (&json!("b"), &json!("greet")));
     assert!(error(&mut peer, "b_pid", "{}").contains("b_pid"));
+    let resources = peer.result("resources/list", "{}")["resources"].clone();
+    let uris: Vec<_> = resources.as_array().unwrap().iter().map(|it| it["uri"].clone()).collect();
+    assert!(uris.contains(&json!("t://a")) && uris.contains(&json!("t://b")), "{resources}");
+    assert_eq!(peer.result("resources/read", r#"{"uri":"t://b"}"#)["by"], "b");
 }
 
 /// UPS-11: one server alone keeps the names of its tools.
@@ -217,4 +223,57 @@ fn a_hosts_file_is_served_as_it_is() {
     daemon.signal(Signal::HUP);
     wait_until("the log has the reason", || daemon.home.log().contains("not valid JSON"));
     assert_eq!(say(&mut peer, "one_pid", "{}"), pid);
+}
+
+/// A connection that is limited to one server sees its tools without the prefix, its name and its
+/// instructions, and nothing else; one that is limited to several sees these.
+#[test]
+fn a_scope_shows_its_servers_alone() {
+    let place = Place::new();
+    let servers = ["a", "b", "c"].map(|name| place.server(name, "")).concat();
+    let daemon = place.start(&servers);
+    let mut one = daemon.connect();
+    one.result("ceased/scope", r#"{"servers":["b"]}"#);
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"}});
+    let shown = one.result("initialize", &params.to_string());
+    assert_eq!(shown["serverInfo"]["name"], "scripted b", "{shown}");
+    assert_eq!(shown["instructions"], "Use b");
+    let all = names(&mut one);
+    assert!(all.contains(&"pid".to_owned()) && !all.contains(&"hang".to_owned()), "{all:?}");
+    say(&mut one, "pid", "{}");
+    for hidden in ["hang", "a_pid", "b_pid"] {
+        error(&mut one, hidden, "{}");
+    }
+    assert_eq!(one.result("prompts/list", "{}")["prompts"], json!([{"name": "greet"}]));
+    let resources = one.result("resources/list", "{}")["resources"].clone();
+    assert_eq!(resources, json!([{"uri": "t://b", "name": "b"}]));
+    assert_eq!((place.starts("a"), place.starts("c")), (0, 0), "others are not started");
+
+    let mut two = daemon.connect();
+    two.result("ceased/scope", r#"{"servers":["a","c"]}"#);
+    two.initialize();
+    let all = names(&mut two);
+    assert!(all.contains(&"a_pid".to_owned()) && all.contains(&"c_pid".to_owned()), "{all:?}");
+    assert!(all.iter().all(|name| name.starts_with("a_") || name.starts_with("c_")), "{all:?}");
+    error(&mut two, "b_pid", "{}");
+
+    let mut wrong = daemon.connect();
+    let id = wrong.request("ceased/scope", r#"{"servers":["nope"]}"#);
+    let why = wrong.answer(id)["error"]["message"].to_string();
+    assert!(why.contains("nope") && why.contains("a, b, c"), "{why}");
+}
+
+/// An eager server starts with its connection, one whose instances wait for calls with the daemon.
+#[test]
+fn eager_servers_start_at_once() {
+    let place = Place::new();
+    let call = "share = \"call\"\nstart = \"eager\"\nwarm = 2\nrun_as = \"daemon\"";
+    let servers = place.server("warm", call) + &place.server("conn", "start = \"eager\"");
+    let daemon = place.start(&(servers + &place.server("lazy", "")));
+    wait_until("two instances wait", || place.starts("warm") == 2);
+    assert_eq!(place.starts("conn"), 0);
+    let _peer = daemon.peer();
+    wait_until("the instance of the connection starts", || place.starts("conn") == 1);
+    assert_eq!(place.starts("lazy"), 0);
 }

@@ -46,6 +46,7 @@ pub(super) struct Audience {
 impl Engine {
     /// Everything of this turn was handed in: starts what there is room for.
     pub(crate) fn on_turn(&mut self) {
+        self.start_eager();
         self.suspend_asking_calls();
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;

@@ -3,6 +3,7 @@
 //! The host keeps the output; the engine says who asks, and writes the answers.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
@@ -11,7 +12,7 @@ use uuid::Uuid;
 use crate::action::{Action, OutputOf, OutputQuery, OutputRequest, Viewer};
 
 use crate::engine::Engine;
-use crate::ids::{JobId, StatusId, TaskId};
+use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
 use crate::json::writer::Writer;
@@ -26,6 +27,10 @@ const URI: (&str, &str) = ("ceased://jobs/", "/output");
 
 /// Members of an answer that no client may keep: a running job prints more.
 const UNCACHEABLE: &str = ",\"ttlMs\":0,\"cacheScope\":\"private\"";
+
+/// Positions of the lists of servers that come after those of outputs.
+const RESOURCES: usize = 2;
+const TEMPLATES: usize = 3;
 
 /// Whether a method reads the output of jobs.
 pub(crate) fn is_method(method: &str) -> bool {
@@ -49,6 +54,11 @@ impl Engine {
 
     /// A part of the output of one job, by its number or its task.
     pub(crate) fn read_logs(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match read_server(params) {
+            Ok(Some(request)) => return self.ask_for_output(reply, HostForm::Logs, request),
+            Ok(None) => {}
+            Err(error) => return self.fail(reply, &error),
+        }
         match read_part(params) {
             Ok((of, from)) => {
                 let of = self.resolved(of);
@@ -61,7 +71,10 @@ impl Engine {
     /// OUT-01: a peer's own outputs, and nothing of another's.
     pub(crate) fn list_resources(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::find(params, ["cursor"]) {
-            Ok([None]) => self.ask_for_output(reply, HostForm::Resources, OutputRequest::List),
+            Ok([None]) => {
+                self.wake_upstreams(reply.conn);
+                self.ask_for_output(reply, HostForm::Resources, OutputRequest::List);
+            }
             Ok([Some(_)]) => {
                 let message = "unknown cursor: resources/list has one page";
                 self.fail(reply, &ErrorObject::invalid_params(message));
@@ -80,10 +93,12 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
+        let of_servers = self.elements_of_servers(reply.conn, TEMPLATES);
         self.answer(reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
             json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
-            json.raw("The output of a call, by the number of its job or the id of its task\"}]");
+            json.raw("The output of a call, by the number of its job or the id of its task\"}");
+            json.raw(&of_servers).raw("]");
             json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
         });
     }
@@ -100,10 +115,25 @@ impl Engine {
                 let form = HostForm::Resource(uri.into());
                 self.ask_for_output(reply, form, OutputRequest::Whole(of));
             }
-            None => {
-                let error = no_resource(&reply, &uri);
-                self.fail(reply, &error);
-            }
+            None => match self.route_of("resources/read", params, reply.conn) {
+                Some(tool) => self.call_upstream(reply, tool, params),
+                None => {
+                    let error = no_resource(&reply, &uri);
+                    self.fail(reply, &error);
+                }
+            },
+        }
+    }
+
+    /// Resources of servers, beside the outputs of jobs: each element after a comma.
+    fn elements_of_servers(&self, conn: ConnId, list: usize) -> String {
+        let mut elements = String::new();
+        for server in self.seen_servers(conn) {
+            server.write_list(list, false, &mut elements);
+        }
+        match elements.is_empty() {
+            true => elements,
+            false => alloc::format!(",{elements}"),
         }
     }
 
@@ -147,10 +177,17 @@ impl Engine {
             (Some(output), HostForm::Logs | HostForm::Status) => self.answer(reply, |json| {
                 json.raw(output.get());
             }),
-            (Some(output), HostForm::Resources) => self.answer(reply, |json| {
-                json.raw("{\"resources\":").raw(output.get());
-                json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
-            }),
+            (Some(output), HostForm::Resources) => {
+                let own = output.get().strip_suffix(']').unwrap_or("[");
+                let of_servers = self.elements_of_servers(conn, RESOURCES);
+                // The first element has no comma before it.
+                let from = usize::from(own.trim_end() == "[" && !of_servers.is_empty());
+                self.answer(reply, |json| {
+                    json.raw("{\"resources\":").raw(own);
+                    json.raw(of_servers.get(from..).unwrap_or_default()).raw("]");
+                    json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+                });
+            }
             (Some(output), HostForm::Resource(uri)) => self.answer(reply, |json| {
                 json.raw("{\"contents\":[{").member("uri", uri);
                 json.raw(",\"mimeType\":\"text/plain\",\"text\":").raw(output.get()).raw("}]");
@@ -205,6 +242,25 @@ fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorO
     Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))
 }
 
+/// Reads which server, which of its instances, and from where on; `None` if no server is named.
+fn read_server(params: Option<&Params<'_>>) -> Result<Option<OutputRequest>, ErrorObject> {
+    let [server, instance, stderr] = params::find(params, ["server", "instance", "stderr"])?;
+    if server.is_none() {
+        return Ok(None);
+    }
+    let number = |name: &str, raw: Raw<'_>| {
+        Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
+            ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
+        })
+    };
+    let instance = instance.map(|raw| number("instance", raw)).transpose()?;
+    Ok(Some(OutputRequest::Server {
+        name: params::text("server", server)?.into(),
+        instance: instance.map(InstanceId::new),
+        from: stderr.map_or(Ok(0), |raw| number("stderr", raw))?,
+    }))
+}
+
 /// The error for a resource that is not there: its code differs by revision (SEP-2164).
 fn no_resource(reply: &Reply, uri: &str) -> ErrorObject {
     let code = match reply.dialect.results {
@@ -213,6 +269,6 @@ fn no_resource(reply: &Reply, uri: &str) -> ErrorObject {
     };
     let mut data = Vec::new();
     Writer::new(&mut data).raw("{").member("uri", uri).raw("}");
-    let data = alloc::string::String::from_utf8(data).unwrap_or_default();
+    let data = String::from_utf8(data).unwrap_or_default();
     ErrorObject::new(code, "there is no such resource").with_data(data)
 }

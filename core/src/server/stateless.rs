@@ -48,7 +48,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
         match method {
-            "server/discover" if self.transparent().is_some() => {
+            "server/discover" if self.shown_through(reply.conn).is_some() => {
                 self.await_upstreams(reply, Awaited::Discover);
             }
             "server/discover" => self.discover(reply),
@@ -57,10 +57,11 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
-            _ if self.owns_outputs() && outputs::is_method(method) => {
+            _ if self.owns_outputs(reply.conn) && outputs::is_method(method) => {
                 self.read_outputs(reply, method, params);
             }
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
+            "ceased/restart" => self.restart_server(reply, params),
             "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
@@ -110,7 +111,7 @@ impl Engine {
 
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
-        let shown = self.shown_identity();
+        let shown = self.shown_identity(reply.conn);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");

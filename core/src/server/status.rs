@@ -53,12 +53,13 @@ impl Engine {
         let survey = StatusId::new(self.next_survey);
         let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
+        let instances = self.visible_instances(conn);
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(survey));
         self.surveys.insert(survey, HostRequest { conn, request, form: HostForm::Status });
-        self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
+        self.out.push(Action::CollectHostStatus { survey, jobs, instances, viewer });
     }
 
     /// The host has told: answers whoever asked, if that is still wanted.
@@ -70,6 +71,7 @@ impl Engine {
         self.write_status(&mut json, conn);
         self.write_peers(&mut json, conn);
         self.write_tasks(&mut json, conn);
+        self.write_servers(&mut json, conn);
         json.raw(",\"host\":").raw(host.get());
         self.answer(reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");

@@ -55,10 +55,17 @@ impl Engine {
             let same = before.iter().position(|old| Arc::ptr_eq(&old.server, &server));
             let kept = match same {
                 Some(at) => before.swap_remove(at),
-                None => Server::new(server),
+                None => {
+                    let mut new = Server::new(server);
+                    // The counts belong to the name.
+                    let old = before.iter().find(|old| old.server.name == new.server.name);
+                    new.counts = old.map(|old| old.counts.clone()).unwrap_or_default();
+                    new
+                }
             };
             self.upstreams.servers.push(kept);
         }
+        self.upstreams.has_unstarted = true;
         let gone: Vec<InstanceId> = self
             .upstreams
             .instances
@@ -141,6 +148,9 @@ impl Engine {
                 Key::Call => (None, None),
             };
             let server = Arc::clone(&instance.server);
+            if let Some(state) = self.upstreams.server_mut(&server.name) {
+                state.counts.note_start();
+            }
             let start = UpstreamAction::Start { instance: id, server, owner, client };
             self.out.push(Action::Upstream(start));
         }
@@ -319,6 +329,9 @@ impl Engine {
         // A server that a probe ends has no other way to say that it wants `initialize`.
         let probed = instance.phase == Phase::Probing;
         if let Some(server) = self.upstreams.server_mut(&name) {
+            if instance.why.is_none() && !probed {
+                server.counts.note_death(&error.message);
+            }
             if probed {
                 server.era = Some(Era::Session);
             } else if server.failures > 0 || was_starting {

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::event::Outcome;
-use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
@@ -28,17 +27,11 @@ use crate::upstream::table::Server;
 const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
 
 impl Engine {
-    /// The only server, if it shows through.
-    pub(crate) fn transparent(&self) -> Option<&Server> {
-        match self.upstreams.servers.as_slice() {
-            [only] if only.server.transparent => Some(only),
-            _ => None,
-        }
-    }
-
-    /// Whether resources are the outputs of jobs: a transparent server has its own.
-    pub(crate) fn owns_outputs(&self) -> bool {
-        self.settings.outputs && self.transparent().is_none()
+    /// Whether a connection sees the outputs of jobs as resources: not beside those of the servers
+    /// that it is limited to, nor of one that shows through.
+    pub(crate) fn owns_outputs(&self, conn: ConnId) -> bool {
+        let is_whole = self.scope_of(conn).is_none() && self.shown_through(conn).is_none();
+        self.settings.outputs && is_whole
     }
 
     /// A line of an instance was too long (UPS-14): it fails the only request that it can belong
@@ -73,7 +66,7 @@ impl Engine {
             return Some(reply);
         }
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
-            if at > 1 && self.settings.outputs && self.transparent().is_none() {
+            if at > 1 && self.owns_outputs(reply.conn) {
                 return Some(reply);
             }
             let cursor = params::find(params, ["cursor"]);
@@ -100,7 +93,7 @@ impl Engine {
             self.retry_call(reply, method, &claim, &retry);
             return None;
         }
-        match self.route_of(method, params, &self.identity_of(reply.conn)) {
+        match self.route_of(method, params, reply.conn) {
             Some(tool) => self.call_upstream(reply, tool, params),
             None => {
                 let message = alloc::format!("no server offers what this {method} names");
@@ -111,7 +104,12 @@ impl Engine {
     }
 
     /// The server of a request by the name or URI in it, as a pseudo-tool.
-    fn route_of(&self, method: &str, params: Option<&Params<'_>>, peer: &Identity) -> Option<Tool> {
+    pub(crate) fn route_of(
+        &self,
+        method: &str,
+        params: Option<&Params<'_>>,
+        conn: ConnId,
+    ) -> Option<Tool> {
         let text = params.map_or("{}", Params::get);
         let named = match method {
             "prompts/get" => text_member(text, "name"),
@@ -120,15 +118,16 @@ impl Engine {
         };
         let uri = text_member(text, "uri")
             .or_else(|| member(text, "ref").and_then(|of| text_member(of, "uri")));
-        let servers = || {
-            let all = self.upstreams.servers.iter();
-            all.filter(|server| server.server.allow.permits(peer))
+        let servers = || self.seen_servers(conn);
+        let is_plain = self.shown_through(conn).is_some();
+        let short_of = |server: &Server, name: &str| match is_plain {
+            true => Some(String::from(name)),
+            false => name.strip_prefix(&*server.server.prefix).map(String::from),
         };
         let has_prompt = |server: &&Server, name: &str| {
-            let short = name.strip_prefix(&*server.server.prefix);
-            short.is_some_and(|short| {
+            short_of(server, name).is_some_and(|short| {
                 let all = server.manifest.iter().flat_map(|manifest| &manifest.prompts);
-                all.clone().any(|prompt| text_member(prompt, "name").as_deref() == Some(short))
+                all.clone().any(|prompt| text_member(prompt, "name").as_deref() == Some(&*short))
             })
         };
         let has_resource = |server: &&Server, uri: &str| {
@@ -152,17 +151,15 @@ impl Engine {
             said.is_none_or(|said| member(said, capability).is_some())
         });
         let server = listed.or(able)?;
-        let short =
-            named.as_deref().map(|name| name.strip_prefix(&*server.server.prefix).unwrap_or(name));
-        let name = if method == "prompts/get" { short.unwrap_or_default() } else { "" };
-        Some(server.relayed(method, method, name, TaskSupport::Forbidden))
+        let short = named.map(|name| short_of(server, &name).unwrap_or_else(|| name.into()));
+        let name = if method == "prompts/get" { short.unwrap_or_default() } else { String::new() };
+        Some(server.relayed(method, method, &name, TaskSupport::Forbidden))
     }
 
     /// Answers a request from what is known of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
-        let identity = self.identity_of(reply.conn);
-        self.wake_upstreams(reply.conn, &identity);
-        if self.is_waiting_for_upstreams(&identity, awaited) {
+        self.wake_upstreams(reply.conn);
+        if self.is_waiting_for_upstreams(reply.conn, awaited) {
             if self.is_full(reply.conn) {
                 return self.refuse_inflight(reply);
             }
@@ -176,34 +173,31 @@ impl Engine {
     }
 
     /// Starts the servers of which nothing is known, or only what an earlier process learnt.
-    fn wake_upstreams(&mut self, conn: ConnId, identity: &Identity) {
+    pub(crate) fn wake_upstreams(&mut self, conn: ConnId) {
+        let identity = self.identity_of(conn);
         let unknown: Vec<_> = self
-            .upstreams
-            .servers
-            .iter()
-            .filter(|server| !server.is_verified && server.server.allow.permits(identity))
+            .seen_servers(conn)
+            .filter(|server| !server.is_verified)
             .filter(|server| !self.upstreams.is_learning(&server.server.name))
             .map(|server| Arc::clone(&server.server))
             .collect();
         for server in unknown {
             match server.share {
                 Share::Connection | Share::Identity => {
-                    _ = self.instance_for(&server, conn, identity);
+                    _ = self.instance_for(&server, conn, &identity);
                 }
                 Share::Call => self.keep_warm(&server),
             }
         }
     }
 
-    fn is_waiting_for_upstreams(&self, identity: &Identity, awaited: Awaited) -> bool {
+    fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: Awaited) -> bool {
         let waits = |server: &Server| {
-            server.manifest.is_none()
-                && server.server.allow.permits(identity)
-                && self.upstreams.is_learning(&server.server.name)
+            server.manifest.is_none() && self.upstreams.is_learning(&server.server.name)
         };
-        match (awaited, self.transparent()) {
+        match (awaited, self.shown_through(conn)) {
             (Awaited::Initialize | Awaited::Discover, None) => false,
-            _ => self.upstreams.servers.iter().any(waits),
+            _ => self.seen_servers(conn).any(waits),
         }
     }
 
@@ -216,7 +210,7 @@ impl Engine {
                 self.upstreams.waiters.remove(&(conn, request));
                 continue;
             };
-            if self.is_waiting_for_upstreams(&self.identity_of(conn), awaited) {
+            if self.is_waiting_for_upstreams(conn, awaited) {
                 continue;
             }
             self.upstreams.waiters.remove(&(conn, request.clone()));
@@ -230,9 +224,8 @@ impl Engine {
 
     fn answer_from_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         // UPS-08: with one server its failure is the answer; of several the others are shown.
-        if let [only] = self.upstreams.servers.as_slice()
-            && only.manifest.is_none()
-        {
+        let shown = self.shown_through(reply.conn);
+        if let Some(only) = shown.filter(|server| server.manifest.is_none()) {
             let error = match &only.failure {
                 Some(failure) => ErrorObject::new(code::INTERNAL_ERROR, failure.clone()),
                 None => {
@@ -240,9 +233,7 @@ impl Engine {
                     ErrorObject::new(code::INTERNAL_ERROR, message)
                 }
             };
-            if only.server.transparent {
-                return self.fail(reply, &error);
-            }
+            return self.fail(reply, &error);
         }
         match awaited {
             Awaited::Initialize => self.answer_initialize(reply),
@@ -255,27 +246,14 @@ impl Engine {
         let identity = self.identity_of(reply.conn);
         let list = &LISTS[at];
         let mut elements = String::new();
-        if at == 0 {
+        let is_plain = self.shown_through(reply.conn).is_some();
+        if at == 0 && self.scope_of(reply.conn).is_none() {
             let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
             let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
         }
-        let permitted = |server: &&Server| server.server.allow.permits(&identity);
-        for server in self.upstreams.servers.iter().filter(permitted) {
-            let Some(manifest) = &server.manifest else { continue };
-            let all = if at == 0 { server.listed.as_slice() } else { (list.read)(manifest) };
-            for element in all {
-                if !elements.is_empty() {
-                    elements.push(',');
-                }
-                match (at, text_member(element, "name")) {
-                    (1, Some(name)) if !server.server.prefix.is_empty() => {
-                        let name = alloc::format!("{}{name}", server.server.prefix);
-                        elements.push_str(&with_member(element, "name", &quoted(&name)));
-                    }
-                    _ => elements.push_str(element),
-                }
-            }
+        for server in self.seen_servers(reply.conn) {
+            server.write_list(at, is_plain, &mut elements);
         }
         let results = reply.dialect.results;
         self.answer(reply, |json| {
@@ -289,8 +267,8 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` that a transparent server decides: its
     /// capabilities as far as they are relayed, its name and its instructions.
-    pub(crate) fn shown_identity(&self) -> Option<Shown> {
-        let manifest = self.transparent()?.manifest.as_ref()?;
+    pub(crate) fn shown_identity(&self, conn: ConnId) -> Option<Shown> {
+        let manifest = self.shown_through(conn)?.manifest.as_ref()?;
         let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
         let mut capabilities = without(said, &["tasks", "extensions", "resources", "logging"]);
         capabilities = with_member(&capabilities, "logging", "{}");
@@ -303,6 +281,35 @@ impl Engine {
         let info = member(&manifest.identity, "serverInfo").or(in_meta).map(Into::into);
         let instructions = member(&manifest.identity, "instructions").map(Into::into);
         Some(Shown { capabilities, info, instructions })
+    }
+}
+
+impl Server {
+    /// Appends the elements of a list as clients see them: with the prefix before names of tools and
+    /// prompts, unless the server shows through.
+    pub(crate) fn write_list(&self, at: usize, is_plain: bool, elements: &mut String) {
+        let Some(manifest) = &self.manifest else { return };
+        let prefix = &*self.server.prefix;
+        // Tools have their prefix, prompts do not yet.
+        let all = if at == 0 { self.listed.as_slice() } else { (LISTS[at].read)(manifest) };
+        for element in all {
+            if !elements.is_empty() {
+                elements.push(',');
+            }
+            let name = match (at, is_plain) {
+                _ if prefix.is_empty() => None,
+                (0, true) => text_member(element, "name")
+                    .and_then(|name| name.strip_prefix(prefix).map(String::from)),
+                (1, false) => {
+                    text_member(element, "name").map(|name| alloc::format!("{prefix}{name}"))
+                }
+                _ => None,
+            };
+            match name {
+                Some(name) => elements.push_str(&with_member(element, "name", &quoted(&name))),
+                None => elements.push_str(element),
+            }
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::upstream::check::Check;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::question::Question;
+use crate::upstream::scope::Scope;
 use crate::upstream::server::UpstreamServer;
+use crate::upstream::server_counts::ServerCounts;
 
 /// Everything the engine knows of upstreams.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(crate) struct Upstreams {
     pub(crate) checks: BTreeMap<CheckId, JobId>,
     /// Requests of clients that wait for the identity or the lists of servers.
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    /// Whether eager servers have not been started since the settings changed.
+    pub(crate) has_unstarted: bool,
     /// Requests of servers that were passed to the only client of an instance: the connection and the
     /// id of the server's request, by the request to the client.
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
@@ -61,6 +65,7 @@ pub(crate) struct Server {
     pub(crate) failure: Option<String>,
     /// Jobs that wait for one of its instances to be free.
     pub(crate) waiting: VecDeque<JobId>,
+    pub(crate) counts: ServerCounts,
 }
 
 /// Kind of handshake that a server needs.
@@ -287,9 +292,22 @@ impl Upstreams {
         })
     }
 
-    /// The tool that clients of an identity know by this name.
-    pub(crate) fn tool(&self, name: &str, peer: &Identity) -> Option<Arc<Tool>> {
-        for server in self.servers.iter().filter(|server| server.server.allow.permits(peer)) {
+    /// The tool that clients of an identity know by this name, within the scope of their
+    /// connection.
+    pub(crate) fn tool(
+        &self,
+        name: &str,
+        peer: &Identity,
+        scope: Option<&Scope>,
+    ) -> Option<Arc<Tool>> {
+        let is_plain = scope.is_some_and(|scope| scope.only().is_some());
+        let seen = |server: &&Server| {
+            let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
+            is_within && server.server.allow.permits(peer)
+        };
+        for server in self.servers.iter().filter(seen) {
+            let whole = is_plain.then(|| alloc::format!("{}{name}", server.server.prefix));
+            let name = whole.as_deref().unwrap_or(name);
             if let Some(tool) = server.tools.get(name) {
                 return Some(Arc::clone(tool));
             }
@@ -297,7 +315,7 @@ impl Upstreams {
             // through: a client gets the answer that it would get without this engine (UPS-10).
             let short = name.strip_prefix(&*server.server.prefix);
             if let Some(short) = short.filter(|short| server.server.filter.offers(short))
-                && (server.manifest.is_none() || server.server.transparent)
+                && (server.manifest.is_none() || server.server.transparent || is_plain)
             {
                 let support = server.server.task_support.unwrap_or_default();
                 return Some(Arc::new(server.relayed(name, "tools/call", short, support)));

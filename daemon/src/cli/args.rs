@@ -56,7 +56,7 @@ pub(super) enum Command {
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
-    /// Print what a job printed, while it runs and afterwards
+    /// Print what a job or a server printed, while it runs and afterwards
     Logs(LogsArgs),
     /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
     Status(ListArgs),
@@ -64,6 +64,10 @@ pub(super) enum Command {
     Ps(ListArgs),
     /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
+    /// List the MCP servers behind the daemon with their instances, processes, calls and counts
+    Servers(ListArgs),
+    /// Replace the instances of an MCP server; those at work finish their calls first
+    Restart(RestartArgs),
     /// Have the daemon read its config again; a wrong one changes nothing
     Reload(ControlArgs),
     /// Shut the daemon down and wait until it and everything it ran has ended
@@ -278,6 +282,14 @@ pub(super) struct ConnectArgs {
     /// Start a daemon of this user if none runs; it exits after ten minutes without use
     #[arg(long, conflicts_with_all = ["socket", "tcp"])]
     pub(super) spawn: bool,
+    /// Show this [[server]] of the daemon alone, without its prefix; may be repeated, then with
+    /// prefixes
+    #[arg(long, value_name = "NAME")]
+    pub(super) server: Vec<String>,
+    /// Command that the bridge took the place of, after `--`; kept for `ceased adopt --undo`, without
+    /// effect
+    #[arg(last = true, hide = true, requires = "server")]
+    pub(super) _replaced: Vec<OsString>,
     /// How long to wait for answers after the end of stdin [default: `daemon.eof_grace` of the
     /// config]
     #[arg(long, value_name = "DUR", value_parser = duration_or_none)]
@@ -393,6 +405,15 @@ pub(super) struct InitArgs {
     pub(super) timeout: Option<Duration>,
 }
 
+/// `restart`.
+#[derive(Debug, Args)]
+pub(super) struct RestartArgs {
+    /// Name of the server
+    pub(super) server: String,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
 /// `reload`, `stop`.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
@@ -490,9 +511,9 @@ pub(super) struct CancelArgs {
 /// `logs`.
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
-    /// The job, as `job:7` or `7`, or the id of its task
+    /// The job, as `job:7` or `7`, or the id of its task, or the name of a server
     pub(super) id: String,
-    /// Go on until the job has ended
+    /// Go on until the job has ended, for a server until Ctrl-C
     #[arg(short, long)]
     pub(super) follow: bool,
     #[command(flatten)]

@@ -25,6 +25,8 @@ mod output;
 mod project_tools;
 mod project_trust;
 mod ps;
+mod server_logs;
+mod servers;
 mod shared_servers;
 mod spawn;
 mod status;
@@ -379,6 +381,8 @@ pub fn run(
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
+        Command::Servers(args) => servers::servers(args, io, backend),
+        Command::Restart(args) => servers::restart(args, io, backend),
         Command::Reload(args) => control::reload(args, io, backend),
         Command::Stop(args) => control::stop(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),

@@ -83,11 +83,13 @@ for line in sys.stdin:
 pub(super) struct Place {
     pub(super) home: Home,
     pub(super) mark: String,
+    /// Mark of children that servers leave.
+    pub(super) strays: String,
 }
 
 impl Place {
     pub(super) fn new() -> Self {
-        let place = Self { home: Home::new(), mark: marker() };
+        let place = Self { home: Home::new(), mark: marker(), strays: marker() };
         fs::write(place.script(), SERVER).unwrap();
         place
     }
@@ -139,6 +141,13 @@ impl Place {
     pub(super) fn starts(&self, name: &str) -> usize {
         let path = self.home.path().join(format!("{name}.starts"));
         fs::read_to_string(path).unwrap_or_default().lines().count()
+    }
+
+    /// Children that servers of this place have left.
+    pub(super) fn strays(&self) -> usize {
+        let pattern = format!("sleep {}", self.strays);
+        let found = Command::new("pgrep").args(["-fxc", &pattern]).output().unwrap();
+        String::from_utf8_lossy(&found.stdout).trim().parse().unwrap_or_default()
     }
 
     /// Processes of servers of this place.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::server_logs::ServerLogs;
 use ceased_core::ids::{CheckId, ConnId, InstanceId};
 use ceased_core::time::Instant;
 use ceased_process::SharedOutput;
@@ -16,12 +17,17 @@ pub(crate) struct Upstreams {
     /// Questions to the supervisor, by ticket.
     pub(crate) questions: BTreeMap<u64, (InstanceId, CheckId)>,
     pub(crate) asked: u64,
+    /// Lines that ended instances printed beside messages, by server.
+    pub(crate) skipped: BTreeMap<Box<str>, u64>,
+    /// Standard error of instances, ended ones included.
+    pub(crate) logs: ServerLogs,
 }
 
 /// An instance that has processes.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) conn: ConnId,
+    pub(crate) started: Instant,
     pub(crate) name: Box<str>,
     pub(crate) stderr: SharedOutput,
     pub(crate) skipped: SkippedLines,
@@ -41,6 +47,13 @@ impl Upstreams {
     /// Time of the next step of an end.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.instances.values().filter_map(|instance| Some(instance.step?.1)).min()
+    }
+
+    /// Lines that a server printed beside messages (UPS-14).
+    pub(crate) fn skipped_by(&self, server: &str) -> u64 {
+        let live = self.instances.values().filter(|instance| &*instance.name == server);
+        let live: u64 = live.map(|instance| instance.skipped.count()).sum();
+        live + self.skipped.get(server).copied().unwrap_or_default()
     }
 
     /// Number of a new question to the supervisor.
