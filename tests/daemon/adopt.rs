@@ -218,9 +218,12 @@ fn shared_servers_move_into_the_daemon() {
     assert_eq!(names, [Some("bare"), Some("git"), Some("bare-2")]);
     assert_eq!(read["server"][1]["env"]["TOKEN"].as_str(), Some("s3cret"));
     let new: serde_json::Value = serde_json::from_str(&host.read("mcp.json")).unwrap();
-    let expected = ["connect", "--spawn", "--server", "git", "--", "uvx", "mcp-server-git"];
+    let place = config.canonicalize().unwrap();
+    let place = place.to_str().unwrap();
+    let expected =
+        ["connect", "--spawn", "--config", place, "--server", "git", "--", "uvx", "mcp-server-git"];
     assert_eq!(new["mcpServers"]["git"]["args"], serde_json::json!(expected));
-    assert_eq!(new["mcpServers"]["bare"]["args"][3], "bare-2");
+    assert_eq!(new["mcpServers"]["bare"]["args"][5], "bare-2");
     assert_eq!(new["mcpServers"]["asks"]["command"], "x");
     let ran = host.run(&options);
     assert!(ran.code == Some(0) && ran.err.contains("nothing to change"), "{ran:?}");

@@ -37,7 +37,8 @@ pub(super) fn adopt(
         undo(&file.text)
     } else if args.shared {
         let site = backend.site(args.config.as_deref())?;
-        let moved = shared_servers::plan(&file, &args.file, &binary()?, &site)?;
+        let moved =
+            shared_servers::plan(&file, &args.file, &binary()?, &site, args.config.is_some())?;
         Ok(shared.insert(moved).take_outcome())
     } else {
         wrap_all(&file.text, &binary()?)

@@ -28,11 +28,13 @@ pub(super) struct Shared {
 }
 
 /// Chooses the servers that move and their names, and checks the configuration that results.
+/// `is_named`: the user named the daemon's configuration.
 pub(super) fn plan(
     file: &HostFile,
     named: &Path,
     binary: &Binary,
     site: &DaemonLocation,
+    is_named: bool,
 ) -> Result<Shared, Failure> {
     let config = match &site.config {
         Some(path) => path.clone(),
@@ -67,7 +69,16 @@ pub(super) fn plan(
         });
     }
     Config::parse(&format!("{text}{added}"), &config)?;
-    let outcome = share(&file.text, binary, &names).map_err(|why| failure(named, &why))?;
+    // The daemon that the host starts has to find the same configuration.
+    let options = match is_named {
+        true => {
+            let path = config.canonicalize().unwrap_or_else(|_| config.clone());
+            vec!["--config".to_owned(), path.to_string_lossy().into_owned()]
+        }
+        false => Vec::new(),
+    };
+    let outcome =
+        share(&file.text, binary, &names, &options).map_err(|why| failure(named, &why))?;
     Ok(Shared { outcome: Some(outcome), config, old, added, shown })
 }
 

@@ -13,7 +13,7 @@ use super::json::quoted;
 const WRAP: [&str; 2] = ["wrap", "--"];
 /// Arguments in front of a command that the daemon starts. The name of the server follows, and the
 /// command after `--`, where it has no effect but that `undo` finds it.
-const CONNECT: [&str; 3] = ["connect", "--spawn", "--server"];
+const CONNECT: [&str; 2] = ["connect", "--spawn"];
 
 /// Path of this program as hosts are to start it: absolute, because hosts with a window often run
 /// without the `PATH` of a shell.
@@ -81,6 +81,7 @@ pub(crate) fn adopt(text: &str, binary: &Binary) -> Result<Outcome, HostFileErro
 
 /// Puts `ceased connect --server NAME --` in front of every command of a host's file that has a name
 /// in `names`, which gives a name or the reason why there is none for each entry of the file.
+/// `options` tell how the daemon is found.
 ///
 /// # Errors
 /// If the text is no file of a host.
@@ -88,12 +89,13 @@ pub(crate) fn share(
     text: &str,
     binary: &Binary,
     names: &[Result<String, String>],
+    options: &[String],
 ) -> Result<Outcome, HostFileError> {
     adopt_with(text, binary, |at| {
         let name = names.get(at).cloned();
         let name = name.unwrap_or_else(|| Err("it is not the daemon's".to_owned()))?;
-        let options = CONNECT.map(str::to_owned);
-        Ok(options.into_iter().chain([name, "--".to_owned()]).collect())
+        let all = CONNECT.map(str::to_owned).into_iter().chain(options.iter().cloned());
+        Ok(all.chain(["--server".to_owned(), name, "--".to_owned()]).collect())
     })
 }
 

@@ -223,7 +223,7 @@ fn tables_are_valid_toml_with_unique_names() {
 fn shared_entries_come_back_byte_for_byte() {
     for text in [CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, WINDSURF, CLINE, VS_CODE, ZED] {
         let names: Vec<_> = entries(text).unwrap().into_iter().map(|it| Ok(it.name)).collect();
-        let new = share(text, &Binary::at(BINARY), &names).unwrap().apply(text);
+        let new = share(text, &Binary::at(BINARY), &names, &[]).unwrap().apply(text);
         assert!(new.contains("--server"), "{new}");
         assert_eq!(undo(&new).unwrap().apply(&new), text);
     }
