@@ -34,7 +34,7 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let cancelling = self.cancelling();
         Gauges {
-            connections: self.connections.len(),
+            connections: self.connections.len().saturating_sub(self.upstreams.by_conn.len()),
             requests: self.requests(),
             running: self.jobs.running() - cancelling,
             queued: self.jobs.queue().len(),

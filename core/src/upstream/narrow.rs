@@ -14,7 +14,7 @@ use crate::upstream::scope::Scope;
 use crate::upstream::table::Server;
 
 impl Engine {
-    /// `ceased/scope`: limits what a connection sees to some servers, before its handshake.
+    /// `ceased/scope`: limits a connection to some servers, before its handshake.
     pub(crate) fn narrow(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let names = match params::find(params, ["servers"]) {
             Ok([Some(names)]) => texts(names.get()),

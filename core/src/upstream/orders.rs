@@ -29,7 +29,7 @@ impl Engine {
         eager.iter().for_each(|server| self.keep_warm(server));
     }
 
-    /// Starts the eager servers of a client that has said what it speaks.
+    /// Starts the eager servers of a client at its handshake.
     pub(crate) fn start_eager_for(&mut self, conn: ConnId) {
         if self.upstreams.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! `ceased logs SERVER`: what the instances of a server printed on standard error.
+//! `ceased logs SERVER`: standard error of the instances of a server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ceased_client::{Client, Error, INVALID_PARAMS};
 /// Time between two looks at a server.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A part of what an instance printed.
+/// A part of the standard error of an instance.
 #[derive(Debug, Deserialize)]
 struct Part {
     instance: u64,
@@ -69,7 +69,7 @@ pub(super) fn is_server(client: &mut Client, name: &str) -> Result<bool, Failure
     Ok(status.servers.iter().any(|server| server.server == name))
 }
 
-/// Prints what every kept instance printed, oldest first; with `follow` until Ctrl-C.
+/// Prints the output of every kept instance, oldest first; with `follow` until Ctrl-C.
 pub(super) fn show(
     server: &str,
     follow: bool,
@@ -114,7 +114,7 @@ struct Reader<'s> {
 }
 
 impl Reader<'_> {
-    /// Prints what is new of each instance, and tells whether there was any.
+    /// Prints new output of each instance; returns whether there was any.
     fn round(&mut self, client: &mut Client, io: &mut Io<'_>) -> Result<bool, Interruption> {
         let (mut moved, mut instance) = (false, None);
         loop {
@@ -151,7 +151,7 @@ impl Reader<'_> {
             writeln!(io.out, "[… {cut} bytes cut …]")?;
         }
         if io.out_is_terminal {
-            // A terminal obeys what it is sent.
+            // A terminal obeys control characters.
             write!(io.out, "{}", clean_lines(text))?;
         } else {
             io.out.write_all(text.as_bytes())?;

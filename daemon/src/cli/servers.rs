@@ -66,7 +66,7 @@ fn row(cells: [&str; 8]) -> String {
     line.trim_end().to_owned()
 }
 
-/// A line of the server, one of each instance, and what went wrong.
+/// A line of the server, one of each instance, and the last error.
 fn table(server: &Server, status: &Status) -> String {
     let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |it| it.to_string());
     let of = |id: u64| status.host.instances.get(&id);

@@ -12,7 +12,7 @@ use crate::config::{Config, Environment};
 use crate::host_files::{Binary, HostFile, Outcome, entries, share, tables};
 
 /// Beginning of a configuration that this command makes.
-const HEADING: &str = "# Written by `ceased adopt --shared`. `ceased check` shows what would run; the \
+const HEADING: &str = "# Written by `ceased adopt --shared`. `ceased check` shows the commands; the \
                        documentation lists every\n# key.\n";
 
 /// Servers that move from a host's file into the daemon's configuration.

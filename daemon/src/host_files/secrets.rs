@@ -13,7 +13,7 @@ use super::json::{parse, readable};
 const SECRET: [&str; 2] = ["env", "headers"];
 /// Byte that stands for a byte of a secret; no text of JSON has it.
 const MASK: char = '\u{1}';
-/// What is shown in place of a secret.
+/// Text shown in place of a secret.
 const SHOWN: &str = "•••";
 
 /// A text of the same length, with the same positions, in which secrets are masked. Only

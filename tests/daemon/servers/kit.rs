@@ -50,6 +50,8 @@ def call(id, params):
     elif tool == "die":
         print("last words", file=sys.stderr, flush=True)
         os._exit(3)
+    else:
+        send({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "Unknown tool: " + tool}})
 for line in sys.stdin:
     message = json.loads(line)
     method, id = message.get("method"), message.get("id")

@@ -72,7 +72,7 @@ impl ServerLogs {
         // Another one than the wanted, which is forgotten, is read from its beginning.
         let from = if instance.is_none_or(|wanted| wanted == *id) { from } else { 0 };
         let next = own.next().map(|(next, _)| next.get());
-        // Looked at first: what has ended prints nothing more.
+        // Looked at first: an ended instance prints nothing more.
         let has_ended = log.has_ended;
         let captured = log.output.captured(Stream::Stderr);
         let (start, bytes) = captured.from(from, PART_BYTES_MAX);
