@@ -129,7 +129,7 @@ impl Engine {
     fn elements_of_servers(&self, conn: ConnId, list: usize) -> String {
         let mut elements = String::new();
         for server in self.seen_servers(conn) {
-            server.write_list(list, false, &mut elements);
+            server.write_list(list, false, |_| false, &mut elements);
         }
         match elements.is_empty() {
             true => elements,

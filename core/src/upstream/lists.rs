@@ -253,7 +253,11 @@ impl Engine {
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
         }
         for server in self.seen_servers(reply.conn) {
-            server.write_list(at, is_plain, &mut elements);
+            // A tool of the host comes before one of a server with the same name.
+            let is_own = |name: &str| {
+                at == 0 && !is_plain && self.settings.catalog.offered(name, &identity).is_some()
+            };
+            server.write_list(at, is_plain, is_own, &mut elements);
         }
         let results = reply.dialect.results;
         self.answer(reply, |json| {
@@ -287,12 +291,21 @@ impl Engine {
 impl Server {
     /// Appends the elements of a list as clients see them: with the prefix before names of tools and
     /// prompts, unless the server shows through.
-    pub(crate) fn write_list(&self, at: usize, is_plain: bool, elements: &mut String) {
+    pub(crate) fn write_list(
+        &self,
+        at: usize,
+        is_plain: bool,
+        is_hidden: impl Fn(&str) -> bool,
+        elements: &mut String,
+    ) {
         let Some(manifest) = &self.manifest else { return };
         let prefix = &*self.server.prefix;
         // Tools have their prefix, prompts do not yet.
         let all = if at == 0 { self.listed.as_slice() } else { (LISTS[at].read)(manifest) };
         for element in all {
+            if at == 0 && text_member(element, "name").is_some_and(|name| is_hidden(&name)) {
+                continue;
+            }
             if !elements.is_empty() {
                 elements.push(',');
             }

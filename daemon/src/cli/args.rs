@@ -285,7 +285,7 @@ pub(super) struct ConnectArgs {
     pub(super) spawn: bool,
     /// Show this [[server]] of the daemon alone, without its prefix; may be repeated, then with
     /// prefixes
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: Vec<String>,
     /// Command that the bridge took the place of, after `--`; kept for `ceased adopt --undo`, without
     /// effect
@@ -410,6 +410,7 @@ pub(super) struct InitArgs {
 #[derive(Debug, Args)]
 pub(super) struct RestartArgs {
     /// Name of the server
+    #[arg(add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: String,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
