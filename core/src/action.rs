@@ -166,7 +166,7 @@ pub enum OutputRequest {
         /// Places in standard output and in standard error.
         from: [u64; 2],
     },
-    /// What comes after a place in the standard error of an instance of a server.
+    /// Standard error of an instance of a server from a place on.
     Server {
         /// Name of the server.
         name: Box<str>,

@@ -129,7 +129,7 @@ impl Client {
         Self::silent(dup()?, dup()?, options)?.authenticate()
     }
 
-    /// As [`Client::introduce`], and limits what the connection sees to these servers of the daemon.
+    /// As [`Client::introduce`], and limits the connection to these servers of the daemon.
     ///
     /// # Errors
     /// As [`Client::over`]; [`Error::Rpc`] if a server is unknown.

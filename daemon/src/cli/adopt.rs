@@ -1,28 +1,9 @@
 //! `ceased adopt`: the servers of a host's configuration behind ceased, and back.
 
-use std::path::Path;
-
 use super::args::AdoptArgs;
+use super::host_entry::{failure, label};
 use super::{Backend, Exit, Failure, Io, shared_servers};
-use crate::host_files::{
-    Binary, Change, Entry, HostFile, HostFileError, Outcome, adopt as wrap_all, diff, masked, undo,
-};
-
-pub(super) fn failure(path: &Path, error: &HostFileError) -> Failure {
-    let place = match error.line {
-        0 => String::new(),
-        line => format!("{}:{line}: ", path.display()),
-    };
-    Failure::new(Exit::Usage, format!("{place}{}\n{}", error.what, error.hint))
-}
-
-/// Name of an entry for people, with its project.
-pub(super) fn label(entry: &Entry) -> String {
-    match &entry.project {
-        Some(project) => format!("{} of {project} (line {})", entry.name, entry.line),
-        None => format!("{} (line {})", entry.name, entry.line),
-    }
-}
+use crate::host_files::{Binary, Change, HostFile, Outcome, adopt as wrap_all, diff, masked, undo};
 
 /// Runs the command.
 pub(super) fn adopt(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::adopt::{failure, label};
 use super::args::ImportArgs;
+use super::host_entry::{failure, label};
 use super::{Exit, Failure, Io};
 use crate::host_files::{HostFile, entries, tables};
 use crate::printable::clean;

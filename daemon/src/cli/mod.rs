@@ -15,6 +15,7 @@ mod directory;
 mod display;
 mod format;
 mod generate;
+mod host_entry;
 mod import;
 mod init;
 mod job_output;

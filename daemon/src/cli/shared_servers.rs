@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::adopt::failure;
+use super::host_entry::failure;
 use super::{DaemonLocation, Exit, Failure, Io};
 use crate::config::{Config, Environment};
 use crate::host_files::{Binary, HostFile, Outcome, entries, share, tables};

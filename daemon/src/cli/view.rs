@@ -178,6 +178,7 @@ impl Status {
             ),
             (Tone::Plain, "connections", format!("{}{}", self.connections, limit("connections"))),
         ];
+        lines.extend(self.servers_in_words().map(|(tone, text)| (tone, "servers", text)));
         let store = &self.host.store;
         if !store.kept.is_empty() {
             let tone = if store.state == "open" { Tone::Plain } else { Tone::Bad };

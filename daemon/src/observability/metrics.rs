@@ -220,7 +220,7 @@ pub(crate) struct HostStatus<'a> {
     instances: BTreeMap<u64, InstanceStatus>,
 }
 
-/// The processes of an instance of a server, and what they say beside messages.
+/// The processes of an instance of a server, and their output beside messages.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct InstanceStatus {

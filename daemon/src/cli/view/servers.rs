@@ -35,6 +35,23 @@ impl Status {
         }
     }
 
+    /// Number of servers and instances in each state; `None` without servers.
+    pub(super) fn servers_in_words(&self) -> Option<(Tone, String)> {
+        if self.servers.is_empty() {
+            return None;
+        }
+        let instances: usize = self.servers.iter().map(|server| server.instances.len()).sum();
+        let states = ["ready", "starting", "draining", "failed", "idle"].map(|state| {
+            (state, self.servers.iter().filter(|server| server.state == state).count())
+        });
+        let states = states.iter().filter(|(_, count)| *count > 0);
+        let states: Vec<String> = states.map(|(state, count)| format!("{count} {state}")).collect();
+        let has_failed = self.servers.iter().any(|server| server.state == "failed");
+        let tone = if has_failed { Tone::Bad } else { Tone::Plain };
+        let text = format!("{}; {instances} instances", states.join(", "));
+        Some((tone, text))
+    }
+
     /// Details of an instance.
     pub(super) fn instance_details(&self, id: u64) -> Option<Vec<String>> {
         let of = |server: &&Server| server.instances.iter().any(|it| it.instance == id);
@@ -120,5 +137,46 @@ impl InstanceProcesses {
             words.push_str(&format!(", {} lines skipped", self.skipped_lines));
         }
         words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let text = r#"{"servers": [
+            {"server": "git", "state": "ready", "instances": [
+                {"instance": 7, "state": "draining", "identity": "ann", "jobs": [3], "waiting": 1,
+                 "why": "it ignored a cancel"}]},
+            {"server": "bad", "state": "failed", "lastError": "exit code 1", "instances": []}],
+            "host": {"instances": {"7": {"uptimeMs": 5000, "skippedLines": 2, "stderr": ["hello"],
+                "processes": [{"pid": 10, "parent": 1, "name": "sh", "memoryBytes": 2097152},
+                              {"pid": 11, "parent": 10, "name": "node", "memoryBytes": 1048576}]}}}}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn instances_are_listed_with_trees_and_calls() {
+        let mut rows = Vec::new();
+        status().server_rows("", Trees::Whole, &mut rows);
+        let text: Vec<&str> = rows.iter().map(|row| row.text.trim()).collect();
+        let [_, instance, sh, node, bad] = text.as_slice() else { panic!("{text:?}") };
+        for part in ["i7", "git", "ann", "draining", "job 3", "1 waiting", "2 processes, 3 MiB"] {
+            assert!(instance.contains(part), "{part}: {instance}");
+        }
+        assert!(instance.contains("2 lines skipped: it ignored a cancel"), "{instance}");
+        assert!(sh.contains("10 sh") && node.contains("11 node"), "{text:?}");
+        assert!(bad.contains("failed: exit code 1"), "{bad}");
+        let details = status().instance_details(7).unwrap().join("\n");
+        assert!(details.contains("stderr: hello") && details.contains("serves ann"), "{details}");
+        assert_eq!(status().instance_details(8), None);
+    }
+
+    #[test]
+    fn a_failed_server_shows_in_the_overview() {
+        let (tone, text) = status().servers_in_words().unwrap();
+        assert_eq!((tone, &*text), (Tone::Bad, "1 ready, 1 failed; 1 instances"));
+        assert_eq!(Status::default().servers_in_words(), None);
     }
 }
