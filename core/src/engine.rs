@@ -222,8 +222,8 @@ impl Engine {
     pub fn wants_turn(&self) -> bool {
         (self.has_room()
             && self.jobs.queue().is_ready(self.settings.limits.running_per_identity_max))
-            || self.upstreams.has_unstarted
             || self.suspended.has_asking()
+            || self.upstreams.starts_eager
             || self.tasks.writes().has_fresh()
     }
 

@@ -1,6 +1,6 @@
-//! Output of jobs for the peers that may read it: `ceased/logs`, and resources of the protocol.
+//! Output of jobs for those who may read it: `ceased/logs`, and resources of the protocol.
 //!
-//! The host keeps the output; the engine names the requestor, and writes the answers.
+//! The host keeps the output; the engine says who asks, and writes the answers.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -21,16 +21,13 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::requests::{Reply, Settled, Work};
+use crate::upstream::list::{RESOURCES, TEMPLATES};
 
 /// The beginning of the URI of the output of a job, and its end.
 const URI: (&str, &str) = ("ceased://jobs/", "/output");
 
 /// Members of an answer that no client may keep: a running job prints more.
 const UNCACHEABLE: &str = ",\"ttlMs\":0,\"cacheScope\":\"private\"";
-
-/// Positions of the lists of servers that come after those of outputs.
-const RESOURCES: usize = 2;
-const TEMPLATES: usize = 3;
 
 /// Whether a method reads the output of jobs.
 pub(crate) fn is_method(method: &str) -> bool {
@@ -41,6 +38,21 @@ pub(crate) fn is_method(method: &str) -> bool {
 }
 
 impl Engine {
+    /// Whether a request is about outputs of jobs. Resources with other URIs are those of servers.
+    pub(crate) fn is_for_outputs(
+        &self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) -> bool {
+        if !self.owns_outputs(conn) || !is_method(method) {
+            return false;
+        }
+        let uri = params::find(params, ["uri"]).ok().and_then(|[uri]| uri?.string());
+        let is_output = uri.is_none_or(|uri| output_of(&uri).is_some());
+        method != "resources/read" || is_output || self.upstreams.is_empty()
+    }
+
     /// A request of one of these methods.
     #[inline(never)]
     pub(crate) fn read_outputs(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
@@ -93,12 +105,13 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
-        let of_servers = self.elements_of_servers(reply.conn, TEMPLATES);
+        self.wake_upstreams(reply.conn);
+        let others = self.listed_elements(TEMPLATES, reply.conn);
         self.answer(reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
             json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
             json.raw("The output of a call, by the number of its job or the id of its task\"}");
-            json.raw(&of_servers).raw("]");
+            json.raw(if others.is_empty() { "" } else { "," }).raw(&others).raw("]");
             json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
         });
     }
@@ -115,25 +128,10 @@ impl Engine {
                 let form = HostForm::Resource(uri.into());
                 self.ask_for_output(reply, form, OutputRequest::Whole(of));
             }
-            None => match self.route_of("resources/read", params, reply.conn) {
-                Some(tool) => self.call_upstream(reply, tool, params),
-                None => {
-                    let error = no_resource(&reply, &uri);
-                    self.fail(reply, &error);
-                }
-            },
-        }
-    }
-
-    /// Resources of servers, beside the outputs of jobs: each element after a comma.
-    fn elements_of_servers(&self, conn: ConnId, list: usize) -> String {
-        let mut elements = String::new();
-        for server in self.seen_servers(conn) {
-            server.write_list(list, false, |_| false, &mut elements);
-        }
-        match elements.is_empty() {
-            true => elements,
-            false => alloc::format!(",{elements}"),
+            None => {
+                let error = no_resource(&reply, &uri);
+                self.fail(reply, &error);
+            }
         }
     }
 
@@ -164,8 +162,12 @@ impl Engine {
         let Some((reply, form)) = self.take_host_request(read) else { return };
         let conn = reply.conn;
         let typed = reply.dialect.results == Results::Typed;
+        let others = match form {
+            HostForm::Resources => self.listed_elements(RESOURCES, conn),
+            HostForm::Logs | HostForm::Resource(_) | HostForm::Status => String::new(),
+        };
         match (output, &form) {
-            // OUT-01: output that the peer may not read is as if it had never been.
+            // OUT-01: what another may read is as if it had never been.
             (None, HostForm::Resource(uri)) => {
                 let error = no_resource(&reply, uri);
                 self.fail(reply, &error);
@@ -177,17 +179,12 @@ impl Engine {
             (Some(output), HostForm::Logs | HostForm::Status) => self.answer(reply, |json| {
                 json.raw(output.get());
             }),
-            (Some(output), HostForm::Resources) => {
-                let own = output.get().strip_suffix(']').unwrap_or("[");
-                let of_servers = self.elements_of_servers(conn, RESOURCES);
-                // The first element has no comma before it.
-                let from = usize::from(own.trim_end() == "[" && !of_servers.is_empty());
-                self.answer(reply, |json| {
-                    json.raw("{\"resources\":").raw(own);
-                    json.raw(of_servers.get(from..).unwrap_or_default()).raw("]");
-                    json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
-                });
-            }
+            (Some(output), HostForm::Resources) => self.answer(reply, |json| {
+                let own = output.get().trim_end().strip_suffix(']').unwrap_or("[");
+                let comma = if own.len() > 1 && !others.is_empty() { "," } else { "" };
+                json.raw("{\"resources\":").raw(own).raw(comma).raw(&others).raw("]");
+                json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+            }),
             (Some(output), HostForm::Resource(uri)) => self.answer(reply, |json| {
                 json.raw("{\"contents\":[{").member("uri", uri);
                 json.raw(",\"mimeType\":\"text/plain\",\"text\":").raw(output.get()).raw("}]");

@@ -226,6 +226,10 @@ impl TaskView {
 pub(crate) struct Listening {
     /// Whether it wants to know of other tools.
     pub(crate) tools: bool,
+    /// Whether it wants to know of other prompts.
+    pub(crate) prompts: bool,
+    /// Whether it wants to know of other resources.
+    pub(crate) resources: bool,
     /// The tasks it wants to know of.
     pub(crate) tasks: BTreeSet<TaskId>,
     /// Input that its client can give; shown with a task.
@@ -237,14 +241,32 @@ pub(crate) struct Listening {
 pub(crate) enum Topic {
     /// There may be other tools now.
     Tools,
+    /// There may be other prompts now.
+    Prompts,
+    /// There may be other resources now.
+    Resources,
     /// A task has changed.
     Task(TaskId),
+}
+
+impl Topic {
+    /// The notification that a list may be another; `None` for a task.
+    pub(crate) const fn method(self) -> Option<&'static str> {
+        match self {
+            Self::Tools => Some("notifications/tools/list_changed"),
+            Self::Prompts => Some("notifications/prompts/list_changed"),
+            Self::Resources => Some("notifications/resources/list_changed"),
+            Self::Task(_) => None,
+        }
+    }
 }
 
 impl Listening {
     pub(crate) fn wants(&self, topic: Topic) -> bool {
         match topic {
             Topic::Tools => self.tools,
+            Topic::Prompts => self.prompts,
+            Topic::Resources => self.resources,
             Topic::Task(id) => self.tasks.contains(&id),
         }
     }

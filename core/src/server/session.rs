@@ -14,7 +14,6 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
-use crate::server::outputs;
 use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
@@ -116,7 +115,7 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
-            (_, Phase::Ready) if self.owns_outputs(reply.conn) && outputs::is_method(method) => {
+            (_, Phase::Ready) if self.is_for_outputs(reply.conn, method, params) => {
                 self.read_outputs(reply, method, params);
             }
             ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
@@ -170,6 +169,14 @@ impl Engine {
             }
         } else if method == "notifications/roots/list_changed" {
             self.on_roots_changed(conn);
+        } else if method == "notifications/resources/updated"
+            && let Some(instance) = self.upstreams.by_conn.get(&conn)
+        {
+            self.on_updated(*instance, params);
+        } else if method == "notifications/message"
+            && let Some(instance) = self.upstreams.by_conn.get(&conn)
+        {
+            self.on_message_of_upstream(*instance, params);
         } else if method.ends_with("/list_changed")
             && let Some(instance) = self.upstreams.by_conn.get(&conn)
         {
@@ -213,6 +220,7 @@ impl Engine {
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
         let shown = self.shown_identity(reply.conn);
+        let others = self.offered_capabilities(reply.conn, true);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
@@ -220,7 +228,7 @@ impl Engine {
                 Some(shown) => json.raw(",\"capabilities\":").raw(shown.open_capabilities()),
                 None => json
                     .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
-                    .raw(if settings.outputs { ",\"resources\":{}" } else { "" }),
+                    .raw(&others),
             };
             match (dialect.tasks, lists) {
                 (TaskRules::None | TaskRules::Extension, _) => &mut *json,
@@ -262,6 +270,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.log_level = *level;
         }
+        self.relay_log_level(reply.conn, *level);
         self.answer(reply, |json| {
             json.raw("{}");
         });

@@ -4,7 +4,7 @@
 use alloc::string::String;
 
 use crate::action::OperatorOrder;
-use crate::connection::Phase;
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::json::raw::Raw;
 use crate::protocol::request_meta::{self, RequestMeta};
@@ -12,7 +12,6 @@ use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::outputs;
 use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
@@ -57,7 +56,7 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
-            _ if self.owns_outputs(reply.conn) && outputs::is_method(method) => {
+            _ if self.is_for_outputs(reply.conn, method, params) => {
                 self.read_outputs(reply, method, params);
             }
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
@@ -88,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Servers behind us that have sessions are told what the latest request declares (UPS-12).
+    /// Tells servers with sessions the capabilities that the latest request declares (UPS-12).
     fn note_capabilities(
         &mut self,
         reply: &Reply,
@@ -107,11 +106,16 @@ impl Engine {
             connection.peer = claim.peer;
             connection.aside.declared = passed_capabilities(said);
         }
+        let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
+        if self.connections.get(&reply.conn).is_some_and(|peer| is_first(peer)) {
+            self.start_eager_for(reply.conn);
+        }
     }
 
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
         let shown = self.shown_identity(reply.conn);
+        let others = self.offered_capabilities(reply.conn, false);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");
@@ -121,8 +125,9 @@ impl Engine {
                     json.raw(",\"capabilities\":").raw(shown.open_capabilities()).raw(",")
                 }
                 None => json
-                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},")
-                    .raw(if settings.outputs { "\"resources\":{}," } else { "" }),
+                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
+                    .raw(&others)
+                    .raw(","),
             };
             json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
             if let Some(shown) = &shown {

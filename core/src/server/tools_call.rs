@@ -112,7 +112,14 @@ impl Engine {
     }
 
     /// A request that reaches one upstream: a job whose tool is the method.
-    pub(crate) fn call_upstream(&mut self, reply: Reply, tool: Tool, params: Option<&Params<'_>>) {
+    /// Its params are given as the server gets them, but for what belongs to the client's hop.
+    pub(crate) fn call_upstream_with(
+        &mut self,
+        reply: Reply,
+        tool: Tool,
+        params: Option<&Params<'_>>,
+        passed: &str,
+    ) {
         let read = params::members(params).and_then(|read| {
             params::check_meta(params)?;
             Ok(read)
@@ -125,9 +132,9 @@ impl Engine {
             Some(Ok(claim)) => RequestContext::Request(claim),
             Some(Err(_)) | None => RequestContext::Session(reply.dialect),
         };
-        let name = tool.route.as_ref().filter(|route| !route.name.is_empty());
+        let name = tool.route.as_ref().filter(|route| &*route.method == "prompts/get");
         let name = name.map(|route| &*route.name);
-        let whole = params_for_other_hop(params.map_or("{}", Params::get), name);
+        let whole = params_for_other_hop(passed, name);
         let admitted = Admitted {
             arguments: Json::from_checked(Cow::Owned(whole)),
             task: None,

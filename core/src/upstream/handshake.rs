@@ -16,11 +16,13 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
+use crate::server::requests::Topic;
 use crate::tool::Catalog;
 use crate::upstream::interface::UpstreamAction;
-use crate::upstream::list::LISTS;
+use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{elements, member, text_member};
 use crate::upstream::table::{Era, Phase, Reading};
@@ -163,7 +165,7 @@ impl Engine {
             (_, Phase::Ready | Phase::Draining, outcome) => {
                 if let Some(at) = LISTS.iter().position(|list| list.method == method) {
                     self.on_list_page(id, at, outcome.ok());
-                } else {
+                } else if ["ping", "server/discover"].contains(&method) {
                     self.on_pong(id);
                 }
             }
@@ -181,6 +183,9 @@ impl Engine {
             connection.dialect = dialect;
             connection.unreadable_id = dialect.unreadable_id;
             connection.phase = SessionPhase::Ready;
+            let tasks = member(identity, "capabilities").and_then(|said| member(said, "tasks"));
+            let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks).ok());
+            connection.peer.tasks = TaskCapabilities::read(tasks, dialect);
         }
         if let Some(server) = self.upstreams.server_mut(&name) {
             server.failures = 0;
@@ -192,6 +197,12 @@ impl Engine {
             identity: identity.into(),
             ..Manifest::default()
         };
+        let said = member(identity, "capabilities").unwrap_or("{}");
+        if let Some(instance) = self.upstreams.instances.get_mut(&id) {
+            instance.has_logging = member(said, "logging").is_some();
+        }
+        self.set_instance_level(id);
+        self.watch_again(id);
         self.read_lists(id, manifest);
         self.send_waiting(id);
         self.rest_if_idle(id);
@@ -267,16 +278,25 @@ impl Engine {
         let Some(server) = self.upstreams.server_mut(&of.name) else { return };
         server.is_verified = true;
         if server.manifest.as_ref() != Some(&manifest) {
-            let was_known = server.manifest.is_some();
+            let changed =
+                server.manifest.as_ref().map_or(Vec::new(), |old| changed(old, &manifest));
+            let of_clients = server.server.allow.clone();
             server.take_manifest(manifest.clone());
             let manifest = Box::new(manifest);
             self.out.push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
             self.answer_waiters();
-            if was_known {
-                // UPS-09: clients were answered from another manifest.
-                self.announce_tools();
-            }
+            // UPS-09: clients were answered from another manifest.
+            changed.into_iter().for_each(|topic| self.announce_list(topic, &of_clients));
         } else {
+            self.answer_waiters();
+        }
+    }
+
+    /// The host knows from an earlier process what a server said of itself (UPS-09).
+    pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
+        let Some(server) = self.upstreams.server_mut(server) else { return };
+        if server.manifest.is_none() {
+            server.take_manifest(manifest.clone());
             self.answer_waiters();
         }
     }
@@ -298,6 +318,17 @@ impl Engine {
         };
         self.read_lists(id, manifest);
     }
+}
+
+/// Lists that differ between two manifests.
+fn changed(old: &Manifest, new: &Manifest) -> Vec<Topic> {
+    let differs = |at: usize| (LISTS[at].read)(old) != (LISTS[at].read)(new);
+    let all = [
+        (Topic::Tools, differs(TOOLS)),
+        (Topic::Prompts, differs(PROMPTS)),
+        (Topic::Resources, differs(RESOURCES) || differs(TEMPLATES)),
+    ];
+    all.into_iter().filter(|(_, differs)| *differs).map(|(topic, _)| topic).collect()
 }
 
 /// Whether an answer to `server/discover` names the revision without sessions.

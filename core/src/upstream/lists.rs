@@ -1,6 +1,8 @@
 //! Lists and identity of upstreams as clients see them, and methods that reach one upstream.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,10 +20,13 @@ use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::awaited::Awaited;
-use crate::upstream::list::LISTS;
+use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
+use crate::upstream::narrow::is_seen;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
 use crate::upstream::table::Server;
+use crate::upstream::uri;
+use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 /// Methods that reach one upstream, beside `tools/call`.
 const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
@@ -66,9 +71,6 @@ impl Engine {
             return Some(reply);
         }
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
-            if at > 1 && self.owns_outputs(reply.conn) {
-                return Some(reply);
-            }
             let cursor = params::find(params, ["cursor"]);
             match cursor {
                 Ok([None]) => self.await_upstreams(reply, Awaited::List(at)),
@@ -78,6 +80,10 @@ impl Engine {
                 }
                 Err(error) => self.fail(reply, &error),
             }
+            return None;
+        }
+        if [SUBSCRIBE, UNSUBSCRIBE].contains(&method) && reply.dialect.results == Results::Bare {
+            self.on_watch(reply, method, params);
             return None;
         }
         if !RELAYED.contains(&method) {
@@ -93,8 +99,11 @@ impl Engine {
             self.retry_call(reply, method, &claim, &retry);
             return None;
         }
-        match self.route_of(method, params, reply.conn) {
-            Some(tool) => self.call_upstream(reply, tool, params),
+        let text = params.map_or("{}", Params::get);
+        let server = self.server_of(method, text, reply.conn);
+        let is_plain = self.shown_through(reply.conn).is_some();
+        match server.map(|server| relayed_request(server, is_plain, method, text)) {
+            Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
             None => {
                 let message = alloc::format!("no server offers what this {method} names");
                 self.fail(reply, &ErrorObject::invalid_params(message));
@@ -103,36 +112,34 @@ impl Engine {
         None
     }
 
-    /// The server of a request by the name or URI in it, as a pseudo-tool.
-    pub(crate) fn route_of(
-        &self,
-        method: &str,
-        params: Option<&Params<'_>>,
-        conn: ConnId,
-    ) -> Option<Tool> {
-        let text = params.map_or("{}", Params::get);
-        let named = match method {
-            "prompts/get" => text_member(text, "name"),
-            "completion/complete" => member(text, "ref").and_then(|of| text_member(of, "name")),
-            _ => None,
+    /// The server of a request, by the name or URI in its params.
+    pub(crate) fn server_of(&self, method: &str, params: &str, conn: ConnId) -> Option<&Server> {
+        let (named, uri) = names(method, params);
+        let identity = self.identity_of(conn);
+        let scope = self.scope_of(conn);
+        let servers = || {
+            let all = self.upstreams.servers.iter();
+            all.filter(|server| is_seen(server, &identity, scope))
         };
-        let uri = text_member(text, "uri")
-            .or_else(|| member(text, "ref").and_then(|of| text_member(of, "uri")));
-        let servers = || self.seen_servers(conn);
         let is_plain = self.shown_through(conn).is_some();
-        let short_of = |server: &Server, name: &str| match is_plain {
-            true => Some(String::from(name)),
-            false => name.strip_prefix(&*server.server.prefix).map(String::from),
-        };
+        if let Some(name) = uri.as_deref().and_then(uri::server_of) {
+            return servers().find(|server| &*server.server.name == name);
+        }
         let has_prompt = |server: &&Server, name: &str| {
-            short_of(server, name).is_some_and(|short| {
+            let short = name.strip_prefix(&*server.server.prefix);
+            let short = if is_plain { Some(name) } else { short };
+            short.is_some_and(|short| {
                 let all = server.manifest.iter().flat_map(|manifest| &manifest.prompts);
-                all.clone().any(|prompt| text_member(prompt, "name").as_deref() == Some(&*short))
+                all.clone().any(|prompt| text_member(prompt, "name").as_deref() == Some(short))
             })
         };
         let has_resource = |server: &&Server, uri: &str| {
-            let all = server.manifest.iter().flat_map(|manifest| &manifest.resources);
-            all.clone().any(|listed| text_member(listed, "uri").as_deref() == Some(uri))
+            let manifest = server.manifest.iter();
+            let all = manifest.flat_map(|of| of.resources.iter().chain(&of.templates));
+            all.clone().any(|listed| {
+                text_member(listed, "uri").as_deref() == Some(uri)
+                    || text_member(listed, "uriTemplate").as_deref() == Some(uri)
+            })
         };
         let listed = servers().find(|server| match (&named, &uri) {
             (Some(name), _) => has_prompt(server, name),
@@ -142,21 +149,20 @@ impl Engine {
         // A server may know more than it lists, such as resources of a template.
         let capability = match method {
             "prompts/get" => "prompts",
-            "resources/read" => "resources",
+            "resources/read" | SUBSCRIBE | UNSUBSCRIBE => "resources",
             _ => "completions",
         };
-        let able = servers().find(|server| {
+        let able = servers().filter(|server| {
             let identity = server.manifest.as_ref().map(|manifest| &*manifest.identity);
             let said = identity.and_then(|identity| member(identity, "capabilities"));
             said.is_none_or(|said| member(said, capability).is_some())
         });
-        let server = listed.or(able)?;
-        let short = named.map(|name| short_of(server, &name).unwrap_or_else(|| name.into()));
-        let name = if method == "prompts/get" { short.unwrap_or_default() } else { String::new() };
-        Some(server.relayed(method, method, &name, TaskSupport::Forbidden))
+        // A template whose beginning matches says more than the order of the servers.
+        let by_template = |server: &&Server| uri.as_deref().is_some_and(|uri| fits(server, uri));
+        listed.or_else(|| able.clone().find(by_template)).or_else(|| able.clone().next())
     }
 
-    /// Answers a request from the known lists of the upstreams, or lets it wait for them.
+    /// Answers a request from what is known of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         self.wake_upstreams(reply.conn);
         if self.is_waiting_for_upstreams(reply.conn, awaited) {
@@ -246,19 +252,16 @@ impl Engine {
         let identity = self.identity_of(reply.conn);
         let list = &LISTS[at];
         let mut elements = String::new();
-        let is_plain = self.shown_through(reply.conn).is_some();
-        if at == 0 && self.scope_of(reply.conn).is_none() {
+        if at == TOOLS && self.scope_of(reply.conn).is_none() {
             let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
             let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
         }
-        for server in self.seen_servers(reply.conn) {
-            // A tool of the host comes before one of a server with the same name.
-            let is_own = |name: &str| {
-                at == 0 && !is_plain && self.settings.catalog.offered(name, &identity).is_some()
-            };
-            server.write_list(at, is_plain, is_own, &mut elements);
+        let others = self.listed_elements(at, reply.conn);
+        if !elements.is_empty() && !others.is_empty() {
+            elements.push(',');
         }
+        elements.push_str(&others);
         let results = reply.dialect.results;
         self.answer(reply, |json| {
             json.raw("{");
@@ -269,6 +272,66 @@ impl Engine {
         });
     }
 
+    /// Elements of a list of all servers that a connection sees, separated by commas.
+    pub(crate) fn listed_elements(&self, at: usize, conn: ConnId) -> String {
+        let mut elements = String::new();
+        let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
+        let identity = self.identity_of(conn);
+        let is_plain = self.shown_through(conn).is_some();
+        // A tool of the host comes before one of a server with the same name.
+        let is_own = |element: &str| {
+            let name = text_member(element, "name");
+            name.is_some_and(|name| self.settings.catalog.offered(&name, &identity).is_some())
+        };
+        let has_own =
+            self.scope_of(conn).is_none() && self.settings.catalog.iter().next().is_some();
+        for server in self.seen_servers(conn) {
+            let Some(manifest) = &server.manifest else { continue };
+            let listed = match at {
+                TOOLS => server.listed.as_slice(),
+                _ => (LISTS[at].read)(manifest),
+            };
+            for element in listed {
+                if at == TOOLS && has_own && is_own(element) {
+                    continue;
+                }
+                if !elements.is_empty() {
+                    elements.push(',');
+                }
+                elements.push_str(&shown_element(server, at, is_plain, element, &mut seen));
+            }
+        }
+        elements
+    }
+
+    /// Members of `initialize` and `server/discover` after those that are always there: whatever a
+    /// server declares or, while nothing is known of it, may declare.
+    pub(crate) fn offered_capabilities(&self, conn: ConnId, session: bool) -> String {
+        let servers = || self.seen_servers(conn);
+        let any = |capability: &'static str| {
+            servers().any(|server| match &server.manifest {
+                Some(manifest) => {
+                    let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
+                    member(said, capability).is_some()
+                }
+                None => true,
+            })
+        };
+        let mut text = String::new();
+        if any("resources") {
+            let subscribes = servers().any(|server| server.server.share != Share::Call);
+            text.push_str(match subscribes && session {
+                true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
+                false => ",\"resources\":{\"listChanged\":true}",
+            });
+        } else if self.owns_outputs(conn) {
+            text.push_str(",\"resources\":{}");
+        }
+        text.push_str(if any("prompts") { ",\"prompts\":{\"listChanged\":true}" } else { "" });
+        text.push_str(if any("completions") { ",\"completions\":{}" } else { "" });
+        text
+    }
+
     /// Members of `initialize` and `server/discover` that a transparent server decides: its
     /// capabilities as far as they are relayed, its name and its instructions.
     pub(crate) fn shown_identity(&self, conn: ConnId) -> Option<Shown> {
@@ -277,7 +340,11 @@ impl Engine {
         let mut capabilities = without(said, &["tasks", "extensions", "resources", "logging"]);
         capabilities = with_member(&capabilities, "logging", "{}");
         if member(said, "resources").is_some() {
-            let resources = r#"{"listChanged":true}"#;
+            let own = member(said, "resources").and_then(|own| member(own, "subscribe"));
+            let resources = match own == Some("true") {
+                true => r#"{"subscribe":true,"listChanged":true}"#,
+                false => r#"{"listChanged":true}"#,
+            };
             capabilities = with_member(&capabilities, "resources", resources);
         }
         let in_meta = member(&manifest.identity, "_meta")
@@ -285,44 +352,6 @@ impl Engine {
         let info = member(&manifest.identity, "serverInfo").or(in_meta).map(Into::into);
         let instructions = member(&manifest.identity, "instructions").map(Into::into);
         Some(Shown { capabilities, info, instructions })
-    }
-}
-
-impl Server {
-    /// Appends the elements of a list as clients see them: with the prefix before names of tools and
-    /// prompts, unless the server shows through.
-    pub(crate) fn write_list(
-        &self,
-        at: usize,
-        is_plain: bool,
-        is_hidden: impl Fn(&str) -> bool,
-        elements: &mut String,
-    ) {
-        let Some(manifest) = &self.manifest else { return };
-        let prefix = &*self.server.prefix;
-        // Tools have their prefix, prompts do not yet.
-        let all = if at == 0 { self.listed.as_slice() } else { (LISTS[at].read)(manifest) };
-        for element in all {
-            if at == 0 && text_member(element, "name").is_some_and(|name| is_hidden(&name)) {
-                continue;
-            }
-            if !elements.is_empty() {
-                elements.push(',');
-            }
-            let name = match (at, is_plain) {
-                _ if prefix.is_empty() => None,
-                (0, true) => text_member(element, "name")
-                    .and_then(|name| name.strip_prefix(prefix).map(String::from)),
-                (1, false) => {
-                    text_member(element, "name").map(|name| alloc::format!("{prefix}{name}"))
-                }
-                _ => None,
-            };
-            match name {
-                Some(name) => elements.push_str(&with_member(element, "name", &quoted(&name))),
-                None => elements.push_str(element),
-            }
-        }
     }
 }
 
@@ -337,5 +366,98 @@ impl Shown {
     /// The capabilities up to their closing brace, after which others are written; never empty.
     pub(crate) fn open_capabilities(&self) -> &str {
         self.capabilities.strip_suffix('}').unwrap_or("{\"logging\":{}")
+    }
+}
+
+/// The name and the URI in the params of a request.
+fn names(method: &str, params: &str) -> (Option<Box<str>>, Option<Box<str>>) {
+    let named = match method {
+        "prompts/get" => text_member(params, "name"),
+        "completion/complete" => member(params, "ref").and_then(|of| text_member(of, "name")),
+        _ => None,
+    };
+    let uri = text_member(params, "uri")
+        .or_else(|| member(params, "ref").and_then(|of| text_member(of, "uri")));
+    (named, uri)
+}
+
+/// Whether a URI begins as one of the templates of a server.
+fn fits(server: &Server, uri: &str) -> bool {
+    let templates = server.manifest.iter().flat_map(|manifest| &manifest.templates);
+    { templates }.any(|template| {
+        let template = text_member(template, "uriTemplate").unwrap_or_default();
+        let fixed = template.split('{').next().unwrap_or_default();
+        !fixed.is_empty() && uri.starts_with(fixed)
+    })
+}
+
+/// A request that reaches one server: its pseudo-tool, and its params with the server's own names.
+fn relayed_request(server: &Server, is_plain: bool, method: &str, params: &str) -> (Tool, String) {
+    let short = |name: &str| {
+        let prefix = if is_plain { "" } else { &*server.server.prefix };
+        String::from(name.strip_prefix(prefix).unwrap_or(name))
+    };
+    let mut passed = String::from(params);
+    if let Some(shown) = text_member(params, "uri").filter(|shown| uri::is_wrapped(shown)) {
+        passed = with_member(&passed, "uri", &quoted(uri::own(&shown)));
+    }
+    if let Some(of) = member(params, "ref") {
+        let mut own = String::from(of);
+        if let Some(name) = text_member(of, "name") {
+            own = with_member(&own, "name", &quoted(&short(&name)));
+        }
+        if let Some(shown) = text_member(of, "uri").filter(|shown| uri::is_wrapped(shown)) {
+            own = with_member(&own, "uri", &quoted(uri::own(&shown)));
+        }
+        if own != of {
+            passed = with_member(&passed, "ref", &own);
+        }
+    }
+    let name = match method {
+        "prompts/get" => short(&text_member(params, "name").unwrap_or_default()),
+        _ => String::new(),
+    };
+    (server.relayed(method, method, &name, TaskSupport::Forbidden), passed)
+}
+
+/// An element of a list as clients see it: tools and prompts with the prefix unless the server
+/// shows through, and a resource that an
+/// earlier server has as well under a wrapped URI (UPS-11).
+fn shown_element<'a>(
+    server: &Server,
+    at: usize,
+    is_plain: bool,
+    element: &'a str,
+    seen: &mut BTreeSet<Box<str>>,
+) -> Cow<'a, str> {
+    let member = match at {
+        TOOLS if is_plain && !server.server.prefix.is_empty() => {
+            let name = text_member(element, "name");
+            let short = name.as_deref().and_then(|name| name.strip_prefix(&*server.server.prefix));
+            return match short {
+                Some(name) => Cow::Owned(with_member(element, "name", &quoted(name))),
+                None => Cow::Borrowed(element),
+            };
+        }
+        PROMPTS if !is_plain && !server.server.prefix.is_empty() => {
+            return match text_member(element, "name") {
+                Some(name) => {
+                    let name = alloc::format!("{}{name}", server.server.prefix);
+                    Cow::Owned(with_member(element, "name", &quoted(&name)))
+                }
+                None => Cow::Borrowed(element),
+            };
+        }
+        RESOURCES => "uri",
+        TEMPLATES => "uriTemplate",
+        _ => return Cow::Borrowed(element),
+    };
+    let Some(own) = text_member(element, member) else { return Cow::Borrowed(element) };
+    match uri::shown(&server.server.name, &own, seen.contains(&own)) {
+        Cow::Owned(shown) => Cow::Owned(with_member(element, member, &quoted(&shown))),
+        Cow::Borrowed(_) => {
+            seen.insert(own);
+            Cow::Borrowed(element)
+        }
     }
 }

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
+use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
@@ -66,11 +67,14 @@ impl Engine {
     pub(crate) fn seen_servers(&self, conn: ConnId) -> impl Iterator<Item = &Server> {
         let identity = self.identity_of(conn);
         let scope = self.scope_of(conn);
-        self.upstreams.servers.iter().filter(move |server| {
-            let name = &server.server.name;
-            server.server.allow.permits(&identity) && scope.is_none_or(|scope| scope.has(name))
-        })
+        self.upstreams.servers.iter().filter(move |server| is_seen(server, &identity, scope))
     }
+}
+
+/// Whether a peer sees a server: it may use it, and the server is in the scope of its connection.
+pub(crate) fn is_seen(server: &Server, peer: &Identity, scope: Option<&Scope>) -> bool {
+    let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
+    is_within && server.server.allow.permits(peer)
 }
 
 /// The strings of an array; `None` if it is none, or has something else.

@@ -1,4 +1,4 @@
-//! Starts of eager servers, and restarts by an operator.
+//! Restarts of servers by an operator.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,46 +7,13 @@ use alloc::vec::Vec;
 
 use crate::action::{Action, OperatorOrder};
 use crate::engine::Engine;
-use crate::ids::{ConnId, InstanceId};
+use crate::ids::InstanceId;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
-use crate::upstream::server::{Share, StartWhen};
 use crate::upstream::table::{Instance, Key};
 
 impl Engine {
-    /// Starts the eager servers whose instances belong to no connection and no identity.
-    pub(crate) fn start_eager(&mut self) {
-        if !core::mem::take(&mut self.upstreams.has_unstarted) || self.drain.is_some() {
-            return;
-        }
-        let eager: Vec<_> = self.upstreams.servers.iter().map(|server| &server.server).collect();
-        let eager: Vec<_> = eager
-            .into_iter()
-            .filter(|server| server.start == StartWhen::Eager && server.share == Share::Call)
-            .map(Arc::clone)
-            .collect();
-        eager.iter().for_each(|server| self.keep_warm(server));
-    }
-
-    /// Starts the eager servers of a client at its handshake.
-    pub(crate) fn start_eager_for(&mut self, conn: ConnId) {
-        if self.upstreams.is_empty() {
-            return;
-        }
-        let identity = self.identity_of(conn);
-        let eager: Vec<_> = self
-            .seen_servers(conn)
-            .map(|server| &server.server)
-            .filter(|server| server.start == StartWhen::Eager && server.share != Share::Call)
-            .map(Arc::clone)
-            .collect();
-        for server in eager {
-            // One that failed is tried again when a request needs it.
-            _ = self.instance_for(&server, conn, &identity);
-        }
-    }
-
     /// `ceased/restart`: new requests of a server go to fresh instances; those that it has finish
     /// theirs (UPS-06). A server that failed to start may start again at once.
     pub(crate) fn restart_server(&mut self, reply: Reply, params: Option<&Params<'_>>) {

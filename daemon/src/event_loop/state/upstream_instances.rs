@@ -9,6 +9,8 @@ use ceased_core::time::Instant;
 use ceased_process::SharedOutput;
 use ceased_transports::SkippedLines;
 
+use crate::store::manifests::Manifests;
+
 /// The instances of upstreams that have processes.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
@@ -21,6 +23,8 @@ pub(crate) struct Upstreams {
     pub(crate) skipped: BTreeMap<Box<str>, u64>,
     /// Standard error of instances, ended ones included.
     pub(crate) logs: ServerLogs,
+    /// Manifests of servers, with a state directory.
+    pub(crate) manifests: Option<Manifests>,
 }
 
 /// An instance that has processes.
