@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Tells servers with sessions the capabilities that the latest request declares (UPS-12).
+    /// Servers behind us with sessions are told the declarations of the latest request (UPS-12).
     fn note_capabilities(
         &mut self,
         reply: &Reply,
