@@ -162,7 +162,7 @@ impl Engine {
         listed.or_else(|| able.clone().find(by_template)).or_else(|| able.clone().next())
     }
 
-    /// Answers a request from what is known of the upstreams, or lets it wait for them.
+    /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         self.wake_upstreams(reply.conn);
         if self.is_waiting_for_upstreams(reply.conn, awaited) {
