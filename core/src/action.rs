@@ -10,7 +10,7 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::identity::Identity;
-use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::ids::{ConnId, InstanceId, JobId, RequestId, StatusId, TaskId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{Answer, Caller, Refusal};
 use crate::outgoing::remote_task::RemoteState;
@@ -115,6 +115,8 @@ pub enum Action {
         survey: StatusId,
         /// The jobs whose processes the viewer may see.
         jobs: Vec<JobId>,
+        /// The instances of servers that the viewer may see.
+        instances: Vec<InstanceId>,
         /// Identity whose ended jobs the viewer may see; `None`: all (TSK-39).
         viewer: Option<Identity>,
     },
@@ -151,7 +153,7 @@ pub struct OutputQuery {
 }
 
 /// Output that a peer wants to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputRequest {
     /// The outputs that it may read.
     List,
@@ -163,6 +165,15 @@ pub enum OutputRequest {
         of: OutputOf,
         /// Places in standard output and in standard error.
         from: [u64; 2],
+    },
+    /// Standard error of an instance of a server from a place on.
+    Server {
+        /// Name of the server.
+        name: Box<str>,
+        /// The instance; the oldest one that is kept if `None`.
+        instance: Option<InstanceId>,
+        /// The place.
+        from: u64,
     },
 }
 
@@ -193,6 +204,8 @@ pub enum OperatorOrder {
     Reload,
     /// Shut down.
     ShutDown,
+    /// Replace the instances of a server, which the engine does itself.
+    Restart,
 }
 
 impl OperatorOrder {
@@ -202,6 +215,7 @@ impl OperatorOrder {
         match self {
             Self::Reload => "ceased/reload",
             Self::ShutDown => "ceased/shutdown",
+            Self::Restart => "ceased/restart",
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::rpc::send_queue::Handle;
 use crate::rpc::send_queue::SendQueue;
 use crate::server::requests::{BatchId, Requests, Topic};
 use crate::time::Instant;
+use crate::upstream::scope::Scope;
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerCapabilities,
     /// Roles of both sides, on a connection that speaks ACP.
     pub(crate) acp: Option<AcpPeer>,
+    /// Servers that it sees, if it does not see everything.
+    pub(crate) scope: Option<Box<Scope>>,
     /// Rare data.
     pub(crate) aside: LazyBox<ColdState>,
 }
@@ -154,6 +157,7 @@ impl Connection {
                 tasks: TaskCapabilities::NONE,
             },
             acp: None,
+            scope: None,
             aside: LazyBox::default(),
         }
     }

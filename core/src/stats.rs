@@ -1,5 +1,6 @@
 //! How much an engine holds.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
@@ -33,7 +34,7 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let cancelling = self.cancelling();
         Gauges {
-            connections: self.connections.len(),
+            connections: self.connections.len().saturating_sub(self.upstreams.by_conn.len()),
             requests: self.requests(),
             running: self.jobs.running() - cancelling,
             queued: self.jobs.queue().len(),
@@ -98,4 +99,25 @@ pub struct Sizes {
     pub held: usize,
     /// Tasks, or the end of tasks, the store did not take and will be told of again (DUR-01).
     pub unpersisted: usize,
+}
+
+/// Numbers of one server behind the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerStats {
+    /// Its name.
+    pub server: Box<str>,
+    /// Instances that are there, starting and ending ones included.
+    pub instances: usize,
+    /// Instances that were started.
+    pub starts: u64,
+    /// Of those, instances that took the place of one that died, was replaced or restarted.
+    pub restarts: u64,
+    /// Instances that died by themselves.
+    pub deaths: u64,
+    /// Instances that were replaced because they ignored a cancel (UPS-06).
+    pub replaced: u64,
+    /// Processes that cancelled requests left and that were ended (UPS-05).
+    pub strays_ended: u64,
+    /// Requests that were sent.
+    pub calls: u64,
 }

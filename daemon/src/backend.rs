@@ -7,12 +7,13 @@ use std::sync::Arc;
 use ceased_transports::Address;
 
 use crate::announce::say;
-use crate::cli::{Backend, DaemonLocation, Embedded, Exit, Failure, ServeOptions};
+use crate::cli::{Backend, DaemonLocation, Embedded, EngineFiles, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
 use crate::daemon::preflight::{Preflight, preflight};
 use crate::daemon::reload::reload;
 use crate::daemon::{Daemon, DaemonHandle};
 use crate::event_loop::RunError;
+use crate::host_files::{HostServers, host_servers};
 use crate::observability::logging;
 use crate::resource_limits;
 use crate::service_manager::Service;
@@ -36,6 +37,35 @@ struct Found {
     source: Source,
     /// Why the project's file is not used, if it exists.
     note: Option<String>,
+    /// A host's file with further servers.
+    mcp_servers: Option<PathBuf>,
+}
+
+impl Found {
+    /// Adds the servers of a host's file.
+    fn with_servers(mut self, path: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = path else { return Ok(self) };
+        // A reload reads it again, from whatever directory.
+        let path = std::path::absolute(path).map_err(|why| {
+            let what = format!("cannot determine its directory: {why}");
+            ConfigError::of_file(path, what, "use its absolute path")
+        })?;
+        let HostServers { servers, notes } = host_servers(&path)?;
+        notes.iter().for_each(|note| say(format_args!("{note}")));
+        self.config.add_servers(servers, &path)?;
+        Ok(Self { mcp_servers: Some(path), ..self })
+    }
+}
+
+/// The configuration that a reload applies, with the servers of a host's file.
+fn load_again(source: &Source, mcp_servers: Option<&Path>) -> Result<Config, String> {
+    let mut config = source.load_again(mcp_servers.is_some())?;
+    if let Some(path) = mcp_servers {
+        let HostServers { servers, notes } = host_servers(path).map_err(|why| why.to_string())?;
+        notes.iter().for_each(|note| tracing::warn!("{note}"));
+        config.add_servers(servers, path).map_err(|why| why.to_string())?;
+    }
+    Ok(config)
 }
 
 /// Source of a configuration, which a reload reads again.
@@ -58,7 +88,7 @@ impl Source {
     }
 
     /// The configuration that a reload applies.
-    fn load_again(&self) -> Result<Config, String> {
+    fn load_again(&self, has_servers: bool) -> Result<Config, String> {
         let load = |path: &Path| Config::load(path).map_err(|error| error.to_string());
         match self {
             Self::File(path) => load(path),
@@ -72,7 +102,11 @@ impl Source {
                     let place = place_of_configuration(&environment);
                     format!("there is no configuration file; create one at {place}")
                 };
-                load(&environment.usual().ok_or_else(nowhere)?)
+                match environment.usual() {
+                    Some(path) => load(&path),
+                    None if has_servers => Ok(Config::default()),
+                    None => Err(nowhere()),
+                }
             }
         }
     }
@@ -157,7 +191,12 @@ fn find(explicit: Option<&Path>) -> Result<Found, ConfigError> {
 
 fn found_at(path: Option<PathBuf>) -> Result<Found, ConfigError> {
     let config = path.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
-    Ok(Found { config, source: path.map_or(Source::Nowhere, Source::File), note: None })
+    Ok(Found {
+        config,
+        source: path.map_or(Source::Nowhere, Source::File),
+        note: None,
+        mcp_servers: None,
+    })
 }
 
 /// As [`find`], where a trusted file of the project in the working directory comes before the usual
@@ -172,7 +211,8 @@ fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
         Ok(path) => match trusted(&path, &environment) {
             Ok(bytes) => {
                 let config = Config::from_bytes(bytes, &path)?;
-                return Ok(Found { config, source: Source::Project(path), note: None });
+                let source = Source::Project(path);
+                return Ok(Found { config, source, note: None, mcp_servers: None });
             }
             Err(why) => Some(why),
         },
@@ -184,6 +224,9 @@ fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
 
 /// Reports a configuration without tools, and the remedy.
 fn say_if_empty(found: &Found) {
+    if !found.config.servers.is_empty() {
+        return;
+    }
     let lines = match (found.source.path(), found.config.tools.is_empty()) {
         (Some(_), false) => return,
         (None, _) => [
@@ -194,7 +237,10 @@ fn say_if_empty(found: &Found) {
             "`ceased init` in a project writes one with its build, its tests and its checks".into(),
         ],
         (Some(path), true) => [
-            format!("{} has no [[tool]], so no tool can be called", path.display()),
+            format!(
+                "{} has no [[tool]] and no [[server]], so no tool can be called",
+                path.display()
+            ),
             "`ceased init --print` in a project shows tools for it".into(),
         ],
     };
@@ -236,6 +282,7 @@ impl From<StartError> for Failure {
         let exit = match error {
             StartError::Listen(_)
             | StartError::Tool(_)
+            | StartError::Server(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
             | StartError::Audit { .. }
@@ -308,14 +355,15 @@ fn serve(
     resource_limits::raise_files();
     // Must precede the first write to the store, the audit log and the recording.
     signals::survive_size_limits().map_err(StartError::Io)?;
+    let known = daemon.known_servers();
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
     say_note(&found);
     say_if_empty(&found);
-    let Found { config, source, note: _ } = found;
-    let load = Arc::new(move || source.load_again());
-    let reload = reload(load, config, listens, default, logging.level_setter());
+    let Found { config, source, note: _, mcp_servers } = found;
+    let load = Arc::new(move || load_again(&source, mcp_servers.as_deref()));
+    let reload = reload(load, config, listens, default, logging.level_setter(), known);
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
     server.release_memory_with(trim_heap);
     server.run()?;
@@ -369,13 +417,14 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
 }
 
 impl Backend for LocalBackend {
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit {
+    fn serve(&self, files: EngineFiles<'_>, life: ServeOptions) -> Exit {
         if life.own_session.is_some() {
             leave_session();
         }
         let service = Service::take();
-        said(find(config).map_err(Failure::from).and_then(|found| {
-            let daemon = recorded(daemon(&found.config)?, record);
+        let found = find(files.config).and_then(|found| found.with_servers(files.mcp_servers));
+        said(found.map_err(Failure::from).and_then(|found| {
+            let daemon = recorded(daemon(&found.config)?, files.record);
             let daemon = match life.idle_exit {
                 Some(idle) => daemon.idle_exit(idle),
                 None => daemon,
@@ -385,14 +434,16 @@ impl Backend for LocalBackend {
         }))
     }
 
-    fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit {
-        said(find_with_project(config).map_err(Failure::from).and_then(|found| {
+    fn stdio(&self, files: EngineFiles<'_>) -> Exit {
+        let found = find_with_project(files.config);
+        let found = found.and_then(|found| found.with_servers(files.mcp_servers));
+        said(found.map_err(Failure::from).and_then(|found| {
             let daemon = daemon(&found.config)?.without_listeners().without_metrics();
             let mut daemon = daemon.listen(Address::Stdio);
             if found.config.daemon.store == Keeping::Auto {
                 daemon = daemon.keep_in_memory();
             }
-            let daemon = recorded(daemon, record);
+            let daemon = recorded(daemon, files.record);
             serve(found, daemon, Service::default(), Listens::OnStdio, None)
         }))
     }
@@ -408,7 +459,7 @@ impl Backend for LocalBackend {
             }
         };
         match find_with_project(config) {
-            Ok(Found { config, source, note }) => {
+            Ok(Found { config, source, note, .. }) => {
                 if let Some(note) = note {
                     complain(&format!("warning: {note}"));
                 }
@@ -457,7 +508,7 @@ impl Backend for LocalBackend {
     }
 
     fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure> {
-        let Found { config, source, note: _ } = find(config).map_err(|error| in_brief(&error))?;
+        let Found { config, source, .. } = find(config).map_err(|error| in_brief(&error))?;
         Ok(DaemonLocation {
             config: source.path().map(Path::to_path_buf),
             socket: config.socket().map(Path::to_path_buf),
@@ -469,7 +520,7 @@ impl Backend for LocalBackend {
     }
 
     fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {
-        let Found { config, source, note: _ } = find(config).map_err(|error| in_brief(&error))?;
+        let Found { config, source, .. } = find(config).map_err(|error| in_brief(&error))?;
         if source == Source::Nowhere {
             return Ok(None);
         }

@@ -6,6 +6,7 @@ mod configured;
 pub(crate) mod preflight;
 #[cfg(feature = "cli")]
 pub(crate) mod reload;
+pub(crate) mod servers;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -25,6 +26,7 @@ use self::configured::on_disk;
 use self::configured::{
     guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
+use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
@@ -59,6 +61,11 @@ pub struct Daemon {
     tasks: TaskPolicy,
     tools: Vec<Tool>,
     servers: Vec<Arc<UpstreamServer>>,
+    /// Servers of the configuration that are in use.
+    known: KnownServers,
+    /// Why a server of the configuration cannot be used.
+    unusable: Option<String>,
+    start_at_once: usize,
     listen: Vec<ListenPlace>,
     containment: Option<Containment>,
     guard: Option<Program>,
@@ -105,6 +112,9 @@ impl Daemon {
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
             servers: Vec::new(),
+            known: KnownServers::default(),
+            unusable: None,
+            start_at_once: config::start_at_once_default(),
             listen: Vec::new(),
             containment: None,
             guard: None,
@@ -129,12 +139,20 @@ impl Daemon {
     /// The daemon of a configuration. Keeps tasks in the state directory unless `store = "memory"`.
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
+        let known = KnownServers::default();
+        let (servers, unusable) = match known.of(config) {
+            Ok(servers) => (servers, None),
+            Err(why) => (Vec::new(), Some(why)),
+        };
         Self {
             server: server_info(config),
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
-            servers: Vec::new(),
+            servers,
+            known,
+            unusable,
+            start_at_once: config.start_at_once,
             listen: config.listen.iter().cloned().map(ListenPlace::Configured).collect(),
             containment: None,
             guard: None,
@@ -177,6 +195,12 @@ impl Daemon {
     pub fn upstream(mut self, server: UpstreamServer) -> Self {
         self.servers.push(Arc::new(server));
         self
+    }
+
+    /// The servers of the configuration, for a reload of it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn known_servers(&self) -> KnownServers {
+        self.known.clone()
     }
 
     /// Adds an address to listen on. Peers on TCP are anonymous (TSK-40): any program that can
@@ -324,6 +348,9 @@ impl Daemon {
 
     /// [`Daemon::build`]; `recording` is set to the created recording file.
     fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
+        if let Some(why) = self.unusable {
+            return Err(StartError::Server(why));
+        }
         let catalog = catalog::catalog(self.tools)?;
         // Before accepting: opening waits until the jobs of the previous daemon have ended.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
@@ -363,6 +390,7 @@ impl Daemon {
                 catalog,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
+                start_at_once: self.start_at_once,
                 operators: operators(),
                 ..Settings::default()
             }),

@@ -12,12 +12,18 @@ mod entry;
 mod error;
 mod file;
 mod json;
+mod secrets;
+mod server_table;
+mod servers;
 
-pub(crate) use adopt::{Binary, Change, Outcome, adopt, undo};
+pub(crate) use adopt::{Binary, Change, Outcome, adopt, share, undo};
 pub(crate) use diff::diff;
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, entries};
 pub(crate) use error::HostFileError;
 pub(crate) use file::HostFile;
+pub(crate) use secrets::masked;
+pub(crate) use server_table::tables;
+pub(crate) use servers::{HostServers, host_servers};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,8 @@ pub enum StartError {
     Listen(ListenError),
     /// A tool is invalid.
     Tool(BadTool),
+    /// A server of the configuration cannot be used.
+    Server(String),
     /// A token file cannot be used.
     Tokens(TokenFileError),
     /// The service manager passed descriptors that cannot be used.
@@ -52,7 +54,7 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Tool(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
-            Self::Inherited(why) => f.write_str(why),
+            Self::Inherited(why) | Self::Server(why) => f.write_str(why),
             Self::Audit { path, error } => write!(
                 f,
                 "cannot open the audit log {}: {error}; set `audit` in [log] to a file of your \

@@ -10,6 +10,7 @@ use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer};
 use ceased_process::Launch;
 
+use crate::config::RunAs;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Options of `ceased wrap`.
@@ -71,7 +72,8 @@ impl WrapOptions {
                 false => OnIgnoredCancel::Replace,
             },
             task_support: self.task_support,
-            payload: UpstreamLaunch { launch, run_as: None }.into_payload(),
+            // The server runs as the user of this process, which its client has started.
+            payload: UpstreamLaunch { launch, run_as: Some(RunAs::Daemon) }.into_payload(),
             ..UpstreamServer::new(name)
         }
     }

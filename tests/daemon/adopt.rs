@@ -1,4 +1,4 @@
-//! `ceased adopt`: files of hosts on disk.
+//! `ceased adopt` and `ceased import`: files of hosts on disk.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -75,6 +75,10 @@ fn adopt_shows_a_diff_writes_on_demand_and_takes_it_back() {
     let changed = new.replace("// Servers.", "// My servers.");
     fs::write(host.file(), &changed).unwrap();
     let ran = host.run(&["adopt", "--undo"]);
+    assert!(ran.code == Some(0) && ran.err.contains("--undo --write"), "{ran:?}");
+    assert!(ran.out.contains("+    \"git\": { \"command\": \"uvx\""), "{ran:?}");
+    assert_eq!(host.read("mcp.json"), changed, "nothing is written without --write");
+    let ran = host.run(&["adopt", "--undo", "--write"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(host.read("mcp.json"), TEXT.replace("// Servers.", "// My servers."));
     // An earlier copy is never overwritten.
@@ -122,7 +126,7 @@ fn files_that_cannot_be_used_are_refused_and_stay() {
     {
         fs::set_permissions(host.file(), fs::Permissions::from_mode(0o644)).unwrap();
         fs::write(host.file(), text).unwrap();
-        for command in [&["adopt", "--write"][..], &["adopt", "--undo"]] {
+        for command in [&["adopt", "--write"][..], &["adopt", "--undo"], &["import"]] {
             let ran = host.run(command);
             assert!(ran.code == Some(2) && ran.err.contains(why), "{ran:?}");
         }
@@ -134,7 +138,7 @@ fn files_that_cannot_be_used_are_refused_and_stay() {
     assert!(ran.code == Some(2) && ran.err.contains("larger than"), "{ran:?}");
     let ran = host.run_on(host.0.path(), &["adopt"]);
     assert!(ran.code == Some(2) && ran.err.contains("no regular file"), "{ran:?}");
-    let ran = host.run_on(&host.0.path().join("missing"), &["adopt"]);
+    let ran = host.run_on(&host.0.path().join("missing"), &["import"]);
     assert!(ran.code == Some(2) && ran.err.contains("cannot read"), "{ran:?}");
 }
 
@@ -158,4 +162,100 @@ fn a_file_of_another_user_is_not_written() {
     let ran = command.output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
     assert!(host.read("mcp.json").contains("\"wrap\""));
+}
+
+#[test]
+fn import_prints_tables_and_warns_of_secrets() {
+    let text = r#"{"servers": {"a": {"type": "stdio", "command": "x", "env": {"TOKEN": "s3cret"}},
+                  "b": {"type": "http", "url": "https://example.org"}}}"#;
+    let host = Host::new(text);
+    let ran = host.run(&["import"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let read: toml::Table = ran.out.parse().unwrap();
+    assert_eq!(read["server"][0]["env"]["TOKEN"].as_str(), Some("s3cret"));
+    assert!(ran.err.contains("pass_env") && !ran.err.contains("s3cret"), "{ran:?}");
+    assert!(ran.err.contains("b (line 2) is left out"), "{ran:?}");
+}
+
+/// A diff shows no value of a variable, neither in changed lines nor around them.
+#[test]
+fn a_diff_hides_values_of_variables() {
+    let text = r#"{"servers": {"a": {"command": "x", "env": {"TOKEN": "s3cret"}},
+        "b": {"command": "y",
+            "env": {
+                "TOKEN": "s3cret" } } } }"#;
+    let host = Host::new(text);
+    for options in [&["adopt"][..], &["adopt", "--shared"]] {
+        let ran = host.run(options);
+        assert!(ran.code == Some(0) && ran.out.contains("TOKEN"), "{ran:?}");
+        assert!(!ran.out.contains("s3cret") && !ran.err.contains("s3cret"), "{ran:?}");
+    }
+    let ran = host.run(&["adopt", "--write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(host.read("mcp.json").matches("s3cret").count(), 2);
+}
+
+/// `--shared` moves the servers into the daemon's configuration, and `--undo` gives the host its file
+/// back.
+#[test]
+fn shared_servers_move_into_the_daemon() {
+    let text = r#"{"mcpServers": {
+        "git": { "command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "s3cret"} },
+        "asks": { "command": "x", "args": ["${input:token}"] },
+        "bare": { "command": "y" } } }"#;
+    let host = Host::new(text);
+    let config = host.0.path().join("own.toml");
+    host.0.configure_as("[[server]]\nname = \"bare\"\ncommand = [\"z\"]\n");
+    fs::rename(host.0.config_path(), &config).unwrap();
+    let options = ["adopt", "--shared", "--write", "--config", config.to_str().unwrap()];
+    let ran = host.run(&options);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.err.contains("asks (line 3) is left as it is"), "{ran:?}");
+    assert!(!ran.out.contains("s3cret"), "{ran:?}");
+    let read: toml::Table = host.read("own.toml").parse().unwrap();
+    let names: Vec<_> =
+        read["server"].as_array().unwrap().iter().map(|it| it["name"].as_str()).collect();
+    assert_eq!(names, [Some("bare"), Some("git"), Some("bare-2")]);
+    assert_eq!(read["server"][1]["env"]["TOKEN"].as_str(), Some("s3cret"));
+    let new: serde_json::Value = serde_json::from_str(&host.read("mcp.json")).unwrap();
+    let place = config.canonicalize().unwrap();
+    let place = place.to_str().unwrap();
+    let expected =
+        ["connect", "--spawn", "--config", place, "--server", "git", "--", "uvx", "mcp-server-git"];
+    assert_eq!(new["mcpServers"]["git"]["args"], serde_json::json!(expected));
+    assert_eq!(new["mcpServers"]["bare"]["args"][5], "bare-2");
+    assert_eq!(new["mcpServers"]["asks"]["command"], "x");
+    let ran = host.run(&options);
+    assert!(ran.code == Some(0) && ran.err.contains("nothing to change"), "{ran:?}");
+    let ran = host.run(&["adopt", "--undo", "--write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(host.read("mcp.json"), text);
+}
+
+/// Without a configuration one is made for its user alone, since it can hold secrets.
+#[test]
+fn shared_servers_make_a_configuration() {
+    let host = Host::new(TEXT);
+    let mut command = host.0.command(&["adopt", "--shared", "--write"]);
+    let place = host.0.path().join("etc");
+    command.arg(host.file()).env("XDG_CONFIG_HOME", &place);
+    let ran = Program::start(&host.0, command).wait();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let path = place.join("ceased/config.toml");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(fs::read_to_string(&path).unwrap().contains("name = \"git\""));
+    let mut check = host.0.command(&["check", "--config"]);
+    check.arg(&path);
+    let ran = Program::start(&host.0, check).wait();
+    assert!(ran.code == Some(0) && ran.out.contains("server git"), "{ran:?}");
+}
+
+/// The output of `import` is a configuration.
+#[test]
+fn check_accepts_the_output_of_import() {
+    let host = Host::new(TEXT);
+    let ran = host.run(&["import"]);
+    host.0.configure_as(&ran.out);
+    let ran = Program::start(&host.0, host.0.command(&["check"])).wait();
+    assert!(ran.code == Some(0) && ran.out.contains("server git"), "{ran:?}");
 }

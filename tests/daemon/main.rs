@@ -30,6 +30,7 @@ mod modern;
 mod output;
 mod record;
 mod reload;
+mod servers;
 mod service;
 mod shutdown;
 mod sockets;

@@ -308,7 +308,7 @@ impl World {
                 let left = self.engine.send_queue(conn).is_some_and(|queue| !queue.is_empty());
                 assert!(why.flushes() || !left, "{conn} is closed with unsent bytes");
             }
-            Action::CollectHostStatus { survey, jobs, viewer } => {
+            Action::CollectHostStatus { survey, jobs, viewer, .. } => {
                 self.surveys.push((survey, jobs, viewer));
             }
             Action::ReadOutput(query) => self.reads.push(*query),
@@ -517,7 +517,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::Load { load, key } => format!("load {load:?} {}", key.task),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
-        Action::CollectHostStatus { survey, jobs, viewer } => {
+        Action::CollectHostStatus { survey, jobs, viewer, .. } => {
             format!("survey {survey:?} {jobs:?} {viewer:?}")
         }
         Action::ReadOutput(query) => {

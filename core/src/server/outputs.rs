@@ -1,6 +1,6 @@
-//! Output of jobs for the peers that may read it: `ceased/logs`, and resources of the protocol.
+//! Output of jobs for peers that may read it: `ceased/logs`, and resources of the protocol.
 //!
-//! The host keeps the output; the engine names the requestor, and writes the answers.
+//! The host keeps the output; the engine names the reader, and writes the answers.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::action::{Action, OutputOf, OutputQuery, OutputRequest, Viewer};
 
 use crate::engine::Engine;
-use crate::ids::{JobId, StatusId, TaskId};
+use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
 use crate::json::writer::Writer;
@@ -39,8 +39,13 @@ pub(crate) fn is_method(method: &str) -> bool {
 
 impl Engine {
     /// Whether a request is about outputs of jobs. Resources with other URIs are those of servers.
-    pub(crate) fn is_for_outputs(&self, method: &str, params: Option<&Params<'_>>) -> bool {
-        if !self.owns_outputs() || !is_method(method) {
+    pub(crate) fn is_for_outputs(
+        &self,
+        conn: ConnId,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) -> bool {
+        if !self.owns_outputs(conn) || !is_method(method) {
             return false;
         }
         let uri = params::find(params, ["uri"]).ok().and_then(|[uri]| uri?.string());
@@ -61,6 +66,11 @@ impl Engine {
 
     /// A part of the output of one job, by its number or its task.
     pub(crate) fn read_logs(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match read_server(params) {
+            Ok(Some(request)) => return self.ask_for_output(reply, HostForm::Logs, request),
+            Ok(None) => {}
+            Err(error) => return self.fail(reply, &error),
+        }
         match read_part(params) {
             Ok((of, from)) => {
                 let of = self.resolved(of);
@@ -74,7 +84,7 @@ impl Engine {
     pub(crate) fn list_resources(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::find(params, ["cursor"]) {
             Ok([None]) => {
-                self.wake_upstreams(reply.conn, &self.identity_of(reply.conn));
+                self.wake_upstreams(reply.conn);
                 self.ask_for_output(reply, HostForm::Resources, OutputRequest::List);
             }
             Ok([Some(_)]) => {
@@ -95,8 +105,8 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
-        self.wake_upstreams(reply.conn, &self.identity_of(reply.conn));
-        let others = self.listed_elements(TEMPLATES, &self.identity_of(reply.conn));
+        self.wake_upstreams(reply.conn);
+        let others = self.listed_elements(TEMPLATES, reply.conn);
         self.answer(reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
             json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
@@ -153,7 +163,7 @@ impl Engine {
         let conn = reply.conn;
         let typed = reply.dialect.results == Results::Typed;
         let others = match form {
-            HostForm::Resources => self.listed_elements(RESOURCES, &self.identity_of(conn)),
+            HostForm::Resources => self.listed_elements(RESOURCES, conn),
             HostForm::Logs | HostForm::Resource(_) | HostForm::Status => String::new(),
         };
         match (output, &form) {
@@ -227,6 +237,25 @@ fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorO
         }
     };
     Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))
+}
+
+/// Reads which server, which of its instances, and from where on; `None` if no server is named.
+fn read_server(params: Option<&Params<'_>>) -> Result<Option<OutputRequest>, ErrorObject> {
+    let [server, instance, stderr] = params::find(params, ["server", "instance", "stderr"])?;
+    if server.is_none() {
+        return Ok(None);
+    }
+    let number = |name: &str, raw: Raw<'_>| {
+        Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
+            ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
+        })
+    };
+    let instance = instance.map(|raw| number("instance", raw)).transpose()?;
+    Ok(Some(OutputRequest::Server {
+        name: params::text("server", server)?.into(),
+        instance: instance.map(InstanceId::new),
+        from: stderr.map_or(Ok(0), |raw| number("stderr", raw))?,
+    }))
 }
 
 /// The error for a resource that is not there: its code differs by revision (SEP-2164).

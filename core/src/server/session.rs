@@ -97,6 +97,7 @@ impl Engine {
             ("initialize", Phase::Ready) => {
                 self.invalid_request(reply, "this session is initialized already");
             }
+            ("ceased/scope", Phase::Fresh) => self.narrow(reply, params),
             ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
                 self.fail(reply, &request_meta::missing("protocolVersion", "a string"));
             }
@@ -114,10 +115,11 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
-            (_, Phase::Ready) if self.is_for_outputs(method, params) => {
+            (_, Phase::Ready) if self.is_for_outputs(reply.conn, method, params) => {
                 self.read_outputs(reply, method, params);
             }
             ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
+            ("ceased/restart", Phase::Ready) => self.restart_server(reply, params),
             ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
             ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
@@ -204,7 +206,7 @@ impl Engine {
             connection.aside.declared = Some(declared);
         }
         self.start_eager_for(reply.conn);
-        match self.transparent() {
+        match self.shown_through(reply.conn) {
             Some(_) => self.await_upstreams(reply, Awaited::Initialize),
             None => self.answer_initialize(reply),
         }
@@ -217,8 +219,8 @@ impl Engine {
         // TSK-40: without an identity a list would show the tasks of all peers to all peers.
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
-        let shown = self.shown_identity();
-        let others = self.offered_capabilities(&self.identity_of(reply.conn), true);
+        let shown = self.shown_identity(reply.conn);
+        let others = self.offered_capabilities(reply.conn, true);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);

@@ -47,7 +47,7 @@ impl Engine {
             return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
         match method {
-            "server/discover" if self.transparent().is_some() => {
+            "server/discover" if self.shown_through(reply.conn).is_some() => {
                 self.await_upstreams(reply, Awaited::Discover);
             }
             "server/discover" => self.discover(reply),
@@ -56,10 +56,11 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
-            _ if self.is_for_outputs(method, params) => {
+            _ if self.is_for_outputs(reply.conn, method, params) => {
                 self.read_outputs(reply, method, params);
             }
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
+            "ceased/restart" => self.restart_server(reply, params),
             "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.fail(reply, &missing_tasks("the task methods"));
@@ -113,8 +114,8 @@ impl Engine {
 
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
-        let shown = self.shown_identity();
-        let others = self.offered_capabilities(&self.identity_of(reply.conn), false);
+        let shown = self.shown_identity(reply.conn);
+        let others = self.offered_capabilities(reply.conn, false);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");

@@ -53,12 +53,13 @@ impl Engine {
         let survey = StatusId::new(self.next_survey);
         let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
+        let instances = self.visible_instances(conn);
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(survey));
         self.surveys.insert(survey, HostRequest { conn, request, form: HostForm::Status });
-        self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
+        self.out.push(Action::CollectHostStatus { survey, jobs, instances, viewer });
     }
 
     /// The host has answered: answers the requestor, if that is still wanted.
@@ -70,6 +71,7 @@ impl Engine {
         self.write_status(&mut json, conn);
         self.write_peers(&mut json, conn);
         self.write_tasks(&mut json, conn);
+        self.write_servers(&mut json, conn);
         json.raw(",\"host\":").raw(host.get());
         self.answer(reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
@@ -102,7 +104,8 @@ impl Engine {
     fn write_totals(&self, json: &mut Writer<'_>, conn: ConnId, viewer: &Identity) {
         let is_operator = self.is_operator(conn);
         let connections = match viewer {
-            _ if is_operator => self.connections.len(),
+            // Those to servers are no peers.
+            _ if is_operator => self.connections.len().saturating_sub(self.upstreams.by_conn.len()),
             // It is there itself.
             Identity::Anonymous => 1,
             Identity::User(_) | Identity::Token(_) => {
@@ -152,7 +155,10 @@ impl Engine {
             *conn == viewer || identity.is_some_and(|own| peer.identity == *own)
         };
         json.raw(",\"peers\":[");
-        let seen = self.connections.iter().filter(|(conn, peer)| everybody || is_own(conn, peer));
+        let seen = self.connections.iter().filter(|(conn, peer)| {
+            let is_peer = !self.upstreams.by_conn.contains_key(conn);
+            is_peer && (everybody || is_own(conn, peer))
+        });
         for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });
             json.raw("\"connection\":\"").display(conn).raw("\",");

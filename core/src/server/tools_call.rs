@@ -77,7 +77,8 @@ impl Engine {
             let retry = Retry { state, responses, progress_token };
             // UPS-12: a state that is not ours is for the server that gave it.
             let peer = self.identity_of(reply.conn);
-            if self.is_own_state(state) || !self.is_stateless_tool(&params.name, &peer) {
+            if self.is_own_state(state) || !self.is_stateless_tool(&params.name, reply.conn, &peer)
+            {
                 return self.retry_call(reply, &params.name, claim, &retry);
             }
         }
@@ -227,8 +228,10 @@ impl Engine {
     ) -> Result<Admitted<'a>, NotAdmitted> {
         let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: a tool that a peer may not use does not exist for it.
-        let own = self.settings.catalog.offered(&params.name, peer).cloned();
-        let Some(tool) = own.or_else(|| self.upstreams.tool(&params.name, peer)) else {
+        let scope = self.scope_of(reply.conn);
+        let own = self.settings.catalog.offered(&params.name, peer).filter(|_| scope.is_none());
+        let own = own.cloned();
+        let Some(tool) = own.or_else(|| self.upstreams.tool(&params.name, peer, scope)) else {
             let name = self.clean(&params.name);
             let message = alloc::format!("there is no tool {name:?}");
             return Err(ErrorObject::invalid_params(message).into());

@@ -9,6 +9,7 @@ use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
 use crate::upstream::server::UpstreamServer;
+use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::table::{Era, Server};
 
 /// Longest name of a tool that clients are shown (UPS-11).
@@ -27,6 +28,7 @@ impl Server {
             not_before: crate::time::Instant::ZERO,
             failure: None,
             waiting: Default::default(),
+            counts: ServerCounts::default(),
             server,
         };
         if let Some(manifest) = new.server.manifest.clone() {

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
-use crate::ids::JobId;
+use crate::ids::{ConnId, JobId};
 use crate::outgoing::call::{Answer, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::rpc::error::{ErrorObject, code};
@@ -33,9 +33,10 @@ pub(crate) fn asks_for_input(result: &str) -> bool {
 
 impl Engine {
     /// Whether a peer knows the tool of a server without sessions by this name.
-    pub(crate) fn is_stateless_tool(&self, name: &str, peer: &Identity) -> bool {
-        let is_own = self.settings.catalog.offered(name, peer).is_some();
-        let tool = self.upstreams.tool(name, peer).filter(|_| !is_own);
+    pub(crate) fn is_stateless_tool(&self, name: &str, conn: ConnId, peer: &Identity) -> bool {
+        let is_own = self.scope_of(conn).is_none();
+        let is_own = is_own && self.settings.catalog.offered(name, peer).is_some();
+        let tool = self.upstreams.tool(name, peer, self.scope_of(conn)).filter(|_| !is_own);
         let route = tool.as_ref().and_then(|tool| tool.route.as_ref());
         let server = route.and_then(|route| self.upstreams.server(&route.server));
         server.is_some_and(|server| server.era != Some(Era::Session))

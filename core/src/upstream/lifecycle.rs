@@ -58,7 +58,13 @@ impl Engine {
             let same = before.iter().position(|old| Arc::ptr_eq(&old.server, &server));
             let kept = match same {
                 Some(at) => before.swap_remove(at),
-                None => Server::new(server),
+                None => {
+                    let mut new = Server::new(server);
+                    // The counts belong to the name.
+                    let old = before.iter().find(|old| old.server.name == new.server.name);
+                    new.counts = old.map(|old| old.counts.clone()).unwrap_or_default();
+                    new
+                }
             };
             self.upstreams.servers.push(kept);
         }
@@ -109,7 +115,9 @@ impl Engine {
         }
         let identity = self.identity_of(client);
         for server in self.eager_servers() {
-            if server.share != Share::Call && server.allow.permits(&identity) {
+            let scope = self.scope_of(client);
+            let is_seen = scope.is_none_or(|scope| scope.has(&server.name));
+            if server.share != Share::Call && server.allow.permits(&identity) && is_seen {
                 // A server that cannot start now is asked again by the first request.
                 let _: Assigned = self.instance_for(&server, client, &identity);
             }
@@ -183,6 +191,9 @@ impl Engine {
                 Key::Call => (None, None),
             };
             let server = Arc::clone(&instance.server);
+            if let Some(state) = self.upstreams.server_mut(&server.name) {
+                state.counts.note_start();
+            }
             let start = UpstreamAction::Start { instance: id, server, owner, client };
             self.out.push(Action::Upstream(start));
         }
@@ -369,6 +380,9 @@ impl Engine {
         // A server that a probe ends has no other way to say that it wants `initialize`.
         let probed = instance.phase == Phase::Probing;
         if let Some(server) = self.upstreams.server_mut(&name) {
+            if instance.why.is_none() && !probed {
+                server.counts.note_death(&error.message);
+            }
             if probed {
                 server.era = Some(Era::Session);
             } else if server.failures > 0 || was_starting {

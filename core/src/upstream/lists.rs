@@ -9,7 +9,6 @@ use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::event::Outcome;
-use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
@@ -22,6 +21,7 @@ use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::awaited::Awaited;
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
+use crate::upstream::narrow::is_seen;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
 use crate::upstream::table::Server;
@@ -32,17 +32,11 @@ use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
 
 impl Engine {
-    /// The only server, if it shows through.
-    pub(crate) fn transparent(&self) -> Option<&Server> {
-        match self.upstreams.servers.as_slice() {
-            [only] if only.server.transparent => Some(only),
-            _ => None,
-        }
-    }
-
-    /// Whether resources are the outputs of jobs: a transparent server has its own.
-    pub(crate) fn owns_outputs(&self) -> bool {
-        self.settings.outputs && self.transparent().is_none()
+    /// Whether a connection sees the outputs of jobs as resources: not beside those of the servers
+    /// that it is limited to, nor of one that shows through.
+    pub(crate) fn owns_outputs(&self, conn: ConnId) -> bool {
+        let is_whole = self.scope_of(conn).is_none() && self.shown_through(conn).is_none();
+        self.settings.outputs && is_whole
     }
 
     /// A line of an instance was too long (UPS-14): it fails the only request that it can belong
@@ -106,8 +100,9 @@ impl Engine {
             return None;
         }
         let text = params.map_or("{}", Params::get);
-        let server = self.server_of(method, text, &self.identity_of(reply.conn));
-        match server.map(|server| relayed_request(server, method, text)) {
+        let server = self.server_of(method, text, reply.conn);
+        let is_plain = self.shown_through(reply.conn).is_some();
+        match server.map(|server| relayed_request(server, is_plain, method, text)) {
             Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
             None => {
                 let message = alloc::format!("no server offers what this {method} names");
@@ -118,17 +113,21 @@ impl Engine {
     }
 
     /// The server of a request, by the name or URI in its params.
-    pub(crate) fn server_of(&self, method: &str, params: &str, peer: &Identity) -> Option<&Server> {
+    pub(crate) fn server_of(&self, method: &str, params: &str, conn: ConnId) -> Option<&Server> {
         let (named, uri) = names(method, params);
+        let identity = self.identity_of(conn);
+        let scope = self.scope_of(conn);
         let servers = || {
             let all = self.upstreams.servers.iter();
-            all.filter(|server| server.server.allow.permits(peer))
+            all.filter(|server| is_seen(server, &identity, scope))
         };
+        let is_plain = self.shown_through(conn).is_some();
         if let Some(name) = uri.as_deref().and_then(uri::server_of) {
             return servers().find(|server| &*server.server.name == name);
         }
         let has_prompt = |server: &&Server, name: &str| {
             let short = name.strip_prefix(&*server.server.prefix);
+            let short = if is_plain { Some(name) } else { short };
             short.is_some_and(|short| {
                 let all = server.manifest.iter().flat_map(|manifest| &manifest.prompts);
                 all.clone().any(|prompt| text_member(prompt, "name").as_deref() == Some(short))
@@ -165,9 +164,8 @@ impl Engine {
 
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
-        let identity = self.identity_of(reply.conn);
-        self.wake_upstreams(reply.conn, &identity);
-        if self.is_waiting_for_upstreams(&identity, awaited) {
+        self.wake_upstreams(reply.conn);
+        if self.is_waiting_for_upstreams(reply.conn, awaited) {
             if self.is_full(reply.conn) {
                 return self.refuse_inflight(reply);
             }
@@ -181,34 +179,31 @@ impl Engine {
     }
 
     /// Starts the servers without lists, or with lists of an earlier process only.
-    pub(crate) fn wake_upstreams(&mut self, conn: ConnId, identity: &Identity) {
+    pub(crate) fn wake_upstreams(&mut self, conn: ConnId) {
+        let identity = self.identity_of(conn);
         let unknown: Vec<_> = self
-            .upstreams
-            .servers
-            .iter()
-            .filter(|server| !server.is_verified && server.server.allow.permits(identity))
+            .seen_servers(conn)
+            .filter(|server| !server.is_verified)
             .filter(|server| !self.upstreams.is_learning(&server.server.name))
             .map(|server| Arc::clone(&server.server))
             .collect();
         for server in unknown {
             match server.share {
                 Share::Connection | Share::Identity => {
-                    _ = self.instance_for(&server, conn, identity);
+                    _ = self.instance_for(&server, conn, &identity);
                 }
                 Share::Call => self.keep_warm(&server),
             }
         }
     }
 
-    fn is_waiting_for_upstreams(&self, identity: &Identity, awaited: Awaited) -> bool {
+    fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: Awaited) -> bool {
         let waits = |server: &Server| {
-            server.manifest.is_none()
-                && server.server.allow.permits(identity)
-                && self.upstreams.is_learning(&server.server.name)
+            server.manifest.is_none() && self.upstreams.is_learning(&server.server.name)
         };
-        match (awaited, self.transparent()) {
+        match (awaited, self.shown_through(conn)) {
             (Awaited::Initialize | Awaited::Discover, None) => false,
-            _ => self.upstreams.servers.iter().any(waits),
+            _ => self.seen_servers(conn).any(waits),
         }
     }
 
@@ -221,7 +216,7 @@ impl Engine {
                 self.upstreams.waiters.remove(&(conn, request));
                 continue;
             };
-            if self.is_waiting_for_upstreams(&self.identity_of(conn), awaited) {
+            if self.is_waiting_for_upstreams(conn, awaited) {
                 continue;
             }
             self.upstreams.waiters.remove(&(conn, request.clone()));
@@ -235,9 +230,8 @@ impl Engine {
 
     fn answer_from_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         // UPS-08: with one server its failure is the answer; of several the others are shown.
-        if let [only] = self.upstreams.servers.as_slice()
-            && only.manifest.is_none()
-        {
+        let shown = self.shown_through(reply.conn);
+        if let Some(only) = shown.filter(|server| server.manifest.is_none()) {
             let error = match &only.failure {
                 Some(failure) => ErrorObject::new(code::INTERNAL_ERROR, failure.clone()),
                 None => {
@@ -245,9 +239,7 @@ impl Engine {
                     ErrorObject::new(code::INTERNAL_ERROR, message)
                 }
             };
-            if only.server.transparent {
-                return self.fail(reply, &error);
-            }
+            return self.fail(reply, &error);
         }
         match awaited {
             Awaited::Initialize => self.answer_initialize(reply),
@@ -260,12 +252,12 @@ impl Engine {
         let identity = self.identity_of(reply.conn);
         let list = &LISTS[at];
         let mut elements = String::new();
-        if at == TOOLS {
+        if at == TOOLS && self.scope_of(reply.conn).is_none() {
             let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
             let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
         }
-        let others = self.listed_elements(at, &identity);
+        let others = self.listed_elements(at, reply.conn);
         if !elements.is_empty() && !others.is_empty() {
             elements.push(',');
         }
@@ -280,22 +272,33 @@ impl Engine {
         });
     }
 
-    /// Elements of a list of all servers that an identity may use, separated by commas.
-    pub(crate) fn listed_elements(&self, at: usize, identity: &Identity) -> String {
+    /// Elements of a list of all servers that a connection sees, separated by commas.
+    pub(crate) fn listed_elements(&self, at: usize, conn: ConnId) -> String {
         let mut elements = String::new();
         let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
-        let permitted = |server: &&Server| server.server.allow.permits(identity);
-        for server in self.upstreams.servers.iter().filter(permitted) {
+        let identity = self.identity_of(conn);
+        let is_plain = self.shown_through(conn).is_some();
+        // A tool of the host comes before one of a server with the same name.
+        let is_own = |element: &str| {
+            let name = text_member(element, "name");
+            name.is_some_and(|name| self.settings.catalog.offered(&name, &identity).is_some())
+        };
+        let has_own =
+            self.scope_of(conn).is_none() && self.settings.catalog.iter().next().is_some();
+        for server in self.seen_servers(conn) {
             let Some(manifest) = &server.manifest else { continue };
             let listed = match at {
                 TOOLS => server.listed.as_slice(),
                 _ => (LISTS[at].read)(manifest),
             };
             for element in listed {
+                if at == TOOLS && has_own && is_own(element) {
+                    continue;
+                }
                 if !elements.is_empty() {
                     elements.push(',');
                 }
-                elements.push_str(&shown_element(server, at, element, &mut seen));
+                elements.push_str(&shown_element(server, at, is_plain, element, &mut seen));
             }
         }
         elements
@@ -303,11 +306,8 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` after those that are always there: whatever a
     /// server declares or, while nothing is known of it, may declare.
-    pub(crate) fn offered_capabilities(&self, identity: &Identity, session: bool) -> String {
-        let servers = || {
-            let all = self.upstreams.servers.iter();
-            all.filter(|server| server.server.allow.permits(identity))
-        };
+    pub(crate) fn offered_capabilities(&self, conn: ConnId, session: bool) -> String {
+        let servers = || self.seen_servers(conn);
         let any = |capability: &'static str| {
             servers().any(|server| match &server.manifest {
                 Some(manifest) => {
@@ -324,7 +324,7 @@ impl Engine {
                 true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
                 false => ",\"resources\":{\"listChanged\":true}",
             });
-        } else if self.settings.outputs {
+        } else if self.owns_outputs(conn) {
             text.push_str(",\"resources\":{}");
         }
         text.push_str(if any("prompts") { ",\"prompts\":{\"listChanged\":true}" } else { "" });
@@ -334,8 +334,8 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` that a transparent server decides: its
     /// capabilities as far as they are relayed, its name and its instructions.
-    pub(crate) fn shown_identity(&self) -> Option<Shown> {
-        let manifest = self.transparent()?.manifest.as_ref()?;
+    pub(crate) fn shown_identity(&self, conn: ConnId) -> Option<Shown> {
+        let manifest = self.shown_through(conn)?.manifest.as_ref()?;
         let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
         let mut capabilities = without(said, &["tasks", "extensions", "resources", "logging"]);
         capabilities = with_member(&capabilities, "logging", "{}");
@@ -392,9 +392,9 @@ fn fits(server: &Server, uri: &str) -> bool {
 }
 
 /// A request that reaches one server: its pseudo-tool, and its params with the server's own names.
-fn relayed_request(server: &Server, method: &str, params: &str) -> (Tool, String) {
+fn relayed_request(server: &Server, is_plain: bool, method: &str, params: &str) -> (Tool, String) {
     let short = |name: &str| {
-        let prefix = &*server.server.prefix;
+        let prefix = if is_plain { "" } else { &*server.server.prefix };
         String::from(name.strip_prefix(prefix).unwrap_or(name))
     };
     let mut passed = String::from(params);
@@ -420,16 +420,26 @@ fn relayed_request(server: &Server, method: &str, params: &str) -> (Tool, String
     (server.relayed(method, method, &name, TaskSupport::Forbidden), passed)
 }
 
-/// An element of a list as clients see it: a prompt with its prefix, and a resource that an
+/// An element of a list as clients see it: tools and prompts with the prefix unless the server
+/// shows through, and a resource that an
 /// earlier server has as well under a wrapped URI (UPS-11).
 fn shown_element<'a>(
     server: &Server,
     at: usize,
+    is_plain: bool,
     element: &'a str,
     seen: &mut BTreeSet<Box<str>>,
 ) -> Cow<'a, str> {
     let member = match at {
-        PROMPTS if !server.server.prefix.is_empty() => {
+        TOOLS if is_plain && !server.server.prefix.is_empty() => {
+            let name = text_member(element, "name");
+            let short = name.as_deref().and_then(|name| name.strip_prefix(&*server.server.prefix));
+            return match short {
+                Some(name) => Cow::Owned(with_member(element, "name", &quoted(name))),
+                None => Cow::Borrowed(element),
+            };
+        }
+        PROMPTS if !is_plain && !server.server.prefix.is_empty() => {
             return match text_member(element, "name") {
                 Some(name) => {
                     let name = alloc::format!("{}{name}", server.server.prefix);

@@ -130,6 +130,9 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let is_modern = connection.dialect == &MCP_2026_07_28;
         let frame = connection.send_queue.frames_written();
+        if let Some(server) = self.upstreams.server_mut(&route.server) {
+            server.counts.calls += 1;
+        }
         let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
         relayed.sent =
             Some(Sent { call: number, frame, since: self.now.at, is_shared: !others.is_empty() });
@@ -345,6 +348,11 @@ impl Engine {
 
     pub(crate) fn on_strays_ended(&mut self, check: CheckId, ended: u32, left: u32) {
         if let Some(job) = self.upstreams.checks.get(&check).copied() {
+            let route = self.route(job);
+            let server = route.and_then(|route| self.upstreams.server_mut(&route.server));
+            if let Some(server) = server {
+                server.counts.strays_ended += u64::from(ended);
+            }
             self.advance_check(job, CheckInput::StraysEnded { ended, left });
         }
     }
@@ -390,6 +398,12 @@ impl Engine {
                 self.out.push(Action::Upstream(end));
             }
             CheckEffect::Replace => {
+                let instance = self.upstreams.instances.get(&to);
+                let server = instance.filter(|instance| instance.is_open());
+                let name = server.map(|instance| instance.server.name.clone());
+                if let Some(server) = name.and_then(|name| self.upstreams.server_mut(&name)) {
+                    server.counts.note_replacement();
+                }
                 self.drain_instance(to, "it ignored a cancel");
                 self.end_if_drained(to);
             }

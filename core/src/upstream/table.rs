@@ -16,7 +16,9 @@ use crate::upstream::check::Check;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::question::Question;
+use crate::upstream::scope::Scope;
 use crate::upstream::server::UpstreamServer;
+use crate::upstream::server_counts::ServerCounts;
 
 /// Everything the engine knows of upstreams.
 #[derive(Debug, Default)]
@@ -74,6 +76,7 @@ pub(crate) struct Server {
     pub(crate) failure: Option<String>,
     /// Jobs that wait for one of its instances to be free.
     pub(crate) waiting: VecDeque<JobId>,
+    pub(crate) counts: ServerCounts,
 }
 
 /// Kind of handshake that a server needs.
@@ -306,9 +309,22 @@ impl Upstreams {
         })
     }
 
-    /// The tool that clients of an identity know by this name.
-    pub(crate) fn tool(&self, name: &str, peer: &Identity) -> Option<Arc<Tool>> {
-        for server in self.servers.iter().filter(|server| server.server.allow.permits(peer)) {
+    /// The tool that clients of an identity know by this name, within the scope of their
+    /// connection.
+    pub(crate) fn tool(
+        &self,
+        name: &str,
+        peer: &Identity,
+        scope: Option<&Scope>,
+    ) -> Option<Arc<Tool>> {
+        let is_plain = scope.is_some_and(|scope| scope.only().is_some());
+        let seen = |server: &&Server| {
+            let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
+            is_within && server.server.allow.permits(peer)
+        };
+        for server in self.servers.iter().filter(seen) {
+            let whole = is_plain.then(|| alloc::format!("{}{name}", server.server.prefix));
+            let name = whole.as_deref().unwrap_or(name);
             if let Some(tool) = server.tools.get(name) {
                 return Some(Arc::clone(tool));
             }
@@ -316,7 +332,7 @@ impl Upstreams {
             // through: a client gets the answer that it would get without this engine (UPS-10).
             let short = name.strip_prefix(&*server.server.prefix);
             if let Some(short) = short.filter(|short| server.server.filter.offers(short))
-                && (server.manifest.is_none() || server.server.transparent)
+                && (server.manifest.is_none() || server.server.transparent || is_plain)
             {
                 let support = server.server.task_support.unwrap_or_default();
                 return Some(Arc::new(server.relayed(name, "tools/call", short, support)));

@@ -36,7 +36,7 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         let identity = self.identity_of(reply.conn);
-        let Some(server) = self.server_of_uri(&shown, &identity) else {
+        let Some(server) = self.server_of_uri(&shown, reply.conn) else {
             let message = format!("no server offers the resource {:?}", self.clean(&shown));
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
@@ -78,13 +78,9 @@ impl Engine {
 
     /// The server of a resource: the one that a wrapped URI names, else the first that lists it,
     /// else the first that has resources.
-    pub(crate) fn server_of_uri(
-        &self,
-        shown: &str,
-        peer: &Identity,
-    ) -> Option<Arc<UpstreamServer>> {
+    pub(crate) fn server_of_uri(&self, shown: &str, conn: ConnId) -> Option<Arc<UpstreamServer>> {
         let params = with_member("{}", "uri", &quoted(shown));
-        let server = self.server_of(SUBSCRIBE, &params, peer)?;
+        let server = self.server_of(SUBSCRIBE, &params, conn)?;
         Some(Arc::clone(&server.server))
     }
 

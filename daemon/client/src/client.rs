@@ -129,6 +129,23 @@ impl Client {
         Self::silent(dup()?, dup()?, options)?.authenticate()
     }
 
+    /// As [`Client::introduce`], and limits the connection to these servers of the daemon.
+    ///
+    /// # Errors
+    /// As [`Client::over`]; [`Error::Rpc`] if a server is unknown.
+    pub fn introduce_to(
+        socket: BorrowedFd<'_>,
+        options: Options,
+        servers: &[String],
+    ) -> Result<(), Error> {
+        let dup = || socket.try_clone_to_owned().map_err(Error::Io);
+        let mut client = Self::silent(dup()?, dup()?, options)?;
+        client.authenticate()?;
+        let timeout = Some(client.options.timeout);
+        let id = client.request("ceased/scope", Kind::Plain, |_| json!({"servers": servers}))?;
+        client.wait(id, timeout, &mut |_| {}).map(drop)
+    }
+
     /// A client that has sent nothing yet.
     fn silent(input: OwnedFd, output: OwnedFd, options: Options) -> Result<Self, Error> {
         let wire = Wire::new(input, output).map_err(Error::Io)?;

@@ -1,50 +1,55 @@
-//! `ceased adopt`: the servers of a host's configuration.
-
-use std::path::Path;
+//! `ceased adopt`: the servers of a host's configuration behind ceased, and back.
 
 use super::args::AdoptArgs;
-use super::{Exit, Failure, Io};
-use crate::host_files::{
-    Binary, Change, Entry, HostFile, HostFileError, Outcome, adopt as wrap_all, diff, undo,
-};
+use super::host_entry::{failure, label};
+use super::{Backend, Exit, Failure, Io, shared_servers};
+use crate::host_files::{Binary, Change, HostFile, Outcome, adopt as wrap_all, diff, masked, undo};
 
-fn failure(path: &Path, error: &HostFileError) -> Failure {
-    let place = match error.line {
-        0 => String::new(),
-        line => format!("{}:{line}: ", path.display()),
-    };
-    Failure::new(Exit::Usage, format!("{place}{}\n{}", error.what, error.hint))
-}
-
-/// Name of an entry for people, with its project.
-fn label(entry: &Entry) -> String {
-    match &entry.project {
-        Some(project) => format!("{} of {project} (line {})", entry.name, entry.line),
-        None => format!("{} (line {})", entry.name, entry.line),
-    }
-}
-
-/// `ceased adopt`.
-pub(super) fn adopt(args: &AdoptArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
+/// Runs the command.
+pub(super) fn adopt(
+    args: &AdoptArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
     let file = HostFile::read(&args.file).map_err(|why| failure(&args.file, &why))?;
+    let binary = || Binary::of_process().map_err(|why| Failure::new(Exit::Failed, why));
+    let mut shared = None;
     let outcome = if args.undo {
         undo(&file.text)
+    } else if args.shared {
+        let site = backend.site(args.config.as_deref())?;
+        let moved =
+            shared_servers::plan(&file, &args.file, &binary()?, &site, args.config.is_some())?;
+        Ok(shared.insert(moved).take_outcome())
     } else {
-        let binary = Binary::of_process().map_err(|why| Failure::new(Exit::Failed, why))?;
-        wrap_all(&file.text, &binary)
+        wrap_all(&file.text, &binary()?)
     };
     let outcome = outcome.map_err(|why| failure(&args.file, &why))?;
-    report(&outcome, args.undo, io);
+    report(&outcome, args, io);
     if outcome.edits.is_empty() {
         io.say("there is nothing to change");
         return Ok(Exit::Done);
     }
-    let shown = diff(&args.file.to_string_lossy(), &file.text, &outcome.edits);
-    write!(io.out, "{shown}")?;
-    if !args.write && !args.undo {
+    // Values of variables and headers are no part of a change, and may be secrets.
+    let text = masked(&file.text).map_err(|why| failure(&args.file, &why))?;
+    write!(io.out, "{}", diff(&args.file.to_string_lossy(), &text, &outcome.edits))?;
+    if let Some(shared) = &shared {
+        write!(io.out, "{}", shared.diff())?;
+    }
+    if !args.write {
         let name = args.file.display();
-        io.say(&format!("nothing is written yet; `ceased adopt {name} --write` writes it"));
+        let option = if args.undo {
+            " --undo"
+        } else if args.shared {
+            " --shared"
+        } else {
+            ""
+        };
+        io.say(&format!("nothing is written yet; `ceased adopt {name}{option} --write` writes it"));
         return Ok(Exit::Done);
+    }
+    if let Some(shared) = &shared {
+        shared.write(io)?;
     }
     let copy = file
         .replace(&outcome.apply(&file.text))
@@ -52,17 +57,18 @@ pub(super) fn adopt(args: &AdoptArgs, io: &mut Io<'_>) -> Result<Exit, Failure> 
     io.say(&format!("wrote {}; {} has the old content", file.path.display(), copy.display()));
     if !args.undo {
         io.say(&format!(
-            "restart the host; `ceased adopt {} --undo` takes it back",
+            "restart the host; `ceased adopt {} --undo --write` takes it back",
             args.file.display()
         ));
     }
     Ok(Exit::Done)
 }
 
-fn report(outcome: &Outcome, undo: bool, io: &mut Io<'_>) {
+fn report(outcome: &Outcome, args: &AdoptArgs, io: &mut Io<'_>) {
     for (entry, change) in &outcome.entries {
         let effect = match change {
-            Change::Changed if undo => "runs without ceased again".to_owned(),
+            Change::Changed if args.undo => "runs without ceased again".to_owned(),
+            Change::Changed if args.shared => "runs in the daemon".to_owned(),
             Change::Changed => "runs behind `ceased wrap`".to_owned(),
             Change::Left(why) => format!("is left as it is: {why}"),
         };

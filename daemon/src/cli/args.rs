@@ -8,7 +8,7 @@ use ceased_core::tool::TaskSupport;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 
-use super::completion;
+use super::{EngineFiles, completion};
 use crate::config::Level;
 use crate::wrap::WrapOptions;
 
@@ -57,7 +57,7 @@ pub(super) enum Command {
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
-    /// Print the output of a job, while it runs and afterwards
+    /// Print the output of a job or of a server, while it runs and afterwards
     Logs(LogsArgs),
     /// Show the activity of the daemon: connections, jobs, tasks, limits, counters
     Status(ListArgs),
@@ -65,6 +65,10 @@ pub(super) enum Command {
     Ps(ListArgs),
     /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
+    /// List the MCP servers behind the daemon with their instances, processes, calls and counts
+    Servers(ListArgs),
+    /// Replace the instances of an MCP server; those at work finish their calls first
+    Restart(RestartArgs),
     /// Have the daemon read its config again; a wrong one changes nothing
     Reload(ControlArgs),
     /// Shut the daemon down and wait until it and everything it ran has ended
@@ -73,6 +77,8 @@ pub(super) enum Command {
     Init(InitArgs),
     /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
     Adopt(AdoptArgs),
+    /// Print the MCP servers in a host's configuration as [[server]] tables
+    Import(ImportArgs),
     /// Validate a config file and print its tools
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
@@ -119,6 +125,20 @@ pub(super) struct EngineArgs {
     /// everything that peers and tools send
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
+    /// A host's file, such as .mcp.json: its MCP servers beside those of the config
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) mcp_servers: Option<PathBuf>,
+}
+
+impl EngineArgs {
+    /// The files for the daemon.
+    pub(super) fn files(&self) -> EngineFiles<'_> {
+        EngineFiles {
+            config: self.config.config.as_deref(),
+            record: self.record.as_deref(),
+            mcp_servers: self.mcp_servers.as_deref(),
+        }
+    }
 }
 
 /// `wrap`.
@@ -263,6 +283,14 @@ pub(super) struct ConnectArgs {
     /// Start a daemon of this user if none runs; it exits after ten minutes without use
     #[arg(long, conflicts_with_all = ["socket", "tcp"])]
     pub(super) spawn: bool,
+    /// Show this [[server]] of the daemon alone, without its prefix; may be repeated, then with
+    /// prefixes
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::servers))]
+    pub(super) server: Vec<String>,
+    /// Command that the bridge took the place of, after `--`; kept for `ceased adopt --undo`, without
+    /// effect
+    #[arg(last = true, hide = true, requires = "server")]
+    pub(super) _replaced: Vec<OsString>,
     /// How long to wait for answers after the end of stdin [default: `daemon.eof_grace` of the
     /// config]
     #[arg(long, value_name = "DUR", value_parser = duration_or_none)]
@@ -280,9 +308,24 @@ pub(super) struct AdoptArgs {
     /// Write the file, and keep the old content in FILE.bak
     #[arg(long)]
     pub(super) write: bool,
-    /// Remove `ceased wrap` from every entry, and write the file
-    #[arg(long)]
+    /// Remove ceased from every entry; [[server]] tables stay in the daemon's config
+    #[arg(long, conflicts_with = "shared")]
     pub(super) undo: bool,
+    /// Move the servers into the daemon's config; the host reaches each through `ceased connect
+    /// --server NAME`
+    #[arg(long)]
+    pub(super) shared: bool,
+    /// Config file of the daemon, with --shared [default: as of `serve`]
+    #[arg(long, value_name = "FILE", requires = "shared")]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// `import`.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    pub(super) file: PathBuf,
 }
 
 /// `trust`.
@@ -361,6 +404,16 @@ pub(super) struct InitArgs {
     /// How long each tool may run, such as "90s" or "10m" [default: 30m]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
+}
+
+/// `restart`.
+#[derive(Debug, Args)]
+pub(super) struct RestartArgs {
+    /// Name of the server
+    #[arg(add = ArgValueCompleter::new(completion::servers))]
+    pub(super) server: String,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
 }
 
 /// `reload`, `stop`.
@@ -460,9 +513,9 @@ pub(super) struct CancelArgs {
 /// `logs`.
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
-    /// The job, as `job:7` or `7`, or the id of its task
+    /// The job, as `job:7` or `7`, or the id of its task, or the name of a server
     pub(super) id: String,
-    /// Go on until the job has ended
+    /// Go on until the job has ended, for a server until Ctrl-C
     #[arg(short, long)]
     pub(super) follow: bool,
     #[command(flatten)]

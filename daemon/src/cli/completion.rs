@@ -71,6 +71,18 @@ pub(super) fn tools(current: &OsStr) -> Vec<CompletionCandidate> {
     named.collect()
 }
 
+/// Names of servers behind the daemon.
+pub(super) fn servers(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let found = ask("servers");
+    let servers = found.as_ref().and_then(|found| found["servers"].as_array());
+    let named = servers.into_iter().flatten().filter_map(|server| {
+        let name = server["server"].as_str().filter(|name| name.starts_with(&*current))?;
+        Some(candidate(name, server["state"].as_str().unwrap_or_default()))
+    });
+    named.collect()
+}
+
 /// Arguments of the tool that is called, as `NAME=`, and their values where there are few.
 pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();

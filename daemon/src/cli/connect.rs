@@ -51,7 +51,11 @@ pub(super) fn connect(
     };
     // A token is used only with `--tcp`, which is then the only endpoint.
     if let Some(endpoint) = endpoints.first() {
-        discover::introduce(daemon.as_fd(), endpoint, token)?;
+        if args.server.is_empty() {
+            discover::introduce(daemon.as_fd(), endpoint, token)?;
+        } else {
+            discover::introduce_to(daemon.as_fd(), endpoint, token, &args.server)?;
+        }
     }
     match bridge(io.input, io.output, daemon.as_fd(), grace) {
         Ok(Ended::Input) => Ok(Exit::Done),

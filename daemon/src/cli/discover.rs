@@ -8,7 +8,7 @@ use ceased_core::rpc::error::code;
 use super::args::DaemonArgs;
 use super::format::clean;
 use super::{Backend, DaemonLocation, Exit, Failure, Io};
-use ceased_client::{Client, Endpoint, Error, Options};
+use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options};
 
 /// Connect timeout: a local daemon accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -176,6 +176,26 @@ pub(super) fn introduce(
     }
     let options = Options { token, timeout: CONNECT, ..Options::default() };
     Client::introduce(daemon, options).map_err(|error| no_handshake(endpoint, error))
+}
+
+/// As [`introduce`], for a connection that sees these servers alone.
+pub(super) fn introduce_to(
+    daemon: BorrowedFd<'_>,
+    endpoint: &Endpoint,
+    token: Option<String>,
+    servers: &[String],
+) -> Result<(), Failure> {
+    let options = Options { token, timeout: CONNECT, ..Options::default() };
+    Client::introduce_to(daemon, options, servers).map_err(|error| {
+        if let Error::Rpc(rpc) = &error
+            && rpc.code == INVALID_PARAMS
+        {
+            let hint =
+                "`ceased servers` lists them; `ceased reload` has the daemon read its config";
+            return Failure::new(Exit::Usage, format!("{}\n{hint}", clean(&rpc.message)));
+        }
+        no_handshake(endpoint, error)
+    })
 }
 
 fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {

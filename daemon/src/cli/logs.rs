@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::args::LogsArgs;
 use super::format::clean_lines;
 use super::job_output::{Piece, Reader};
-use super::{Backend, Exit, Failure, Io, directory, discover};
+use super::{Backend, Exit, Failure, Io, directory, discover, server_logs};
 use ceased_client::{Error, INVALID_PARAMS};
 
 /// Time between two looks at a job that runs.
@@ -25,6 +25,9 @@ pub(super) fn logs(
     let mut reader = match directory::job_number(&args.id) {
         // Also one that has ended, which the daemon lists no longer.
         Some(job) => Reader::of_job(job),
+        None if server_logs::is_server(client, &args.id)? => {
+            return server_logs::show(&args.id, args.follow, client, io);
+        }
         None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
     };
     loop {

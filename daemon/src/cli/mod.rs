@@ -15,6 +15,8 @@ mod directory;
 mod display;
 mod format;
 mod generate;
+mod host_entry;
+mod import;
 mod init;
 mod job_output;
 mod live_output;
@@ -24,6 +26,9 @@ mod output;
 mod project_tools;
 mod project_trust;
 mod ps;
+mod server_logs;
+mod servers;
+mod shared_servers;
 mod spawn;
 mod status;
 mod table;
@@ -48,7 +53,7 @@ use clap::Parser;
 use crate::config::{Environment, SocketPaths};
 use crate::stderr::TimedStderr;
 use crate::wrap::WrapOptions;
-use args::{Arguments, Command, EngineArgs, StoreArgs, StoreCommand};
+use args::{Arguments, Command, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
 use format::{clean, is_timeout};
 use output::Output;
@@ -103,11 +108,11 @@ impl From<Exit> for ExitCode {
 /// Functions that need the daemon in the build. `config` is the value of `--config`; `None` means
 /// the default paths.
 pub trait Backend {
-    /// `ceased serve`, until a signal ends it; records into a new file if given.
-    fn serve(&self, config: Option<&Path>, record: Option<&Path>, life: ServeOptions) -> Exit;
+    /// `ceased serve`, until a signal ends it.
+    fn serve(&self, files: EngineFiles<'_>, life: ServeOptions) -> Exit;
 
-    /// `ceased stdio`, until its peer disconnects; records into a new file if given.
-    fn stdio(&self, config: Option<&Path>, record: Option<&Path>) -> Exit;
+    /// `ceased stdio`, until its peer disconnects.
+    fn stdio(&self, files: EngineFiles<'_>) -> Exit;
 
     /// `ceased wrap`, until its client disconnects.
     fn wrap(&self, options: &WrapOptions) -> Exit;
@@ -135,6 +140,17 @@ pub trait Backend {
     /// # Errors
     /// When it is wrong, or the server cannot start.
     fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure>;
+}
+
+/// Files of `ceased serve` and `ceased stdio`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EngineFiles<'a> {
+    /// The value of `--config`.
+    pub config: Option<&'a Path>,
+    /// A new file that everything is recorded into.
+    pub record: Option<&'a Path>,
+    /// A host's file whose servers are offered, too.
+    pub mcp_servers: Option<&'a Path>,
 }
 
 /// Options of `ceased serve`.
@@ -340,21 +356,19 @@ pub fn run(
     };
     let done = match &command {
         Command::Serve(args) => {
-            let EngineArgs { config, record } = &args.engine;
             let life =
                 ServeOptions { idle_exit: args.idle_exit, own_session: args.own_session.clone() };
-            Ok(backend.serve(config.config.as_deref(), record.as_deref(), life))
+            Ok(backend.serve(args.engine.files(), life))
         }
-        Command::Stdio(args) => {
-            Ok(backend.stdio(args.config.config.as_deref(), args.record.as_deref()))
-        }
+        Command::Stdio(args) => Ok(backend.stdio(args.files())),
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
         Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
         }
         Command::Init(args) => init::init(args, io, backend),
-        Command::Adopt(args) => adopt::adopt(args, io),
+        Command::Adopt(args) => adopt::adopt(args, io, backend),
+        Command::Import(args) => import::import(args, io),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
         Command::Man(args) => generate::man(args),
@@ -368,6 +382,8 @@ pub fn run(
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
+        Command::Servers(args) => servers::servers(args, io, backend),
+        Command::Restart(args) => servers::restart(args, io, backend),
         Command::Reload(args) => control::reload(args, io, backend),
         Command::Stop(args) => control::stop(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
@@ -414,11 +430,11 @@ impl ClientOnly {
 }
 
 impl Backend for ClientOnly {
-    fn serve(&self, _: Option<&Path>, _: Option<&Path>, _: ServeOptions) -> Exit {
+    fn serve(&self, _: EngineFiles<'_>, _: ServeOptions) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 
-    fn stdio(&self, _: Option<&Path>, _: Option<&Path>) -> Exit {
+    fn stdio(&self, _: EngineFiles<'_>) -> Exit {
         Self::refuse(&mut io::stderr())
     }
 

@@ -1,9 +1,10 @@
 //! Text rendering of the daemon's status: one list for `ps` and `top`.
 
 mod model;
+mod servers;
 
 use super::format::clean;
-pub(super) use model::{Job, Peer, Process, Receipt, Status, Task};
+pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task};
 
 /// Maximum number of processes shown per job.
 const TREE_MAX: usize = 8;
@@ -17,6 +18,8 @@ pub(super) enum Key {
     Task(String),
     Connection(String),
     Receipt(u64),
+    /// An instance of a server.
+    Instance(u64),
 }
 
 /// Emphasis of a row.
@@ -175,6 +178,7 @@ impl Status {
             ),
             (Tone::Plain, "connections", format!("{}{}", self.connections, limit("connections"))),
         ];
+        lines.extend(self.servers_in_words().map(|(tone, text)| (tone, "servers", text)));
         let store = &self.host.store;
         if !store.kept.is_empty() {
             let tone = if store.state == "open" { Tone::Plain } else { Tone::Bad };
@@ -211,6 +215,7 @@ impl Status {
     pub(super) fn rows(&self, filter: &str, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
         self.job_rows(filter, sort, trees, &mut rows);
+        self.server_rows(filter, trees, &mut rows);
         self.receipt_rows(filter, &mut rows);
         self.task_rows(filter, sort, &mut rows);
         self.peer_rows(filter, &mut rows);
@@ -251,24 +256,7 @@ impl Status {
     /// The processes of a job as a tree; or only the first, and the number of others.
     fn tree(&self, job: u64, whole: bool) -> Vec<Row> {
         let Some(processes) = self.host.processes.get(&job) else { return Vec::new() };
-        let mut lines = Vec::new();
-        let is_listed = |pid: i32| processes.iter().any(|process| process.pid == pid);
-        let roots: Vec<&Process> =
-            processes.iter().filter(|process| !is_listed(process.parent)).collect();
-        grow(processes, &roots, "", &mut lines);
-        if let (false, [first, rest @ ..]) = (whole, lines.as_slice()) {
-            let others = match rest.len() {
-                0 => String::new(),
-                others => format!(", and {others} more"),
-            };
-            return vec![quiet(&format!("{first}{others}"))];
-        }
-        let more = lines.len().saturating_sub(TREE_MAX);
-        lines.truncate(TREE_MAX);
-        if more > 0 {
-            lines.push(format!("… and {more} more processes"));
-        }
-        lines.into_iter().map(|line| quiet(&line)).collect()
+        tree_of(processes, whole)
     }
 
     fn receipt_rows(&self, filter: &str, rows: &mut Vec<Row>) {
@@ -333,6 +321,7 @@ impl Status {
             Key::Connection(id) => {
                 self.peers.iter().find(|peer| peer.connection == *id).map(Peer::details)
             }
+            Key::Instance(id) => self.instance_details(*id),
             Key::Receipt(id) => {
                 self.host.receipts.iter().find(|receipt| receipt.job == *id).map(Receipt::details)
             }
@@ -451,6 +440,28 @@ impl Peer {
             format!("{} bytes not read by the peer", self.unsent_bytes),
         ]
     }
+}
+
+/// A tree of processes; or only the first, and the number of others.
+fn tree_of(processes: &[Process], whole: bool) -> Vec<Row> {
+    let mut lines = Vec::new();
+    let is_listed = |pid: i32| processes.iter().any(|process| process.pid == pid);
+    let roots: Vec<&Process> =
+        processes.iter().filter(|process| !is_listed(process.parent)).collect();
+    grow(processes, &roots, "", &mut lines);
+    if let (false, [first, rest @ ..]) = (whole, lines.as_slice()) {
+        let others = match rest.len() {
+            0 => String::new(),
+            others => format!(", and {others} more"),
+        };
+        return vec![quiet(&format!("{first}{others}"))];
+    }
+    let more = lines.len().saturating_sub(TREE_MAX);
+    lines.truncate(TREE_MAX);
+    if more > 0 {
+        lines.push(format!("… and {more} more processes"));
+    }
+    lines.into_iter().map(|line| quiet(&line)).collect()
 }
 
 /// A number that may be unknown.

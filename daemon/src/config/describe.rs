@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::describe_server::describe_server;
 use super::units::{show_duration, show_size};
 use super::{
     Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output,
@@ -185,7 +186,11 @@ impl Config {
         for tool in &self.tools {
             rows.extend(describe_tool(tool, daemon));
         }
-        if self.tools.is_empty() {
+        rows.push(("start_at_once".into(), self.start_at_once.to_string()));
+        for server in &self.servers {
+            rows.extend(describe_server(server, self));
+        }
+        if self.tools.is_empty() && self.servers.is_empty() {
             rows.push(("tools".into(), "none: no tool is configured".into()));
         }
         let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
@@ -254,7 +259,7 @@ fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     rows
 }
 
-const fn isolation(isolation: Isolation) -> &'static str {
+pub(super) const fn isolation(isolation: Isolation) -> &'static str {
     match isolation {
         Isolation::None => "none",
         Isolation::Pid => "pid",

@@ -47,7 +47,7 @@ impl ConfigError {
     }
 
     /// An error about a file as a whole.
-    pub(super) fn of_file(file: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn of_file(file: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
         let (what, hint) = (what.into(), hint.into());
         Self { problems: vec![Problem { file: file.into(), line: 0, what, hint }] }
     }

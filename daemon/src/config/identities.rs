@@ -11,10 +11,6 @@ use super::{RunAs, Users, raw};
 use crate::accounts;
 use crate::token_file;
 
-const fn tool_key(name: &'static str) -> Key {
-    Key { table: "[[tool]]", name }
-}
-
 const fn listen_key(name: &'static str) -> Key {
     Key { table: "[[listen]]", name }
 }
@@ -71,8 +67,12 @@ pub(super) fn users(
     })
 }
 
-/// Resolves the user of a tool.
-pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<RunAs> {
+/// Resolves the user of a tool or server; `table` is its heading.
+pub(super) fn run_as(
+    table: &'static str,
+    written: Option<&raw::Text>,
+    check: &mut Checker<'_>,
+) -> Option<RunAs> {
     let written = written?;
     match written.get_ref().as_str() {
         "daemon" => Some(RunAs::Daemon),
@@ -81,7 +81,7 @@ pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Op
             Ok(uid) => Some(RunAs::User(uid)),
             Err(why) => {
                 let hint = format!("it takes \"daemon\", \"peer\" or a user: {why}");
-                let key = tool_key("run_as");
+                let key = Key { table, name: "run_as" };
                 check.bad_value(key, written.span().start, &format!("{name:?}"), hint);
                 None
             }
@@ -89,15 +89,19 @@ pub(super) fn run_as(written: Option<&raw::Text>, check: &mut Checker<'_>) -> Op
     }
 }
 
-/// Identities that may use a tool.
-pub(super) fn allow(written: Option<&Spanned<Vec<raw::Text>>>, check: &mut Checker<'_>) -> Allow {
+/// Identities that may use a tool or server; `table` is its heading.
+pub(super) fn allow(
+    table: &'static str,
+    written: Option<&Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Allow {
     let Some(list) = written else { return Allow::Everyone };
     let mut found = BTreeSet::new();
     for text in list.get_ref() {
         match identities(text.get_ref()) {
             Ok(more) => found.extend(more),
             Err(hint) => {
-                let key = tool_key("allow");
+                let key = Key { table, name: "allow" };
                 check.bad_value(key, text.span().start, &format!("{:?}", text.get_ref()), hint);
             }
         }

@@ -6,6 +6,7 @@
 mod check;
 mod code;
 mod describe;
+mod describe_server;
 mod env_file;
 mod error;
 mod identities;
@@ -16,6 +17,8 @@ mod monitoring;
 mod progress;
 mod raw;
 mod sections;
+mod server;
+mod server_table;
 mod socket_paths;
 mod tool;
 mod units;
@@ -45,6 +48,8 @@ pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
+pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};
+pub(crate) use server_table::start_at_once_default;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 pub use users::Users;
 
@@ -70,6 +75,10 @@ pub struct Config {
     pub alerts: Alerts,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
+    /// `servers.start_at_once`: servers that may be starting at once (UPS-09).
+    pub start_at_once: usize,
+    /// `[[server]]`, in the order of the file; no name twice.
+    pub servers: Vec<Server>,
 }
 
 /// `[daemon]`
@@ -498,6 +507,8 @@ impl Config {
             metrics: Metrics::default(),
             alerts: Alerts::default(),
             tools: Vec::new(),
+            start_at_once: start_at_once_default(),
+            servers: Vec::new(),
         }
     }
 
@@ -582,7 +593,7 @@ impl Config {
         }
     }
 
-    /// Reads the `env_file` of every tool that has one.
+    /// Reads the `env_file` of every tool and server that has one.
     ///
     /// # Errors
     /// If one cannot be read, other users than root and the user of this process can have written
@@ -595,7 +606,22 @@ impl Config {
                 file.read()?;
             }
         }
+        for file in self.servers.iter_mut().filter_map(|server| server.env_file.as_mut()) {
+            file.read()?;
+        }
         Ok(())
+    }
+
+    /// Adds the servers of another file, `path`, which may name further files.
+    ///
+    /// # Errors
+    /// If names or prefixes clash, or as [`Self::read_env_files`].
+    pub fn add_servers(&mut self, servers: Vec<Server>, path: &Path) -> Result<(), ConfigError> {
+        self.servers.extend(servers);
+        if let Some(clash) = server::clashes(&self.servers, &self.tools).first() {
+            return Err(ConfigError::of_file(path, clash.what.clone(), clash.hint));
+        }
+        self.read_env_files()
     }
 
     /// Replaces symbolic links in the directories below which clients choose one.
@@ -643,12 +669,15 @@ impl Config {
         let limits = sections::limits(&raw.limits, &mut check);
         let daemon = sections::daemon(&raw.daemon, &mut check);
         let listen = listen::listeners(&raw.listen, &mut check);
+        let tools = tool::tools(raw.tools, &limits, &daemon, &mut check);
         let config = Self {
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
             metrics: monitoring::metrics(&raw.metrics, &listen, &mut check),
             alerts: monitoring::alerts(&raw.alerts, &mut check),
-            tools: tool::tools(raw.tools, &limits, &daemon, &mut check),
+            start_at_once: server_table::start_at_once(&raw.common, &mut check),
+            servers: server_table::servers(raw.servers, &tools, &daemon, &mut check),
+            tools,
             listen,
             daemon,
             limits,

@@ -29,6 +29,8 @@ pub(super) struct Raw {
     pub(super) metrics: Metrics,
     pub(super) alerts: Alerts,
     pub(super) tools: Vec<(usize, Tool)>,
+    pub(super) common: Servers,
+    pub(super) servers: Vec<(usize, Server)>,
 }
 
 /// `[daemon]`
@@ -191,6 +193,46 @@ pub(super) struct Tool {
     pub(super) input_schema: Option<Spanned<Json>>,
 }
 
+/// `[servers]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Servers {
+    pub(super) start_at_once: Option<Whole>,
+}
+
+/// `[[server]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Server {
+    pub(super) name: Option<Text>,
+    pub(super) command: Option<Spanned<Vec<Text>>>,
+    pub(super) cwd: Option<Text>,
+    pub(super) env: Option<Spanned<Ordered<Text>>>,
+    pub(super) pass_env: Option<Spanned<Vec<Text>>>,
+    pub(super) env_file: Option<Text>,
+    pub(super) inherit_env: Option<Spanned<bool>>,
+    pub(super) prefix: Option<Text>,
+    pub(super) share: Option<Text>,
+    pub(super) warm: Option<Whole>,
+    pub(super) start: Option<Text>,
+    pub(super) start_timeout: Option<Spanned<Span>>,
+    pub(super) idle_exit: Option<Text>,
+    pub(super) max_instances: Option<Whole>,
+    pub(super) max_calls: Option<Whole>,
+    pub(super) timeout: Option<Spanned<Span>>,
+    pub(super) cancel_grace: Option<Spanned<Span>>,
+    pub(super) kill_grace: Option<Spanned<Span>>,
+    pub(super) drain: Option<Spanned<Span>>,
+    pub(super) on_ignored_cancel: Option<Text>,
+    pub(super) task_support: Option<Text>,
+    pub(super) tools: Option<Spanned<Vec<Text>>>,
+    pub(super) hide: Option<Spanned<Vec<Text>>>,
+    pub(super) allow: Option<Spanned<Vec<Text>>>,
+    pub(super) confirm: Option<Spanned<Ordered<Text>>>,
+    pub(super) run_as: Option<Text>,
+    pub(super) isolation: Option<Text>,
+}
+
 /// `[tool.input.NAME]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -243,8 +285,9 @@ impl<'de> Deserialize<'de> for Account {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 8] =
-    ["daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "tool"];
+const TABLES: [&str; 10] = [
+    "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "servers", "tool", "server",
+];
 
 /// Parses all valid tables and reports the problems of the others.
 pub(super) fn read(check: &mut Checker<'_>) -> Raw {
@@ -265,8 +308,10 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "log" => raw.log = table(&root, "[log]", value, check).unwrap_or_default(),
             "metrics" => raw.metrics = table(&root, "[metrics]", value, check).unwrap_or_default(),
             "alerts" => raw.alerts = table(&root, "[alerts]", value, check).unwrap_or_default(),
+            "servers" => raw.common = table(&root, "[servers]", value, check).unwrap_or_default(),
             "listen" => raw.listen = tables(&root, name, value, check),
             "tool" => raw.tools = tables(&root, name, value, check),
+            "server" => raw.servers = tables(&root, name, value, check),
             _ => check.problem(
                 at,
                 format!("unknown table or key `{name}`"),

@@ -132,7 +132,7 @@ fn tool(
     let max_running = raw.max_running.as_ref();
     let max_running = max_running
         .map(|written| check.whole(key("max_running"), Some(written), 1, 1..=MAX_RUNNING_MAX));
-    let allow = identities::allow(raw.allow.as_ref(), check);
+    let allow = identities::allow("[[tool]]", raw.allow.as_ref(), check);
     let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
     let hints = ToolHints {
         destructive: raw.destructive,
@@ -285,8 +285,8 @@ fn command_tool(
         env: env.ok()?,
         stdin: stdin.ok()?,
     };
-    let run_as = identities::run_as(raw.run_as.as_ref(), check);
-    let inherit = inherit(raw, check);
+    let run_as = identities::run_as("[[tool]]", raw.run_as.as_ref(), check);
+    let inherit = inherited("[[tool]]", raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
     let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
     let env_file = env_file.map(EnvFile::at);
     let home = check.environment.home.clone();
@@ -401,10 +401,15 @@ fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option
 }
 
 /// Variables that a command inherits from the daemon's environment.
-fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
-    let everything = raw.inherit_env.as_ref().is_some_and(|all| *all.get_ref());
+pub(super) fn inherited(
+    table: &str,
+    pass_env: Option<&Spanned<Vec<raw::Text>>>,
+    inherit_env: Option<&Spanned<bool>>,
+    check: &mut Checker<'_>,
+) -> Inherit {
+    let everything = inherit_env.is_some_and(|all| *all.get_ref());
     let mut also = Vec::new();
-    for written in raw.pass_env.iter().flat_map(|list| list.get_ref()) {
+    for written in pass_env.iter().flat_map(|list| list.get_ref()) {
         let (name, at) = (written.get_ref(), written.span().start);
         let stem = name.strip_suffix('*').unwrap_or(name);
         let hint = if name == "*" {
@@ -416,11 +421,11 @@ fn inherit(raw: &raw::Tool, check: &mut Checker<'_>) -> Inherit {
         };
         match hint {
             None => also.push(name.clone()),
-            Some(hint) => check.problem(at, format!("`pass_env` in [[tool]] names {name:?}"), hint),
+            Some(hint) => check.problem(at, format!("`pass_env` in {table} names {name:?}"), hint),
         }
     }
-    if let (true, Some(pass)) = (everything, &raw.pass_env) {
-        let what = "this [[tool]] has both `pass_env` and inherit_env = true";
+    if let (true, Some(pass)) = (everything, pass_env) {
+        let what = format!("this {table} has both `pass_env` and inherit_env = true");
         check.problem(
             pass.span().start,
             what,

@@ -1,12 +1,14 @@
 //! Preflight checks: external conditions that decide whether a daemon starts with a configuration.
 
 use crate::access::Access;
-use crate::config::{self, CommandTool, Config, Run};
+use crate::config::{self, CommandTool, Config, Run, Server};
 use crate::daemon::configured::isolated;
 use crate::observability::audit;
 use crate::start_error::StartError;
+use ceased_core::upstream::server::Share;
 use ceased_process::daemon_support::unrunnable;
 use ceased_process::guard::Program;
+use rustix::process::geteuid;
 
 /// Predicted result of a start, here and now and as this user.
 pub(crate) struct Preflight {
@@ -34,8 +36,30 @@ pub(crate) fn preflight(config: &Config) -> Preflight {
             warnings.push(format!("the tool {name:?}: {why}"));
         }
     }
+    warnings.extend(config.servers.iter().flat_map(server_warnings));
     warnings.extend(isolation(config));
     Preflight { refusals, warnings }
+}
+
+/// Defects of a server: a program that is not there, and a user that cannot be chosen.
+fn server_warnings(server: &Server) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let name = &server.name;
+    if let (Some(program), Ok(variables)) = (server.command.first(), server.variables()) {
+        let path = variables.into_iter().rev().find(|(name, _)| name == "PATH");
+        if let Some(why) = unrunnable(program, path.map(|(_, path)| path)) {
+            let program = program.display();
+            warnings.push(format!("the server {name:?} runs {program:?}, {why}: it cannot start"));
+        }
+    }
+    // TSK-39: no caller is known when such an instance starts.
+    if geteuid().is_root() && server.share == Share::Call && server.run_as.is_none() {
+        warnings.push(format!(
+            "the server {name:?} has share = \"call\" and no `run_as`: a daemon that runs as root does \
+             not start it; name its user"
+        ));
+    }
+    warnings
 }
 
 /// A warning if tools need a pid namespace and the system does not provide one.

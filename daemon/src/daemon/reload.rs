@@ -7,6 +7,7 @@ use ceased_core::settings::Settings;
 use super::configured::{
     guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
+use super::servers::KnownServers;
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
@@ -24,12 +25,14 @@ pub(crate) fn reload(
     listens: bool,
     level: Level,
     set_level: SetLevel,
+    known: KnownServers,
 ) -> Reload {
     Arc::new(move || {
         let config = load()?;
         let doors = || config.listen.iter().map(listen_spec).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
+        let servers = known.of(&config)?;
         let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
@@ -39,6 +42,8 @@ pub(crate) fn reload(
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 outputs: true,
+                servers,
+                start_at_once: config.start_at_once,
                 operators: operators(),
                 ..Settings::default()
             }),

@@ -87,8 +87,7 @@ impl Server {
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }
             ceased_process::Report::Surveyed { ticket, processes } => {
-                let processes = processes.into_iter().map(|(job, list)| (from_process(job), list));
-                self.answer_survey(now, StatusId::new(ticket), processes.collect());
+                self.answer_survey(now, StatusId::new(ticket), processes);
             }
             ceased_process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);
@@ -160,8 +159,8 @@ impl Server {
                 Action::Operate { conn, identity, order } => {
                     self.operate(now, conn, identity, order);
                 }
-                Action::CollectHostStatus { survey, jobs, viewer } => {
-                    self.survey(now, survey, jobs, viewer);
+                Action::CollectHostStatus { survey, jobs, instances, viewer } => {
+                    self.survey(now, survey, jobs, instances, viewer);
                 }
                 Action::ReadOutput(query) => self.read_output(now, &query),
                 Action::Upstream(action) => {

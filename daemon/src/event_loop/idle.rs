@@ -139,7 +139,8 @@ impl Server {
 
     /// Whether the daemon is unused: no peer, no job, and no result that would be lost.
     fn is_idle(&self) -> bool {
-        if !self.connections.is_empty() || self.http.has_sessions() {
+        // Instances of servers that wait for a call are no use of the daemon.
+        if self.connections.len() > self.upstreams.by_conn.len() || self.http.has_sessions() {
             return false;
         }
         let sizes = self.engine.sizes();
@@ -159,6 +160,8 @@ impl Server {
         match order {
             OperatorOrder::Reload => self.reload(),
             OperatorOrder::ShutDown => self.shut_down(now),
+            // The engine has done it.
+            OperatorOrder::Restart => {}
         }
     }
 

@@ -4,12 +4,13 @@
 use super::server::Server;
 use super::state::observer::{End, Ended};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ceased_core::action::{AuditEvent, Receipt};
 use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
-use ceased_core::ids::{ConnId, JobId, StatusId};
+use ceased_core::ids::{ConnId, InstanceId, JobId, StatusId};
 use ceased_core::time::Now;
 use ceased_core::upstream::interface::Proof;
 use ceased_transports::{Link, Peer as Origin};
@@ -17,11 +18,12 @@ use serde_json::value::to_raw_value;
 
 use super::state::party::Party;
 use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
+use super::upstreams::{instance_of, quoted, to_job};
 use crate::observability::audit::{CancelRecord, Happening};
 use crate::observability::calls::CallOutcome;
-use crate::observability::metrics::Snapshot;
-use crate::process_ids::to_process;
-use ceased_process::{Exit, Order, Process, Stopped};
+use crate::observability::metrics::{InstanceStatus, Snapshot};
+use crate::process_ids::{from_process, to_process};
+use ceased_process::{Exit, Order, Process, Stopped, Stream};
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -237,6 +239,14 @@ impl Server {
             abandoned_threads: self.jobs.abandoned(),
             uptime: self.observer.started.elapsed(),
             reloads: (self.reloads().count, self.reloads().error.as_deref()),
+            servers: engine
+                .server_stats()
+                .into_iter()
+                .map(|stats| {
+                    let skipped = self.upstreams.skipped_by(&stats.server);
+                    (stats, skipped)
+                })
+                .collect(),
         }
     }
 
@@ -246,10 +256,12 @@ impl Server {
         now: Now,
         survey: StatusId,
         jobs: Vec<JobId>,
+        instances: Vec<InstanceId>,
         viewer: Option<Identity>,
     ) {
         self.observer.surveys.insert(survey, viewer);
-        let jobs = jobs.into_iter().map(to_process).collect();
+        let jobs = jobs.into_iter().map(to_process);
+        let jobs = jobs.chain(instances.into_iter().map(to_job)).collect();
         let order = Order::Survey { ticket: survey.get(), jobs };
         if self.supervisor.order(order).is_err() {
             self.answer_survey(now, survey, Vec::new());
@@ -261,17 +273,41 @@ impl Server {
         &mut self,
         now: Now,
         survey: StatusId,
-        processes: Vec<(JobId, Vec<Process>)>,
+        processes: Vec<(ceased_process::JobId, Vec<Process>)>,
     ) {
         let Some(viewer) = self.observer.surveys.remove(&survey) else { return };
-        let processes = processes.into_iter().map(|(job, list)| (job.get(), list)).collect();
+        let (mut of_jobs, mut instances) = (BTreeMap::new(), BTreeMap::new());
+        for (job, list) in processes {
+            match instance_of(job) {
+                Some(id) => {
+                    let status = self.instance_status(now, id, list);
+                    instances.extend(status.map(|status| (id.get(), status)));
+                }
+                None => _ = of_jobs.insert(from_process(job).get(), list),
+            }
+        }
         let (viewer, containment) = (viewer.as_ref(), self.observer.containment);
         let store = self.store_status(viewer);
-        let status = self.snapshot().host_status(containment, viewer, processes, store);
+        let status = self.snapshot().host_status(containment, viewer, of_jobs, instances, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::HostStatusCollected { survey, host: &host };
         self.engine.handle(now, event, &mut self.actions);
+    }
+}
+
+impl Server {
+    fn instance_status(
+        &self,
+        now: Now,
+        id: InstanceId,
+        processes: Vec<Process>,
+    ) -> Option<InstanceStatus> {
+        let instance = self.upstreams.instances.get(&id)?;
+        let stderr = quoted(&instance.stderr.captured(Stream::Stderr).text());
+        let stderr = stderr.lines().map(str::to_owned).collect();
+        let skipped = (instance.skipped.count(), instance.skipped.first());
+        Some(InstanceStatus::new(now.at - instance.started, processes, skipped, stderr))
     }
 }
 

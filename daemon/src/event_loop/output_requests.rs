@@ -1,6 +1,6 @@
 //! Output of jobs as the loop keeps it, and peers that read it.
 
-use ceased_core::action::OutputQuery;
+use ceased_core::action::{OutputQuery, OutputRequest};
 use ceased_core::event::Event;
 use ceased_core::ids::{JobId, TaskId};
 use ceased_core::time::Now;
@@ -46,7 +46,15 @@ impl Server {
     /// Answers a peer that reads the output of jobs.
     pub(super) fn read_output(&mut self, now: Now, query: &OutputQuery) {
         self.outputs.prune(now.at);
-        let found = self.outputs.read(query).and_then(|value| to_raw_value(&value).ok());
+        let found = match &query.request {
+            OutputRequest::Server { name, instance, from } => {
+                self.upstreams.logs.read(name, *instance, *from, &query.viewer)
+            }
+            OutputRequest::List | OutputRequest::Whole(_) | OutputRequest::Part { .. } => {
+                self.outputs.read(query)
+            }
+        };
+        let found = found.and_then(|value| to_raw_value(&value).ok());
         let output: Option<&RawValue> = found.as_deref();
         let event = Event::OutputRead { read: query.read, output };
         self.engine.handle(now, event, &mut self.actions);

@@ -32,7 +32,7 @@ const KILL_AGAIN: Duration = Duration::from_secs(1);
 const LAST_READS: usize = 64;
 
 /// Number of an instance among the supervisor's jobs.
-const fn to_job(instance: InstanceId) -> JobId {
+pub(super) const fn to_job(instance: InstanceId) -> JobId {
     JobId::new(FIRST_JOB + instance.get())
 }
 
@@ -94,7 +94,10 @@ impl Server {
         (launch.job, launch.pipes) = (to_job(instance), Some(theirs));
         (launch.user, launch.output) = (user, output);
         let (name, kill_grace) = (server.name.clone(), server.kill_grace);
-        let entry = Instance { conn, name, stderr, skipped, kill_grace, step: None };
+        let owner = owner.cloned();
+        self.upstreams.logs.begin(instance, &name, owner, stderr.clone());
+        let started = now.at;
+        let entry = Instance { conn, started, name, stderr, skipped, kill_grace, step: None };
         self.upstreams.instances.insert(instance, entry);
         self.upstreams.by_conn.insert(conn, instance);
         self.order(Order::Launch(Box::new(launch)));
@@ -210,7 +213,10 @@ impl Server {
         }
         let Some(instance) = self.upstreams.instances.remove(&id) else { return };
         self.upstreams.by_conn.remove(&conn);
+        self.upstreams.logs.end(id);
         if instance.skipped.count() > 0 {
+            let count = self.upstreams.skipped.entry(instance.name.clone()).or_default();
+            *count += instance.skipped.count();
             let (lines, first) = (instance.skipped.count(), instance.skipped.first());
             let server = &*instance.name;
             tracing::warn!(server, lines, ?first, "printed lines that are no JSON-RPC messages");
@@ -239,7 +245,7 @@ fn status(ending: &Ending) -> String {
 }
 
 /// The last lines of a text, bounded.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let text = text.trim_end();
     let start = text.len().saturating_sub(QUOTED_BYTES);
     let start = (start..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());

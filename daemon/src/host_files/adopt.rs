@@ -1,4 +1,5 @@
-//! `ceased wrap --` in front of the commands of a host's file, and its removal.
+//! `ceased wrap --`, or `ceased connect --server NAME --`, in front of the commands of a host's file,
+//! and its removal.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +9,11 @@ use super::entry::{CommandEntry, Entry, Form, entries};
 use super::error::HostFileError;
 use super::json::quoted;
 
-/// Arguments in front of a command.
+/// Arguments in front of a command that a wrapper of its own starts.
 const WRAP: [&str; 2] = ["wrap", "--"];
+/// Arguments in front of a command that the daemon starts. The name of the server follows, and the
+/// command after `--`, where it has no effect but that `undo` finds it.
+const CONNECT: [&str; 2] = ["connect", "--spawn"];
 
 /// Path of this program as hosts are to start it: absolute, because hosts with a window often run
 /// without the `PATH` of a shell.
@@ -47,7 +51,7 @@ impl Binary {
 /// Effect on one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// `ceased wrap` is put in front of its command, or removed.
+    /// `ceased` is put in front of its command, or removed.
     Changed,
     /// It stays as it is.
     Left(String),
@@ -72,32 +76,62 @@ impl Outcome {
 /// # Errors
 /// If the text is no file of a host.
 pub(crate) fn adopt(text: &str, binary: &Binary) -> Result<Outcome, HostFileError> {
-    outcome(text, |form| match form {
-        Form::Command(entry) => Ok(wrap(text, entry, binary)),
-        Form::Wrapped(_) => Err("it has `ceased wrap` already".to_owned()),
+    adopt_with(text, binary, |_| Ok(WRAP.map(str::to_owned).to_vec()))
+}
+
+/// Puts `ceased connect --server NAME --` in front of every command of a host's file that has a name
+/// in `names`, which gives a name or the reason why there is none for each entry of the file.
+/// `options` tell how the daemon is found.
+///
+/// # Errors
+/// If the text is no file of a host.
+pub(crate) fn share(
+    text: &str,
+    binary: &Binary,
+    names: &[Result<String, String>],
+    options: &[String],
+) -> Result<Outcome, HostFileError> {
+    adopt_with(text, binary, |at| {
+        let name = names.get(at).cloned();
+        let name = name.unwrap_or_else(|| Err("it is not the daemon's".to_owned()))?;
+        let all = CONNECT.map(str::to_owned).into_iter().chain(options.iter().cloned());
+        Ok(all.chain(["--server".to_owned(), name, "--".to_owned()]).collect())
+    })
+}
+
+/// Puts this program with arguments in front of every command; `leading` gives the arguments of the
+/// entry at a position, or the reason why it stays.
+fn adopt_with(
+    text: &str,
+    binary: &Binary,
+    leading: impl Fn(usize) -> Result<Vec<String>, String>,
+) -> Result<Outcome, HostFileError> {
+    outcome(text, |at, form| match form {
+        Form::Command(entry) => Ok(wrap(text, entry, binary, &leading(at)?)),
+        Form::Wrapped(_) => Err("it runs behind ceased already".to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
 }
 
-/// Removes `ceased wrap --`, with its options, from every command of a host's file.
+/// Removes `ceased wrap --` and `ceased connect --server NAME --`, with options, from every command of a host's file.
 ///
 /// # Errors
 /// If the text is no file of a host.
 pub(crate) fn undo(text: &str) -> Result<Outcome, HostFileError> {
-    outcome(text, |form| match form {
+    outcome(text, |_, form| match form {
         Form::Wrapped(entry) => Ok(unwrap(text, entry)),
-        Form::Command(_) => Err("it has no `ceased wrap`".to_owned()),
+        Form::Command(_) => Err("it does not run behind ceased".to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
 }
 
 fn outcome(
     text: &str,
-    mut change: impl FnMut(&Form) -> Result<Vec<Edit>, String>,
+    mut change: impl FnMut(usize, &Form) -> Result<Vec<Edit>, String>,
 ) -> Result<Outcome, HostFileError> {
     let (mut edits, mut changes) = (Vec::new(), Vec::new());
-    for entry in entries(text)? {
-        let changed = match change(&entry.form) {
+    for (at, entry) in entries(text)?.into_iter().enumerate() {
+        let changed = match change(at, &entry.form) {
             Ok(new) => {
                 edits.extend(new);
                 Change::Changed
@@ -110,25 +144,25 @@ fn outcome(
     Ok(Outcome { edits, entries: changes })
 }
 
-fn wrap(text: &str, entry: &CommandEntry, binary: &Binary) -> Vec<Edit> {
+fn wrap(text: &str, entry: &CommandEntry, binary: &Binary, leading: &[String]) -> Vec<Edit> {
     // The bytes of the command move, so that `unwrap` restores its very spelling.
     let command = text.get(entry.command.span.clone()).unwrap_or_default();
-    let [wrap, dashes] = WRAP.map(quoted);
+    let leading: Vec<String> = leading.iter().map(|text| quoted(text)).collect();
     let program = Edit::new(entry.command.span.clone(), quoted(&binary.0));
     let args = match &entry.args {
         None => {
             // Written without spaces, which tells `unwrap` that there was no member.
-            let new = format!(", \"args\": [{wrap},{dashes},{command}]");
+            let new = format!(", \"args\": [{},{command}]", leading.join(","));
             Edit::new(entry.member.end..entry.member.end, new)
         }
         Some(args) => match args.items.first() {
             Some(first) => {
                 let at = first.span.start;
-                Edit::new(at..at, format!("{wrap}, {dashes}, {command}, "))
+                Edit::new(at..at, format!("{}, {command}, ", leading.join(", ")))
             }
             None => {
                 let at = args.span.start + 1;
-                Edit::new(at..at, format!("{wrap}, {dashes}, {command}"))
+                Edit::new(at..at, format!("{}, {command}", leading.join(", ")))
             }
         },
     };

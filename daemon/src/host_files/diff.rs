@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::edit::{Edit, apply_within};
 use super::error::line_of;
+use super::secrets::shown;
 use crate::printable::clean;
 
 /// Lines shown before and after a change.
@@ -81,12 +82,12 @@ fn excerpts(diff: &mut String, text: &str, line: &Range<usize>, edits: &[Edit]) 
         let to = text.ceil_char_boundary((edit.span.end + AROUND).min(line.end));
         let old = text.get(from..to).unwrap_or_default();
         let new = apply_within(text, from..to, std::slice::from_ref(edit));
-        let _ = writeln!(diff, "-…{}…\n+…{}…", clean(old), clean(&new));
+        let _ = writeln!(diff, "-…{}…\n+…{}…", clean(&shown(old)), clean(&shown(&new)));
     }
 }
 
 fn show(diff: &mut String, sign: char, line: &str) {
-    let line = line.strip_suffix('\r').unwrap_or(line);
+    let line = shown(line.strip_suffix('\r').unwrap_or(line));
     let cut = line.floor_char_boundary(LINE_SHOWN_MAX);
     let dots = if cut < line.len() { "…" } else { "" };
     // Tabs are indentation, not control of the terminal.

@@ -44,12 +44,19 @@ pub(crate) struct Entry {
     pub(crate) form: Form,
 }
 
+impl Entry {
+    /// Whether it has a command that the host starts without ceased.
+    pub(crate) const fn is_command(&self) -> bool {
+        matches!(self.form, Form::Command(_))
+    }
+}
+
 /// Kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A command that the host starts.
     Command(CommandEntry),
-    /// A command behind `ceased wrap`.
+    /// A command behind `ceased wrap`, or kept as the arguments of `ceased connect`.
     Wrapped(CommandEntry),
     /// An entry that stays as it is, and why.
     Left(String),
@@ -86,19 +93,70 @@ pub(crate) struct CommandEntry {
 
 impl CommandEntry {
     /// Program and arguments.
-    #[cfg(test)]
     pub(crate) fn argv(&self) -> Vec<&str> {
         let args = self.args.iter().flat_map(|args| &args.items);
         std::iter::once(&self.command).chain(args).map(|text| text.value.as_str()).collect()
     }
 
-    /// Number of leading arguments up to the `--` of `ceased wrap`, if the entry runs that.
+    /// Number of leading arguments up to the `--` of `ceased wrap` or of `ceased connect --server`,
+    /// if the entry runs that.
     pub(crate) fn wrapping(&self) -> Option<usize> {
         let items = &self.args.as_ref()?.items;
-        let is_wrap = is_ceased(&self.command.value) && items.first()?.value == "wrap";
         let dashes = items.iter().position(|item| item.value == "--")?;
-        (is_wrap && items.len() > dashes + 1).then_some(dashes)
+        let options = items.get(1..dashes).unwrap_or_default();
+        let is_ours = match items.first()?.value.as_str() {
+            "wrap" => true,
+            "connect" => options.iter().any(|option| option.value == "--server"),
+            _ => false,
+        };
+        let is_ours = is_ours && is_ceased(&self.command.value);
+        (is_ours && items.len() > dashes + 1).then_some(dashes)
     }
+}
+
+impl CommandEntry {
+    /// The same with the host's variables (`${NAME}`, `${env:NAME}`, `${NAME:-default}`) filled in
+    /// where `value` knows them.
+    pub(crate) fn expanded(&self, value: &impl Fn(&str) -> Option<String>) -> Self {
+        let fill = |text: &String| fill_in(text, value);
+        let of = |text: &Text| Text { value: fill(&text.value), span: text.span.clone() };
+        let args = self
+            .args
+            .as_ref()
+            .map(|args| Args { items: args.items.iter().map(of).collect(), ..args.clone() });
+        Self {
+            command: of(&self.command),
+            member: self.member.clone(),
+            args,
+            env: self.env.iter().map(|(name, text)| (name.clone(), fill(text))).collect(),
+            cwd: self.cwd.as_ref().map(fill),
+            env_file: self.env_file.as_ref().map(fill),
+        }
+    }
+}
+
+/// A text with the variables filled in that are known; the others stay.
+fn fill_in(text: &str, value: &impl Fn(&str) -> Option<String>) -> String {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        filled.push_str(before);
+        let Some((named, next)) = after.split_once('}') else {
+            filled.push_str("${");
+            rest = after;
+            continue;
+        };
+        let name = named.strip_prefix("env:").unwrap_or(named);
+        let (name, default) = match name.split_once(":-") {
+            Some((name, default)) => (name, Some(default.to_owned())),
+            None => (name, None),
+        };
+        match value(name).or(default) {
+            Some(found) => filled.push_str(&found),
+            None => filled.push_str(&format!("${{{named}}}")),
+        }
+        rest = next;
+    }
+    filled + rest
 }
 
 /// Whether a command is this program.

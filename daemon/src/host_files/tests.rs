@@ -1,6 +1,7 @@
 //! Files of hosts, as their users have them.
 
-use super::entry::entries;
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::host_files::entry::Form;
 
@@ -196,4 +197,46 @@ fn diff_shows_changed_lines_with_context() {
     let shown = diff("f.json", &long, &outcome_long.edits);
     assert_eq!(outcome.edits.len(), outcome_long.edits.len());
     assert!(shown.len() < 3000 && shown.contains("+…"), "{shown}");
+}
+
+#[test]
+fn tables_are_valid_toml_with_unique_names() {
+    let text = r#"{"mcpServers": {"my server": {"command": "a\"b", "args": ["${X}", "\u0007"],
+        "env": {"A": "${A}", "B": "${env:C}", "N": 7}, "cwd": "/d"},
+        "my-server": {"command": "ceased", "args": ["wrap", "--", "x", "y"]}}}"#;
+    let found = tables(&entries(text).unwrap(), &BTreeSet::new());
+    let all: Vec<_> = found.into_iter().map(Result::unwrap).collect();
+    let joined: String = all.iter().map(|table| table.text.as_str()).collect();
+    let read: toml::Table = joined.parse().unwrap();
+    let servers = read["server"].as_array().unwrap();
+    assert_eq!(servers[0]["name"].as_str(), Some("my-server"));
+    assert_eq!(servers[0]["command"].as_array().unwrap()[0].as_str(), Some("a\"b"));
+    assert_eq!(servers[0]["pass_env"][0].as_str(), Some("A"));
+    assert_eq!(servers[0]["env"]["N"].as_str(), Some("7"));
+    assert_eq!(servers[1]["name"].as_str(), Some("my-server-2"));
+    assert_eq!(servers[1]["command"].as_array().unwrap().len(), 2);
+    assert_eq!(all[0].unresolved, ["${X}", "${env:C}"]);
+    assert!(all[0].has_values && !all[1].has_values);
+}
+
+#[test]
+fn shared_entries_come_back_byte_for_byte() {
+    for text in [CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, WINDSURF, CLINE, VS_CODE, ZED] {
+        let names: Vec<_> = entries(text).unwrap().into_iter().map(|it| Ok(it.name)).collect();
+        let new = share(text, &Binary::at(BINARY), &names, &[]).unwrap().apply(text);
+        assert!(new.contains("--server"), "{new}");
+        assert_eq!(undo(&new).unwrap().apply(&new), text);
+    }
+}
+
+#[test]
+fn variables_of_the_host_are_filled_in() {
+    let text = r#"{"servers": {"a": {"command": "${X}/run", "args": ["${env:Y:-z}", "${W}", "${"],
+        "env": {"A": "-${env:X}-"}, "cwd": "${X}"}}}"#;
+    let found = entries(text).unwrap();
+    let Form::Command(command) = &found[0].form else { panic!("{found:?}") };
+    let filled = command.expanded(&|name| (name == "X").then(|| "/x".to_owned()));
+    assert_eq!(filled.argv(), ["/x/run", "z", "${W}", "${"]);
+    assert_eq!(filled.env, [("A".to_owned(), "-/x-".to_owned())]);
+    assert_eq!(filled.cwd.as_deref(), Some("/x"));
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ceased_core::counters::Counters;
 use ceased_core::identity::Identity;
 use ceased_core::ids::JobId;
-use ceased_core::stats::Gauges;
+use ceased_core::stats::{Gauges, ServerStats};
 use ceased_process::Process;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -137,6 +137,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) uptime: Duration,
     /// Reloads that are over, and why the latest one changed nothing.
     pub(crate) reloads: (u64, Option<&'a str>),
+    /// Numbers of servers, and lines that each printed beside messages.
+    pub(crate) servers: Vec<(ServerStats, u64)>,
 }
 
 /// State of the task store.
@@ -213,20 +215,59 @@ pub(crate) struct HostStatus<'a> {
     receipts: Vec<&'a Past>,
     /// Processes of each job.
     processes: BTreeMap<u64, Vec<ProcessStatus>>,
+    /// Instances of servers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    instances: BTreeMap<u64, InstanceStatus>,
+}
+
+/// The processes of an instance of a server, and their output beside messages.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct InstanceStatus {
+    uptime_ms: u64,
+    processes: Vec<ProcessStatus>,
+    /// Lines of standard output that are no messages (UPS-14), and the first of them.
+    skipped_lines: u64,
+    first_skipped: Vec<String>,
+    /// The last lines of standard error.
+    stderr: Vec<String>,
+}
+
+impl InstanceStatus {
+    pub(crate) fn new(
+        uptime: Duration,
+        processes: Vec<Process>,
+        (skipped_lines, first_skipped): (u64, Vec<String>),
+        stderr: Vec<String>,
+    ) -> Self {
+        Self {
+            uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+            processes: processes.into_iter().map(ProcessStatus::of).collect(),
+            skipped_lines,
+            first_skipped,
+            stderr,
+        }
+    }
 }
 
 /// A process of a job, in a detailed status.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ProcessStatus {
     pid: i32,
     parent: i32,
     name: String,
+    memory_bytes: u64,
 }
 
 impl ProcessStatus {
+    fn of(process: Process) -> Self {
+        let Process { pid, parent, name, memory: memory_bytes } = process;
+        Self { pid, parent, name, memory_bytes }
+    }
+
     fn all_of((job, processes): (u64, Vec<Process>)) -> (u64, Vec<Self>) {
-        let status = |Process { pid, parent, name }| Self { pid, parent, name };
-        (job, processes.into_iter().map(status).collect())
+        (job, processes.into_iter().map(Self::of).collect())
     }
 }
 
@@ -257,6 +298,7 @@ impl<'a> Snapshot<'a> {
         containment: &'a str,
         viewer: Option<&Identity>,
         processes: BTreeMap<u64, Vec<Process>>,
+        instances: BTreeMap<u64, InstanceStatus>,
         store: StoreStatus,
     ) -> HostStatus<'a> {
         HostStatus {
@@ -269,6 +311,7 @@ impl<'a> Snapshot<'a> {
             store,
             receipts: self.metrics.receipts(viewer),
             processes: processes.into_iter().map(ProcessStatus::all_of).collect(),
+            instances,
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Process {
     pub parent: i32,
     /// Name, at most 15 bytes, without arguments, which may be secret.
     pub name: String,
+    /// Bytes of resident memory.
+    pub memory: u64,
 }
 
 impl Process {
@@ -32,6 +34,7 @@ impl Process {
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let name = String::from_utf8_lossy(&name);
         let name = name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        Some(Self { pid, parent: stat.parent, name })
+        let memory = stat.resident.saturating_mul(rustix::param::page_size() as u64);
+        Some(Self { pid, parent: stat.parent, name, memory })
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Stat {
     pub(crate) cpu: u64,
     /// CPU time of its reaped descendants, in clock ticks.
     pub(crate) reaped_cpu: u64,
+    /// Resident memory in pages.
+    pub(crate) resident: u64,
 }
 
 /// A line of `/proc/<pid>/stat`, without the states of the threads.
@@ -100,7 +102,10 @@ impl Line {
         // Fields 18 and 19 are priorities, field 21 is obsolete.
         let threads = fields.nth(2)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        let stat = Stat { is_dead: is_zombie, parent, group, session, start, cpu, reaped_cpu };
+        // Field 23 is the size of the address space.
+        let resident = fields.nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+        let is_dead = is_zombie;
+        let stat = Stat { is_dead, parent, group, session, start, cpu, reaped_cpu, resident };
         Some(Self { is_zombie, threads, stat })
     }
 }
@@ -277,13 +282,13 @@ mod tests {
 
     #[test]
     fn stat_is_parsed_with_parentheses_in_the_name() {
-        let text = b"12 (a) S 1 2 3) Z 45 67 89 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4711 0";
+        let text = b"12 (a) S 1 2 3) Z 45 67 89 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 4711 9 77 1";
         let line = Line::parse(text).unwrap();
         assert!(line.is_zombie);
         assert_eq!(line.threads, 3);
-        let (start, cpu, reaped_cpu) = (4711, 11, 15);
-        let stat =
-            Stat { is_dead: true, parent: 45, group: 67, session: 89, start, cpu, reaped_cpu };
+        let (start, cpu, reaped_cpu, resident) = (4711, 11, 15, 77);
+        let (parent, group, session) = (45, 67, 89);
+        let stat = Stat { is_dead: true, parent, group, session, start, cpu, reaped_cpu, resident };
         assert_eq!(line.stat, stat);
         assert_eq!(Line::parse(b"12 (a) S 1 2"), None);
         assert_eq!(Line::parse(b""), None);

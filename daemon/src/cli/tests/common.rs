@@ -23,13 +23,13 @@ impl Fake {
 }
 
 impl Backend for Fake {
-    fn serve(&self, config: Option<&Path>, _: Option<&Path>, _: ServeOptions) -> Exit {
-        self.note("serve", config);
+    fn serve(&self, files: EngineFiles<'_>, _: ServeOptions) -> Exit {
+        self.note("serve", files.config);
         Exit::Done
     }
 
-    fn stdio(&self, config: Option<&Path>, _: Option<&Path>) -> Exit {
-        self.note("stdio", config);
+    fn stdio(&self, files: EngineFiles<'_>) -> Exit {
+        self.note("stdio", files.config);
         Exit::Done
     }
 

@@ -191,6 +191,7 @@ impl State {
             }
             Some(Key::Connection(_)) => Err("a connection cannot be cancelled; choose a job"),
             Some(Key::Receipt(_)) => Err("this job has already ended"),
+            Some(Key::Instance(_)) => Err("choose a job; `ceased restart` replaces instances"),
             None => Err("no row is selected"),
         };
         match job {

@@ -21,6 +21,7 @@ pub(in crate::cli) struct Status {
     pub(in crate::cli) tasks: BTreeMap<String, u64>,
     pub(in crate::cli) task_list: Vec<Task>,
     pub(in crate::cli) peers: Vec<Peer>,
+    pub(in crate::cli) servers: Vec<Server>,
     pub(in crate::cli) host: Host,
     pub(in crate::cli) limits: BTreeMap<String, u64>,
     pub(in crate::cli) counters: BTreeMap<String, u64>,
@@ -46,6 +47,9 @@ impl Status {
         of_jobs
             .chain(self.task_list.iter_mut().map(|task| &mut task.identity))
             .chain(self.peers.iter_mut().map(|peer| &mut peer.identity))
+            .chain(self.servers.iter_mut().flat_map(|server| {
+                server.instances.iter_mut().filter_map(|instance| instance.identity.as_mut())
+            }))
             .chain(of_receipts.flat_map(|receipt| [&mut receipt.identity, &mut receipt.by]))
             .for_each(|identity| {
                 if let Some(name) = name(identity) {
@@ -115,6 +119,7 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) store: Store,
     pub(in crate::cli) receipts: Vec<Receipt>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
+    pub(in crate::cli) instances: BTreeMap<u64, InstanceProcesses>,
 }
 
 /// The store of tasks.
@@ -184,8 +189,58 @@ pub(in crate::cli) struct Receipt {
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(in crate::cli) struct Process {
     pub(in crate::cli) pid: i32,
     pub(in crate::cli) parent: i32,
     pub(in crate::cli) name: String,
+    /// Resident memory.
+    #[serde(default)]
+    pub(in crate::cli) memory_bytes: u64,
+}
+
+/// An MCP server behind the daemon.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Server {
+    pub(in crate::cli) server: String,
+    pub(in crate::cli) prefix: String,
+    pub(in crate::cli) share: String,
+    pub(in crate::cli) state: String,
+    /// `None` before its lists are known.
+    pub(in crate::cli) tools: Option<u64>,
+    pub(in crate::cli) last_error: Option<String>,
+    pub(in crate::cli) may_start_in_ms: Option<u64>,
+    /// Counts are `None` for a viewer that is no operator.
+    pub(in crate::cli) starts: Option<u64>,
+    pub(in crate::cli) restarts: Option<u64>,
+    pub(in crate::cli) deaths: Option<u64>,
+    pub(in crate::cli) replaced: Option<u64>,
+    pub(in crate::cli) strays_ended: Option<u64>,
+    pub(in crate::cli) calls: Option<u64>,
+    pub(in crate::cli) instances: Vec<Instance>,
+}
+
+/// A running instance of a server.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Instance {
+    pub(in crate::cli) instance: u64,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) connection: Option<String>,
+    pub(in crate::cli) identity: Option<String>,
+    pub(in crate::cli) why: Option<String>,
+    pub(in crate::cli) jobs: Vec<u64>,
+    pub(in crate::cli) waiting: u64,
+}
+
+/// The processes of an instance.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct InstanceProcesses {
+    pub(in crate::cli) uptime_ms: u64,
+    pub(in crate::cli) processes: Vec<Process>,
+    pub(in crate::cli) skipped_lines: u64,
+    pub(in crate::cli) first_skipped: Vec<String>,
+    pub(in crate::cli) stderr: Vec<String>,
 }

@@ -90,7 +90,8 @@ fn list_is_filtered_and_sorted() {
 fn cyclic_processes_terminate() {
     let mut status = status();
     let circle = [(1, 2), (2, 1), (3, 3)];
-    let processes = circle.map(|(pid, parent)| Process { pid, parent, name: "x".into() });
+    let processes =
+        circle.map(|(pid, parent)| Process { pid, parent, name: "x".into(), memory_bytes: 0 });
     status.host.processes.insert(3, processes.to_vec());
     assert!(status.rows("", Sort::State, Trees::Whole).len() < 20);
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 
+/// The line before the documentation of servers.
+const SERVERS: &str = "\n# Existing MCP servers that speak stdio.";
 const FILE: &str = include_str!("../../../../config.toml");
 
 /// The file with every `#key = value` enabled.
@@ -77,9 +79,18 @@ fn every_key_is_documented() {
     ];
     assert_eq!(documented(), known.join(" ").split(' ').collect::<Vec<_>>());
     // Keys without a default, or in an example; the names come from the parser's error text.
-    for header in
-        ["daemon]", "[listen]]", "limits]", "tasks]", "log]", "metrics]", "alerts]", "[tool]]"]
-    {
+    for header in [
+        "daemon]",
+        "[listen]]",
+        "limits]",
+        "tasks]",
+        "log]",
+        "metrics]",
+        "alerts]",
+        "[tool]]",
+        "servers]",
+        "[server]]",
+    ] {
         let why = parse(&format!("[{header}\nqqqqqqqqqqqqqqqq = 1")).expect_err(header);
         let hint = &why.problems().first().expect("one").hint;
         for key in hint.strip_prefix("known keys: ").expect("a list").split(", ") {
@@ -131,7 +142,8 @@ fn example_of_an_http_listener_has_the_defaults() {
 /// The optional keys of a tool, with the defaults given in the text.
 #[test]
 fn documented_tool_defaults_are_the_defaults() {
-    let keys: Vec<&str> = FILE
+    let (tools, _) = FILE.split_once(SERVERS).expect("they come last");
+    let keys: Vec<&str> = tools
         .lines()
         .filter_map(|line| line.strip_prefix("#     "))
         .filter(|line| {
@@ -143,6 +155,41 @@ fn documented_tool_defaults_are_the_defaults() {
     assert_eq!(keys.len(), 7);
     let bare = "[[tool]]\nname = \"a\"\ncommand = [\"x\"]\n";
     assert_eq!(only_tool(&format!("{bare}{}", keys.join("\n"))), only_tool(bare));
+}
+
+/// The optional keys of a server, with the defaults given in the text.
+#[test]
+fn documented_server_defaults_are_the_defaults() {
+    let (_, text) = FILE.split_once(SERVERS).expect("they come last");
+    let (_, text) = text.split_once("with their defaults:").expect("they are listed");
+    let (text, _) = text.split_once("without a default:").expect("they are listed");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
+    let keys: Vec<&str> =
+        lines.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+    assert_eq!(keys.len(), 14, "{keys:?}");
+    let bare = "[[server]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    for key in keys {
+        // `warm` has a meaning with one value of `share` only.
+        let share = if key.starts_with("warm") { "share = \"call\"\n" } else { "" };
+        let (with, without) = (format!("{bare}{share}{key}"), format!("{bare}{share}"));
+        assert_eq!(good(&with).servers, good(&without).servers, "{key}");
+    }
+}
+
+/// The example of a server.
+#[test]
+fn documented_example_of_a_server_works() {
+    let (_, text) = FILE.split_once(SERVERS).expect("they come last");
+    let start = text.find("#     [[server]]").expect("the example");
+    let example: Vec<&str> = text
+        .get(start..)
+        .expect("a position")
+        .lines()
+        .map_while(|line| line.strip_prefix("#     "))
+        .collect();
+    let config = good(&example.join("\n"));
+    assert_eq!(config.servers.len(), 1);
+    assert_eq!(prefix_of(&config.servers[0], 1, &[]), "");
 }
 
 /// MCP's `Tool.inputSchema` of 2025-11-25, the strictest of the revisions.

@@ -67,6 +67,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("log.calls", "\"none\"", true),
     ("log.redact", "[\"x\"]", true),
     ("metrics.listen", "\"127.0.0.1:9464\"", true),
+    ("servers.start_at_once", "3", false),
     ("alerts.high_water", "3", false),
     ("alerts.slow_stop", "\"3s\"", false),
     ("alerts.window", "\"3s\"", false),
@@ -108,8 +109,8 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let set = Arc::clone(&level);
     let set_level: SetLevel = Arc::new(move |level| *set.lock().unwrap() = level);
     let load = Arc::new(move || Config::load(&path).map_err(|why| why.to_string()));
-    let brought =
-        reload(load, started, true, Level::Info, set_level)().unwrap_or_else(|why| panic!("{why}"));
+    let brought = reload(load, started, true, Level::Info, set_level, KnownServers::default())()
+        .unwrap_or_else(|why| panic!("{why}"));
     let Reloaded { settings, set_level, needs_restart, .. } = &brought;
     set_level();
     let isolation = |tool| match Payload::of(tool).map(|payload| &payload.run) {
@@ -125,9 +126,9 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
     let (limits, tasks) = (&settings.limits, &settings.tasks);
-    let server = &settings.server;
+    let (server, starts) = (&settings.server, settings.start_at_once);
     let told = format!(
-        "{server:?} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
+        "{server:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
     );
     (told, needs_restart.clone())
 }

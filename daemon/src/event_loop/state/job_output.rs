@@ -158,6 +158,8 @@ impl JobOutputs {
                 let (job, entry) = self.find(of, &query.viewer)?;
                 Some(part(job, entry, from))
             }
+            // Kept with the servers.
+            OutputRequest::Server { .. } => None,
         }
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod read_scheduler;
 pub(crate) mod record_limiter;
 pub(crate) mod reload;
 pub(crate) mod running_jobs;
+pub(crate) mod server_logs;
 pub(crate) mod shutdown;
 pub(crate) mod store_location;
 pub(crate) mod upkeep;

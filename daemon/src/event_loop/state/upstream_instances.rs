@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::server_logs::ServerLogs;
 use ceased_core::ids::{CheckId, ConnId, InstanceId};
 use ceased_core::time::Instant;
 use ceased_process::SharedOutput;
@@ -18,6 +19,10 @@ pub(crate) struct Upstreams {
     /// Questions to the supervisor, by ticket.
     pub(crate) questions: BTreeMap<u64, (InstanceId, CheckId)>,
     pub(crate) asked: u64,
+    /// Lines that ended instances printed beside messages, by server.
+    pub(crate) skipped: BTreeMap<Box<str>, u64>,
+    /// Standard error of instances, ended ones included.
+    pub(crate) logs: ServerLogs,
     /// Manifests of servers, with a state directory.
     pub(crate) manifests: Option<Manifests>,
 }
@@ -26,6 +31,7 @@ pub(crate) struct Upstreams {
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) conn: ConnId,
+    pub(crate) started: Instant,
     pub(crate) name: Box<str>,
     pub(crate) stderr: SharedOutput,
     pub(crate) skipped: SkippedLines,
@@ -45,6 +51,13 @@ impl Upstreams {
     /// Time of the next step of an end.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.instances.values().filter_map(|instance| Some(instance.step?.1)).min()
+    }
+
+    /// Lines that a server printed beside messages (UPS-14).
+    pub(crate) fn skipped_by(&self, server: &str) -> u64 {
+        let live = self.instances.values().filter(|instance| &*instance.name == server);
+        let live: u64 = live.map(|instance| instance.skipped.count()).sum();
+        live + self.skipped.get(server).copied().unwrap_or_default()
     }
 
     /// Number of a new question to the supervisor.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use ceased_core::stats::ServerStats;
+
 use super::Snapshot;
 
 /// A page under construction.
@@ -31,6 +33,7 @@ impl Snapshot<'_> {
         self.deaths(&mut page);
         self.counts(&mut page);
         self.tools(&mut page);
+        self.servers(&mut page);
         page.0
     }
 
@@ -101,6 +104,39 @@ impl Snapshot<'_> {
             let labels = format!("{{tool=\"{}\"}}", label(tool));
             page.sample("tool_call_seconds_sum", &labels, numbers.seconds);
             page.sample("tool_call_seconds_count", &labels, numbers.count);
+        }
+    }
+
+    fn servers(&self, page: &mut Page) {
+        if self.servers.is_empty() {
+            return;
+        }
+        page.family("server_instances", "gauge", "Instances of MCP servers that are there.");
+        for (stats, _) in &self.servers {
+            let labels = format!("{{server=\"{}\"}}", label(&stats.server));
+            page.sample("server_instances", &labels, stats.instances);
+        }
+        type Count = fn(&(ServerStats, u64)) -> u64;
+        let families: [(&str, &str, Count); 7] = [
+            ("starts", "Instances started, by server.", |(stats, _)| stats.starts),
+            ("restarts", "Instances started in place of another one.", |(stats, _)| stats.restarts),
+            ("deaths", "Instances that died by themselves.", |(stats, _)| stats.deaths),
+            ("replaced", "Instances replaced because they ignored a cancel.", |(stats, _)| {
+                stats.replaced
+            }),
+            ("strays_ended", "Processes ended that a cancelled request left.", |(stats, _)| {
+                stats.strays_ended
+            }),
+            ("calls", "Requests sent to servers.", |(stats, _)| stats.calls),
+            ("skipped_lines", "Lines that are no messages.", |(_, skipped)| *skipped),
+        ];
+        for (name, help, count) in families {
+            let name = format!("server_{name}_total");
+            page.family(&name, "counter", help);
+            for server in &self.servers {
+                let labels = format!("{{server=\"{}\"}}", label(&server.0.server));
+                page.sample(&name, &labels, count(server));
+            }
         }
     }
 

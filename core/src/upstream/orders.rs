@@ -1,0 +1,71 @@
+//! Restarts of servers by an operator.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::action::{Action, OperatorOrder};
+use crate::engine::Engine;
+use crate::ids::InstanceId;
+use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::params::{self, Params};
+use crate::server::requests::Reply;
+use crate::upstream::table::{Instance, Key};
+
+impl Engine {
+    /// `ceased/restart`: new requests of a server go to fresh instances; those that it has finish
+    /// theirs (UPS-06). A server that failed to start may start again at once.
+    pub(crate) fn restart_server(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let conn = reply.conn;
+        let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
+        let Some(identity) = operator else {
+            let message =
+                "ceased/restart is for operators: root, and the user that the daemon runs as";
+            return self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+        };
+        let name = params::find(params, ["server"]).and_then(|[it]| params::text("server", it));
+        let name = match name {
+            Ok(name) => name,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let now = self.now.at;
+        let Some(server) = self.upstreams.server_mut(&name) else {
+            let names = self.upstreams.servers.iter().map(|server| &*server.server.name);
+            let names: Vec<&str> = names.collect();
+            let there = if names.is_empty() {
+                String::from("there is none")
+            } else {
+                format!("there are {}", names.join(", "))
+            };
+            let message = format!("there is no server {:?}; {there}", self.clean(&name));
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        (server.failures, server.not_before, server.failure) = (0, now, None);
+        let server = Arc::clone(&server.server);
+        self.out.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
+        let open: Vec<(InstanceId, Key)> = self
+            .upstreams
+            .instances
+            .iter()
+            .filter(|(_, instance)| instance.server == server && instance.is_open())
+            .map(|(id, instance)| (*id, instance.key.clone()))
+            .collect();
+        for (id, key) in &open {
+            if let Some(state) = self.upstreams.server_mut(&name) {
+                state.counts.note_restart();
+            }
+            self.drain_instance(*id, "an operator restarted it");
+            let is_free = self.upstreams.find(&server, key).is_none();
+            let has_room = self.upstreams.count(&name) < server.max_instances.max(1);
+            if *key != Key::Call && is_free && has_room {
+                self.upstreams.insert(Instance::new(Arc::clone(&server), key.clone()));
+            }
+        }
+        self.start_queued();
+        self.keep_warm(&server);
+        self.answer(reply, |json| {
+            json.raw("{\"instances\":").display(open.len()).raw("}");
+        });
+    }
+}

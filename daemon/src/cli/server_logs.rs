@@ -1,0 +1,161 @@
+//! `ceased logs SERVER`: standard error of the instances of a server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::format::clean_lines;
+use super::{Exit, Failure, Io};
+use ceased_client::{Client, Error, INVALID_PARAMS};
+
+/// Time between two looks at a server.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A part of the standard error of an instance.
+#[derive(Debug, Deserialize)]
+struct Part {
+    instance: u64,
+    /// The next instance that printed something.
+    next: Option<u64>,
+    stderr: Piece,
+}
+
+#[derive(Debug, Deserialize)]
+struct Piece {
+    from: u64,
+    next: u64,
+    text: String,
+}
+
+fn read(
+    client: &mut Client,
+    server: &str,
+    instance: Option<u64>,
+    from: u64,
+) -> Result<Option<Part>, Error> {
+    let mut params = json!({"server": server, "stderr": from});
+    if let Some(instance) = instance {
+        params["instance"] = instance.into();
+    }
+    match client.call_raw("ceased/logs", params) {
+        Ok(answer) => serde_json::from_str(answer.get())
+            .map(Some)
+            .map_err(|why| Error::Protocol(format!("cannot parse ceased/logs ({why})"))),
+        Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the daemon has output of a server of this name, or such a server.
+pub(super) fn is_server(client: &mut Client, name: &str) -> Result<bool, Failure> {
+    #[derive(Deserialize)]
+    struct Status {
+        #[serde(default)]
+        servers: Vec<Named>,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        server: String,
+    }
+
+    if read(client, name, None, 0)?.is_some() {
+        return Ok(true);
+    }
+    let raw = super::ps::status(client)?;
+    let status: Status = serde_json::from_str(raw.get())
+        .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse the status ({why})")))?;
+    Ok(status.servers.iter().any(|server| server.server == name))
+}
+
+/// Prints the output of every kept instance, oldest first; with `follow` until Ctrl-C.
+pub(super) fn show(
+    server: &str,
+    follow: bool,
+    client: &mut Client,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
+    let mut reader = Reader { server, read: BTreeMap::new(), shown: None };
+    loop {
+        match reader.round(client, io) {
+            Ok(true) => continue,
+            Ok(false) if !follow => return Ok(Exit::Done),
+            Ok(false) => {}
+            Err(Interruption::Interrupted) => return Ok(Exit::Cancelled),
+            Err(Interruption::Failed(failure)) => return Err(failure),
+        }
+        match client.idle(PAUSE, &mut |_| {}) {
+            Ok(()) => {}
+            Err(Error::Interrupted) => return Ok(Exit::Cancelled),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Why a round ended early.
+enum Interruption {
+    Interrupted,
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Interruption {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// A reader of the instances of a server, which remembers how far it has read each.
+struct Reader<'s> {
+    server: &'s str,
+    read: BTreeMap<u64, u64>,
+    /// The instance whose text was printed last.
+    shown: Option<u64>,
+}
+
+impl Reader<'_> {
+    /// Prints new output of each instance; returns whether there was any.
+    fn round(&mut self, client: &mut Client, io: &mut Io<'_>) -> Result<bool, Interruption> {
+        let (mut moved, mut instance) = (false, None);
+        loop {
+            let from = instance.and_then(|id| self.read.get(&id)).copied().unwrap_or_default();
+            let part = match read(client, self.server, instance, from) {
+                Ok(Some(part)) => part,
+                Ok(None) => return Ok(moved),
+                Err(Error::Interrupted) => return Err(Interruption::Interrupted),
+                Err(error) => return Err(error.into()),
+            };
+            // Which instance is the first is known from an answer alone.
+            if instance.is_none() && self.read.contains_key(&part.instance) {
+                instance = Some(part.instance);
+                continue;
+            }
+            let piece = &part.stderr;
+            if piece.next > from {
+                self.print(part.instance, piece.from.saturating_sub(from), &piece.text, io)?;
+                moved = true;
+            }
+            self.read.insert(part.instance, piece.next);
+            match part.next {
+                Some(next) => instance = Some(next),
+                None => return Ok(moved),
+            }
+        }
+    }
+
+    fn print(&mut self, id: u64, cut: u64, text: &str, io: &mut Io<'_>) -> std::io::Result<()> {
+        if self.shown.replace(id) != Some(id) {
+            io.say(&format!("instance {id} of {}:", self.server));
+        }
+        if cut > 0 {
+            writeln!(io.out, "[… {cut} bytes cut …]")?;
+        }
+        if io.out_is_terminal {
+            // A terminal obeys control characters.
+            write!(io.out, "{}", clean_lines(text))?;
+        } else {
+            io.out.write_all(text.as_bytes())?;
+        }
+        io.out.flush()
+    }
+}

@@ -1,0 +1,182 @@
+//! Rows of MCP servers: their instances with processes and calls.
+
+use super::model::{Instance, InstanceProcesses, Process, Server};
+use super::{Key, Row, Status, Tone, Trees, ago, columns, heading, matches, span, tree_of};
+
+/// Lines of standard error in the details of an instance.
+const LINES_MAX: usize = 5;
+
+impl Status {
+    /// The servers and their instances.
+    pub(in crate::cli) fn server_rows(&self, filter: &str, trees: Trees<'_>, rows: &mut Vec<Row>) {
+        let mut shown = Vec::new();
+        for server in &self.servers {
+            if server.instances.is_empty() {
+                let row = server.row();
+                shown.extend(matches(&row.text, filter).then_some(row));
+            }
+            for instance in &server.instances {
+                let of = self.host.instances.get(&instance.instance);
+                let row = instance.row(&server.server, of);
+                if !matches(&row.text, filter) {
+                    continue;
+                }
+                let whole = match trees {
+                    Trees::Whole => true,
+                    Trees::Of(selected) => selected == row.key.as_ref(),
+                };
+                shown.push(row);
+                shown.extend(of.into_iter().flat_map(|of| tree_of(&of.processes, whole)));
+            }
+        }
+        if !shown.is_empty() {
+            rows.push(heading("INSTANCE", "SERVER", "USER", "STARTED", "STATE, CALLS"));
+            rows.extend(shown);
+        }
+    }
+
+    /// Number of servers and instances in each state; `None` without servers.
+    pub(super) fn servers_in_words(&self) -> Option<(Tone, String)> {
+        if self.servers.is_empty() {
+            return None;
+        }
+        let instances: usize = self.servers.iter().map(|server| server.instances.len()).sum();
+        let states = ["ready", "starting", "draining", "failed", "idle"].map(|state| {
+            (state, self.servers.iter().filter(|server| server.state == state).count())
+        });
+        let states = states.iter().filter(|(_, count)| *count > 0);
+        let states: Vec<String> = states.map(|(state, count)| format!("{count} {state}")).collect();
+        let has_failed = self.servers.iter().any(|server| server.state == "failed");
+        let tone = if has_failed { Tone::Bad } else { Tone::Plain };
+        let text = format!("{}; {instances} instances", states.join(", "));
+        Some((tone, text))
+    }
+
+    /// Details of an instance.
+    pub(super) fn instance_details(&self, id: u64) -> Option<Vec<String>> {
+        let of = |server: &&Server| server.instances.iter().any(|it| it.instance == id);
+        let server = self.servers.iter().find(of)?;
+        let instance = server.instances.iter().find(|it| it.instance == id)?;
+        let mut lines =
+            vec![format!("instance {id} of the server {}, {}", server.server, instance.state)];
+        lines.extend(instance.identity.as_ref().map(|user| format!("serves {user}")));
+        lines.extend(instance.connection.as_ref().map(|conn| format!("on connection {conn}")));
+        lines.extend(instance.why.as_ref().map(|why| format!("ends because {why}")));
+        lines.push(format!("calls: {}", instance.calls()));
+        if let Some(of) = self.host.instances.get(&id) {
+            lines.push(format!("runs for {}, {}", span(of.uptime_ms), of.in_words()));
+            lines.extend(of.first_skipped.iter().map(|line| format!("skipped: {line}")));
+            let last = of.stderr.len().saturating_sub(LINES_MAX);
+            lines.extend(of.stderr.iter().skip(last).map(|line| format!("stderr: {line}")));
+        }
+        lines.extend(server.last_error.as_ref().map(|error| format!("last error: {error}")));
+        Some(lines)
+    }
+}
+
+impl Server {
+    fn row(&self) -> Row {
+        let tone = if self.state == "failed" { Tone::Bad } else { Tone::Quiet };
+        let mut state = self.state.clone();
+        if let Some(wait) = self.may_start_in_ms {
+            state.push_str(&format!(", may start in {}", span(wait)));
+        }
+        if let Some(error) = self.last_error.as_ref().filter(|_| self.state == "failed") {
+            state.push_str(&format!(": {error}"));
+        }
+        Row { key: None, tone, text: columns("-", &self.server, "", "", &state) }
+    }
+}
+
+impl Instance {
+    fn row(&self, server: &str, of: Option<&InstanceProcesses>) -> Row {
+        let tone = match self.state.as_str() {
+            "ready" => Tone::Plain,
+            _ => Tone::Pending,
+        };
+        let mut state = format!("{}, {}", self.state, self.calls());
+        if let Some(of) = of {
+            state.push_str(&format!(", {}", of.in_words()));
+        }
+        if let Some(why) = self.why.as_ref().filter(|_| self.state != "ready") {
+            state.push_str(&format!(": {why}"));
+        }
+        let since = of.map_or_else(String::new, |of| ago(of.uptime_ms));
+        let user = self.identity.as_deref().unwrap_or_default();
+        let text = columns(&format!("i{}", self.instance), server, user, &since, &state);
+        Row { key: Some(Key::Instance(self.instance)), tone, text }
+    }
+
+    /// The calls under it.
+    fn calls(&self) -> String {
+        let jobs: Vec<String> = self.jobs.iter().map(|job| format!("job {job}")).collect();
+        let jobs = if jobs.is_empty() { "no call".to_owned() } else { jobs.join(", ") };
+        match self.waiting {
+            0 => jobs,
+            waiting => format!("{jobs}, {waiting} waiting"),
+        }
+    }
+}
+
+impl InstanceProcesses {
+    /// Resident memory of all its processes.
+    pub(in crate::cli) fn memory(&self) -> u64 {
+        self.processes.iter().map(|process| process.memory_bytes).sum()
+    }
+
+    /// The process that the others come from.
+    pub(in crate::cli) fn root(&self) -> Option<&Process> {
+        let is_listed = |pid: i32| self.processes.iter().any(|process| process.pid == pid);
+        self.processes.iter().find(|process| !is_listed(process.parent))
+    }
+
+    fn in_words(&self) -> String {
+        let (count, memory) = (self.processes.len(), self.memory() / 1024 / 1024);
+        let mut words = format!("{count} processes, {memory} MiB");
+        if self.skipped_lines > 0 {
+            words.push_str(&format!(", {} lines skipped", self.skipped_lines));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let text = r#"{"servers": [
+            {"server": "git", "state": "ready", "instances": [
+                {"instance": 7, "state": "draining", "identity": "ann", "jobs": [3], "waiting": 1,
+                 "why": "it ignored a cancel"}]},
+            {"server": "bad", "state": "failed", "lastError": "exit code 1", "instances": []}],
+            "host": {"instances": {"7": {"uptimeMs": 5000, "skippedLines": 2, "stderr": ["hello"],
+                "processes": [{"pid": 10, "parent": 1, "name": "sh", "memoryBytes": 2097152},
+                              {"pid": 11, "parent": 10, "name": "node", "memoryBytes": 1048576}]}}}}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn instances_are_listed_with_trees_and_calls() {
+        let mut rows = Vec::new();
+        status().server_rows("", Trees::Whole, &mut rows);
+        let text: Vec<&str> = rows.iter().map(|row| row.text.trim()).collect();
+        let [_, instance, sh, node, bad] = text.as_slice() else { panic!("{text:?}") };
+        for part in ["i7", "git", "ann", "draining", "job 3", "1 waiting", "2 processes, 3 MiB"] {
+            assert!(instance.contains(part), "{part}: {instance}");
+        }
+        assert!(instance.contains("2 lines skipped: it ignored a cancel"), "{instance}");
+        assert!(sh.contains("10 sh") && node.contains("11 node"), "{text:?}");
+        assert!(bad.contains("failed: exit code 1"), "{bad}");
+        let details = status().instance_details(7).unwrap().join("\n");
+        assert!(details.contains("stderr: hello") && details.contains("serves ann"), "{details}");
+        assert_eq!(status().instance_details(8), None);
+    }
+
+    #[test]
+    fn a_failed_server_shows_in_the_overview() {
+        let (tone, text) = status().servers_in_words().unwrap();
+        assert_eq!((tone, &*text), (Tone::Bad, "1 ready, 1 failed; 1 instances"));
+        assert_eq!(Status::default().servers_in_words(), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Text description of a server, as printed by `ceased check`. Values of variables may be secrets
+//! and are not shown.
+
+use ceased_core::policy::access::Allow;
+use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
+use ceased_process::Isolation;
+
+use super::server::{Server, prefix_of};
+use super::units::show_duration;
+use super::{Config, RunAs};
+
+/// Name and command, then the other settings.
+pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, String)> {
+    let mut rows = vec![(format!("server {}", server.name), server.runs())];
+    let mut more = |text: String| rows.push((String::new(), text));
+    more(format!("prefix {:?}", prefix_of(server, config.servers.len(), &config.tools)));
+    let share = match server.share {
+        Share::Connection => "share connection".to_owned(),
+        Share::Identity => "share identity".to_owned(),
+        Share::Call => format!("share call, warm {}", server.warm),
+    };
+    let start = match server.start {
+        StartWhen::Lazy => "lazy",
+        StartWhen::Eager => "eager",
+    };
+    more(format!("{share}, max_instances {}, start {start}", server.max_instances));
+    let idle = server.idle_exit.map_or_else(|| "off".to_owned(), show_duration);
+    let start_timeout = show_duration(server.start_timeout);
+    more(format!("start_timeout {start_timeout}, idle_exit {idle}"));
+    let calls = server.max_calls.map_or_else(|| "no limit".to_owned(), |max| max.to_string());
+    let (timeout, drain) = (show_duration(server.timeout), show_duration(server.drain));
+    let task = server.task_support.as_str();
+    more(format!("task {task}, timeout {timeout}, max_calls {calls}, drain {drain}"));
+    let [cancel, kill] = [server.cancel_grace, server.kill_grace].map(show_duration);
+    let ignored = match server.on_ignored_cancel {
+        OnIgnoredCancel::Replace => "replace",
+        OnIgnoredCancel::Leave => "leave",
+    };
+    more(format!("cancel_grace {cancel}, kill_grace {kill}, on_ignored_cancel {ignored}"));
+    describe_launch(server, &mut more);
+    let patterns = |all: &[Box<str>]| all.join(" ");
+    if !server.filter.only.is_empty() {
+        more(format!("tools {}", patterns(&server.filter.only)));
+    }
+    if !server.filter.hide.is_empty() {
+        more(format!("hide {}", patterns(&server.filter.hide)));
+    }
+    for (tool, question) in &server.confirm {
+        more(format!("confirm {tool} {question:?}"));
+    }
+    if let Allow::Only(identities) = &server.allow {
+        let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
+        more(format!("allow {}", identities.join(", ")));
+    }
+    rows
+}
+
+/// Directory, environment and user of its processes, as far as they are configured.
+fn describe_launch(server: &Server, more: &mut impl FnMut(String)) {
+    if let Some(cwd) = &server.cwd {
+        more(format!("cwd {}", cwd.display()));
+    }
+    match server.run_as {
+        None => {}
+        Some(RunAs::Daemon) => more("run_as daemon".into()),
+        Some(RunAs::Peer) => more("run_as peer".into()),
+        Some(RunAs::User(uid)) => more(format!("run_as uid {uid}")),
+    }
+    if server.isolation == Isolation::Pid {
+        more("isolation pid".into());
+    }
+    if server.inherit.everything {
+        more("inherit_env true".into());
+    }
+    if !server.inherit.also.is_empty() {
+        more(format!("pass_env {}", server.inherit.also.join(" ")));
+    }
+    if let Some(file) = &server.env_file {
+        more(format!("env_file {}", file.path.display()));
+    }
+    let names: Vec<&str> = server.env.names().collect();
+    if !names.is_empty() {
+        more(format!("env {}", names.join(" ")));
+    }
+}

@@ -1,0 +1,158 @@
+//! `[[server]]`: an existing MCP server that the daemon relays, and the names of several.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ceased_core::policy::access::Allow;
+use ceased_core::tool::TaskSupport;
+use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
+use ceased_process::{Inherit, Isolation};
+
+use super::{EnvFile, RunAs, Tool};
+
+/// Longest name of a server: its tools get it as a prefix, and their names have 128 characters.
+pub const SERVER_NAME_MAX: usize = 64;
+
+/// `[[server]]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Server {
+    /// Name: 1 to 64 of `A-Z a-z 0-9 _ . -`.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Working directory; that of the daemon if `None`.
+    pub cwd: Option<PathBuf>,
+    /// Variables that are set.
+    pub env: Variables,
+    /// Variables inherited from the daemon.
+    pub inherit: Inherit,
+    /// File of further variables.
+    pub env_file: Option<EnvFile>,
+    /// Text before the names of its tools and prompts; [`prefix_of`] if `None`.
+    pub prefix: Option<String>,
+    /// Clients that share an instance.
+    pub share: Share,
+    /// Instances that wait, initialized, with [`Share::Call`].
+    pub warm: usize,
+    /// When it starts.
+    pub start: StartWhen,
+    /// From the start of an instance to the end of its handshake.
+    pub start_timeout: Duration,
+    /// How long an instance without requests is kept; without end if `None`.
+    pub idle_exit: Option<Duration>,
+    /// Instances at once.
+    pub max_instances: usize,
+    /// Requests at once on one instance; as many as come if `None`.
+    pub max_calls: Option<usize>,
+    /// Time limit of a request.
+    pub timeout: Duration,
+    /// From the protocol's cancel to enforcement.
+    pub cancel_grace: Duration,
+    /// Time from SIGTERM to SIGKILL.
+    pub kill_grace: Duration,
+    /// How long a replaced instance works on the requests of others.
+    pub drain: Duration,
+    /// Treatment of a server that goes on with a cancelled request.
+    pub on_ignored_cancel: OnIgnoredCancel,
+    /// Whether its tools run as tasks.
+    pub task_support: TaskSupport,
+    /// Names of its tools that are offered.
+    pub filter: NameFilter,
+    /// Identities that may use it.
+    pub allow: Allow,
+    /// Questions before a tool runs, by its name without the prefix.
+    pub confirm: BTreeMap<String, String>,
+    /// User of its processes.
+    pub run_as: Option<RunAs>,
+    /// Isolation of its processes from others.
+    pub isolation: Isolation,
+}
+
+/// Environment variables, whose values are never displayed.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Variables(pub Vec<(String, String)>);
+
+impl Variables {
+    /// The names, in the order of the file.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+impl fmt::Debug for Variables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl Server {
+    /// The variables of its processes beside inherited ones, later ones first in effect.
+    ///
+    /// # Errors
+    /// If its `env_file` has not been read.
+    pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
+        let of_file = self.env_file.as_ref().map(EnvFile::variables).transpose()?;
+        let all = of_file.unwrap_or_default().iter().chain(&self.env.0);
+        Ok(all.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    /// Program and arguments, for people.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        let argv = self.command.iter().map(|text| text.to_string_lossy().into_owned());
+        format!("{:?}", argv.collect::<Vec<_>>())
+    }
+}
+
+/// The prefix of a server beside others. Names stay as they are where one server is the only
+/// source of tools (UPS-11).
+#[must_use]
+pub fn prefix_of(server: &Server, servers: usize, tools: &[Tool]) -> String {
+    let is_alone = servers == 1 && tools.is_empty();
+    match &server.prefix {
+        Some(prefix) => prefix.clone(),
+        None if is_alone => String::new(),
+        None => format!("{}_", server.name),
+    }
+}
+
+/// Two servers that cannot be told apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Clash {
+    /// Positions in the list; the second one is at fault.
+    pub(super) first: usize,
+    pub(super) second: usize,
+    pub(super) what: String,
+    pub(super) hint: &'static str,
+}
+
+/// Servers with equal names or prefixes: their tools would clash (UPS-11).
+pub(super) fn clashes(servers: &[Server], tools: &[Tool]) -> Vec<Clash> {
+    let prefix = |server: &Server| prefix_of(server, servers.len(), tools);
+    let mut found = Vec::new();
+    for (second, server) in servers.iter().enumerate() {
+        let before = servers.iter().take(second).enumerate();
+        for (first, other) in before {
+            if other.name == server.name {
+                let what = format!("there is a second server named {:?}", server.name);
+                found.push(Clash { first, second, what, hint: "rename one" });
+                break;
+            }
+            if prefix(other) == prefix(server) {
+                let (name, other) = (&server.name, &other.name);
+                let what = format!(
+                    "the servers {other:?} and {name:?} have the same prefix {:?}, so that the names of \
+                     their tools can clash",
+                    prefix(server)
+                );
+                let hint = "give one another `prefix`; the default is the name and `_`";
+                found.push(Clash { first, second, what, hint });
+                break;
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,327 @@
+//! `[[server]]` and `[servers]` as written, checked.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::num::NonZero;
+use std::time::Duration;
+
+use ceased_core::tool::TaskSupport;
+use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
+use toml::Spanned;
+
+use super::check::{Checker, Key};
+use super::error::line_of;
+use super::json::Ordered;
+use super::sections::{YEAR, isolation};
+use super::server::{SERVER_NAME_MAX, Server, Variables, clashes};
+use super::tool::{inherited, variable_flaw};
+use super::units::parse_duration;
+use super::{Daemon, EnvFile, RunAs, Tool, identities, raw};
+
+const TABLE: &str = "[[server]]";
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const IDLE_EXIT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
+const GRACE: Duration = Duration::from_secs(2);
+const GRACE_MAX: Duration = Duration::from_secs(600);
+const DRAIN: Duration = Duration::from_secs(30);
+const HOUR: Duration = Duration::from_secs(3600);
+const MS: Duration = Duration::from_millis(1);
+/// Instances of a server: each is a process tree.
+const INSTANCES: usize = 16;
+const INSTANCES_MAX: u64 = 4096;
+const CALLS_MAX: u64 = 65_536;
+const STARTS_MAX: usize = 1024;
+
+const fn key(name: &'static str) -> Key {
+    Key { table: TABLE, name }
+}
+
+/// Servers that may be starting at once (UPS-09) if the file does not say.
+pub(crate) fn start_at_once_default() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    cores.saturating_mul(2).min(STARTS_MAX)
+}
+
+/// `[servers]`
+pub(super) fn start_at_once(raw: &raw::Servers, check: &mut Checker<'_>) -> usize {
+    let key = Key { table: "[servers]", name: "start_at_once" };
+    let range = 1..=STARTS_MAX as u64;
+    check.whole(key, raw.start_at_once.as_ref(), start_at_once_default(), range)
+}
+
+/// All servers of the file.
+pub(super) fn servers(
+    raw: Vec<(usize, raw::Server)>,
+    tools: &[Tool],
+    daemon: &Daemon,
+    check: &mut Checker<'_>,
+) -> Vec<Server> {
+    let (mut servers, mut places) = (Vec::new(), Vec::new());
+    for (at, raw) in raw {
+        let place = raw.name.as_ref().map_or(at, |it| it.span().start);
+        if let Some(server) = server(at, &raw, daemon, check) {
+            servers.push(server);
+            places.push(place);
+        }
+    }
+    for clash in clashes(&servers, tools) {
+        let [first, second] =
+            [clash.first, clash.second].map(|at| places.get(at).copied().unwrap_or_default());
+        let first = line_of(check.text, first);
+        check.problem(second, clash.what, format!("the first is in line {first}; {}", clash.hint));
+    }
+    servers
+}
+
+fn server(
+    at: usize,
+    raw: &raw::Server,
+    daemon: &Daemon,
+    check: &mut Checker<'_>,
+) -> Option<Server> {
+    let name = name(at, raw.name.as_ref(), check);
+    let command = command(at, raw.command.as_ref(), check);
+    let cwd = raw.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
+    let env_file = raw.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
+    let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
+    let share = check.choice(
+        key("share"),
+        raw.share.as_ref(),
+        Share::Connection,
+        &[("connection", Share::Connection), ("identity", Share::Identity), ("call", Share::Call)],
+    );
+    let instances = raw.max_instances.as_ref();
+    let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
+    let warm = warm(raw, share, max_instances, check);
+    let start = check.choice(
+        key("start"),
+        raw.start.as_ref(),
+        StartWhen::Lazy,
+        &[("lazy", StartWhen::Lazy), ("eager", StartWhen::Eager)],
+    );
+    let max_calls = check.whole(key("max_calls"), raw.max_calls.as_ref(), 0, 0..=CALLS_MAX);
+    let on_ignored_cancel = check.choice(
+        key("on_ignored_cancel"),
+        raw.on_ignored_cancel.as_ref(),
+        OnIgnoredCancel::Replace,
+        &[("replace", OnIgnoredCancel::Replace), ("leave", OnIgnoredCancel::Leave)],
+    );
+    let task_support = check.choice(
+        key("task_support"),
+        raw.task_support.as_ref(),
+        TaskSupport::Optional,
+        &[TaskSupport::Forbidden, TaskSupport::Optional, TaskSupport::Required]
+            .map(|support| (support.as_str(), support)),
+    );
+    let prefix = raw.prefix.as_ref().and_then(|it| prefix(it, check));
+    let filter = NameFilter {
+        only: patterns("tools", raw.tools.as_ref(), check),
+        hide: patterns("hide", raw.hide.as_ref(), check),
+    };
+    let mut time = |name, raw: &Option<_>, default, range| {
+        check.duration(key(name), raw.as_ref(), default, range)
+    };
+    let start_timeout = time("start_timeout", &raw.start_timeout, START_TIMEOUT, MS..=HOUR);
+    let timeout = time("timeout", &raw.timeout, TIMEOUT, MS..=YEAR);
+    let zero = Duration::ZERO;
+    let cancel_grace = time("cancel_grace", &raw.cancel_grace, GRACE, zero..=GRACE_MAX);
+    let kill_grace = time("kill_grace", &raw.kill_grace, GRACE, zero..=GRACE_MAX);
+    let drain = time("drain", &raw.drain, DRAIN, zero..=24 * HOUR);
+    Some(Server {
+        env: env(raw.env.as_ref(), check),
+        idle_exit: idle_exit(raw.idle_exit.as_ref(), check),
+        allow: identities::allow(TABLE, raw.allow.as_ref(), check),
+        confirm: confirm(raw.confirm.as_ref(), check),
+        run_as: run_as(raw, share, check),
+        isolation: isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check),
+        name: name?,
+        command: command?,
+        cwd,
+        inherit,
+        env_file: env_file.map(EnvFile::at),
+        prefix,
+        share,
+        warm,
+        start,
+        start_timeout,
+        max_instances,
+        max_calls: (max_calls > 0).then_some(max_calls),
+        timeout,
+        cancel_grace,
+        kill_grace,
+        drain,
+        on_ignored_cancel,
+        task_support,
+        filter,
+    })
+}
+
+fn is_usual(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
+}
+
+fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
+    let Some(raw) = raw else {
+        check.problem(at, "this [[server]] has no `name`", "write name = \"…\"");
+        return None;
+    };
+    let name = raw.get_ref();
+    if (1..=SERVER_NAME_MAX).contains(&name.len()) && name.chars().all(is_usual) {
+        return Some(name.clone());
+    }
+    let hint =
+        format!("the name of a server consists of 1 to {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
+    check.bad_value(key("name"), raw.span().start, &format!("{name:?}"), hint);
+    None
+}
+
+fn prefix(raw: &raw::Text, check: &mut Checker<'_>) -> Option<String> {
+    let prefix = raw.get_ref();
+    if prefix.len() <= SERVER_NAME_MAX && prefix.chars().all(is_usual) {
+        return Some(prefix.clone());
+    }
+    let hint = format!("a prefix consists of at most {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
+    check.bad_value(key("prefix"), raw.span().start, &format!("{prefix:?}"), hint);
+    None
+}
+
+/// Program and arguments, taken literally.
+fn command(
+    at: usize,
+    raw: Option<&Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Option<Vec<OsString>> {
+    let example = "write the program and its arguments, such as [\"npx\", \"-y\", \"some-server\"]";
+    let Some(raw) = raw else {
+        check.problem(at, "this [[server]] has no `command`", example);
+        return None;
+    };
+    let Some((program, rest)) = raw.get_ref().split_first() else {
+        check.bad_value(key("command"), raw.span().start, "[]", example);
+        return None;
+    };
+    let mut argv = Vec::new();
+    let text = program.get_ref();
+    let hint = if text.is_empty() {
+        Some("the first element names the program")
+    } else if text.contains('/') {
+        match check.anchored(text) {
+            Ok((base, rest)) => {
+                argv.push(base.join(rest).into());
+                None
+            }
+            Err(hint) => Some(hint),
+        }
+    } else {
+        argv.push(text.into());
+        None
+    };
+    if let Some(hint) = hint {
+        let what = format!("`command` in {TABLE} runs {text:?}");
+        check.problem(program.span().start, what, hint);
+    }
+    argv.extend(rest.iter().map(|text| OsString::from(text.get_ref())));
+    if let Some(bad) = raw.get_ref().iter().find(|text| text.get_ref().contains('\0')) {
+        let what = format!("`command` in {TABLE} holds {:?}", bad.get_ref());
+        check.problem(bad.span().start, what, "must not contain a NUL byte");
+    }
+    Some(argv)
+}
+
+fn env(raw: Option<&Spanned<Ordered<raw::Text>>>, check: &mut Checker<'_>) -> Variables {
+    let mut variables = Vec::new();
+    for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
+        let at = name.span().start;
+        let (name, value) = (name.get_ref(), value.get_ref());
+        if let Some(hint) = variable_flaw(name) {
+            check.problem(at, format!("`env` in {TABLE} sets {name:?}"), hint);
+        } else if value.contains('\0') {
+            // The value may be a secret.
+            let what = format!("`env` in {TABLE} sets {name:?} to a text with a NUL byte");
+            check.problem(at, what, "must not contain a NUL byte");
+        } else {
+            variables.push((name.clone(), value.clone()));
+        }
+    }
+    Variables(variables)
+}
+
+fn warm(raw: &raw::Server, share: Share, max_instances: usize, check: &mut Checker<'_>) -> usize {
+    let warm = check.whole(key("warm"), raw.warm.as_ref(), 1, 0..=INSTANCES_MAX);
+    let Some(written) = &raw.warm else { return warm };
+    let at = written.span().start;
+    if share != Share::Call {
+        let what = "`warm` in [[server]] has a meaning with share = \"call\" only";
+        check.problem(at, what, "set that, or leave it out");
+    } else if warm > max_instances {
+        let hint = format!("it takes at most `max_instances`, which is {max_instances}");
+        check.bad_value(key("warm"), at, &warm.to_string(), hint);
+    }
+    warm
+}
+
+fn idle_exit(raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<Duration> {
+    let Some(raw) = raw else { return Some(IDLE_EXIT) };
+    let text = raw.get_ref();
+    match parse_duration(text) {
+        _ if text == "off" => None,
+        Ok(span) if (MS..=YEAR).contains(&span) => Some(span),
+        Ok(_) | Err(_) => {
+            let hint = "it takes 1ms to 365d, such as \"10m\", or \"off\"";
+            check.bad_value(key("idle_exit"), raw.span().start, &format!("{text:?}"), hint);
+            None
+        }
+    }
+}
+
+fn patterns(
+    name: &'static str,
+    raw: Option<&Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Vec<Box<str>> {
+    let Some(raw) = raw else { return Vec::new() };
+    if raw.get_ref().is_empty() && name == "tools" {
+        let hint = "list patterns such as \"create_*\", or leave the key out to offer all tools";
+        check.bad_value(key(name), raw.span().start, "[]", hint);
+    }
+    let mut found = Vec::new();
+    for pattern in raw.get_ref() {
+        let text = pattern.get_ref();
+        if text.is_empty() || text.chars().any(char::is_control) {
+            let hint =
+                "a pattern is the name of a tool; `*` stands for any characters, `?` for one";
+            check.bad_value(key(name), pattern.span().start, &format!("{text:?}"), hint);
+        } else {
+            found.push(text.as_str().into());
+        }
+    }
+    found
+}
+
+fn confirm(
+    raw: Option<&Spanned<Ordered<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> BTreeMap<String, String> {
+    let mut questions = BTreeMap::new();
+    for (tool, question) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
+        if question.get_ref().trim().is_empty() {
+            let what = format!("`confirm` in {TABLE} has no question for {:?}", tool.get_ref());
+            check.problem(question.span().start, what, "write a question, or leave the tool out");
+        }
+        questions.insert(tool.get_ref().clone(), question.get_ref().clone());
+    }
+    questions
+}
+
+fn run_as(raw: &raw::Server, share: Share, check: &mut Checker<'_>) -> Option<RunAs> {
+    let run_as = identities::run_as(TABLE, raw.run_as.as_ref(), check)?;
+    if run_as == RunAs::Peer && share == Share::Call {
+        let at = raw.run_as.as_ref().map_or(0, |it| it.span().start);
+        let what = "`run_as` in [[server]] is \"peer\" with share = \"call\"";
+        let hint = "its instances start before their caller is known: use share = \"identity\", \
+                    or name a user";
+        check.problem(at, what, hint);
+    }
+    Some(run_as)
+}

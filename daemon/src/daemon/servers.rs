@@ -1,0 +1,125 @@
+//! Servers of a configuration as the engine takes them. A reload hands over the same value for an
+//! entry that has not changed, so that its instances go on.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ceased_core::upstream::server::UpstreamServer;
+use ceased_process::Launch;
+
+use crate::config::{self, Config, prefix_of};
+use crate::tools::upstream_launch::UpstreamLaunch;
+
+/// Servers in use, by their configuration and their prefix beside the others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KnownServers(Arc<Mutex<Vec<Known>>>);
+
+#[derive(Debug)]
+struct Known {
+    server: config::Server,
+    prefix: String,
+    upstream: Arc<UpstreamServer>,
+}
+
+impl KnownServers {
+    /// The servers of a configuration: those in use where nothing has changed, else new ones.
+    ///
+    /// # Errors
+    /// If an `env_file` was not read.
+    pub(crate) fn of(&self, config: &Config) -> Result<Vec<Arc<UpstreamServer>>, String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The engine has the servers in use, and forgets those that a reload has changed. A
+        // configuration that was read and not applied leaves some that are only here.
+        known.retain(|known| Arc::strong_count(&known.upstream) > 1);
+        let mut servers = Vec::new();
+        for server in &config.servers {
+            let prefix = prefix_of(server, config.servers.len(), &config.tools);
+            let same = |known: &&Known| known.server == *server && known.prefix == prefix;
+            let upstream = match known.iter().find(same) {
+                Some(known) => Arc::clone(&known.upstream),
+                None => {
+                    let upstream = Arc::new(upstream(server, &prefix)?);
+                    let (server, upstream_kept) = (server.clone(), Arc::clone(&upstream));
+                    known.push(Known { server, prefix, upstream: upstream_kept });
+                    upstream
+                }
+            };
+            servers.push(upstream);
+        }
+        Ok(servers)
+    }
+}
+
+/// A server of a configuration as the engine takes it.
+fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, String> {
+    let mut launch = Launch::new(server.command.iter());
+    launch.cwd = server.cwd.clone().map(Into::into);
+    launch.inherit = server.inherit.clone();
+    launch.env = server.variables()?;
+    launch.isolation = server.isolation;
+    let confirm = server.confirm.iter();
+    Ok(UpstreamServer {
+        prefix: prefix.into(),
+        share: server.share,
+        warm: server.warm,
+        start: server.start,
+        start_timeout: server.start_timeout,
+        idle_exit: server.idle_exit,
+        max_instances: server.max_instances,
+        max_calls: server.max_calls,
+        timeout: Some(server.timeout),
+        cancel_grace: server.cancel_grace,
+        kill_grace: server.kill_grace,
+        drain: server.drain,
+        on_ignored_cancel: server.on_ignored_cancel,
+        task_support: Some(server.task_support),
+        filter: server.filter.clone(),
+        allow: server.allow.clone(),
+        confirm: confirm.map(|(tool, text)| (tool.as_str().into(), text.as_str().into())).collect(),
+        payload: UpstreamLaunch { launch, run_as: server.run_as }.into_payload(),
+        ..UpstreamServer::new(&server.name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const TWO: &str = "[[server]]\nname = \"a\"\ncommand = [\"x\"]\n\
+                       [[server]]\nname = \"b\"\ncommand = [\"y\"]\n";
+
+    fn config(text: &str) -> Config {
+        Config::parse(text, Path::new("F")).unwrap()
+    }
+
+    #[test]
+    fn unchanged_servers_are_the_same_value_again() {
+        let known = KnownServers::default();
+        let first = known.of(&config(TWO)).unwrap();
+        let again = known.of(&config(TWO)).unwrap();
+        assert!(first.iter().zip(&again).all(|(one, other)| Arc::ptr_eq(one, other)));
+        let changed = known.of(&config(&TWO.replace("\"y\"", "\"z\""))).unwrap();
+        assert!(Arc::ptr_eq(&first[0], &changed[0]) && !Arc::ptr_eq(&first[1], &changed[1]));
+    }
+
+    /// A server whose prefix changes because another one comes or goes has other names of tools.
+    #[test]
+    fn a_server_with_another_prefix_is_another_value() {
+        let known = KnownServers::default();
+        let two = known.of(&config(TWO)).unwrap();
+        let one = known.of(&config("[[server]]\nname = \"a\"\ncommand = [\"x\"]\n")).unwrap();
+        assert_eq!((&*two[0].prefix, &*one[0].prefix), ("a_", ""));
+        assert!(!Arc::ptr_eq(&two[0], &one[0]));
+    }
+
+    #[test]
+    fn servers_of_a_configuration_that_was_not_applied_are_forgotten() {
+        let known = KnownServers::default();
+        let used = known.of(&config(TWO)).unwrap();
+        drop(known.of(&config(&TWO.replace("\"y\"", "\"z\""))).unwrap());
+        let again = known.of(&config(TWO)).unwrap();
+        assert!(Arc::ptr_eq(&used[1], &again[1]));
+        assert_eq!(known.0.lock().unwrap().len(), 2);
+    }
+}
