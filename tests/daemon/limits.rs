@@ -114,7 +114,7 @@ fn workers_and_queue_are_limited() {
     let view = peer.result("tasks/get", &task(&id));
     assert_eq!(
         (view["status"].as_str(), view["statusMessage"].as_str()),
-        (Some("working"), Some("queued"))
+        (Some("working"), Some("waiting, 2 ahead"))
     );
     let refused = peer.call("echo", r#"{"text":"x"}"#);
     assert_refused(&peer.answer(refused), "queue", 3);
