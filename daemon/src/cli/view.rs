@@ -472,10 +472,11 @@ fn known(number: Option<u64>) -> String {
 impl Receipt {
     fn row(&self) -> Row {
         let why = self.reason.as_deref().unwrap_or(&self.why);
-        let (ended, left) = (self.processes_ended, known(self.survivors));
-        let how = match self.died_after_ms {
-            Some(after) => format!("{ended} ended, {left} left in {}: {why}", millis(after)),
-            None => format!("{ended} ended, {left} cannot be ended: {why}"),
+        let (ended, left) = (known(self.processes_ended), known(self.survivors));
+        let how = match (self.died_after_ms, self.survivors) {
+            (Some(after), _) => format!("{ended} ended, {left} left in {}: {why}", millis(after)),
+            (None, Some(_)) => format!("{ended} ended, {left} cannot be ended: {why}"),
+            (None, None) => format!("its end is not known: {why}"),
         };
         let tone = if self.survivors == Some(0) { Tone::Good } else { Tone::Bad };
         let when = ago(self.ended_ago_ms);
@@ -484,16 +485,17 @@ impl Receipt {
     }
 
     fn details(&self) -> Vec<String> {
+        let when = ago(self.ended_ago_ms);
         vec![
             format!("job {} of {} ran {}", self.job, self.identity, self.tool),
             format!("stopped by {}: {}", self.by, self.reason.as_deref().unwrap_or(&self.why)),
-            format!("last step: {}; {} processes ended", self.stage, self.processes_ended),
-            match self.died_after_ms {
-                Some(after) => {
-                    let (after, ago) = (millis(after), ago(self.ended_ago_ms));
-                    format!("its last process ended after {after}, {ago}")
+            format!("last step: {}; {} processes ended", self.stage, known(self.processes_ended)),
+            match (self.died_after_ms, self.survivors) {
+                (Some(after), _) => {
+                    format!("its last process ended after {}, {when}", millis(after))
                 }
-                None => format!("some processes could not be ended, {}", ago(self.ended_ago_ms)),
+                (None, Some(_)) => format!("some processes could not be ended, {when}"),
+                (None, None) => format!("the end of its work is not known, {when}"),
             },
             format!("survivors: {}", known(self.survivors)),
         ]

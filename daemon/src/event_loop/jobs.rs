@@ -1,7 +1,7 @@
 //! Running jobs: starting and stopping tools, and their outcomes.
 
 use super::server::Server;
-use super::state::running_jobs::{PendingStart, RunningCommand, StopEffect};
+use super::state::running_jobs::{Awaited, PendingStart, RunningCommand, StopEffect};
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -67,7 +67,8 @@ impl Server {
                 return self.done(now, job, outcome);
             }
         };
-        self.jobs.await_confirmation(job, PendingStart { tool, arguments, task });
+        let start = PendingStart { tool, arguments, task };
+        self.jobs.await_answer(job, Awaited::Confirmation, start);
         let event = Event::Asked { job, ask: CONFIRM, conn: None, request };
         self.engine.handle(now, event, &mut self.actions);
     }
@@ -79,7 +80,7 @@ impl Server {
             Caller::Job { job, ask: ROOTS } => return self.located(now, job, answer),
             Caller::Job { .. } | Caller::Host(_) => return,
         };
-        let Some(start) = self.jobs.take_unconfirmed(job) else { return };
+        let Some(start) = self.jobs.take_pending(job, Awaited::Confirmation) else { return };
         let outcome = match verdict(answer) {
             Verdict::Yes => {
                 let PendingStart { tool, arguments, task } = start;
@@ -133,7 +134,8 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        self.jobs.await_roots(job, PendingStart { tool, arguments, task });
+        let start = PendingStart { tool, arguments, task };
+        self.jobs.await_answer(job, Awaited::Roots, start);
         let patience =
             AnswerTimeout { timeout: ROOTS_WITHIN, extend_on_progress: false, cap: ROOTS_WITHIN };
         let request = OutgoingRequest {
@@ -151,7 +153,7 @@ impl Server {
     /// A client has told its roots, or has none: its job runs in the first one, or in the directory
     /// of its process.
     fn located(&mut self, now: Now, job: JobId, answer: &Answer) {
-        let Some(start) = self.jobs.take_locating(job) else { return };
+        let Some(start) = self.jobs.take_pending(job, Awaited::Roots) else { return };
         let PendingStart { tool, arguments, task } = start;
         let payload = Payload::of(&tool).map(|payload| &payload.run);
         let Some(PayloadRun::Command { command, arguments: rules }) = payload else { return };

@@ -180,8 +180,9 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) why: String,
     pub(in crate::cli) reason: Option<String>,
     pub(in crate::cli) stage: String,
-    pub(in crate::cli) processes_ended: u64,
-    /// `None` if processes outlast SIGKILL.
+    /// `None` if they were not counted, as for a relayed request that a server was only told of.
+    pub(in crate::cli) processes_ended: Option<u64>,
+    /// `None` if processes outlast SIGKILL, or the end of the work is unknown.
     pub(in crate::cli) died_after_ms: Option<f64>,
     pub(in crate::cli) ended_ago_ms: u64,
     /// `None` if unknown.

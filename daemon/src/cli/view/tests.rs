@@ -36,6 +36,21 @@ fn status() -> Status {
     .expect("a status")
 }
 
+/// UPS-16: the receipt of a relayed request that its server was only told of claims no end.
+#[test]
+fn receipt_without_a_known_end_is_shown() {
+    let receipt: Receipt = serde_json::from_value(json!({
+        "identity": "uid:7", "by": "uid:7", "job": 5, "tool": "slow", "why": "requested",
+        "stage": "told", "processes_ended": null, "died_after_ms": null, "ended_ago_ms": 1000,
+        "survivors": null
+    }))
+    .expect("a receipt");
+    assert!(receipt.row().text.contains("its end is not known"), "{}", receipt.row().text);
+    let details = receipt.details().join("\n");
+    assert!(details.contains("unknown processes ended"), "{details}");
+    assert!(details.contains("the end of its work is not known"), "{details}");
+}
+
 /// CAN-13: cancelling jobs are first, with step, elapsed time and reason; ended cancels show the
 /// remaining processes.
 #[test]

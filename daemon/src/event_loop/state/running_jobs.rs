@@ -46,10 +46,17 @@ enum RunningJob {
     Command(RunningCommand),
     /// A command that outlasts SIGKILL: its request was answered.
     Outlasting,
-    /// Waits for the confirmation of its requestor.
-    Unconfirmed(Box<PendingStart>),
-    /// Waits for the roots of its client, in whose directory it runs.
-    Locating(Box<PendingStart>),
+    /// Starts after an answer of its peer.
+    Pending(Awaited, Box<PendingStart>),
+}
+
+/// The answer that a job needs before it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// The confirmation of its requestor.
+    Confirmation,
+    /// The roots of its client, in whose directory it runs.
+    Roots,
 }
 
 /// A command under way.
@@ -90,38 +97,19 @@ impl RunningJobs {
         self.jobs.insert(job, RunningJob::Command(RunningCommand { tool, stopped: None }));
     }
 
-    /// A job waits for the confirmation of its requestor.
-    pub(crate) fn await_confirmation(&mut self, job: JobId, start: PendingStart) {
-        self.jobs.insert(job, RunningJob::Unconfirmed(Box::new(start)));
+    /// A job waits for an answer of its peer.
+    pub(crate) fn await_answer(&mut self, job: JobId, awaited: Awaited, start: PendingStart) {
+        self.jobs.insert(job, RunningJob::Pending(awaited, Box::new(start)));
     }
 
-    /// A job waits for the roots of its client.
-    pub(crate) fn await_roots(&mut self, job: JobId, start: PendingStart) {
-        self.jobs.insert(job, RunningJob::Locating(Box::new(start)));
-    }
-
-    /// Takes a job whose requestor has answered, if it waited for that.
-    pub(crate) fn take_unconfirmed(&mut self, job: JobId) -> Option<PendingStart> {
+    /// Takes a job whose peer has answered, if it waited for that.
+    pub(crate) fn take_pending(&mut self, job: JobId, awaited: Awaited) -> Option<PendingStart> {
         match self.jobs.remove(&job)? {
-            RunningJob::Unconfirmed(start) => Some(*start),
+            RunningJob::Pending(own, start) if own == awaited => Some(*start),
             other @ (RunningJob::Handler(_)
             | RunningJob::Command(_)
             | RunningJob::Outlasting
-            | RunningJob::Locating(_)) => {
-                self.jobs.insert(job, other);
-                None
-            }
-        }
-    }
-
-    /// Takes a job whose client has told its roots, if it waited for that.
-    pub(crate) fn take_locating(&mut self, job: JobId) -> Option<PendingStart> {
-        match self.jobs.remove(&job)? {
-            RunningJob::Locating(start) => Some(*start),
-            other @ (RunningJob::Handler(_)
-            | RunningJob::Command(_)
-            | RunningJob::Outlasting
-            | RunningJob::Unconfirmed(_)) => {
+            | RunningJob::Pending(..)) => {
                 self.jobs.insert(job, other);
                 None
             }
@@ -160,7 +148,7 @@ impl RunningJobs {
             }
             (RunningJob::Outlasting, _) => StopEffect::Kill,
             // The engine cancels the request that it waits for, which ends it.
-            (RunningJob::Unconfirmed(_) | RunningJob::Locating(_), _) => StopEffect::None,
+            (RunningJob::Pending(..), _) => StopEffect::None,
         }
     }
 
@@ -174,10 +162,7 @@ impl RunningJobs {
     pub(crate) fn end(&mut self, job: JobId) -> Option<RunningCommand> {
         match self.jobs.remove(&job)? {
             RunningJob::Command(command) => Some(command),
-            RunningJob::Handler(_)
-            | RunningJob::Outlasting
-            | RunningJob::Unconfirmed(_)
-            | RunningJob::Locating(_) => None,
+            RunningJob::Handler(_) | RunningJob::Outlasting | RunningJob::Pending(..) => None,
         }
     }
 
@@ -185,10 +170,7 @@ impl RunningJobs {
     pub(crate) fn outlast(&mut self, job: JobId) -> Option<RunningCommand> {
         match std::mem::replace(self.jobs.get_mut(&job)?, RunningJob::Outlasting) {
             RunningJob::Command(command) => Some(command),
-            RunningJob::Handler(_)
-            | RunningJob::Outlasting
-            | RunningJob::Unconfirmed(_)
-            | RunningJob::Locating(_) => None,
+            RunningJob::Handler(_) | RunningJob::Outlasting | RunningJob::Pending(..) => None,
         }
     }
 }
@@ -239,7 +221,7 @@ impl RunningJob {
     const fn has_processes(&self) -> bool {
         match self {
             Self::Command(_) | Self::Outlasting => true,
-            Self::Handler(_) | Self::Unconfirmed(_) | Self::Locating(_) => false,
+            Self::Handler(_) | Self::Pending(..) => false,
         }
     }
 }
@@ -272,8 +254,9 @@ mod tests {
         let tool =
             Arc::new(Tool::new("t", StopPolicy::Handler { patience: std::time::Duration::ZERO }));
         let start = PendingStart { tool, arguments: Json::written("{}".to_owned()), task: None };
-        jobs.await_roots(job, start);
-        assert!(jobs.take_unconfirmed(job).is_none());
-        assert!(jobs.take_locating(job).is_some() && jobs.take_locating(job).is_none());
+        jobs.await_answer(job, Awaited::Roots, start);
+        assert!(jobs.take_pending(job, Awaited::Confirmation).is_none());
+        assert!(jobs.take_pending(job, Awaited::Roots).is_some());
+        assert!(jobs.take_pending(job, Awaited::Roots).is_none());
     }
 }
