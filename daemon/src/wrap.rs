@@ -10,6 +10,7 @@ use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer};
 use ceased_process::Launch;
 
+use crate::config::RunAs;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Options of `ceased wrap`.
@@ -29,6 +30,8 @@ pub struct WrapOptions {
     pub start_timeout: Duration,
     /// The longest that one call may take; no bound if `None`.
     pub call_timeout: Option<Duration>,
+    /// How long calls are still answered after the end of the input and after each answer.
+    pub eof_grace: Duration,
     /// Whether its tools run as tasks; as the server says if `None`.
     pub task_support: Option<TaskSupport>,
     /// Whether a server that goes on with a cancelled call is left running.
@@ -71,7 +74,8 @@ impl WrapOptions {
                 false => OnIgnoredCancel::Replace,
             },
             task_support: self.task_support,
-            payload: UpstreamLaunch { launch, run_as: None }.into_payload(),
+            // The only client is this user, and with `--share call` an instance has no owner.
+            payload: UpstreamLaunch { launch, run_as: Some(RunAs::Daemon) }.into_payload(),
             ..UpstreamServer::new(name)
         }
     }

@@ -42,3 +42,4 @@ mod top;
 mod trust;
 mod user;
 mod wrap;
+mod wrap_options;

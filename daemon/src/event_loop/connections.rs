@@ -295,7 +295,7 @@ impl Server {
         }
         let Some(peer) = self.links.get(&conn) else { return };
         let then = match peer.link.peer() {
-            _ if peer.sole => AfterInput::AnswerUntil(now.at + self.eof_grace),
+            _ if peer.sole => AfterInput::AnswerWithin(self.eof_grace),
             // A half-close cannot be told from a disconnect.
             Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
             Origin::Unix { .. } | Origin::Stdio { .. } | Origin::Child { .. } => AfterInput::Answer,
