@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 mod acp;
 mod install;
 mod modern;
-mod processes;
+pub(crate) mod processes;
 mod record;
 mod server;
 
