@@ -4,7 +4,7 @@
 //! wakes the loop once. The loop handles all queued reports whenever it is awake.
 //! there whenever it is awake.
 
-use super::reload::Read;
+use super::state::reload::Read;
 
 use std::io;
 use std::os::unix::net::UnixStream;

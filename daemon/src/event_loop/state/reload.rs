@@ -15,7 +15,7 @@ use crate::observability::metrics::alerts::Thresholds;
 pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
 
 /// What came of that.
-pub(crate) struct Read(pub(super) Result<Box<Reloaded>, String>);
+pub(crate) struct Read(pub(crate) Result<Box<Reloaded>, String>);
 
 impl fmt::Debug for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,7 +33,7 @@ pub(crate) struct Reloads {
 }
 
 impl Reloads {
-    pub(super) fn note(&mut self, outcome: Result<(), String>) {
+    pub(crate) fn note(&mut self, outcome: Result<(), String>) {
         self.count += 1;
         self.error = outcome.err();
     }

@@ -26,10 +26,10 @@ const ENTRY_BYTES: usize = 512;
 
 /// How much of the output of ended jobs is kept.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OutputLimits {
-    pub(super) per_identity: usize,
-    pub(super) all: usize,
-    pub(super) span: Duration,
+pub(crate) struct OutputLimits {
+    pub(crate) per_identity: usize,
+    pub(crate) all: usize,
+    pub(crate) span: Duration,
 }
 
 /// The output of one job.
@@ -54,7 +54,7 @@ struct Kept {
 
 /// The output of every job that runs, and of those that ended lately.
 #[derive(Debug, Default)]
-pub(super) struct JobOutputs {
+pub(crate) struct JobOutputs {
     jobs: BTreeMap<JobId, JobOutput>,
     /// Bytes of ended jobs, by identity.
     bytes: BTreeMap<Identity, usize>,
@@ -62,25 +62,25 @@ pub(super) struct JobOutputs {
 }
 
 /// A job that begins to print.
-pub(super) struct Begun {
-    pub(super) job: JobId,
-    pub(super) owner: Identity,
-    pub(super) conn: ConnId,
-    pub(super) task: Option<TaskId>,
-    pub(super) tool: Arc<str>,
-    pub(super) output: SharedOutput,
-    pub(super) merged: bool,
+pub(crate) struct Begun {
+    pub(crate) job: JobId,
+    pub(crate) owner: Identity,
+    pub(crate) conn: ConnId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) tool: Arc<str>,
+    pub(crate) output: SharedOutput,
+    pub(crate) merged: bool,
 }
 
 impl JobOutputs {
-    pub(super) fn begin(&mut self, begun: Begun) {
+    pub(crate) fn begin(&mut self, begun: Begun) {
         let Begun { job, owner, conn, task, tool, output, merged } = begun;
         let entry = JobOutput { owner, conn, task, tool, output, merged, ended: None };
         self.jobs.insert(job, entry);
     }
 
     /// The job has ended: its output is kept for a time, within the limits.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         job: JobId,
         task: Option<TaskId>,
@@ -126,7 +126,7 @@ impl JobOutputs {
     }
 
     /// Forgets what was kept long enough.
-    pub(super) fn prune(&mut self, now: Instant) {
+    pub(crate) fn prune(&mut self, now: Instant) {
         let over = |entry: &JobOutput| entry.ended.is_some_and(|kept| kept.until <= now);
         let over: Vec<JobId> =
             self.jobs.iter().filter(|(_, entry)| over(entry)).map(|(job, _)| *job).collect();
@@ -147,7 +147,7 @@ impl JobOutputs {
         may_read(entry, viewer, by_task).then_some((job, entry))
     }
 
-    pub(super) fn read(&self, query: &OutputQuery) -> Option<Value> {
+    pub(crate) fn read(&self, query: &OutputQuery) -> Option<Value> {
         match query.request {
             OutputRequest::List => Some(self.list(&query.viewer)),
             OutputRequest::Whole(of) => {
