@@ -1,5 +1,6 @@
 //! Connections: one peer each, what it asked for and what it is still to be told.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -93,6 +94,8 @@ pub(crate) struct ColdState {
     pub(crate) lingering: usize,
     /// Names that only the peer could have used, in frames that were never sent.
     pub(crate) lost_handles: Vec<Handle>,
+    /// Capabilities that the client declared, as JSON text, for servers behind us.
+    pub(crate) declared: Option<Box<str>>,
 }
 
 impl IsEmpty for ColdState {
@@ -106,6 +109,7 @@ impl IsEmpty for ColdState {
         probes: 0,
         lingering: 0,
         lost_handles: Vec::new(),
+        declared: None,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -116,6 +120,7 @@ impl IsEmpty for ColdState {
             && self.probes == 0
             && self.lingering == 0
             && self.lost_handles.is_empty()
+            && self.declared.is_none()
     }
 }
 

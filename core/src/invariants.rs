@@ -15,6 +15,7 @@ use crate::server::input_required;
 use crate::server::requests::{TaskView, Work};
 use crate::tasks::status::Status;
 use crate::tasks::store;
+use crate::upstream::question::{AskedOf, Question};
 
 impl Engine {
     /// Checks every agreement between the tables, for tests and the simulator. Linear in their size.
@@ -100,6 +101,15 @@ fn requests(engine: &Engine) {
                 Work::Upstream(_) => {
                     let waits = engine.upstreams.waiters.contains(&(*conn, id.clone()));
                     assert!(waits, "{id} waits for upstreams that know nothing of it");
+                }
+                Work::Question(AskedOf::Job(job, ask)) => {
+                    let relayed = engine.upstreams.jobs.get(job);
+                    let question = relayed.and_then(|relayed| relayed.questions.get(ask));
+                    assert_eq!(question, Some(&Question::Request(id.clone())), "UPS-12");
+                }
+                Work::Question(AskedOf::Client(client, call)) => {
+                    let asked = engine.upstreams.asked.get(&(*client, *call));
+                    assert_eq!(asked, Some(&(*conn, id.clone())), "UPS-12");
                 }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
@@ -251,6 +261,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
             | CallFor::Fetch(_)
             | CallFor::Cancel
             | CallFor::Upstream(_)
+            | CallFor::Question
             | CallFor::Relayed(_) => None,
         },
         (None, Some(remote)) => Some(remote.caller),
@@ -277,6 +288,10 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
             CallFor::Upstream(instance) => {
                 let of = engine.upstreams.by_conn.get(&conn);
                 assert_eq!(of, Some(instance), "{id:?} is asked of its instance");
+            }
+            CallFor::Question => {
+                let asked = engine.upstreams.asked.contains_key(&(conn, *id));
+                assert!(asked, "{id:?} is asked of a client for no server (UPS-12)");
             }
             CallFor::Relayed(job) => {
                 let sent = engine.upstreams.jobs.get(job).and_then(|job| job.sent);

@@ -1,6 +1,8 @@
 //! Relay of existing MCP servers: the rules UPS that the engine decides.
 
 mod kit;
+mod notifications;
+mod questions;
 
 use std::time::Duration;
 

@@ -142,6 +142,8 @@ pub(crate) enum CallFor {
     Upstream(InstanceId),
     /// A job that is relayed to an upstream.
     Relayed(JobId),
+    /// An upstream, whose request was passed to its client.
+    Question,
 }
 
 /// An outgoing request that waits for its answer.

@@ -52,6 +52,7 @@ impl Engine {
                 | CallFor::Fetch(_)
                 | CallFor::Cancel
                 | CallFor::Upstream(_)
+                | CallFor::Question
                 | CallFor::Relayed(_) => {
                     self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
                     return self.send_task_cancel(conn, &report.id);
@@ -69,6 +70,7 @@ impl Engine {
             | CallFor::Fetch(_)
             | CallFor::Cancel
             | CallFor::Upstream(_)
+            | CallFor::Question
             | CallFor::Relayed(_) => {
                 self.counters.late_responses += 1;
             }

@@ -223,7 +223,9 @@ impl Engine {
         let at = self.now.at + instance.server.drain;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), at);
         let waiting = core::mem::take(&mut instance.waiting);
+        let (server, key) = (Arc::clone(&instance.server), instance.key.clone());
         self.end_if_drained(id);
+        self.succeed_watched(&server, &key);
         waiting.into_iter().for_each(|job| self.assign(job));
     }
 
@@ -253,12 +255,13 @@ impl Engine {
 
     /// Starts the time to the end of an instance that works on nothing.
     pub(crate) fn rest_if_idle(&mut self, id: InstanceId) {
+        let is_watched = self.is_watched(id);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         if instance.phase != Phase::Ready {
             return;
         }
         match instance.server.idle_exit {
-            Some(span) if instance.is_idle() && instance.key != Key::Call => {
+            Some(span) if !is_watched && instance.is_idle() && instance.key != Key::Call => {
                 self.timers.arm(&mut instance.timer, Timer::Upstream(id), self.now.at + span);
             }
             Some(_) | None => self.timers.disarm(&mut instance.timer, Timer::Upstream(id)),
@@ -286,8 +289,10 @@ impl Engine {
     }
 
     /// A client is gone: its own instances have nothing more to do (UPS-07).
-    pub(crate) fn client_gone(&mut self, conn: ConnId) {
+    pub(crate) fn client_gone(&mut self, conn: ConnId, identity: &Identity) {
         self.upstreams.waiters.retain(|(of, _)| *of != conn);
+        self.upstreams.levels.remove(&conn);
+        self.forget_watches(conn, identity);
         let own: Vec<InstanceId> = self
             .upstreams
             .instances
@@ -350,6 +355,9 @@ impl Engine {
         self.assign_waiting(&name);
         self.answer_waiters();
         self.keep_warm(&instance.server);
+        if !instance.is_abandoned {
+            self.succeed_watched(&instance.server, &instance.key);
+        }
     }
 
     fn end_calls(&mut self, instance: &Instance, error: &ErrorObject) {
