@@ -43,7 +43,7 @@ impl Engine {
                 let instance = instance.and_then(|id| self.upstreams.instances.get(&id));
                 instance.is_some_and(|instance| instance.is_starting())
             }
-            Work::Task(..) | Work::Listen(_) | Work::Survey(_) => false,
+            Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Question(_) => false,
         })
     }
 }

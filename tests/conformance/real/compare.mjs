@@ -39,7 +39,7 @@ async function drive(server) {
         try {
             // With this schema the client changes nothing of a result.
             const result = await client.request({ method: METHODS[op], params }, z.any(), options);
-            seen[label] = progress ? { result, steps } : { result };
+            seen[label] = { result: progress ? { ...result, steps } : result };
         } catch (error) {
             seen[label] = { error: { code: error.code, message: error.message, data: error.data } };
         }

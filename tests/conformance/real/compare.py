@@ -44,7 +44,7 @@ async def take(session, step, notes):
         result = await session.call_tool(
             params["name"], params.get("arguments", {}), progress_callback=callback
         )
-        return {"answer": plain(result), "steps": steps}
+        return {**plain(result), "steps": steps} if callback else plain(result)
     if op == "prompt":
         return plain(await session.get_prompt(params["name"], params.get("arguments")))
     if op == "read":
@@ -74,6 +74,29 @@ async def wait_for(notes, method):
     return f"Error: {method}: not within {PATIENCE} s"
 
 
+def asked_by(capabilities):
+    """Answers to requests of servers, where a server may make them."""
+
+    async def sample(context, params):
+        text = f"to {len(params.messages)} messages"
+        content = types.TextContent(type="text", text=text)
+        return types.CreateMessageResult(role="assistant", content=content, model="tester")
+
+    async def elicit(context, params):
+        return types.ElicitResult(action="decline")
+
+    async def roots(context):
+        root = types.Root(uri=f"file://{SETUP['folder']}", name="folder")
+        return types.ListRootsResult(roots=[root])
+
+    callbacks = {
+        "sampling": ("sampling_callback", sample),
+        "elicitation": ("elicitation_callback", elicit),
+        "roots": ("list_roots_callback", roots),
+    }
+    return dict(callbacks[name] for name in capabilities)
+
+
 async def drive(server):
     command, *args = server["command"]
     env = {"PATH": os.environ["PATH"], **server["env"]}
@@ -85,7 +108,8 @@ async def drive(server):
             notes.append(plain(message))
 
     async with stdio_client(parameters) as (read, write):
-        async with ClientSession(read, write, message_handler=on_message) as session:
+        asked = asked_by(server["capabilities"])
+        async with ClientSession(read, write, message_handler=on_message, **asked) as session:
             seen = {"initialize": plain(await session.initialize())}
             for step in server["steps"]:
                 try:

@@ -4,6 +4,11 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import {
+    CreateMessageRequestSchema,
+    ElicitRequestSchema,
+    ListRootsRequestSchema,
+} from '@modelcontextprotocol/sdk/types.js';
 
 /** Parameters from the test: see `Setup` in real.rs. */
 export const setup = JSON.parse(readFileSync(process.argv[2], 'utf8'));
@@ -19,7 +24,22 @@ export function open(server, capabilities = {}) {
         stderr: 'inherit',
     });
     const client = new Client({ name: 'ceased-real-servers', version: '1' }, { capabilities });
-    // Requests of servers are answered, where a server may make them.
+    // Requests of servers, where a server may make them.
+    if (capabilities.sampling) {
+        client.setRequestHandler(CreateMessageRequestSchema, async ({ params }) => ({
+            model: 'tester',
+            role: 'assistant',
+            content: { type: 'text', text: `to ${JSON.stringify(params.messages)}` },
+        }));
+    }
+    if (capabilities.elicitation) {
+        client.setRequestHandler(ElicitRequestSchema, async () => ({ action: 'decline' }));
+    }
+    if (capabilities.roots) {
+        client.setRequestHandler(ListRootsRequestSchema, async () => ({
+            roots: [{ uri: `file://${setup.folder}`, name: 'folder' }],
+        }));
+    }
     return { client, transport };
 }
 

@@ -103,7 +103,12 @@ fn everything(name: &str, command: &str, env: &Value) -> Value {
 
 /// The same server for a client that lets servers ask: it then has tools that ask.
 fn asking(command: &str) -> Value {
-    let mut server = server("asking", &[command.to_owned()], json!({}), Vec::new());
+    let steps = vec![
+        call("sample", "trigger-sampling-request", json!({"prompt": "Why?", "maxTokens": 10})),
+        call("elicit", "trigger-elicitation-request", json!({})),
+        call("roots", "get-roots-list", json!({})),
+    ];
+    let mut server = server("asking", &[command.to_owned()], json!({}), steps);
     server["capabilities"] = json!({"sampling": {}, "elicitation": {}, "roots": {}});
     server
 }
