@@ -164,7 +164,7 @@ impl Engine {
         listed.or_else(|| able.clone().find(by_template)).or_else(|| able.clone().next())
     }
 
-    /// Answers a request from what is known of the upstreams, or lets it wait for them.
+    /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         let identity = self.identity_of(reply.conn);
         self.wake_upstreams(reply.conn, &identity);
@@ -181,7 +181,7 @@ impl Engine {
         self.answer_from_upstreams(reply, awaited);
     }
 
-    /// Starts the servers of which nothing is known, or only what an earlier process learnt.
+    /// Starts the servers without lists, or with lists of an earlier process only.
     pub(crate) fn wake_upstreams(&mut self, conn: ConnId, identity: &Identity) {
         let unknown: Vec<_> = self
             .upstreams

@@ -19,7 +19,7 @@ impl Server {
         &self.upkeep.reloads
     }
 
-    /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
+    /// SIGHUP: the new configuration holds as a whole as soon as it is read, or not at all.
     pub(super) fn reload(&mut self) {
         let Some((_, Some(reload))) = &self.signals else {
             let why = "this daemon was started without a configuration to read";

@@ -12,7 +12,7 @@ use ceased_core::ids::ConnId;
 use ceased_core::time::Now;
 
 impl Server {
-    /// Something was read from a peer: notes what it has begun.
+    /// Input of a peer was read: notes the frame that it has begun.
     pub(super) fn note_partial(&mut self, now: Now, conn: ConnId) {
         let Some(partial) = self.connections.partial(conn, now.at) else { return };
         let Partial { bytes, since } = partial;

@@ -148,8 +148,8 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// A client has told its roots, or has none: its job runs in the first one, or in the directory of
-    /// its process.
+    /// A client has told its roots, or has none: its job runs in the first one, or in the directory
+    /// of its process.
     fn located(&mut self, now: Now, job: JobId, answer: &Answer) {
         let Some(start) = self.jobs.take_locating(job) else { return };
         let PendingStart { tool, arguments, task } = start;
@@ -338,7 +338,7 @@ fn verdict(answer: &Answer) -> Verdict {
 }
 
 impl Server {
-    /// What the engine is told about a command that outlasts SIGKILL.
+    /// Outcome of a command that outlasts SIGKILL.
     pub(super) fn unfinished(&mut self, job: JobId, exit: &Exit) -> Outcome {
         match self.jobs.outlast(job) {
             Some(command) => self.command_result(job, &command, exit),
@@ -346,7 +346,7 @@ impl Server {
         }
     }
 
-    /// What the engine is told about the end of a command.
+    /// Outcome of a command that has ended.
     pub(super) fn command_outcome(
         &self,
         job: JobId,

@@ -37,7 +37,7 @@ pub(crate) enum Report {
     Done { job: JobId, outcome: Outcome },
     /// A report of the process supervisor.
     Process(process::Report),
-    /// What the store has to say.
+    /// A report of the store.
     Store(store::orders::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),

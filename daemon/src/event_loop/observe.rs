@@ -209,7 +209,7 @@ impl Server {
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
-    /// Warns of what is nearly full (TSK-38).
+    /// Warns of limits that are nearly reached (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
         self.observer.alerts.look(now.at, load, &self.settings.limits);

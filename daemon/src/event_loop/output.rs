@@ -1,4 +1,4 @@
-//! Output: sends what waits for peers, and closes connections.
+//! Output: sends pending frames to peers, and closes connections.
 
 use ceased_core::event::Event;
 use ceased_core::identity::Identity;

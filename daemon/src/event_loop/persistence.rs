@@ -93,7 +93,7 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// Status of the store for a viewer; `None` is an operator, who alone sees paths and failures
+    /// Status of the store for a viewer; `None` is an operator, which alone sees paths and failures
     /// (TSK-39).
     pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
         let Some(store) = &self.store else { return StoreStatus::in_memory() };

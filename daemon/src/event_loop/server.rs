@@ -37,27 +37,27 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a server needs to start.
+/// The parts of a server at its start.
 pub(crate) struct Options {
-    /// What it offers and allows. Every tool's payload must come from [`crate::tools::catalog`].
+    /// Tools, limits and access. Every tool's payload must come from [`crate::tools::catalog`].
     pub settings: Arc<Settings>,
     /// How processes of command tools are kept together.
     pub containment: Containment,
-    /// What becomes of processes that lose their guard.
+    /// Treatment of processes that lose their guard.
     pub orphans: Orphans,
     /// How long a shutdown may take.
     pub shutdown_grace: Duration,
     /// How long calls may go on after a peer that ends with its input has closed it.
     pub eof_grace: Duration,
-    /// How long a peer may take to say who it is, where it has to.
+    /// Time limit for a peer to authenticate, where it has to.
     pub authenticate_within: Duration,
-    /// What peers that never end a line may take.
+    /// Bounds on the memory of peers that never end a line.
     pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
     /// The audit log.
     pub audit: Audit,
-    /// What is recorded of each call.
+    /// The recorded part of each call.
     pub calls: CallPolicy,
     /// When to warn.
     pub thresholds: Thresholds,

@@ -132,6 +132,8 @@ pub enum Mark {
     WaiterAnswered,
     WaitsInQueue,
     WaitsForOwnWorker,
+    /// A job waits for another call of its tool, or for a lock.
+    WaitsAtGate,
     WithdrawnInQueue,
 }
 
@@ -265,6 +267,7 @@ impl Mark {
         Self::WaiterAnswered,
         Self::WaitsInQueue,
         Self::WaitsForOwnWorker,
+        Self::WaitsAtGate,
         Self::WithdrawnInQueue,
     ];
 }

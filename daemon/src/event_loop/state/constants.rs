@@ -10,7 +10,7 @@ pub(crate) const WAKER: Token = Token(0);
 pub(crate) const SIGNALS: Token = Token(1);
 pub(crate) const FIRST_LISTENER: usize = 2;
 
-/// At most this much of a shutdown's time is kept for what comes after the end of its jobs.
+/// The part of a shutdown's time that is kept for the steps after the end of its jobs, at most.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long accepting rests when the system has no room for another peer.
 pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -19,9 +19,9 @@ pub(crate) const ACCEPTS_MAX: usize = 64;
 /// How often a TCP peer that has closed its side is asked whether it is still there.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
 /// How long the last words of a closed connection may take to leave, and those of all at the end
-/// while nobody takes any.
+/// while no peer takes any.
 pub(crate) const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// How long processes may take to go after SIGKILL, at the very end.
 pub(crate) const LAST_KILL: Duration = Duration::from_secs(5);
-/// How long the store may take to write what it was told, at the very end.
+/// Time limit for the last writes of the store, at the very end.
 pub(crate) const LAST_WRITES: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ use ceased_process::{Captured, SharedOutput, Stream};
 const PART_BYTES_MAX: usize = 64 * 1024;
 /// Outputs that one list names at most: the latest.
 const LISTED_MAX: usize = 100;
-/// What keeping an output costs beside its bytes.
+/// Memory of a kept output beside its bytes.
 const ENTRY_BYTES: usize = 512;
 
 /// How much of the output of ended jobs is kept.
@@ -42,7 +42,7 @@ struct JobOutput {
     output: SharedOutput,
     /// Standard error is within standard output.
     merged: bool,
-    /// When it ended and is forgotten, and what it counts.
+    /// Times of its end and removal, and its size.
     ended: Option<Kept>,
 }
 
@@ -125,7 +125,7 @@ impl JobOutputs {
         true
     }
 
-    /// Forgets what was kept long enough.
+    /// Removes outputs that were kept long enough.
     pub(crate) fn prune(&mut self, now: Instant) {
         let over = |entry: &JobOutput| entry.ended.is_some_and(|kept| kept.until <= now);
         let over: Vec<JobId> =
@@ -135,7 +135,7 @@ impl JobOutputs {
         }
     }
 
-    /// What was asked for, if it is there and the viewer may read it.
+    /// The requested output, if it is there and the viewer may read it.
     fn find(&self, of: OutputOf, viewer: &Viewer) -> Option<(JobId, &JobOutput)> {
         let job = of.job.or_else(|| {
             let is = |entry: &JobOutput| entry.task.is_some() && entry.task == of.task;
@@ -178,8 +178,8 @@ impl JobOutputs {
     }
 }
 
-/// OUT-01: the owner alone, and operators. Anonymous peers share an identity, so each may read what
-/// its own connection started, and what it knows the task of.
+/// OUT-01: the owner alone, and operators. Anonymous peers share an identity, so each may read the
+/// output of jobs of its own connection, and of tasks whose id it knows.
 fn may_read(entry: &JobOutput, viewer: &Viewer, by_task: bool) -> bool {
     match &viewer.identity {
         _ if viewer.sees_all => true,
@@ -210,9 +210,9 @@ fn whole(output: &SharedOutput) -> String {
     all
 }
 
-/// What a reader that follows has not read yet.
+/// The part that a following reader has not read yet.
 fn part(job: JobId, entry: &JobOutput, [stdout, stderr]: [u64; 2]) -> Value {
-    // Looked at first: what ended prints nothing more.
+    // Looked at first: an ended job prints nothing more.
     let ended = entry.ended.is_some();
     let of = |stream, from| {
         let captured = entry.output.captured(stream);

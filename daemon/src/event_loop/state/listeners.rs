@@ -235,7 +235,7 @@ impl Listeners {
     }
 
     /// Whether a socket file was removed: by a cleaner of temporary files, or with the runtime
-    /// directory of a user who logged out.
+    /// directory of a user that logged out.
     pub(crate) fn has_lost_file(&self) -> bool {
         self.bound.iter().any(BoundListener::has_lost_file)
     }

@@ -1,4 +1,4 @@
-//! What the loop knows of what happened, beside the engine.
+//! Facts about jobs that the loop alone knows, for receipts, metrics and the audit log.
 
 use crate::observability::audit::Audit;
 use crate::observability::calls::Calls;
@@ -11,7 +11,7 @@ use ceased_process::{Ending, Exit, Stopped};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// What the loop knows of what happened, beside the engine.
+/// Facts about jobs that the loop alone knows.
 pub(crate) struct Observer {
     pub(crate) audit: Audit,
     pub(crate) calls: Calls,
@@ -103,8 +103,8 @@ impl Observer {
         self.fresh_ends.insert(job, End::Unbegun);
     }
 
-    /// What the engine wants done is carried out now; what ended before and was not stopped is of
-    /// no interest after that.
+    /// The actions of the engine are executed now; a job that ended before and was not stopped is
+    /// of no interest after that.
     pub(crate) fn begin_actions(&mut self) {
         self.ends = std::mem::take(&mut self.fresh_ends);
     }

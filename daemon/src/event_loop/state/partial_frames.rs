@@ -32,7 +32,7 @@ pub(crate) struct Past {
     pub(crate) limit: &'static str,
     /// To be closed for it.
     pub(crate) conn: ConnId,
-    /// Whose that is, and what it holds in all.
+    /// Party of the connection, and bytes of it in all.
     pub(crate) party: Party,
     pub(crate) bytes: usize,
 }
@@ -85,8 +85,8 @@ impl PartialFrames {
         }
     }
 
-    /// The limit that is passed now that a party holds more, and what is to be closed for it: the
-    /// connection that holds most, of the party that holds most.
+    /// The limit that is passed now that a party holds more, and the connection to close for it:
+    /// the connection that holds most, of the party that holds most.
     pub(crate) fn past(&self, party: &Party, guards: &Guards) -> Option<Past> {
         let bytes = self.parties.get(party).copied().unwrap_or(0);
         let (limit, party, bytes) = if bytes > guards.partial_bytes_per_identity {

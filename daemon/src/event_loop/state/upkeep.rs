@@ -1,4 +1,4 @@
-//! What the server does for itself and for the service manager.
+//! Maintenance: reload, idle exit, watchdog.
 
 use super::reload::{Read, Reloads};
 
@@ -12,18 +12,18 @@ pub(crate) enum Reading {
     #[default]
     No,
     Yes,
-    /// And has changed since that began, as somebody said.
+    /// And a further reload was requested since that began.
     Stale,
 }
 
-/// What the server does for itself and for the service manager.
+/// State of maintenance: reload, idle exit, watchdog.
 #[derive(Default)]
 pub(crate) struct Upkeep {
     pub(crate) notifier: Notifier,
     pub(crate) watchdog: Option<Watchdog>,
-    /// How long nobody may need the daemon before it ends; `None`: for ever.
+    /// Time without use after which the daemon ends; `None`: never.
     pub(crate) idle_exit: Option<Duration>,
-    /// Since when nobody has needed it.
+    /// Start of the time without use.
     pub(crate) idle_since: Option<Instant>,
     /// Gives memory back that is not needed at rest.
     pub(crate) release_memory: Option<fn()>,
@@ -31,7 +31,7 @@ pub(crate) struct Upkeep {
     pub(crate) crowd: Option<usize>,
     /// When the files are looked at that others may remove.
     pub(crate) check_files_at: Option<Instant>,
-    /// A crowd has gone: when to look for what it left.
+    /// Many connections have closed: time of the next release of memory.
     pub(crate) check_crowd_at: Option<Instant>,
     pub(crate) reading: Reading,
     /// Reloads that are over, and why the latest one changed nothing.
