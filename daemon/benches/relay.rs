@@ -4,8 +4,8 @@
 //!
 //! `cargo bench -p ceased --bench relay`
 //!
-//! Server and relay alternate, so that other load affects both. CPU is what the kernel counted for
-//! the processes (`/proc/PID/schedstat`), which other load changes little.
+//! Server and relay alternate, so that other load affects both. CPU is counted by the kernel
+//! (`/proc/PID/schedstat`), and other load changes it little.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark")]
 
@@ -115,9 +115,9 @@ fn number_after(line: &str, name: &str) -> Option<u64> {
 /// A process in a session of its own that tells its pid.
 fn start_tree(trap: &str, fifo: &str) {
     let script = format!("{trap}echo $$ >{fifo}; while :; do sleep 1000 & wait; done");
-    let mut setsid = Command::new("setsid");
-    setsid.args(["sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
-    setsid.spawn().unwrap();
+    let mut launcher = Command::new("sh");
+    launcher.args(["-c", "setsid sh -c \"$1\" &", "sh", &script]);
+    launcher.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
 }
 
 // ------------------------------------------------------------------ clients
@@ -372,7 +372,7 @@ fn shared() {
         client.answer(id);
         client
     };
-    // The first ones fill what was freed before.
+    // The first connections fill memory that was freed before.
     let first: Vec<Connected> = (0..IDLE / 4).map(|_| open()).collect();
     let before = anonymous();
     let idle: Vec<Connected> = (0..IDLE).map(|_| open()).collect();

@@ -130,7 +130,8 @@ fn command_of(way: Way, options: &[&str], command: &[String]) -> Vec<String> {
     }
 }
 
-/// A repository whose hook starts a server in the background and works on: what projects do.
+/// A repository; its hook, if it has one, starts a server in the background and works on, as hooks
+/// of projects do.
 fn repository(folder: &Path, hook: Option<&str>) -> PathBuf {
     let path = folder.join("repository");
     let git = |args: &[&str]| {
@@ -151,7 +152,7 @@ fn repository(folder: &Path, hook: Option<&str>) -> PathBuf {
     path
 }
 
-/// What a client sees of every server, with the names of its folder and of times replaced.
+/// Results of every step with every server, with the names of this run's folder and times replaced.
 fn survey(client_name: &str, way: Way, installed: &Path) -> Value {
     let folder = tempfile::Builder::new().prefix("ceased-real-").tempdir().expect("a folder");
     let path = folder.path().to_string_lossy().into_owned();
@@ -181,7 +182,7 @@ fn survey(client_name: &str, way: Way, installed: &Path) -> Value {
     seen
 }
 
-/// UPS-01, UPS-03, UPS-10: what a client gets of each server through `ceased wrap` is what it gets
+/// UPS-01, UPS-03, UPS-10: a client gets the same results of each server through `ceased wrap` and
 /// without, member by member.
 fn compare(client_name: &str) {
     let Some(installed) = installed() else { return };

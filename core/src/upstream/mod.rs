@@ -17,6 +17,7 @@ pub(crate) mod relay;
 pub(crate) mod rewrite;
 pub mod route;
 pub mod server;
+mod starting;
 pub(crate) mod table;
 pub(crate) mod uri;
 pub(crate) mod watch;

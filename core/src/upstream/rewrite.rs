@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn result_of_a_stateless_server_keeps_every_other_byte() {
         let info = r#""io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}"#;
-        for (result, expected) in [
-            (r#"{"content":[ ],"x":1.50}"#.to_owned(), r#"{"content":[ ],"x":1.50}"#),
+        let cases: [(String, &str); 4] = [
+            (r#"{"content":[ ],"x":1.50}"#.into(), r#"{"content":[ ],"x":1.50}"#),
             (
                 alloc::format!(
                     r#"{{"_meta":{{{info}}},"resultType":"complete","a":{{"resultType":1}}}}"#
@@ -204,8 +204,9 @@ mod tests {
                 alloc::format!(r#"{{"a":1,"_meta":{{"k":[1, 2],{info}}}}}"#),
                 r#"{"a":1,"_meta":{"k":[1, 2]}}"#,
             ),
-            (r#"{"resultType":"complete","_meta":{}}"#.to_owned(), r#"{"_meta":{}}"#),
-        ] {
+            (r#"{"resultType":"complete","_meta":{}}"#.into(), r#"{"_meta":{}}"#),
+        ];
+        for (result, expected) in cases {
             assert_eq!(without_stateless_members(&result), expected);
         }
     }

@@ -1,4 +1,4 @@
-//! Differences between what a client gets of a server with `ceased wrap` and without.
+//! Differences between the results of a server with `ceased wrap` and without.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,9 +73,9 @@ pub(super) fn without_times(value: &Value, names: &[(&str, &str)]) -> Value {
 /// latest.
 pub(super) fn without_count_of_progress(value: &mut Value) {
     for (name, member) in value.as_object_mut().into_iter().flatten() {
-        match member {
-            Value::Array(steps) if name == "steps" => *member = Value::Bool(!steps.is_empty()),
-            _ => without_count_of_progress(member),
+        match member.as_array().filter(|_| name == "steps") {
+            Some(steps) => *member = Value::Bool(!steps.is_empty()),
+            None => without_count_of_progress(member),
         }
     }
 }

@@ -197,7 +197,7 @@ fn fetch(command: &str) -> Value {
     server("fetch", &[command.to_owned(), "--ignore-robots-txt".to_owned()], json!({}), steps)
 }
 
-/// A server, a call that takes long, what its processes show by then, and the next call.
+/// A server, a call that takes long, words in the command lines of its processes, and the next call.
 pub(super) fn cut(
     installed: &Path,
     folder: &Path,

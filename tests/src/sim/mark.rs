@@ -139,7 +139,7 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 128] = [
+    pub const ALL: [Self; 129] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
