@@ -41,6 +41,7 @@ mod timeout;
 mod tool_bounds;
 mod top;
 mod trust;
+mod upstream_manifests;
 mod user;
 mod wrap;
 mod wrap_options;

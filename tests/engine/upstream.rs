@@ -3,6 +3,8 @@
 mod kit;
 mod notifications;
 mod questions;
+mod starts;
+mod tasked;
 
 use std::time::Duration;
 

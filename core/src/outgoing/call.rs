@@ -144,6 +144,8 @@ pub(crate) enum CallFor {
     Relayed(JobId),
     /// An upstream, whose request was passed to its client.
     Question,
+    /// A relayed job, whose task at an upstream is cancelled.
+    RelayedCancel(JobId),
 }
 
 /// An outgoing request that waits for its answer.

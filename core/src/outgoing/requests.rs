@@ -228,6 +228,7 @@ impl Engine {
             CallFor::Upstream(id) => {
                 return self.on_instance_answer(id, &taken.method, outcome);
             }
+            CallFor::RelayedCancel(job) => return self.on_relayed_task_cancelled(job, outcome),
             CallFor::Question => {
                 let answer = match outcome {
                     Ok(result) => Answer::Result(result.to_owned()),
@@ -412,6 +413,7 @@ impl Engine {
             | CallFor::Cancel
             | CallFor::Upstream(_)
             | CallFor::Question
+            | CallFor::RelayedCancel(_)
             | CallFor::Relayed(_) => None,
         }
     }

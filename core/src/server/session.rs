@@ -203,6 +203,7 @@ impl Engine {
         {
             connection.aside.declared = Some(declared);
         }
+        self.start_eager_for(reply.conn);
         match self.transparent() {
             Some(_) => self.await_upstreams(reply, Awaited::Initialize),
             None => self.answer_initialize(reply),

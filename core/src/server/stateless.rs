@@ -4,7 +4,7 @@
 use alloc::string::String;
 
 use crate::action::OperatorOrder;
-use crate::connection::Phase;
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::json::raw::Raw;
 use crate::protocol::request_meta::{self, RequestMeta};
@@ -104,6 +104,10 @@ impl Engine {
         {
             connection.peer = claim.peer;
             connection.aside.declared = passed_capabilities(said);
+        }
+        let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
+        if self.connections.get(&reply.conn).is_some_and(|peer| is_first(peer)) {
+            self.start_eager_for(reply.conn);
         }
     }
 

@@ -16,6 +16,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::server::requests::Topic;
@@ -182,6 +183,9 @@ impl Engine {
             connection.dialect = dialect;
             connection.unreadable_id = dialect.unreadable_id;
             connection.phase = SessionPhase::Ready;
+            let tasks = member(identity, "capabilities").and_then(|said| member(said, "tasks"));
+            let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks).ok());
+            connection.peer.tasks = TaskCapabilities::read(tasks, dialect);
         }
         if let Some(server) = self.upstreams.server_mut(&name) {
             server.failures = 0;
@@ -284,6 +288,15 @@ impl Engine {
             // UPS-09: clients were answered from another manifest.
             changed.into_iter().for_each(|topic| self.announce_list(topic, &of_clients));
         } else {
+            self.answer_waiters();
+        }
+    }
+
+    /// The host knows from an earlier process what a server said of itself (UPS-09).
+    pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
+        let Some(server) = self.upstreams.server_mut(server) else { return };
+        if server.manifest.is_none() {
+            server.take_manifest(manifest.clone());
             self.answer_waiters();
         }
     }

@@ -8,14 +8,16 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
+use crate::connection::Phase as SessionPhase;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
+use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
-use crate::upstream::server::{Share, UpstreamServer};
+use crate::upstream::server::{Share, StartWhen, UpstreamServer};
 use crate::upstream::table::{Era, Instance, Key, Phase, Server};
 
 /// Wait after the first failed start; it doubles with each further one.
@@ -36,6 +38,7 @@ impl Engine {
     pub(crate) fn on_upstream(&mut self, event: &UpstreamEvent<'_>) {
         match *event {
             UpstreamEvent::Started { instance, conn } => self.on_instance_started(instance, conn),
+            UpstreamEvent::Known { server, manifest } => self.on_manifest(server, manifest),
             UpstreamEvent::Examined { check, processes, .. } => self.on_examined(check, processes),
             UpstreamEvent::StraysEnded { check, ended, left, .. } => {
                 self.on_strays_ended(check, ended, left);
@@ -71,6 +74,45 @@ impl Engine {
         }
         for job in before.into_iter().flat_map(|old| old.waiting) {
             self.assign(job);
+        }
+        self.upstreams.starts_eager =
+            self.upstreams.servers.iter().any(|server| server.server.start == StartWhen::Eager);
+    }
+
+    /// Starts the servers that start with the engine, and those of the sessions that there are.
+    pub(crate) fn start_eager(&mut self) {
+        if !core::mem::take(&mut self.upstreams.starts_eager) || self.drain.is_some() {
+            return;
+        }
+        for server in self.eager_servers() {
+            self.keep_warm(&server);
+        }
+        let ready: Vec<ConnId> = self
+            .connections
+            .iter()
+            .filter(|(_, peer)| peer.phase == SessionPhase::Ready)
+            .filter(|(_, peer)| matches!(peer.side, Side::Server))
+            .map(|(conn, _)| *conn)
+            .collect();
+        ready.into_iter().for_each(|conn| self.start_eager_for(conn));
+    }
+
+    fn eager_servers(&self) -> Vec<Arc<UpstreamServer>> {
+        let all = self.upstreams.servers.iter().map(|server| &server.server);
+        all.filter(|server| server.start == StartWhen::Eager).cloned().collect()
+    }
+
+    /// A client has told of itself: the servers that start with it are started.
+    pub(crate) fn start_eager_for(&mut self, client: ConnId) {
+        if self.upstreams.is_empty() || self.drain.is_some() {
+            return;
+        }
+        let identity = self.identity_of(client);
+        for server in self.eager_servers() {
+            if server.share != Share::Call && server.allow.permits(&identity) {
+                // A server that cannot start now is asked again by the first request.
+                let _: Assigned = self.instance_for(&server, client, &identity);
+            }
         }
     }
 

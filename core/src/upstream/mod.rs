@@ -19,5 +19,6 @@ pub mod route;
 pub mod server;
 mod starting;
 pub(crate) mod table;
+pub(crate) mod tasked;
 pub(crate) mod uri;
 pub(crate) mod watch;

@@ -26,6 +26,7 @@ use crate::upstream::rewrite::{
     error_of, failed_result, member, params_for_other_hop, text_member,
 };
 use crate::upstream::table::Key;
+use crate::upstream::tasked::TASK;
 
 /// Number of the question whether a tool may run; others are numbered from 1.
 const CONFIRM: AskId = AskId::new(0);
@@ -170,6 +171,9 @@ impl Engine {
 
     /// A question of a relayed job has an answer.
     pub(crate) fn on_question_answered(&mut self, job: JobId, ask: AskId, answer: Answer) {
+        if ask == TASK {
+            return self.on_relayed_task_answer(job, answer);
+        }
         let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
         let Some(question) = relayed.questions.remove(&ask) else { return };
         let instance = relayed.instance;

@@ -15,7 +15,7 @@ use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
 use crate::json::meta::write_with_meta;
 use crate::json::raw::Json;
-use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::outgoing::call::{AskTask, Call, CallFor, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::reason::StopReason;
@@ -124,7 +124,9 @@ impl Engine {
         }
         let Some(params) = self.params_to_send(conn, job) else { return };
         let method = route.method.clone();
-        let request = OutgoingRequest { method, params: None, patience: None, task: None };
+        let task = self.runs_as_task(id, &method, &route.name).then(AskTask::default);
+        let params = if task.is_some() { with_member(&params, "task", "{}") } else { params };
+        let request = OutgoingRequest { method, params: None, patience: None, task };
         let call = Call::new(CallFor::Relayed(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
@@ -257,6 +259,7 @@ impl Engine {
         {
             // A late answer is dropped and counted (UPS-02).
             self.outgoing.take(conn, sent.call);
+            self.give_up_followed(conn, sent.call);
         }
         self.on_done(id, outcome);
         self.upstreams.receipts.remove(&id);
@@ -306,7 +309,12 @@ impl Engine {
         let cancel = self.jobs.get(id).and_then(|job| job.cancel());
         let reason = cancel.and_then(|cancel| cancel.reason);
         let reason = reason.as_deref().unwrap_or(why.as_str());
-        self.write_urgent_cancel(conn, sent.call.get(), reason);
+        // CAN-05: a task is cancelled as such, as soon as it has an id.
+        let as_task = self.cancel_relayed_task(conn, id, sent.call)
+            || self.outgoing.call(conn, sent.call).is_some_and(|call| call.with_task);
+        if !as_task {
+            self.write_urgent_cancel(conn, sent.call.get(), reason);
+        }
         let now = self.now.at;
         let (check, wait) = Check::new(now, server.cancel_grace, server.on_ignored_cancel);
         let number = self.upstreams.number_check(id);
@@ -376,7 +384,7 @@ impl Engine {
     }
 
     /// Applies an input to the check of a cancelled job, and carries out the consequence.
-    fn advance_check(&mut self, id: JobId, input: CheckInput) {
+    pub(crate) fn advance_check(&mut self, id: JobId, input: CheckInput) {
         let Some(relayed) = self.upstreams.jobs.get(&id) else { return };
         let (Some(sent), Some(to)) = (relayed.sent, relayed.instance) else { return };
         let around = self.surroundings(id, &sent, to);

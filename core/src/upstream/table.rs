@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use crate::ids::{AskId, CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
 use crate::time::Instant;
-use crate::tool::Tool;
+use crate::tool::{TaskSupport, Tool};
 use crate::upstream::check::Check;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::manifest::Manifest;
@@ -36,14 +36,19 @@ pub(crate) struct Upstreams {
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
     /// Resources that sessions are subscribed to, by the server and its own URI: each client with
     /// the URI that it knows.
-    pub(crate) watched: BTreeMap<(Box<str>, Box<str>), BTreeMap<ConnId, Box<str>>>,
+    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<ConnId, Box<str>>>,
     /// Log levels that sessions have asked for.
     pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
     pub(crate) receipts: BTreeMap<JobId, UpstreamReceipt>,
+    /// Whether servers that start with the engine are still to be started.
+    pub(crate) starts_eager: bool,
     next_instance: u64,
     next_check: u64,
 }
+
+/// A resource: the name of its server, and the URI that the server knows.
+pub(crate) type ResourceKey = (Box<str>, Box<str>);
 
 /// One server of the settings.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(crate) struct Server {
     pub(crate) manifest: Option<Manifest>,
     /// Its offered tools, by the name that clients use.
     pub(crate) tools: BTreeMap<Box<str>, Arc<Tool>>,
+    /// Task support that the server itself declares for its tools, if any.
+    pub(crate) support: BTreeMap<Box<str>, TaskSupport>,
     /// Elements of `tools/list` as clients see them.
     pub(crate) listed: Vec<Box<str>>,
     /// Whether the manifest is one of this process rather than of an earlier one.

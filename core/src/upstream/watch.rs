@@ -22,7 +22,7 @@ use crate::tool::TaskSupport;
 use crate::upstream::lifecycle::Assigned;
 use crate::upstream::rewrite::{quoted, text_member, with_member};
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::table::{Instance, Key};
+use crate::upstream::table::{Instance, Key, ResourceKey};
 use crate::upstream::uri;
 
 pub(crate) const SUBSCRIBE: &str = "resources/subscribe";
@@ -113,7 +113,7 @@ impl Engine {
     /// A client is gone: what it alone has watched is not watched any more.
     pub(crate) fn forget_watches(&mut self, client: ConnId, identity: &Identity) {
         let all = self.upstreams.watched.iter();
-        let own: Vec<(Box<str>, Box<str>)> = { all }
+        let own: Vec<ResourceKey> = { all }
             .filter(|(_, of)| of.contains_key(&client))
             .map(|(key, _)| key.clone())
             .collect();
@@ -148,7 +148,7 @@ impl Engine {
 
     /// Resources of an instance that its clients are subscribed to.
     fn watched_by<'a>(&'a self, instance: &'a Instance) -> impl Iterator<Item = &'a str> {
-        let of_server = |key: &&(Box<str>, Box<str>)| key.0 == instance.server.name;
+        let of_server = |key: &&ResourceKey| key.0 == instance.server.name;
         self.upstreams
             .watched
             .iter()
