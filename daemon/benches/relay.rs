@@ -403,9 +403,10 @@ fn cancels(tool: &str) {
         "server".to_owned(),
         fifo.to_string_lossy().into_owned(),
     ];
-    let mut client = Piped::start(&command);
     let mut over: Vec<f64> = (0..CANCELS)
         .map(|_| {
+            // A server of its own for each, because the check of a cancel goes on after the death.
+            let mut client = Piped::start(&command);
             let id = client.send("tools/call", &call(tool));
             let process = process(&fifo);
             let since = Instant::now();

@@ -5,9 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use ceased::process::Launch;
 use ceased::{Daemon, UpstreamLaunch};
 use ceased_core::upstream::server::UpstreamServer;
-use ceased::process::Launch;
 use serde_json::{Value, json};
 
 /// A server with one tool. While the file of its argument exists, it says nothing at all.
