@@ -146,16 +146,20 @@ impl Walk {
 
     fn step(&mut self) {
         match self.rng.below(100) {
-            0..6 => self.connect(),
-            6 => self.disconnect(),
-            7..32 => self.call(),
-            32..42 => self.cancel(),
-            42..44 => self.list(),
-            44..62 => self.actor_reads(),
-            62..84 => self.actor_works(),
-            84..95 => self.do_a_duty(),
+            0..2 => self.connect(),
+            2 => {
+                if self.rng.once_in(4) {
+                    self.disconnect();
+                }
+            }
+            3..18 => self.call(),
+            18..23 => self.cancel(),
+            23 => self.list(),
+            24..48 => self.actor_reads(),
+            48..84 => self.actor_works(),
+            84..97 => self.do_a_duty(),
             _ => {
-                let millis = 1 + self.rng.below(1500) as u64;
+                let millis = 1 + self.rng.below(1000) as u64;
                 self.pass(Duration::from_millis(millis));
             }
         }
@@ -330,7 +334,7 @@ impl Walk {
     }
 
     fn connect(&mut self) {
-        if self.clients.len() >= 6 {
+        if self.clients.len() >= 4 {
             return;
         }
         let conn = self.fresh_conn();

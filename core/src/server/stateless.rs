@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Servers behind us that have sessions are told what the latest request declares (UPS-12).
+    /// Servers behind us with sessions are told the declarations of the latest request (UPS-12).
     fn note_capabilities(
         &mut self,
         reply: &Reply,

@@ -134,7 +134,7 @@ impl Engine {
         self.tell_subscribers(listeners, Topic::Task(id));
     }
 
-    /// Tells the subscriptions to a list that it may be another now.
+    /// Tells the subscriptions of a list that it may have changed.
     pub(crate) fn tell_of_list(&mut self, topic: Topic, allow: &Allow) {
         let wanted = |conn: ConnId, connection: &Connection| {
             let open = connection.requests.subscriptions();

@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// A request that reaches one upstream: a job whose tool is the method.
-    /// Its params are given as the server gets them, but for what belongs to the client's hop.
+    /// Its params are given as the server gets them, without the members of the client's hop.
     pub(crate) fn call_upstream_with(
         &mut self,
         reply: Reply,

@@ -292,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// The host knows from an earlier process what a server said of itself (UPS-09).
+    /// The host has the manifest of a server from an earlier process (UPS-09).
     pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
         let Some(server) = self.upstreams.server_mut(server) else { return };
         if server.manifest.is_none() {

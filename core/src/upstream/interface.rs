@@ -79,7 +79,7 @@ pub enum UpstreamEvent<'a> {
         /// A number never used before.
         conn: ConnId,
     },
-    /// What a server said of itself when it last ran, as [`UpstreamAction::SaveManifest`] had it
+    /// The manifest of a server from its last run, as [`UpstreamAction::SaveManifest`] had it
     /// kept. Without effect if more is known by now.
     Known {
         /// Name of the server.

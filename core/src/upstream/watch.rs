@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// A client is gone: what it alone has watched is not watched any more.
+    /// A client is gone: topics that it alone has watched are not watched any more.
     pub(crate) fn forget_watches(&mut self, client: ConnId, identity: &Identity) {
         let all = self.upstreams.watched.iter();
         let own: Vec<ResourceKey> = { all }

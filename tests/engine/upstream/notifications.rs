@@ -238,7 +238,7 @@ fn answer_lists(kit: &mut Kit, upstream: ConnId, lists: &serde_json::Map<String,
     }
 }
 
-/// The capabilities of a transparent server show through; those of several are what they offer.
+/// The capabilities of a transparent server show through; those of several are the union.
 #[test]
 fn capabilities_say_what_is_relayed() {
     let mut kit = Kit::new(vec![wrapped()]);

@@ -199,7 +199,7 @@ fn server_withdraws_its_question() {
     }
 }
 
-/// A question is withdrawn together with its call, whoever ends that, and answered with an error.
+/// A question is withdrawn together with its call at any end of that, and answered with an error.
 #[test]
 fn question_ends_with_its_call() {
     for way in ["cancelled", "answered"] {

@@ -70,7 +70,7 @@ fn kept_manifest_answers_until_the_server_tells() {
     });
     let saved: Value = serde_json::to_value(saved.expect("it is kept")).expect("JSON");
     assert!(saved["tools"][0].as_str().expect("text").contains("new"));
-    // What an earlier process learnt does not replace it.
+    // The manifest of an earlier process does not replace it.
     kit.feed(Event::Upstream(UpstreamEvent::Known { server: "s", manifest: &manifest }));
     kit.send(client, &json!({"jsonrpc": "2.0", "id": 0, "method": "tools/list"}));
     assert_eq!(kit.one(client)["result"]["tools"][0]["name"], "new");

@@ -173,7 +173,8 @@ impl Walk {
             None => {
                 let number = message["id"].as_u64().expect("an id of this server");
                 let marker = actor.questions.remove(&number);
-                let marker = marker.unwrap_or_else(|| panic!("UPS-12: no such question: {message}"));
+                let marker =
+                    marker.unwrap_or_else(|| panic!("UPS-12: no such question: {message}"));
                 if message["error"].is_object() {
                     self.walked.refused += 1;
                 } else {
@@ -290,8 +291,11 @@ impl Walk {
         actor.requests.get_mut(&number).expect("it was picked").progress = progress;
         let params =
             json!({"progressToken": token, "progress": progress, "message": request.marker});
-        self.send(conn, &json!({"jsonrpc": "2.0", "method": "notifications/progress",
-            "params": params}));
+        self.send(
+            conn,
+            &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+            "params": params}),
+        );
     }
 
     fn ask(&mut self, id: InstanceId) {
@@ -318,7 +322,10 @@ impl Walk {
             params["_meta"] = json!({"progressToken": token});
         }
         let conn = actor.conn;
-        self.send(conn, &json!({"jsonrpc": "2.0", "id": number, "method": "elicitation/create",
-            "params": params}));
+        self.send(
+            conn,
+            &json!({"jsonrpc": "2.0", "id": number, "method": "elicitation/create",
+            "params": params}),
+        );
     }
 }

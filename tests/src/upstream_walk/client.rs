@@ -78,8 +78,7 @@ impl Walk {
     pub(super) fn list(&mut self) {
         let Some(conn) = self.some_client() else { return };
         let Some(id) = self.fresh_id(conn) else { return };
-        let open =
-            Open { marker: String::new(), token: None, progress: 0.0, is_cancelled: false };
+        let open = Open { marker: String::new(), token: None, progress: 0.0, is_cancelled: false };
         let client = self.clients.get_mut(&conn).expect("it was picked");
         client.open.insert(id.to_string(), open);
         let method = *self.rng.pick(&["tools/list", "ping", "tools/list"]);
@@ -101,8 +100,11 @@ impl Walk {
         self.oracle.over.insert(call.marker);
         self.walked.cancels += 1;
         let id: Value = serde_json::from_str(&id).expect("an id");
-        self.send(conn, &json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
-            "params": {"requestId": id, "reason": "enough"}}));
+        self.send(
+            conn,
+            &json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": {"requestId": id, "reason": "enough"}}),
+        );
     }
 
     /// Clients read everything at once.
@@ -135,9 +137,10 @@ impl Walk {
             }
             Some("notifications/progress") => {
                 let params = &message["params"];
-                let call = client.open.values_mut().find(|call| {
-                    call.token.as_ref() == Some(&params["progressToken"])
-                });
+                let call = client
+                    .open
+                    .values_mut()
+                    .find(|call| call.token.as_ref() == Some(&params["progressToken"]));
                 let call = call.unwrap_or_else(|| panic!("UPS-03: no such token: {message}"));
                 assert_eq!(params["message"], call.marker, "UPS-03: tokens are not mixed");
                 let progress = params["progress"].as_f64().expect("a number");
