@@ -403,6 +403,7 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
     resource_limits::raise_files();
     signals::survive_size_limits().map_err(StartError::Io)?;
     let mut daemon = Daemon::new().runtime_dir(runtime_dir()).upstream(options.server());
+    daemon = daemon.eof_grace(options.eof_grace);
     if let Some(containment) = containment()? {
         daemon = daemon.containment(containment);
     }

@@ -122,7 +122,7 @@ impl Daemon {
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
-            eof_grace: Duration::from_millis(500),
+            eof_grace: Duration::from_millis(1500),
             authenticate_within: config::Limits::default().authenticate_within,
             guards: Guards::default(),
             inherited: InheritedSockets::default(),
@@ -259,6 +259,14 @@ impl Daemon {
     #[must_use]
     pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
         self.record = Some(path.into());
+        self
+    }
+
+    /// How long calls of a peer on stdio are answered after the end of its input, and after each
+    /// answer from then on.
+    #[must_use]
+    pub const fn eof_grace(mut self, grace: Duration) -> Self {
+        self.eof_grace = grace;
         self
     }
 

@@ -9,5 +9,6 @@ mod layers;
 mod ledger;
 mod living_systemd;
 mod packaging;
+mod real;
 mod sdk;
 mod tidy;

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
@@ -69,18 +70,23 @@ impl Engine {
             return self.end_instance(*instance, "it closed its standard output");
         }
         connection.ending = Ending::Finished(then);
-        let at = match then {
+        let after = match then {
             AfterInput::Answer => None,
-            AfterInput::AnswerAndProbe(every) => Some(self.now.at + every),
-            AfterInput::AnswerUntil(at) => Some(at),
+            AfterInput::AnswerAndProbe(after) | AfterInput::AnswerWithin(after) => Some(after),
         };
-        if let Some(at) = at {
+        if let Some(after) = after {
+            let at = self.now.at + after;
             self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
         let calls = self.take_all_calls(conn);
         self.lose_calls(conn, calls);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && matches!(then, AfterInput::AnswerWithin(_))
+        {
+            connection.aside.lingering = connection.requests.len();
+        }
         self.close_if_finished(conn);
     }
 
@@ -113,7 +119,7 @@ impl Engine {
         self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
         // Out of the table before jobs are stopped, whose questions on it are cancelled then.
         let calls = self.take_all_calls(conn);
-        self.cancel_requests(conn, connection.requests.take_all());
+        self.cancel_requests(conn, connection.requests.take_all(), None);
         self.lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unpark_unknown(aside.lost_handles);
@@ -132,8 +138,14 @@ impl Engine {
         calls
     }
 
-    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
-    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Reply, Work)>) {
+    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15). A
+    /// peer that still reads is told why.
+    fn cancel_requests(
+        &mut self,
+        conn: ConnId,
+        requests: Vec<(RequestId, Reply, Work)>,
+        told: Option<&ErrorObject>,
+    ) {
         for (id, reply, work) in requests {
             match work {
                 Work::Job(job) => self.requestor_gone(job),
@@ -147,9 +159,10 @@ impl Engine {
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
                 Work::Question(of) => self.withdraw_question(of, None),
             }
-            match self.cut_off(conn, StopReason::Disconnected) {
-                Some(error) => self.fail(reply, &error),
-                None => self.forget(reply),
+            match (self.cut_off(conn, StopReason::Disconnected), told) {
+                (Some(error), _) => self.fail(reply, &error),
+                (None, Some(error)) => self.fail(reply, error),
+                (None, None) => self.forget(reply),
             }
         }
     }
@@ -341,16 +354,32 @@ impl Engine {
         }
     }
 
+    /// A period in which a peer without input was to be answered is over. Another follows if a
+    /// request was answered meanwhile, or if one waits for an upstream that still starts: answers
+    /// to a script that was written into a pipe are on their way.
+    fn linger_or_end(&mut self, conn: ConnId, grace: Duration) {
+        let waits = self.awaits_start(conn);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let open = connection.requests.len();
+        if !grace.is_zero() && (waits || open < connection.aside.lingering) {
+            connection.aside.lingering = open;
+            let at = self.now.at + grace;
+            return self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
+        }
+        let requests = connection.requests.take_all();
+        let message =
+            alloc::format!("not answered within {grace:?} (eof_grace) after the end of the input");
+        let error = ErrorObject::new(code::SHUTTING_DOWN, message);
+        self.cancel_requests(conn, requests, Some(&error));
+        self.close_if_finished(conn);
+    }
+
     fn on_linger_timer(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.aside.linger_timer = None;
         match connection.ending {
             Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
-            Ending::Finished(AfterInput::AnswerUntil(_)) => {
-                let requests = connection.requests.take_all();
-                self.cancel_requests(conn, requests);
-                self.close_if_finished(conn);
-            }
+            Ending::Finished(AfterInput::AnswerWithin(grace)) => self.linger_or_end(conn, grace),
             // Outside a session there is nothing a server may send unasked: the answer will tell.
             Ending::Finished(AfterInput::AnswerAndProbe(_)) if connection.phase == Phase::Fresh => {
             }

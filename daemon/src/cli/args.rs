@@ -162,6 +162,9 @@ pub(super) struct WrapArgs {
     /// The longest that one call may take [default: no limit]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     call_timeout: Option<Duration>,
+    /// How long to wait for answers after the end of stdin, and after each answer
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "1500ms")]
+    eof_grace: Duration,
     /// Whether its tools run as tasks [default: as the server says]
     #[arg(long, value_name = "SUPPORT")]
     task_support: Option<WrapTasks>,
@@ -221,6 +224,7 @@ impl WrapArgs {
             kill_grace: self.kill_grace,
             start_timeout: self.start_timeout,
             call_timeout: self.call_timeout,
+            eof_grace: self.eof_grace,
             task_support: self.task_support.map(|support| match support {
                 WrapTasks::Forbidden => TaskSupport::Forbidden,
                 WrapTasks::Optional => TaskSupport::Optional,

@@ -184,7 +184,7 @@ impl Default for DaemonLocation {
         Self {
             config: None,
             socket: None,
-            eof_grace: Duration::from_millis(500),
+            eof_grace: Duration::from_millis(1500),
             shutdown_grace: Duration::from_secs(10),
             state_dir: None,
         }

@@ -38,7 +38,8 @@ impl Daemon {
             workers: 64,
             queue: 1024,
             shutdown_grace: Duration::from_secs(10),
-            eof_grace: Duration::from_millis(500),
+            // The official SDKs send SIGTERM two seconds after they have closed a server's input.
+            eof_grace: Duration::from_millis(1500),
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
             roots: Vec::new(),

@@ -313,6 +313,7 @@ impl Oracle {
             batches: Vec::new(),
             stall: None,
             linger: None,
+            lingering: 0,
             probes: 0,
             able: Able::default(),
             stateless: false,
@@ -375,7 +376,7 @@ impl Oracle {
         entry.linger = match then {
             AfterInput::Answer => None,
             AfterInput::AnswerAndProbe(every) => Some(now + nanos(every)),
-            AfterInput::AnswerUntil(at) => Some(at.as_nanos()),
+            AfterInput::AnswerWithin(grace) => Some(now + nanos(grace)),
         };
         let remote = std::mem::take(&mut entry.remote).into_iter().map(|remote| remote.out);
         let lost = std::mem::take(&mut entry.calls).into_iter().chain(remote).collect();
@@ -385,20 +386,23 @@ impl Oracle {
         // It has half-closed, so requests to it are not answered any more.
         self.lose_calls(lost);
         self.end_subscriptions(conn);
+        if let Some(entry) = self.conns.get_mut(&conn) {
+            entry.lingering = entry.pending.len();
+        }
         self.close_if_finished(conn);
     }
 
     /// A peer is gone: its calls stop, its waits end, its tasks go on.
     fn gone(&mut self, conn: u64) {
         let Some(entry) = self.conns.remove(&conn) else { return };
-        self.abandon_requests(conn, entry.pending);
+        self.abandon_requests(conn, entry.pending, false);
         let remote = entry.remote.into_iter().map(|remote| remote.out);
         self.lose_calls(entry.calls.into_iter().chain(remote).collect());
         self.unpark_unknown(conn);
     }
 
     /// By their ids, whatever came first.
-    fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>) {
+    fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>, reads: bool) {
         pending.sort_by(|one, other| one.id.cmp(&other.id));
         for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
@@ -406,7 +410,8 @@ impl Oracle {
                 What::Task(task) => self.forget_waiter(task, conn, &id),
                 What::Cancel => self.unlisten(conn, &id, listens),
             }
-            let answer = self.cut_off(conn, &token, "Disconnected");
+            let told = || reads.then(|| format!("{token}:E -31005"));
+            let answer = self.cut_off(conn, &token, "Disconnected").or_else(told);
             self.settle(conn, batch, answer);
         }
     }
