@@ -4,6 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::args::{DaemonArgs, ListArgs};
+use super::table::{cut, has_colours, paint, width};
 use super::view::{Sort, Status, Trees};
 use super::{Backend, Exit, Failure, Io, discover, format};
 use crate::accounts;
@@ -18,11 +19,16 @@ pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
         return Ok(Exit::Done);
     }
     let status = read(&raw, &args.daemon)?;
-    for (_, line) in status.summary() {
-        writeln!(io.out, "{line}")?;
-    }
-    for row in status.rows("", Sort::State, Trees::Whole) {
-        writeln!(io.out, "{}", row.text)?;
+    let (colours, width) = (has_colours(io), width(io));
+    let rows = status.rows("", Sort::State, Trees::Whole, width);
+    let lines = rows.into_iter().map(|row| (row.tone, row.text));
+    for (tone, line) in status.summary().into_iter().chain(lines) {
+        let line = match width {
+            Some(width) => cut(&line, width),
+            None => line.as_str().into(),
+        };
+        paint(io.out, &line, tone, colours)?;
+        writeln!(io.out)?;
     }
     Ok(Exit::Done)
 }
@@ -43,8 +49,9 @@ pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
 
 /// Parses it, with the names of local users.
 pub(super) fn read(raw: &RawValue, daemon: &DaemonArgs) -> Result<Status, Failure> {
-    let mut status: Status = serde_json::from_str(raw.get())
+    let status: Status = serde_json::from_str(raw.get())
         .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse ceased/status ({why})")))?;
+    let mut status = status.join();
     if daemon.tcp.is_none() {
         status.name_users(accounts::name_of);
     }

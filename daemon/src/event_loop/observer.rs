@@ -2,8 +2,9 @@
 //! CAN-12, CAN-13).
 
 use super::server::Server;
-use super::trail::{End, Ended};
+use super::trail::{End, Ended, Survey};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ceased_core::action::{AuditEvent, Receipt};
@@ -19,9 +20,10 @@ use super::origin::Party;
 use super::repeats::Kind;
 use crate::observability::audit::{CancelRecord, Happening};
 use crate::observability::calls::CallOutcome;
+use crate::observability::job_status::{self, JobStatus};
 use crate::observability::metrics::Snapshot;
 use crate::process_ids::to_process;
-use ceased_process::{Exit, Order, Process, Stopped};
+use ceased_process::{Exit, Order, Process, Stopped, Usage};
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -231,11 +233,11 @@ impl Server {
         jobs: Vec<JobId>,
         viewer: Option<Identity>,
     ) {
-        self.trail.surveys.insert(survey, viewer);
-        let jobs = jobs.into_iter().map(to_process).collect();
-        let order = Order::Survey { ticket: survey.get(), jobs };
+        let asked = jobs.iter().copied().map(to_process).collect();
+        self.trail.surveys.insert(survey, Survey { viewer, jobs });
+        let order = Order::Survey { ticket: survey.get(), jobs: asked };
         if self.supervisor.order(order).is_err() {
-            self.answer_survey(now, survey, Vec::new());
+            self.answer_survey(now, survey, Vec::new(), &BTreeMap::new());
         }
     }
 
@@ -245,12 +247,19 @@ impl Server {
         now: Now,
         survey: StatusId,
         processes: Vec<(JobId, Vec<Process>)>,
+        usage: &BTreeMap<JobId, Usage>,
     ) {
-        let Some(viewer) = self.trail.surveys.remove(&survey) else { return };
+        let Some(Survey { viewer, jobs }) = self.trail.surveys.remove(&survey) else { return };
         let processes = processes.into_iter().map(|(job, list)| (job.get(), list)).collect();
         let (viewer, containment) = (viewer.as_ref(), self.trail.containment);
         let store = self.store_status(viewer);
-        let status = self.snapshot().host_status(containment, viewer, processes, store);
+        let jobs = job_status::of_jobs(&jobs, usage, |job| JobStatus {
+            arguments: self.trail.calls.shown_arguments(job),
+            last_line: self.outputs.last_line(job),
+            ..JobStatus::default()
+        });
+        let listed = (processes, jobs);
+        let status = self.snapshot().host_status(containment, viewer, listed, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::HostStatusCollected { survey, host: &host };

@@ -29,10 +29,18 @@ pub(super) struct Trail {
     /// The same of those that have ended since its actions were last carried out.
     pub(super) fresh_ends: BTreeMap<JobId, End>,
     /// Whose the detailed statuses are that wait for their processes.
-    pub(super) surveys: BTreeMap<StatusId, Option<Identity>>,
+    pub(super) surveys: BTreeMap<StatusId, Survey>,
     /// Why the store takes nothing at the moment, and since when.
     pub(super) store_trouble: Option<(Unstored, Wall)>,
     pub(super) started: Instant,
+}
+
+/// A detailed status that waits for its processes.
+pub(super) struct Survey {
+    /// Identity that asks; `None` for an operator.
+    pub(super) viewer: Option<Identity>,
+    /// The jobs that the viewer may see.
+    pub(super) jobs: Vec<JobId>,
 }
 
 /// Whether a job has ended, or outlasts SIGKILL.

@@ -24,6 +24,7 @@ use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;
 use crate::observability::calls::ToolNumbers;
+use crate::observability::job_status::JobStatus;
 
 /// Number of receipts kept for views.
 const RECEIPTS_MAX: usize = 32;
@@ -212,6 +213,8 @@ pub(crate) struct HostStatus<'a> {
     receipts: Vec<&'a Past>,
     /// Processes of each job.
     processes: BTreeMap<u64, Vec<ProcessStatus>>,
+    /// Arguments, output and usage of each job that runs.
+    jobs: BTreeMap<u64, JobStatus>,
 }
 
 /// A process of a job, in a detailed status.
@@ -255,7 +258,7 @@ impl<'a> Snapshot<'a> {
         &self,
         containment: &'a str,
         viewer: Option<&Identity>,
-        processes: BTreeMap<u64, Vec<Process>>,
+        (processes, jobs): (BTreeMap<u64, Vec<Process>>, BTreeMap<u64, JobStatus>),
         store: StoreStatus,
     ) -> HostStatus<'a> {
         HostStatus {
@@ -268,6 +271,7 @@ impl<'a> Snapshot<'a> {
             store,
             receipts: self.metrics.receipts(viewer),
             processes: processes.into_iter().map(ProcessStatus::all_of).collect(),
+            jobs,
         }
     }
 }

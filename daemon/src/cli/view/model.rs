@@ -27,6 +27,14 @@ pub(in crate::cli) struct Status {
 }
 
 impl Status {
+    /// Hands the host's knowledge of each job to the job.
+    pub(in crate::cli) fn join(mut self) -> Self {
+        for job in &mut self.jobs {
+            job.work = self.host.jobs.remove(&job.job).unwrap_or_default();
+        }
+        self
+    }
+
     /// Replaces user ids by names from `name_of`. Only for a local daemon: another machine has
     /// different users.
     pub(in crate::cli) fn name_users(&mut self, name_of: impl Fn(u32) -> Option<String>) {
@@ -73,6 +81,23 @@ pub(in crate::cli) struct Job {
     pub(in crate::cli) total: Option<f64>,
     pub(in crate::cli) message: Option<String>,
     pub(in crate::cli) task: Option<String>,
+    /// From [`Host::jobs`]: see [`Status::join`].
+    #[serde(skip)]
+    pub(in crate::cli) work: Work,
+}
+
+/// Arguments, output and usage of a job that runs; `None` if unknown.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Work {
+    /// As `name=value`, without secrets.
+    pub(in crate::cli) arguments: Option<String>,
+    pub(in crate::cli) last_line: Option<String>,
+    /// CPU time of its processes so far.
+    pub(in crate::cli) cpu_ms: Option<u64>,
+    /// CPU time lately, in percent of one CPU.
+    pub(in crate::cli) cpu_percent: Option<u64>,
+    pub(in crate::cli) memory_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -115,6 +140,7 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) store: Store,
     pub(in crate::cli) receipts: Vec<Receipt>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
+    pub(in crate::cli) jobs: BTreeMap<u64, Work>,
 }
 
 /// The store of tasks.
@@ -175,7 +201,10 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) why: String,
     pub(in crate::cli) reason: Option<String>,
     pub(in crate::cli) stage: String,
-    pub(in crate::cli) processes_ended: u64,
+    /// How the end of a relayed request is known.
+    pub(in crate::cli) proof: Option<String>,
+    /// `None` if unknown, as for a cancel that an existing server was told of.
+    pub(in crate::cli) processes_ended: Option<u64>,
     /// `None` if processes outlast SIGKILL.
     pub(in crate::cli) died_after_ms: Option<f64>,
     pub(in crate::cli) ended_ago_ms: u64,
