@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
 use super::args::AdoptArgs;
-use super::{Exit, Failure, Io};
+use super::{Exit, Failure, Io, format};
 use crate::host_files::{
     Binary, Change, Entry, HostFile, HostFileError, Outcome, adopt as wrap_all, diff, undo,
 };
@@ -35,16 +37,18 @@ pub(super) fn adopt(args: &AdoptArgs, io: &mut Io<'_>) -> Result<Exit, Failure> 
     };
     let outcome = outcome.map_err(|why| failure(&args.file, &why))?;
     report(&outcome, args.undo, io);
+    let shown = diff(&args.file.to_string_lossy(), &file.text, &outcome.edits);
     if outcome.edits.is_empty() {
         io.say("there is nothing to change");
-        return Ok(Exit::Done);
+        return finish(args, &outcome, &shown, None, io);
     }
-    let shown = diff(&args.file.to_string_lossy(), &file.text, &outcome.edits);
-    write!(io.out, "{shown}")?;
+    if !args.json {
+        write!(io.out, "{shown}")?;
+    }
     if !args.write && !args.undo {
         let name = args.file.display();
         io.say(&format!("nothing is written yet; `ceased adopt {name} --write` writes it"));
-        return Ok(Exit::Done);
+        return finish(args, &outcome, &shown, None, io);
     }
     let copy = file
         .replace(&outcome.apply(&file.text))
@@ -55,6 +59,38 @@ pub(super) fn adopt(args: &AdoptArgs, io: &mut Io<'_>) -> Result<Exit, Failure> 
             "restart the host; `ceased adopt {} --undo` takes it back",
             args.file.display()
         ));
+    }
+    finish(args, &outcome, &shown, Some(&copy), io)
+}
+
+/// Prints the outcome as JSON, where that is wanted. `copy` has the old content of a file that was
+/// written.
+fn finish(
+    args: &AdoptArgs,
+    outcome: &Outcome,
+    diff: &str,
+    copy: Option<&Path>,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
+    if args.json {
+        let entries = outcome.entries.iter().map(|(entry, change)| {
+            let reason = match change {
+                Change::Changed => None,
+                Change::Left(why) => Some(why),
+            };
+            json!({
+                "name": entry.name, "project": entry.project, "line": entry.line,
+                "changed": reason.is_none(), "reason": reason,
+            })
+        });
+        let document = json!({
+            "file": args.file.to_string_lossy(),
+            "entries": entries.collect::<Vec<_>>(),
+            "diff": diff,
+            "written": copy.is_some(),
+            "backup": copy.map(Path::to_string_lossy),
+        });
+        format::json(&document, io)?;
     }
     Ok(Exit::Done)
 }

@@ -73,7 +73,7 @@ pub(super) enum Command {
     /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
     Adopt(AdoptArgs),
     /// Validate a config file and print what would run
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
     Trust(TrustArgs),
     /// Maintain the tasks on disk while no daemon uses them
@@ -92,6 +92,16 @@ pub(super) struct ConfigArgs {
     /// /etc/ceased/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+}
+
+/// `check`, `store check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `serve`.
@@ -282,6 +292,9 @@ pub(super) struct AdoptArgs {
     /// Remove `ceased wrap` from every entry, and write the file
     #[arg(long)]
     pub(super) undo: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `trust`.
@@ -295,6 +308,9 @@ pub(super) struct TrustArgs {
     /// Trust it no longer
     #[arg(long)]
     pub(super) revoke: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `store`.
@@ -308,7 +324,7 @@ pub(super) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Read the whole store and report whether it is intact; changes nothing
-    Check(ConfigArgs),
+    Check(CheckArgs),
 }
 
 /// `completions`.
@@ -360,11 +376,17 @@ pub(super) struct InitArgs {
     /// How long each tool may run, such as "90s" or "10m" [default: 30m]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `reload`, `stop`.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -388,6 +410,9 @@ pub(super) struct CallArgs {
     /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
     #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(completion::pairs))]
     pub(super) pairs: Vec<String>,
+    /// Print the result as one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json_result: bool,
     /// Arguments as one JSON object; KEY=VALUE overrides its members
     #[arg(long, value_name = "OBJECT")]
     pub(super) json: Option<String>,
@@ -423,6 +448,9 @@ pub(super) struct ResultArgs {
     /// Id of the task, or the beginning of it, or job:N
     #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
+    /// Print one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json: bool,
     /// Wait no longer than this and exit with 124; the task continues
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
@@ -438,17 +466,20 @@ pub(super) struct CancelArgs {
     #[arg(conflicts_with_all = ["job", "all", "tool", "user"], add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     /// The job of this number, as `ceased ps` shows it
-    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"], add = ArgValueCompleter::new(completion::jobs))]
     pub(super) job: Option<u64>,
     /// Every job: of all users for an operator, one's own otherwise
     #[arg(long, conflicts_with_all = ["tool", "user"])]
     pub(super) all: bool,
     /// The jobs of a tool
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::tools))]
     pub(super) tool: Option<String>,
     /// The jobs of a user, by name or number, or of an identity such as token:ci
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::users))]
     pub(super) user: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
@@ -460,10 +491,14 @@ pub(super) struct CancelArgs {
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
     /// The job, as `job:7` or `7`, or the id of its task
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Go on until the job has ended
     #[arg(short, long)]
     pub(super) follow: bool,
+    /// Print a JSON document for each line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -474,6 +509,9 @@ pub(super) struct WatchArgs {
     /// Id of the task, or the beginning of it, or job:N [default: all tasks]
     #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
+    /// Print a JSON document for each line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use clap_complete::Shell;
 use clap_complete::env::Shells;
 
 use super::args::{Arguments, CompletionsArgs, ManArgs};
@@ -12,6 +13,16 @@ use super::{Exit, Failure, Io, completion};
 
 /// `ceased completions`.
 pub(super) fn completions(args: &CompletionsArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
+    // Those of clap split words at = and :, or add a space after NAME=.
+    let own = match args.shell {
+        Shell::Bash => Some(include_str!("shells/ceased.bash")),
+        Shell::Zsh => Some(include_str!("shells/ceased.zsh")),
+        Shell::Elvish | Shell::Fish | Shell::PowerShell | _ => None,
+    };
+    if let Some(script) = own {
+        io.out.write_all(script.as_bytes())?;
+        return Ok(Exit::Done);
+    }
     let shell = args.shell.to_string();
     let shells = Shells::builtins();
     let Some(shell) = shells.completer(&shell) else {

@@ -1,7 +1,7 @@
 //! `ceased ps`: lists running jobs with owner, age and cancel state once.
 
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::args::{DaemonArgs, ListArgs};
 use super::table::{cut, has_colours, paint, width};
@@ -45,6 +45,29 @@ pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
         }
         status => Ok(status?),
     }
+}
+
+/// The detailed status as JSON.
+pub(super) fn status_value(client: &mut Client) -> Result<Value, Failure> {
+    let raw = status(client)?;
+    serde_json::from_str(raw.get())
+        .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse ceased/status ({why})")))
+}
+
+/// One job of a detailed status, with its processes, usage, arguments and last line; `null` if it has
+/// ended.
+pub(super) fn job_value(status: &Value, number: u64) -> Value {
+    let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let job = jobs.iter().find(|job| job["job"] == number);
+    let Some(mut job) = job.and_then(Value::as_object).cloned() else { return Value::Null };
+    let (host, number) = (&status["host"], number.to_string());
+    if let Some(work) = host["jobs"][&number].as_object() {
+        job.extend(work.clone());
+    }
+    if let Some(processes) = host["processes"].get(&number) {
+        job.insert("processes".to_owned(), processes.clone());
+    }
+    job.into()
 }
 
 /// Parses it, with the names of local users.
