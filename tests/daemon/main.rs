@@ -21,6 +21,7 @@ mod idempotency;
 mod idle;
 mod inherit;
 mod init;
+mod json_output;
 mod lasting;
 mod limits;
 mod live;

@@ -84,7 +84,9 @@ fn is_listed_in_a_status(rig: &mut Rig, marker: &str) {
     // The last process has already called exec.
     eventually("each process is listed by its name", || {
         rig.order(Order::Survey { ticket: 7, jobs: vec![job, never] });
-        let Report::Surveyed { ticket, mut processes, usage } = rig.report() else { panic!("no survey") };
+        let Report::Surveyed { ticket, mut processes, usage } = rig.report() else {
+            panic!("no survey")
+        };
         assert_eq!((ticket, processes.len()), (7, 1));
         let (of, told) = processes.remove(0);
         assert_eq!(of, job);
