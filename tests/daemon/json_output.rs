@@ -129,10 +129,13 @@ fn calls(commands: &Commands) {
 /// Configurations, stores and the end of the daemon.
 fn operations(commands: &Commands, daemon: Daemon) {
     let home = &commands.home;
-    assert_eq!(commands.document("reload", 0, &["reload", "--json"])["reloaded"], true);
+    let socket = daemon.socket();
+    // A wrong configuration does not name the socket.
+    let reload = ["reload", "--json", "--socket", &socket.to_string_lossy()];
+    assert_eq!(commands.document("reload", 0, &reload)["reloaded"], true);
     let good = home.config_text();
     home.configure_as("[daemon]\nworkers = \"many\"\n");
-    let refused = commands.document("reload", 2, &["reload", "--json"]);
+    let refused = commands.document("reload", 2, &reload);
     assert!(refused["error"].as_str().is_some_and(|why| why.contains("workers")), "{refused}");
     let bad = commands.document("check", 2, &["check", "--json"]);
     assert_eq!((&bad["valid"], &bad["problems"][0]["line"]), (&false.into(), &2.into()), "{bad}");
