@@ -117,7 +117,8 @@ fn zsh_completes_with_an_installed_script() {
         let script = Command::new(ceased()).args(["completions", "zsh"]).output().unwrap().stdout;
         fs::create_dir(shell.dir.path().join("functions")).unwrap();
         fs::write(shell.dir.path().join("functions/_ceased"), script).unwrap();
-        let prepare = "bindkey -e; fpath=(~/functions $fpath); autoload -Uz compinit; compinit -u -D";
+        let prepare =
+            "bindkey -e; fpath=(~/functions $fpath); autoload -Uz compinit; compinit -u -D";
         shell.completes("zsh", &["-f", "-i"], prepare);
     }
 }

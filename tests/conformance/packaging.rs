@@ -216,7 +216,11 @@ fn rights_of_the_peer_unit_have_reasons() {
         let (named, _) = reason.trim_start_matches("# ").split_once(':').unwrap_or_default();
         named.split(", ").collect::<Vec<_>>()
     });
-    assert!(named.clone().all(|name| rights.contains(name)), "{named:?}", named = named.collect::<Vec<_>>());
+    assert!(
+        named.clone().all(|name| rights.contains(name)),
+        "{named:?}",
+        named = named.collect::<Vec<_>>()
+    );
 }
 
 /// Settings of the units match the daemon's needs.

@@ -39,6 +39,7 @@ mod start;
 mod stdio;
 mod store;
 mod timeout;
+mod tool_bounds;
 mod top;
 mod trust;
 mod user;

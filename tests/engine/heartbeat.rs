@@ -118,14 +118,14 @@ fn queued_call_is_told_its_place_among_its_own() {
         call(&mut w, other, id);
     }
     w.advance(HEARTBEAT);
-    let places = ["0s", "0s: queued, 0 before it", "0s: queued, 1 before it"];
+    let places = ["0s", "0s: waiting, 0 ahead", "0s: waiting, 1 ahead"];
     assert_eq!(messages(&mut w, c)[..3], places);
-    assert_eq!(messages(&mut w, other), ["0s: queued, 0 before it", "0s: queued, 1 before it"]);
+    assert_eq!(messages(&mut w, other), ["0s: waiting, 0 ahead", "0s: waiting, 1 ahead"]);
     w.done(first, "ok");
     w.feed(Input::Turn);
     w.rest(c);
     w.advance(HEARTBEAT);
-    assert_eq!(messages(&mut w, other), ["0s", "0s: queued, 0 before it"]);
+    assert_eq!(messages(&mut w, other), ["0s", "0s: waiting, 0 ahead"]);
 }
 
 /// PRG-01, TSK-33: a task is told of as well, with its id, and shows its last line.

@@ -12,6 +12,7 @@ mod detach;
 mod durable;
 mod durable_interleavings;
 mod extension;
+mod gates;
 mod golden;
 mod heartbeat;
 mod host;

@@ -11,6 +11,7 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::JobId;
 use crate::jobs::job::{Job, JobState, Own};
+use crate::tasks::task::Task;
 
 /// Heartbeats that add up to 1. A step this small stays below the next value that the job reports
 /// itself, so that those values are passed on unchanged (TSK-33).
@@ -78,11 +79,10 @@ impl Engine {
         let mut message = elapsed((self.now.at - job.since).as_secs());
         let line = job.progress.line.as_deref();
         match job.state() {
-            JobState::Queued(_) => {
-                let before = self.jobs.queue().before(&job.owner, job.id);
-                message.push_str(&format!(": queued, {before} before it"));
+            JobState::Held(_) | JobState::Queued(_) => {
+                message.push_str(": ");
+                message.push_str(&self.place(job));
             }
-            JobState::Held(_) => message.push_str(": queued"),
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 if let Some(line) = line.filter(|line| !line.is_empty()) {
                     message.push_str(": ");
@@ -91,6 +91,23 @@ impl Engine {
             }
         }
         message
+    }
+
+    /// The place of a job that waits: the gate it is at, or the number of jobs of the same identity
+    /// before it.
+    pub(crate) fn place(&self, job: &Job) -> String {
+        let queue = self.jobs.queue();
+        match queue.closed_gate(job.id) {
+            Some(gate) => format!("waiting {}", self.clean(&format!("{gate}"))),
+            None => format!("waiting, {} ahead", queue.before(&job.owner, job.id)),
+        }
+    }
+
+    /// The place of a task that is shown as waiting.
+    pub(crate) fn place_of_task(&self, task: &Task) -> Option<String> {
+        let waits = task.queued && !task.status().is_terminal();
+        let job = self.jobs.get(task.job.filter(|_| waits)?)?;
+        (!job.has_begun()).then(|| self.place(job))
     }
 }
 

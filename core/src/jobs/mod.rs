@@ -1,13 +1,14 @@
 //! The jobs of an engine: their table, the queue, and the counts that follow from their states.
 //!
-//! [`Jobs`] is the only one to change how far a job is and who receives its outcome. Its methods
+//! [`Jobs`] alone changes the state of a job and the receiver of its outcome. Its methods
 //! move one job by the total functions of `job.rs`, keep queue and counts in step, and return
-//! what follows, which the engine carries out (`lifecycle.rs`).
+//! consequences, which the engine carries out (`lifecycle.rs`).
 //!
 //! CAN-08 needs two facts. A cancelled request has no right to an answer any more:
 //! `Requests::cancel` in `server/requests.rs` drops it. And its job has no receiver any more:
 //! [`Jobs::release`] leaves it with [`Purpose::NoReceiver`], which [`Purpose`] never leaves.
 
+pub(crate) mod gates;
 pub(crate) mod heartbeat;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
@@ -64,7 +65,9 @@ impl Jobs {
         self.next += 1;
         match job.state() {
             JobState::Held(_) => self.held.add(&job.owner),
-            JobState::Queued(_) => self.queue.push(&job.owner, id),
+            JobState::Queued(arguments) => {
+                self.queue.push(&job.owner, id, gates::of(&job.tool, arguments.get()));
+            }
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 unreachable!("a new job has not begun")
             }
@@ -73,7 +76,7 @@ impl Jobs {
         id
     }
 
-    /// Moves a job on, and returns what follows; `None` if there is no such job.
+    /// Applies an input to a job and returns its consequence; `None` if there is no such job.
     pub(crate) fn advance(
         &mut self,
         id: JobId,
@@ -85,7 +88,8 @@ impl Jobs {
         match &effect {
             JobEffect::Enqueue => {
                 self.held.remove(&job.owner);
-                self.queue.push(&job.owner, id);
+                let gates = job.arguments().map(|arguments| gates::of(&job.tool, arguments.get()));
+                self.queue.push(&job.owner, id, gates.unwrap_or_default());
             }
             JobEffect::Run(_) => self.running += 1,
             JobEffect::Ignored | JobEffect::Linger | JobEffect::Drop | JobEffect::Step { .. } => {}
@@ -166,7 +170,7 @@ impl Jobs {
             JobState::Queued(_) => _ = self.queue.remove(&job.owner, id),
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 self.running -= 1;
-                self.queue.end(&job.owner);
+                self.queue.end(&job.owner, id);
             }
         }
         self.outlasting -= usize::from(job.outlasts());
@@ -180,7 +184,7 @@ impl Jobs {
         self.table.get(&id)
     }
 
-    /// A job, for what is no state of it: progress, questions, timers, the cancel that is noted.
+    /// A job, for fields besides its state: progress, questions, timers, the recorded cancel.
     pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.table.get_mut(&id)
     }
@@ -197,6 +201,13 @@ impl Jobs {
     /// The sum of a number of each job.
     pub(crate) fn sum(&self, of: impl Fn(&Job) -> usize) -> usize {
         self.table.sum(of)
+    }
+
+    /// Whether a job that is held for the disk will wait at a gate of its tool.
+    pub(crate) fn would_wait_at_gate(&self, id: JobId) -> bool {
+        let Some(job) = self.get(id) else { return false };
+        let JobState::Held(arguments) = job.state() else { return false };
+        self.queue.would_wait(&gates::of(&job.tool, arguments.get()))
     }
 
     /// Number of all jobs.

@@ -1,7 +1,7 @@
 //! How a task comes to be: handed to the store, known once it is on disk, or never (DUR-01).
 //!
 //! The job of a task waits until then. That of a tool which changes nothing begins meanwhile, and
-//! what it has come to by the next turn is written with the task: a short one takes one write
+//! its outcome by the next turn is written with the task: a short one takes one write
 //! instead of two.
 
 use alloc::collections::BTreeSet;
@@ -104,6 +104,8 @@ impl Engine {
     pub(crate) fn bring_to_life(&mut self, id: TaskId) {
         let crowded =
             self.tasks.get(id).is_some_and(|task| self.is_crowded(self.tasks.owner(task)));
+        let job = self.tasks.get(id).and_then(|task| task.job);
+        let gated = job.is_some_and(|job| self.jobs.would_wait_at_gate(job));
         let whole = self.tasks.settle_creation(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.counters.tasks_created += 1;
@@ -113,7 +115,7 @@ impl Engine {
         let state = job.and_then(|job| self.jobs.get(job)).map(Job::state);
         let held = matches!(state, Some(JobState::Held(_)));
         // TSK-09: it begins as working even where it has to wait its turn.
-        task.queued = held && crowded || matches!(state, Some(JobState::Queued(_)));
+        task.queued = held && (crowded || gated) || matches!(state, Some(JobState::Queued(_)));
         self.note_creation(id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
         self.advance_job(job, JobInput::Stored);
@@ -122,8 +124,8 @@ impl Engine {
         }
     }
 
-    /// A task exists whose job was begun before: its creator is told of its beginning, of what the
-    /// job said meanwhile, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
+    /// A task exists whose job was begun before: its creator is told of its beginning, of the
+    /// messages of the job, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
     /// write that had all of it.
     fn tell_life(&mut self, id: TaskId, whole: Option<Seq>) {
         let Some(task) = self.tasks.get(id) else { return };
@@ -143,12 +145,12 @@ impl Engine {
             && self.jobs.get(job).is_some_and(Job::needs_input)
             && self.change_task(id, Change::InputNeeded)
         {
-            // TSK-28: what it asked before there was a task, it asks now.
+            // TSK-28: questions from before the task existed are asked now.
             self.offer_inputs(id);
         }
     }
 
-    /// Sends its creator what the job of a task said before that might be known.
+    /// Sends its creator the messages of the job from before the task was visible.
     fn tell_said(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let (said, creator) = (task.aside.take_said(), task.creator);
@@ -161,8 +163,8 @@ impl Engine {
         }
     }
 
-    /// A task that nobody was told of does not come to be. What runs for it already is stopped, as
-    /// what could not become one.
+    /// A task that no peer was told of is not created. A job that runs for it is stopped, as
+    /// a job that could not become a task.
     pub(crate) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: StopReason) {
         let Some(task) = self.tasks.remove(id) else { return };
         let (key, status) = (task.0.record_key(), task.0.status());
@@ -204,7 +206,7 @@ impl Engine {
         }
     }
 
-    /// The daemon shuts down: what is being created does not come to be.
+    /// The daemon shuts down: tasks that are being created are dropped.
     pub(crate) fn abandon_creations(&mut self, error: &ErrorObject) {
         let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
         let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();

@@ -32,7 +32,7 @@ impl Engine {
         self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
     }
 
-    /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
+    /// EXT-05: answers to open questions are taken; others are acknowledged all the same.
     pub(crate) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
@@ -61,8 +61,8 @@ impl Engine {
         });
     }
 
-    /// The members of a task with all there is to know of it: what `tasks/get` answers and
-    /// `notifications/tasks` tells.
+    /// The members of a task with all details, in the answer to `tasks/get` and in
+    /// `notifications/tasks`.
     pub(crate) fn write_detailed(
         &self,
         json: &mut Writer<'_>,
@@ -70,7 +70,8 @@ impl Engine {
         peer: &PeerCapabilities,
     ) {
         let Some(task) = self.tasks.get(id) else { return };
-        write_members(json, id, task, self.settings.tasks.poll_interval);
+        let place = self.place_of_task(task);
+        write_members(json, id, (task, place.as_deref()), self.settings.tasks.poll_interval);
         match (task.view().status, task.outcome()) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
@@ -92,16 +93,17 @@ impl Engine {
     }
 }
 
-/// The members of a task that every form of it has, flat.
+/// The members of a task that every form of it has, flat. A message of its place replaces that of a
+/// task that waits.
 pub(crate) fn write_members(
     json: &mut Writer<'_>,
     id: TaskId,
-    task: &Task,
+    (task, place): (&Task, Option<&str>),
     poll_interval: Duration,
 ) {
     json.raw("\"taskId\":\"").uuid(id.uuid()).raw("\",").member("status", status(task).as_str());
     let view = task.view();
-    if let Some(message) = view.status_message {
+    if let Some(message) = place.or(view.status_message) {
         json.raw(",").member("statusMessage", message);
     }
     task.write_stamps(&view, json.raw(","));

@@ -60,7 +60,7 @@ fn pages(command: &clap::Command, dir: &Path) -> io::Result<()> {
     page.write_all(further_sections(name).as_bytes())
 }
 
-/// Examples by command; a line that begins with `#` says what the next one does.
+/// Examples by command; a line that begins with `#` explains the next one.
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "ceased",
@@ -95,8 +95,14 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("watch", "# All tasks, until Ctrl-C\nceased watch"),
     ("status", "ceased status\nceased status --json | jq .running"),
-    ("ps", "ceased ps\n# Memory of each job\nceased ps --json | jq '.host.jobs | map_values(.memoryBytes)'"),
-    ("top", "# On a wide terminal with arguments, CPU and memory in columns\nceased top --every 500ms"),
+    (
+        "ps",
+        "ceased ps\n# Memory of each job\nceased ps --json | jq '.host.jobs | map_values(.memoryBytes)'",
+    ),
+    (
+        "top",
+        "# On a wide terminal with arguments, CPU and memory in columns\nceased top --every 500ms",
+    ),
     (
         "check",
         "# Validate a configuration, and list its tools\nceased check --config ./config.toml\nceased check --json | jq '.tools[].name'",

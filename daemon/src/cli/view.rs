@@ -208,7 +208,7 @@ impl Status {
         rows
     }
 
-    /// Everything, a line each, of what has `filter` in it, on a screen of so many columns.
+    /// All rows that contain `filter`, a line each, on a screen of so many columns.
     pub(super) fn rows(
         &self,
         filter: &str,

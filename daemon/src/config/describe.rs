@@ -246,6 +246,12 @@ fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     if let Some(question) = &tool.confirm {
         more(format!("confirm {:?}", question.to_string()));
     }
+    if let Some(max) = tool.max_running {
+        more(format!("max_running {max}"));
+    }
+    if let Some(lock) = &tool.lock {
+        more(format!("lock {:?}", lock.to_string()));
+    }
     if let Allow::Only(identities) = &tool.allow {
         let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
         more(format!("allow {}", identities.join(", ")));

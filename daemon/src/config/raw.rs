@@ -179,6 +179,8 @@ pub(super) struct Tool {
     pub(super) isolation: Option<Text>,
     pub(super) on_disconnect: Option<Text>,
     pub(super) allow: Option<Spanned<Vec<Text>>>,
+    pub(super) max_running: Option<Whole>,
+    pub(super) lock: Option<Text>,
     pub(super) input: Option<Spanned<Ordered<Input>>>,
     pub(super) input_schema: Option<Spanned<Json>>,
 }

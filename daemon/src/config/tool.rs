@@ -27,6 +27,8 @@ const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
 const MAX_OUTPUT_MAX: u64 = 1 << 30;
 /// The working directory that is the client's.
 const CLIENT: &str = "client";
+/// Largest `max_running`: the largest `workers` of `[daemon]`.
+const MAX_RUNNING_MAX: u64 = 4096;
 /// Prefix of the variables that the daemon sets for a job.
 const RESERVED_VARIABLES: &str = "CEASED_";
 
@@ -126,6 +128,10 @@ fn tool(
         Templates { check, rules: Some(&arguments), mentioned: Vec::new() }.read("confirm", text)
     });
     let confirm = confirm.transpose().ok()?;
+    let lock = lock(raw.lock.as_ref(), &arguments, check)?;
+    let max_running = raw.max_running.as_ref();
+    let max_running = max_running
+        .map(|written| check.whole(key("max_running"), Some(written), 1, 1..=MAX_RUNNING_MAX));
     let allow = identities::allow(raw.allow.as_ref(), check);
     let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
     let hints = ToolHints {
@@ -149,9 +155,28 @@ fn tool(
         arguments,
         confirm,
         allow,
+        max_running,
+        lock,
         heartbeat: None,
         on_disconnect: OnDisconnect::default(),
     })
+}
+
+/// The lock of a tool; `None` where it is wrong, which has been noted.
+#[expect(clippy::option_option, reason = "none is a value, and wrong is another")]
+fn lock(
+    raw: Option<&raw::Text>,
+    arguments: &Arguments,
+    check: &mut Checker<'_>,
+) -> Option<Option<Template>> {
+    let Some(raw) = raw else { return Some(None) };
+    if raw.get_ref().is_empty() {
+        let hint = "write a name, such as \"cargo\", or leave the key out";
+        check.bad_value(key("lock"), raw.span().start, "\"\"", hint);
+        return None;
+    }
+    let mut templates = Templates { check, rules: Some(arguments), mentioned: Vec::new() };
+    Some(Some(templates.read("lock", raw).ok()?))
 }
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
@@ -247,6 +272,10 @@ fn command_tool(
     let cwd = raw.cwd.as_ref().filter(|_| !is_of_client);
     let cwd = cwd.map(|text| templates.cwd(text)).transpose();
     if let Some(inputs) = raw.input.as_ref().filter(|_| templates.check.problems.len() == before) {
+        // Parsed again, and its flaws reported, with the other keys of every tool.
+        let lock = raw.lock.as_ref().and_then(|lock| Template::parse(lock.get_ref()).ok());
+        let of_lock = lock.iter().flat_map(Template::arguments).map(str::to_owned);
+        templates.mentioned.extend(of_lock);
         templates.unused(inputs);
     }
     let template = CommandTemplate {
@@ -290,7 +319,7 @@ fn command_tool(
     Some((command, arguments?))
 }
 
-/// Output that the result of a command shows, and the schema of what it prints.
+/// Output that the result of a command shows, and its schema.
 fn output(raw: &raw::Tool, check: &mut Checker<'_>) -> (Output, Option<Arguments>) {
     let output = check.choice(
         key("output"),
@@ -513,7 +542,8 @@ impl Templates<'_, '_> {
             if !self.mentioned.contains(name.get_ref()) {
                 let (at, name) = (name.span().start, name.get_ref());
                 let what = format!("the input `{name}` is used nowhere");
-                let hint = format!("write {{{name}}} in `command`, `stdin`, `env` or `cwd`");
+                let hint =
+                    format!("write {{{name}}} in `command`, `stdin`, `env`, `cwd` or `lock`");
                 self.check.problem(at, what, hint);
             }
         }

@@ -1,4 +1,4 @@
-//! Settings in a recording: everything the engine goes by, nothing of what a host needs to run a
+//! Settings in a recording: everything the engine reads, without the data of a host that runs a
 //! tool.
 
 use std::time::Duration;
@@ -75,6 +75,10 @@ struct ToolRecipe {
     #[serde(default, skip_serializing_if = "is_false")]
     read_only: bool,
     checked: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_running: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lock: Option<String>,
     #[serde(default)]
     on_disconnect: OnDisconnect,
     /// Identities that may use it; all if it does not say.
@@ -138,7 +142,7 @@ impl Recipe {
     }
 }
 
-/// What most tools are not does not stand in their recipes.
+/// Values that most tools do not have are omitted.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over like that")]
 const fn is_false(what: &bool) -> bool {
     !*what
@@ -160,6 +164,8 @@ impl ToolRecipe {
             icon: tool.icon.as_ref().map(ToString::to_string),
             read_only: tool.read_only,
             checked: tool.check.is_some(),
+            max_running: tool.max_running,
+            lock: tool.lock.as_ref().map(ToString::to_string),
             on_disconnect: tool.on_disconnect,
             allow: match &tool.allow {
                 Allow::Everyone => None,
@@ -187,6 +193,8 @@ impl ToolRecipe {
             icon: text(&self.icon),
             read_only: self.read_only,
             check,
+            max_running: self.max_running,
+            lock: text(&self.lock),
             on_disconnect: self.on_disconnect,
             allow: self
                 .allow

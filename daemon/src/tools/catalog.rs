@@ -21,7 +21,7 @@ use crate::tools::name::{DEFAULT_HEARTBEAT, NAME_HINT, is_name};
 /// Default time a handler has to react to its cancel token before it is abandoned.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 
-/// What the server needs to run a tool; the payload of its [`Tool`].
+/// The server's data for running a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
     /// Confirmation to request before the tool runs.
@@ -246,13 +246,15 @@ impl HandlerTool {
             on_disconnect: self.on_disconnect,
             allow: self.allow,
             check: Some(Box::new(BySchema(arguments))),
+            max_running: None,
+            lock: None,
             route: None,
             payload: payload(PayloadRun::Handler(HandlerRun::new(self.handler)), None),
         })
     }
 }
 
-/// What a daemon offers.
+/// The tools and servers of a daemon.
 ///
 /// # Errors
 /// [`BadTool`] for a tool without a handler or command, and for tools that the engine rejects.
@@ -307,6 +309,8 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         icon: tool.icon.as_deref().map(Into::into),
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
+        max_running: tool.max_running,
+        lock: tool.lock.as_ref().map(|lock| lock.to_string().into()),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
         route: None,
         payload: payload(

@@ -18,7 +18,7 @@ that no test names fails the build. `OURS` marks promises of ceased beyond its s
 ";
 
 /// Families of rules by the beginning of their ids.
-const FAMILIES: [(&str, &str); 13] = [
+const FAMILIES: [(&str, &str); 14] = [
     ("CAN", "MCP cancellation"),
     ("TSK", "MCP tasks (2025-11-25)"),
     ("MOD", "MCP 2026-07-28"),
@@ -27,6 +27,7 @@ const FAMILIES: [(&str, &str); 13] = [
     ("PRG", "Progress of silent jobs"),
     ("OUT", "Output of jobs"),
     ("TOOL", "Errors of tools"),
+    ("GATE", "Limits and locks of tools"),
     ("RPC", "JSON-RPC"),
     ("DET", "Determinism"),
     ("STOP", "Stopping"),

@@ -33,7 +33,7 @@ enum Suite {
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 34] = [
+const SUITES: [Suite; 35] = [
     Suite::Sim,
     Suite::Core,
     Suite::Target("cancel"),
@@ -58,6 +58,7 @@ const SUITES: [Suite; 34] = [
     Suite::Target("read_only_tasks"),
     Suite::Target("queue_fairness"),
     Suite::Target("shares"),
+    Suite::Target("gates"),
     Suite::Target("backpressure"),
     Suite::Target("batch"),
     Suite::Target("timers"),

@@ -130,12 +130,14 @@ pub enum Mark {
     WaiterAnswered,
     WaitsInQueue,
     WaitsForOwnWorker,
+    /// A job waits for another call of its tool, or for a lock.
+    WaitsAtGate,
     WithdrawnInQueue,
 }
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 127] = [
+    pub const ALL: [Self; 128] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
@@ -262,6 +264,7 @@ impl Mark {
         Self::WaiterAnswered,
         Self::WaitsInQueue,
         Self::WaitsForOwnWorker,
+        Self::WaitsAtGate,
         Self::WithdrawnInQueue,
     ];
 }

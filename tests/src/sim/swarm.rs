@@ -302,24 +302,37 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
             )
         })
         .collect();
+    // Drawn aside, so that every seed is the world it was but for the gates.
+    let mut aside = rng.clone();
+    let _ = aside.below(7);
+    let mut gates = || {
+        let max_running = aside.once_in(4).then(|| 1 + aside.below(2));
+        let lock = ["one", "of:{text}"][aside.below(2)];
+        (max_running, aside.once_in(5).then(|| lock.into()))
+    };
     let tools = known.into_iter().enumerate().filter(|(at, _)| *at != missing);
-    Catalog::new(tools.map(|(_, (name, task_support, command, timeout, check))| Tool {
-        task_support,
-        timeout: timeout.then(|| millis(rng, 20_000)),
-        ladder: if command {
-            StopPolicy::Command { kill_grace: millis(rng, 5000) }
-        } else {
-            StopPolicy::Handler { patience: millis(rng, 5000) }
+    let tools = tools.map(|(_, tool)| (gates(), tool));
+    Catalog::new(tools.map(
+        |((max_running, lock), (name, task_support, command, timeout, check))| Tool {
+            task_support,
+            max_running,
+            lock,
+            timeout: timeout.then(|| millis(rng, 20_000)),
+            ladder: if command {
+                StopPolicy::Command { kill_grace: millis(rng, 5000) }
+            } else {
+                StopPolicy::Handler { patience: millis(rng, 5000) }
+            },
+            output_schema: command.then(|| r#"{"type":"object"}"#.into()),
+            heartbeat: beats(&name),
+            check: check.then(tools::wants_text),
+            on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(3) {
+                0 => OnDisconnect::Grace(millis(more, 10_000)),
+                1 => OnDisconnect::Detach,
+                _ => OnDisconnect::Cancel,
+            }),
+            ..tools::tool(&name)
         },
-        output_schema: command.then(|| r#"{"type":"object"}"#.into()),
-        heartbeat: beats(&name),
-        check: check.then(tools::wants_text),
-        on_disconnect: more.as_mut().map_or(OnDisconnect::Cancel, |more| match more.below(3) {
-            0 => OnDisconnect::Grace(millis(more, 10_000)),
-            1 => OnDisconnect::Detach,
-            _ => OnDisconnect::Cancel,
-        }),
-        ..tools::tool(&name)
-    }))
+    ))
     .expect("good tools")
 }

@@ -12,7 +12,7 @@ const ROOM_KEPT: usize = 64;
 /// Jobs, sorted: ids grow, so that is the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// None is empty but a single one, whose room is kept for whoever comes next.
+    /// None is empty but a single one, whose room is kept for the next job.
     pieces: VecDeque<VecDeque<JobId>>,
     len: usize,
 }
@@ -29,6 +29,12 @@ impl Lane {
 
     pub(super) fn contains(&self, job: JobId) -> bool {
         self.pieces.get(self.piece(job)).is_some_and(|piece| piece.binary_search(&job).is_ok())
+    }
+
+    /// The jobs from this id on, in order.
+    pub(super) fn since(&self, first: JobId) -> impl Iterator<Item = JobId> {
+        let pieces = self.pieces.iter().skip(self.piece(first)).flatten();
+        pieces.copied().skip_while(move |job| *job < first)
     }
 
     /// How many jobs come before one.
@@ -71,6 +77,7 @@ impl Lane {
     }
 
     /// Takes out the job that came first.
+    #[cfg(test)]
     pub(super) fn pop(&mut self) -> Option<JobId> {
         let job = self.pieces.front_mut()?.pop_front()?;
         self.taken_from(0);

@@ -46,7 +46,7 @@ pub(super) struct State {
     pub(super) scroll: usize,
     /// Columns of the screen.
     pub(super) width: usize,
-    /// Rows that fit, which is what a page key moves by.
+    /// Rows that fit; a page key moves by as many.
     pub(super) height: usize,
 }
 

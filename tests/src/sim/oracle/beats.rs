@@ -64,11 +64,9 @@ impl Oracle {
         if job.held.is_some() {
             return;
         }
-        let waits = |other: &&super::Job| other.stage == Stage::Queued && other.owner == job.owner;
-        let before = self.jobs[..at].iter().filter(waits).count();
         let time = elapsed((self.now - job.beats.since) / 1_000_000_000);
         let message = match (job.stage, job.beats.line.as_str()) {
-            (Stage::Queued, _) => format!("{time}: queued, {before} before it"),
+            (Stage::Queued, _) => format!("{time}: {}", self.waiting_text(job)),
             (_, "") => time,
             (_, line) => format!("{time}: {line}"),
         };

@@ -2,6 +2,7 @@
 
 use ceased_core::event::Outcome;
 use ceased_core::log_level::LogLevel;
+use ceased_core::tool::Tool;
 use serde_json::Value;
 
 use super::acp::is_no_cancel;
@@ -20,35 +21,93 @@ impl Oracle {
         self.jobs.iter_mut().find(|job| job.nonce == nonce)
     }
 
-    /// Whose job is next: everybody has a turn, users by their numbers first, then tokens by their
-    /// names, then who is nobody.
-    fn whose_turn(&self) -> Option<String> {
+    /// The first of these identities after the last one: users by their numbers first, then tokens
+    /// by their names, then the anonymous one.
+    fn in_turn(mut owners: Vec<&String>, last: Option<&String>) -> Option<String> {
         let rank = |owner: &String| match owner.split_once(':') {
             Some(("uid", uid)) => (0, uid.parse::<u64>().unwrap_or(0), String::new()),
             Some((_, name)) => (1, 0, name.to_owned()),
             None => (2, 0, String::new()),
         };
-        let share = self.settings.limits.running_per_identity_max;
-        let mut waiting: Vec<&String> =
-            self.jobs.iter().filter(|job| !job.runs()).map(|job| &job.owner).collect();
-        // TSK-37: an identity with as many running as it may have waits for one of its own.
-        waiting.retain(|owner| self.running_of(owner) < share);
-        waiting.sort_by_key(|owner| rank(owner));
-        let last = self.last_turn.as_ref().map(rank);
-        let later = waiting.iter().find(|owner| Some(rank(owner)) > last);
-        later.or_else(|| waiting.first()).map(|owner| (*owner).clone())
+        owners.sort_by_key(|owner| rank(owner));
+        let last = last.map(rank);
+        let later = owners.iter().find(|owner| Some(rank(owner)) > last);
+        later.or_else(|| owners.first()).map(|owner| (*owner).clone())
     }
 
-    /// By turns; of one's own first come, first served.
+    /// Jobs that wait and may start: of identities below their share (TSK-37), before open gates.
+    fn startable(&self) -> Vec<&Job> {
+        let share = self.settings.limits.running_per_identity_max;
+        let may = |job: &&Job| {
+            !job.runs() && self.running_of(&job.owner) < share && self.closed_gate(job).is_none()
+        };
+        self.jobs.iter().filter(may).collect()
+    }
+
+    /// The first gate of a job that has no room.
+    fn closed_gate<'a>(&self, job: &'a Job) -> Option<&'a (String, usize)> {
+        let behind =
+            |gate: &str| self.jobs.iter().filter(|other| other.runs() && other.is_at(gate)).count();
+        job.gates.iter().find(|(gate, limit)| behind(gate) >= *limit)
+    }
+
+    /// Whether a job that is not there yet will wait for others at a gate.
+    pub(super) fn would_wait_at_gate(&self, job: &Job) -> bool {
+        let ahead = |gate: &str| self.jobs.iter().filter(|other| other.is_at(gate)).count();
+        job.gates.iter().any(|(gate, limit)| ahead(gate) >= *limit)
+    }
+
+    /// GATE-03: what a job that waits is told.
+    pub(super) fn waiting_text(&self, job: &Job) -> String {
+        match self.closed_gate(job) {
+            Some((gate, limit)) => match (gate.strip_prefix("lock "), limit) {
+                (Some(lock), _) => format!("waiting for lock {lock:?}"),
+                (None, 1) => "waiting for another call of this tool".to_owned(),
+                (None, limit) => format!("waiting for one of {limit} calls of this tool"),
+            },
+            None => {
+                let before = self.jobs.iter().take_while(|other| other.nonce != job.nonce);
+                let own = before.filter(|other| !other.runs() && other.owner == job.owner);
+                format!("waiting, {} ahead", own.count())
+            }
+        }
+    }
+
+    /// The next job to start, by turns; of one's own first come, first served. A gate at which
+    /// several wait has turns of its own (GATE-02).
+    fn next_job(&mut self) -> Option<u64> {
+        let startable = self.startable();
+        let owners = startable.iter().map(|job| &job.owner).collect();
+        let owner = Self::in_turn(owners, self.last_turn.as_ref())?;
+        let first = *startable.iter().find(|job| job.owner == owner)?;
+        let contended = first.gates.iter().rev().find(|(gate, _)| {
+            self.jobs.iter().filter(|job| !job.runs() && job.is_at(gate)).count() > 1
+        });
+        let mut next = first.nonce;
+        if let Some((gate, _)) = contended {
+            let at: Vec<_> = startable.iter().filter(|job| job.is_at(gate)).collect();
+            let owners = at.iter().map(|job| &job.owner).collect();
+            let passes = Self::in_turn(owners, self.last_at_gate.get(gate))?;
+            next = at.iter().find(|job| job.owner == passes)?.nonce;
+        }
+        self.last_turn = Some(owner);
+        Some(next)
+    }
+
     pub(super) fn turn(&mut self) {
         self.park_who_asks();
         while self.has_room()
-            && let Some(owner) = self.whose_turn()
+            && let Some(nonce) = self.next_job()
         {
-            let next = self.jobs.iter().find(|job| !job.runs() && job.owner == owner);
-            let Some(nonce) = next.map(|job| job.nonce) else { break };
-            self.last_turn = Some(owner);
+            let job = self.job(nonce).expect("it waits").clone();
+            for (gate, _) in &job.gates {
+                self.last_at_gate.insert(gate.clone(), job.owner.clone());
+            }
             self.start(nonce);
+        }
+        let waits_at_gate = |job: &Job| !job.runs() && self.closed_gate(job).is_some();
+        if self.jobs.iter().any(waits_at_gate) {
+            self.mark(Mark::WaitsAtGate);
         }
         if self.jobs.iter().any(|job| !job.runs()) {
             self.mark(Mark::WaitsInQueue);
@@ -189,7 +248,10 @@ impl Oracle {
     fn remove_job(&mut self, nonce: u64) -> Option<Job> {
         self.drop_asks(nonce, &[]);
         let at = self.jobs.iter().position(|job| job.nonce == nonce)?;
-        Some(self.jobs.remove(at))
+        let job = self.jobs.remove(at);
+        let jobs = &self.jobs;
+        self.last_at_gate.retain(|gate, _| jobs.iter().any(|job| job.is_at(gate)));
+        Some(job)
     }
 
     pub(super) fn done(&mut self, nonce: u64, outcome: &Outcome) {
@@ -338,7 +400,24 @@ impl Oracle {
     }
 }
 
+/// GATE-01: how many calls of a tool run at once, and the lock that it names.
+pub(super) fn gates(tool: &Tool, arguments: &Value) -> Vec<(String, usize)> {
+    let mut gates = Vec::new();
+    if let Some(limit) = tool.max_running {
+        gates.push((format!("tool {}", tool.name), limit));
+    }
+    if let Some(lock) = &tool.lock {
+        let text = arguments["text"].as_str().unwrap_or_default();
+        gates.push((format!("lock {}", lock.replace("{text}", text)), 1));
+    }
+    gates
+}
+
 impl Job {
+    fn is_at(&self, gate: &str) -> bool {
+        self.gates.iter().any(|(name, _)| name == gate)
+    }
+
     /// The request whose cancel takes back what is not sent of this job's messages (MOD-04).
     pub(super) fn recalls(&self) -> Option<&Id> {
         match &self.whose {

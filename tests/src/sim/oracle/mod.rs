@@ -95,6 +95,8 @@ pub struct Oracle {
     pub unsent: Vec<String>,
     /// Whose job was started last.
     last_turn: Option<String>,
+    /// Identity whose job passed a gate last, while a job is at the gate.
+    last_at_gate: BTreeMap<String, String>,
     expected: Expected,
     /// Interesting things that happened.
     pub marks: BTreeSet<Mark>,
@@ -126,6 +128,7 @@ impl Oracle {
             recalled: BTreeMap::new(),
             unsent: Vec::new(),
             last_turn: None,
+            last_at_gate: BTreeMap::new(),
             expected: Expected::default(),
             marks: BTreeSet::new(),
         }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::able::Able;
 use super::beats::Beats;
+use super::jobs::gates;
 use super::modern::{self, Claim};
 use super::{Batch, Ended, For, Job, Oracle, Pending, Stage, What, nanos};
 use crate::sim::dialects;
@@ -395,6 +396,7 @@ impl Oracle {
             asking: false,
             of_task: false,
             tool: tool.name.to_string(),
+            gates: gates(tool, arguments),
             declares: false,
             wait,
             command,

@@ -154,6 +154,8 @@ pub struct Job {
     /// Whether it works, or worked, for a task.
     pub of_task: bool,
     pub(super) tool: String,
+    /// The gates of its tool, by name, with the number of jobs that may be behind each.
+    pub(super) gates: Vec<(String, usize)>,
     /// Whether its request is an `initialize` of ACP that declares cancellation.
     pub(super) declares: bool,
     /// Between the first step and the second, and whether that is a signal.

@@ -5,7 +5,7 @@ use ceased_core::time::Wall;
 use serde_json::Value;
 
 use super::requests::Asked;
-use super::{Job, Oracle, Task, What, nanos};
+use super::{For, Job, Oracle, Task, What, nanos};
 use crate::sim::mark::Mark;
 use crate::slow::Id;
 
@@ -28,7 +28,13 @@ impl Task {
 impl Oracle {
     pub(super) fn show(&self, at: usize) -> String {
         let poll = u64::try_from(self.settings.tasks.poll_interval.as_millis()).unwrap_or(0);
-        self.tasks[at].shown(poll)
+        let task = &self.tasks[at];
+        let waits = |job: &&Job| job.nonce == task.nonce && !job.runs() && job.whose == For::Task;
+        let place = self.jobs.iter().find(waits).map(|job| self.waiting_text(job));
+        match place.filter(|_| task.message == "queued") {
+            Some(message) => Task { message, ..task.clone() }.shown(poll),
+            None => task.shown(poll),
+        }
     }
 
     pub(super) fn create(&mut self, asked: &Asked, mut job: Job, ttl: Option<u64>) {
@@ -48,7 +54,7 @@ impl Oracle {
             (nanos(policy.default_ttl), nanos(policy.max_ttl))
         };
         let ttl = ttl.map_or(usual, |ttl| ttl.saturating_mul(1_000_000).min(most));
-        let crowded = self.is_crowded(&owner);
+        let crowded = self.is_crowded(&owner) || self.would_wait_at_gate(&job);
         let creator = (!asked.modern).then_some(asked.conn);
         if let Some(claim) = &mut job.claim {
             // EXT-02: tasks tell nothing by themselves.
