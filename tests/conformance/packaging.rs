@@ -210,7 +210,7 @@ fn rights_of_the_peer_unit_have_reasons() {
             let (named, why) = reason.split_once(": ").unwrap_or_default();
             named.trim_start_matches("# ").split(", ").any(|name| name == right) && why.len() > 20
         };
-        assert!(reasons.iter().any(|reason| is_told(reason)), "{right} has no reason");
+        assert!(reasons.iter().any(is_told), "{right} has no reason");
     }
     let named = reasons.iter().flat_map(|reason| {
         let (named, _) = reason.trim_start_matches("# ").split_once(':').unwrap_or_default();
