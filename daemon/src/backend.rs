@@ -409,8 +409,16 @@ impl Backend for LocalBackend {
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> Exit {
-        let checked = check::configuration(find_with_project(config));
-        let written = if json { checked.write_json(out) } else { checked.write_text(out, err) };
+        let found = find_with_project(config).map(|Found { config, source, note }| {
+            let path = source.path().map(|path| path.display().to_string());
+            check::ToCheck { config, path, note }
+        });
+        let checked = check::configuration(found);
+        let place = place_of_configuration(&Environment::of_process());
+        let written = match json {
+            true => checked.write_json(out),
+            false => checked.write_text(&place, out, err),
+        };
         match written {
             Ok(()) if checked.is_valid() => Exit::Done,
             Ok(()) => Exit::Usage,

@@ -38,8 +38,7 @@ impl Shell {
         Self { daemon, task, dir }
     }
 
-    /// Starts the shell and has it complete: what is typed, with `\t` for the key, and what the line
-    /// is then.
+    /// Starts the shell, types the beginning of lines with `\t` for the key, and expects whole lines.
     fn completes(&self, program: &str, args: &[&str], prepare: &str) {
         let id = &self.task;
         let begun = format!("ceased cancel {}\t", &id[..6]);

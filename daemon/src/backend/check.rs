@@ -5,8 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Found, place_of_configuration};
-use crate::config::{Config, ConfigError, Environment, Problem};
+use crate::config::{Config, ConfigError, Problem};
 use crate::daemon::preflight::{Preflight, preflight};
 use crate::store::inspect::Inspected;
 
@@ -38,14 +37,22 @@ impl Defect {
     }
 }
 
+/// A configuration to check.
+pub(super) struct ToCheck {
+    pub(super) config: Config,
+    /// Path of its file, if there is one.
+    pub(super) path: Option<String>,
+    /// Reason for which the project's file is not used, if it exists.
+    pub(super) note: Option<String>,
+}
+
 /// Checks a configuration and the files that it names.
-pub(super) fn configuration(found: Result<Found, ConfigError>) -> Checked {
+pub(super) fn configuration(found: Result<ToCheck, ConfigError>) -> Checked {
     match found {
-        Ok(Found { config, source, note }) => {
+        Ok(ToCheck { config, path, note }) => {
             let Preflight { refusals, warnings } = preflight(&config);
             let warnings = note.into_iter().chain(warnings).collect();
             let problems = refusals.iter().map(|why| Defect::Outside(why.to_string())).collect();
-            let path = source.path().map(|path| path.display().to_string());
             Checked { config: Some((config, path)), warnings, problems }
         }
         Err(error) => {
@@ -61,8 +68,14 @@ impl Checked {
         self.problems.is_empty()
     }
 
-    /// Writes the verdict to `out`, warnings and problems to `err`.
-    pub(super) fn write_text(&self, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
+    /// Writes the verdict to `out`, warnings and problems to `err`. `place` is the path where a
+    /// configuration belongs.
+    pub(super) fn write_text(
+        &self,
+        place: &str,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> io::Result<()> {
         let mut complain = |text: &str| {
             // A closed stderr does not change the verdict.
             for line in text.lines() {
@@ -85,7 +98,6 @@ impl Checked {
         match &self.config {
             Some((config, path)) if self.is_valid() => {
                 let name = path.clone().unwrap_or_else(|| {
-                    let place = place_of_configuration(&Environment::of_process());
                     format!("no configuration file: the defaults (create one at {place})")
                 });
                 writeln!(out, "{name}: ok\n{}", config.describe().trim_end())

@@ -3,46 +3,16 @@
 mod entries;
 mod layout;
 mod model;
+mod row;
 
 use super::format::clean;
 use layout::{Layout, known, millis, span};
 pub(super) use model::{Job, Peer, Process, Receipt, Status, Task};
+use row::matches;
+pub(super) use row::{Key, Row, Tone};
 
 /// Maximum number of processes shown per job.
 const TREE_MAX: usize = 8;
-
-/// Subject of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Key {
-    Job(u64),
-    Task(String),
-    Connection(String),
-    Receipt(u64),
-}
-
-/// Emphasis of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
-    Heading,
-    Plain,
-    /// In transition, such as being cancelled.
-    Pending,
-    /// Ended as expected.
-    Good,
-    /// Ended with a problem.
-    Bad,
-    /// Secondary information.
-    Quiet,
-}
-
-/// A row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
-    /// The entry, if the row can be selected.
-    pub(super) key: Option<Key>,
-    pub(super) tone: Tone,
-    pub(super) text: String,
-}
 
 /// Jobs whose processes are all shown, besides those being cancelled.
 #[derive(Debug, Clone, Copy)]
@@ -355,10 +325,6 @@ fn folded(layout: &Layout, job: &Job, lines: &[String]) -> Option<String> {
         [only] => Some(only.clone()),
         [first, rest @ ..] => Some(format!("{first}, and {} more", rest.len())),
     })
-}
-
-fn matches(text: &str, filter: &str) -> bool {
-    filter.is_empty() || text.to_lowercase().contains(&filter.to_lowercase())
 }
 
 fn grow(all: &[Process], siblings: &[&Process], indent: &str, lines: &mut Vec<String>) {

@@ -41,7 +41,7 @@ impl JobStatus {
     }
 }
 
-/// The status of each job; what is known of it beside its usage comes from `known`.
+/// The status of each job: its usage, and the rest from `known`.
 pub(crate) fn of_jobs(
     jobs: &[JobId],
     usage: &BTreeMap<JobId, Usage>,

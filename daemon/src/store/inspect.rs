@@ -14,11 +14,11 @@ pub(crate) struct Inspected {
     pub(crate) verdict: String,
     /// Descriptions of the problems; empty if there are none.
     pub(crate) problems: Vec<String>,
-    /// What the store contains; `None` if there is none, or it cannot be read.
+    /// Content of the store; `None` if there is no store, or it cannot be read.
     pub(crate) content: Option<Content>,
 }
 
-/// What a store contains.
+/// Content of a store.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Content {
     pub(crate) tasks: usize,

@@ -2,7 +2,7 @@
 
 use super::layout::{Layout, ago, bar, bytes, known, millis, span};
 use super::model::{Job, Peer, Receipt, Task, Work};
-use super::{Key, Row, Tone, matches};
+use super::row::{Key, Row, Tone, matches};
 
 impl Job {
     pub(super) fn row(&self, layout: &Layout) -> Row {

@@ -1,7 +1,8 @@
 //! Columns of rows, as wide as the screen, and the formats of numbers in them.
 
 use super::super::format::clean;
-use super::{Key, Row, Status, Tone};
+use super::model::Status;
+use super::row::{Key, Row, Tone};
 
 /// Width of a progress bar.
 const BAR: usize = 10;
