@@ -1,5 +1,6 @@
 //! Connections: one peer each, with its open requests and its pending notifications.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -91,6 +92,8 @@ pub(crate) struct ColdState {
     pub(crate) probes: u64,
     /// Names that only the peer could have used, in frames that were never sent.
     pub(crate) lost_handles: Vec<Handle>,
+    /// Capabilities that the client declared, as JSON text, for servers behind us.
+    pub(crate) declared: Option<Box<str>>,
 }
 
 impl IsEmpty for ColdState {
@@ -103,6 +106,7 @@ impl IsEmpty for ColdState {
         linger_timer: None,
         probes: 0,
         lost_handles: Vec::new(),
+        declared: None,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -112,6 +116,7 @@ impl IsEmpty for ColdState {
             && timers.iter().all(|timer| timer.is_none())
             && self.probes == 0
             && self.lost_handles.is_empty()
+            && self.declared.is_none()
     }
 }
 

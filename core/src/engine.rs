@@ -223,6 +223,7 @@ impl Engine {
         (self.has_room()
             && self.jobs.queue().is_ready(self.settings.limits.running_per_identity_max))
             || self.suspended.has_asking()
+            || self.upstreams.starts_eager
             || self.tasks.writes().has_fresh()
     }
 

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::job::{JobState, Purpose};
-use crate::outgoing::call::{CallFor, Caller, PendingOutgoing, Wanted};
+use crate::outgoing::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
 use crate::protocol::request_meta::RequestContext;
 use crate::server::disconnect;
 use crate::server::idempotency;
@@ -15,6 +15,8 @@ use crate::server::input_required;
 use crate::server::requests::{TaskView, Work};
 use crate::tasks::status::Status;
 use crate::tasks::store;
+use crate::upstream::question::{AskedOf, Question};
+use crate::upstream::tasked::TASK;
 
 impl Engine {
     /// Checks every agreement between the tables, for tests and the simulator. Linear in their
@@ -101,6 +103,15 @@ fn requests(engine: &Engine) {
                 Work::Upstream(_) => {
                     let waits = engine.upstreams.waiters.contains(&(*conn, id.clone()));
                     assert!(waits, "{id} waits for upstreams that know nothing of it");
+                }
+                Work::Question(AskedOf::Job(job, ask)) => {
+                    let relayed = engine.upstreams.jobs.get(job);
+                    let question = relayed.and_then(|relayed| relayed.questions.get(ask));
+                    assert_eq!(question, Some(&Question::Request(id.clone())), "UPS-12");
+                }
+                Work::Question(AskedOf::Client(client, call)) => {
+                    let asked = engine.upstreams.asked.get(&(*client, *call));
+                    assert_eq!(asked, Some(&(*conn, id.clone())), "UPS-12");
                 }
                 Work::Listen(listening) => {
                     for task in &listening.tasks {
@@ -252,6 +263,8 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
             | CallFor::Fetch(_)
             | CallFor::Cancel
             | CallFor::Upstream(_)
+            | CallFor::Question
+            | CallFor::RelayedCancel(_)
             | CallFor::Relayed(_) => None,
         },
         (None, Some(remote)) => Some(remote.caller),
@@ -263,7 +276,8 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
 fn open_calls(engine: &Engine, conn: ConnId) -> usize {
     let connection = engine.connections.get(&conn).expect("calls wait on a connection");
     let peer = engine.outgoing.on(conn).expect("it was listed");
-    let mut open = peer.remote_tasks().count();
+    let is_of_caller = |call: &Call| matches!(call.receiver(), CallFor::Caller(_));
+    let mut open = peer.remote_tasks().filter(|(_, remote)| is_of_caller(&remote.call)).count();
     for (id, call) in peer.calls() {
         let about = |created: &CallId| engine.outgoing.remote(conn, *created);
         match &call.receiver() {
@@ -274,10 +288,14 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
             }
             CallFor::Poll(of) => assert_eq!(about(of).and_then(|r| r.poll), Some(*id)),
             CallFor::Fetch(of) => assert_eq!(about(of).and_then(|r| r.fetch), Some(*id)),
-            CallFor::Cancel => {}
+            CallFor::Cancel | CallFor::RelayedCancel(_) => {}
             CallFor::Upstream(instance) => {
                 let of = engine.upstreams.by_conn.get(&conn);
                 assert_eq!(of, Some(instance), "{id:?} is asked of its instance");
+            }
+            CallFor::Question => {
+                let asked = engine.upstreams.asked.contains_key(&(conn, *id));
+                assert!(asked, "{id:?} is asked of a client for no server (UPS-12)");
             }
             CallFor::Relayed(job) => {
                 let sent = engine.upstreams.jobs.get(job).and_then(|job| job.sent);
@@ -286,7 +304,13 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
         }
     }
     for (id, remote) in peer.remote_tasks() {
-        assert_eq!(remote.call.receiver(), CallFor::Caller(remote.caller));
+        if let CallFor::Relayed(job) = remote.call.receiver() {
+            assert_eq!(remote.caller, Caller::Job { job, ask: TASK });
+            let sent = engine.upstreams.jobs.get(&job).and_then(|job| job.sent);
+            assert_eq!(sent.map(|sent| sent.call), Some(*id), "{id:?} is of its job");
+        } else {
+            assert_eq!(remote.call.receiver(), CallFor::Caller(remote.caller));
+        }
         for asked in [remote.poll, remote.fetch].into_iter().flatten() {
             assert!(engine.outgoing.call(conn, asked).is_some(), "{id:?} waits for nothing");
         }

@@ -22,6 +22,7 @@ mod persistence;
 mod run_as;
 mod server;
 pub(crate) mod state;
+mod upstream_manifests;
 mod upstreams;
 
 pub(crate) use self::server::Options;
@@ -66,6 +67,7 @@ use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::start_error::StartError;
 use crate::store::Store;
+use crate::store::manifests::Manifests;
 use crate::store::thread::StoreThread;
 use crate::tools::worker_pool::Pool;
 use ceased_process::Supervisor;
@@ -128,6 +130,8 @@ impl Server {
             state_dir,
         };
         server.restore(records);
+        server.upstreams.manifests = server.state_dir.as_ref().map(|dir| Manifests::of(dir.path()));
+        server.load_manifests(server.clock.now());
         Ok(server)
     }
 

@@ -143,28 +143,13 @@ fn every_test_file_belongs_to_a_target() {
     complain(&found);
 }
 
-/// Folders that still have comments or names with a forbidden word. The list may only shrink.
-const NOT_YET_CLEAN: [&str; 1] = ["tests/src/sim/"];
-
 #[test]
 fn comments_and_names_state_their_subject() {
     let mut found = Vec::new();
     for file in workspace::rust_files() {
-        let is_exempt = NOT_YET_CLEAN.iter().any(|folder| file.path.starts_with(folder));
-        for (line, text) in prose::in_code(&file.text).iter().filter(|_| !is_exempt) {
+        for (line, text) in &prose::in_code(&file.text) {
             found.push(format!("{}:{line}: {text}", file.path));
         }
     }
     complain(&found);
-}
-
-#[test]
-fn the_list_of_unclean_folders_has_no_clean_one() {
-    let files = workspace::rust_files();
-    let is_clean = |folder: &&&str| {
-        let mut inside = files.iter().filter(|file| file.path.starts_with(**folder));
-        inside.all(|file| prose::in_code(&file.text).is_empty())
-    };
-    let clean: Vec<_> = NOT_YET_CLEAN.iter().filter(is_clean).collect();
-    assert!(clean.is_empty(), "remove {clean:?} from NOT_YET_CLEAN");
 }

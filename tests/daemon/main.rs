@@ -42,5 +42,6 @@ mod timeout;
 mod tool_bounds;
 mod top;
 mod trust;
+mod upstream_manifests;
 mod user;
 mod wrap;

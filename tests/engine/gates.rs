@@ -210,8 +210,8 @@ fn reload_changes_the_gate_for_new_calls() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// GATE-01: in any history no gate has more behind it than its limit, a call that may start does
-    /// not wait, and all of them end.
+    /// GATE-01: in any history no gate has more behind it than its limit, a call that may start
+    /// does not wait, and all of them end.
     #[test]
     fn gates_keep_their_limits(steps in prop::collection::vec((0_u8..6, 0_usize..4, 0_u32..3), 1..80)) {
         let tools = [("a", Some(1), None), ("b", Some(2), Some("l")), ("c", None, Some("l"))];

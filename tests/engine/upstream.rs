@@ -1,6 +1,10 @@
 //! Relay of existing MCP servers: the rules UPS that the engine decides.
 
 mod kit;
+mod notifications;
+mod questions;
+mod starts;
+mod tasked;
 
 use ceased_core::ids::InstanceId;
 use ceased_core::policy::access::Allow;

@@ -13,6 +13,7 @@ use ceased_tests::durable_walk;
 use ceased_tests::sim::fault::Faults;
 use ceased_tests::sim::mark::Mark;
 use ceased_tests::sim::{Outcome, Run, run};
+use ceased_tests::upstream_walk::{self, Walked};
 use ceased_tests::workspace;
 
 const SEEDS: u64 = 20_000;
@@ -112,6 +113,26 @@ fn seeds_that_failed_once_pass() {
         must(Run { seed, steps, faults, validate: 0 }, &AtomicBool::new(false));
     }
     assert!(count > 0, "there is no seed in tests/seeds.txt");
+}
+
+/// UPS-01 to UPS-12, UPS-16: many clients and servers of every temper. Ids and tokens never mix,
+/// every request is answered once, a cancel reaches the right request before other data, nothing is
+/// replayed, and every instance ends.
+#[test]
+fn relayed_histories_agree_with_the_oracle() {
+    let seeds = number("CEASED_SIM_RELAYED", 600);
+    let mut walked = Walked::default();
+    for seed in 1..=seeds {
+        eprintln!(
+            "reproduce: cargo run -p ceased-tests --bin sim -- --upstreams --seed {seed} --steps 400"
+        );
+        walked = walked.and(upstream_walk::walk(seed, 400));
+    }
+    println!("{walked:?}");
+    let Walked { results, errors, cancels, unsent, questions, refused, ended, replaced, progress } =
+        walked;
+    let all = [results, errors, cancels, unsent, questions, refused, ended, replaced, progress];
+    assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
 }
 
 /// One long history: no table grows with its length.

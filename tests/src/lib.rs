@@ -24,6 +24,7 @@ pub mod soak;
 pub mod store;
 pub mod tools;
 pub mod trace;
+pub mod upstream_walk;
 pub mod wal;
 pub mod workspace;
 pub mod world;

@@ -74,7 +74,11 @@ impl Engine {
         // ACP-08: a cancel of an unknown or answered request is ignored.
         let id = match connection.requests.work(request)? {
             Work::Job(id) => *id,
-            Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Upstream(_) => return None,
+            Work::Task(..)
+            | Work::Listen(_)
+            | Work::Survey(_)
+            | Work::Upstream(_)
+            | Work::Question(_) => return None,
         };
         let job = self.jobs.get(id)?;
         // ACP-04: protected requests cannot be cancelled.

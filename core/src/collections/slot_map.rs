@@ -1,7 +1,7 @@
 //! Records by key, for tables of up to a million entries.
 //!
-//! A record never moves. An index of nine bytes for each record holds its place; a lookup reads one
-//! cache line of the index and then the record. Growth moves only the index.
+//! An index of nine bytes for each record holds its place; a lookup reads one cache line of the
+//! index and then the record.
 //!
 //! Hashes are keyed with a seed of the engine, so that a peer cannot choose ids that collide.
 //! Iteration sorts by key, so that the hash order is never visible (DET-01).
@@ -74,7 +74,7 @@ impl<T: Record> Records<T> {
         Self { all: Slab::default(), index: HashTable::new(), seed, last: None }
     }
 
-    pub(crate) const fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 

@@ -195,7 +195,7 @@ impl TimerQueue {
         Some(self.take_out(place).timer)
     }
 
-    pub(crate) const fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 

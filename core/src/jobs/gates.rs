@@ -1,7 +1,7 @@
 //! Gates: how many calls of a tool run at once, and locks by which calls run one after the other.
 //!
-//! A job passes all gates of its tool together when it starts, and leaves them when it is gone. A job
-//! before a closed gate holds nothing: no worker, and no other gate.
+//! A job passes all gates of its tool together when it starts, and leaves them when it is gone. A
+//! job before a closed gate holds nothing: no worker, and no other gate.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;

@@ -17,6 +17,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Own, Purpose};
 use crate::jobs::result::into_answer;
+use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::log_level::LogLevel;
@@ -46,6 +47,7 @@ pub(super) struct Audience {
 impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
+        self.start_eager();
         self.suspend_asking_calls();
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;
@@ -228,7 +230,10 @@ impl Engine {
                         }
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
-                    self.answer_with(reply, answer);
+                    match (&job.tool.route, answer) {
+                        (Some(_), Ok(result)) => self.answer_with_relayed(reply, &result),
+                        (_, answer) => self.answer_with(reply, answer),
+                    }
                     if ends {
                         self.close_if_finished(job.conn);
                     }
@@ -444,14 +449,42 @@ impl Engine {
     }
 
     pub(crate) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
-        let Some(job) = self.jobs.get(id) else {
+        if !self.jobs.contains(id) {
             self.counters.late_reports += 1;
             return;
-        };
-        let Some(audience) = self.audience(job) else { return };
-        let Some(connection) = self.connections.get(&audience.conn) else { return };
-        if connection.dialect.methods == Methods::Services {
+        }
+        let Some(audience) = self.log_audience(id, level) else { return };
+        let Some(tool) = self.jobs.get(id).map(|job| alloc::sync::Arc::clone(&job.tool)) else {
             return;
+        };
+        self.say(&audience, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
+            write_related_task(json, audience.task);
+            json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
+            json.raw(",\"data\":").raw(data.get()).raw("}}");
+        });
+    }
+
+    /// A log message of an upstream about a relayed job, with the params that it wrote.
+    pub(crate) fn relay_message(&mut self, id: JobId, level: LogLevel, params: &str) {
+        let Some(audience) = self.log_audience(id, level) else { return };
+        let related = audience.task.map(related_task);
+        let related = related.as_ref().map(|value| (RELATED_TASK, value.as_slice()));
+        let meta: Vec<(&str, &[u8])> = related.into_iter().collect();
+        self.say(&audience, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":");
+            write_with_meta(json, params, &meta);
+            json.raw("}");
+        });
+    }
+
+    /// Receivers of a log message of a job, if they want it and read.
+    fn log_audience(&self, id: JobId, level: LogLevel) -> Option<Audience> {
+        let job = self.jobs.get(id)?;
+        let audience = self.audience(job)?;
+        let connection = self.connections.get(&audience.conn)?;
+        if connection.dialect.methods == Methods::Services {
+            return None;
         }
         let crowded = connection.send_queue.len() >= self.settings.limits.write_buffer_bytes;
         let least = match (&connection.side, &job.terms) {
@@ -460,16 +493,8 @@ impl Engine {
             (Side::Server, RequestContext::Session(_)) => Some(connection.log_level),
             (Side::Server, RequestContext::Request(claim)) => claim.log_level,
         };
-        if least.is_none_or(|least| level < least) || crowded {
-            return;
-        }
-        let tool = alloc::sync::Arc::clone(&job.tool);
-        self.say(&audience, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
-            write_related_task(json, audience.task);
-            json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
-            json.raw(",\"data\":").raw(data.get()).raw("}}");
-        });
+        let is_wanted = least.is_some_and(|least| level >= least);
+        (is_wanted && !crowded).then_some(audience)
     }
 }
 

@@ -211,7 +211,7 @@ impl Jobs {
     }
 
     /// Number of all jobs.
-    pub(crate) const fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 

@@ -142,6 +142,10 @@ pub(crate) enum CallFor {
     Upstream(InstanceId),
     /// A job that is relayed to an upstream.
     Relayed(JobId),
+    /// An upstream, whose request was passed to its client.
+    Question,
+    /// A relayed job, whose task at an upstream is cancelled.
+    RelayedCancel(JobId),
 }
 
 /// An outgoing request that waits for its answer.

@@ -43,6 +43,13 @@ impl Engine {
         mut call: Call,
         outcome: Result<&RawValue, &RawValue>,
     ) {
+        if let (CallFor::Relayed(job), Ok(result)) = (call.receiver(), outcome)
+            && let Some(caller) = self.caller_of_relayed(job)
+            && let Ok(Some(report)) = read_created(result)
+        {
+            self.follow(conn, id, call, caller, report);
+            return self.on_relayed_task(conn, job);
+        }
         let answer = match outcome.map(|result| (result, read_created(result))) {
             Ok((_, Ok(Some(report)))) => match call.receiver() {
                 CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
@@ -52,6 +59,8 @@ impl Engine {
                 | CallFor::Fetch(_)
                 | CallFor::Cancel
                 | CallFor::Upstream(_)
+                | CallFor::Question
+                | CallFor::RelayedCancel(_)
                 | CallFor::Relayed(_) => {
                     self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
                     return self.send_task_cancel(conn, &report.id);
@@ -64,12 +73,14 @@ impl Engine {
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.receiver() {
             CallFor::Caller(caller) => self.tell(caller, answer),
+            CallFor::Relayed(job) => self.on_relayed_task_answer(job, answer),
             CallFor::NoReceiver
             | CallFor::Poll(_)
             | CallFor::Fetch(_)
             | CallFor::Cancel
             | CallFor::Upstream(_)
-            | CallFor::Relayed(_) => {
+            | CallFor::Question
+            | CallFor::RelayedCancel(_) => {
                 self.counters.late_responses += 1;
             }
         }
@@ -242,6 +253,12 @@ impl Engine {
         let remote = self.take_remote(conn, id)?;
         self.send_task_cancel(conn, &remote.id);
         Some(remote.caller)
+    }
+
+    /// Follows a task no longer; the caller cancels it.
+    pub(crate) fn give_up_followed(&mut self, conn: ConnId, id: CallId) {
+        self.note_followed(conn, id, RemoteState::GivenUp);
+        self.take_remote(conn, id);
     }
 
     fn send_task_cancel(&mut self, conn: ConnId, task: &str) {

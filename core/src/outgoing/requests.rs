@@ -92,7 +92,7 @@ impl Engine {
     }
 
     pub(crate) fn refuse_call(&mut self, caller: Caller, refusal: Refusal) {
-        self.out.push(Action::Tell { caller, answer: Answer::Refused(refusal) });
+        self.deliver(caller, Answer::Refused(refusal));
     }
 
     /// Sends an outgoing request, if the rules allow it.
@@ -227,6 +227,14 @@ impl Engine {
             CallFor::Relayed(job) => return self.on_relayed_answer(job, outcome),
             CallFor::Upstream(id) => {
                 return self.on_instance_answer(id, &taken.method, outcome);
+            }
+            CallFor::RelayedCancel(job) => return self.on_relayed_task_cancelled(job, outcome),
+            CallFor::Question => {
+                let answer = match outcome {
+                    Ok(result) => Answer::Result(result.to_owned()),
+                    Err(error) => Answer::Error(error.to_owned()),
+                };
+                return self.on_client_answered(conn, call, answer);
             }
             CallFor::NoReceiver | CallFor::Cancel => return,
         };
@@ -404,6 +412,8 @@ impl Engine {
             | CallFor::Fetch(_)
             | CallFor::Cancel
             | CallFor::Upstream(_)
+            | CallFor::Question
+            | CallFor::RelayedCancel(_)
             | CallFor::Relayed(_) => None,
         }
     }
@@ -424,9 +434,36 @@ impl Engine {
                 answered = job.task.filter(|_| needed && !job.needs_input());
             }
         }
-        self.out.push(Action::Tell { caller, answer });
-        if let Some(task) = answered {
-            self.change_task(task, Change::InputArrived);
+        let relayed = self.relayed_caller(caller);
+        let change = |engine: &mut Self| {
+            if let Some(task) = answered {
+                engine.change_task(task, Change::InputArrived);
+            }
+        };
+        match relayed {
+            Some((job, ask)) => {
+                change(self);
+                self.on_question_answered(job, ask, answer);
+            }
+            None => {
+                self.out.push(Action::Tell { caller, answer });
+                change(self);
+            }
+        }
+    }
+
+    /// The question of a relayed job: the engine asks for it, so that no host is told the answer.
+    fn relayed_caller(&self, caller: Caller) -> Option<(JobId, AskId)> {
+        let Caller::Job { job, ask } = caller else { return None };
+        let is_relayed = self.jobs.get(job).is_some_and(|job| job.tool.route.is_some());
+        is_relayed.then_some((job, ask))
+    }
+
+    /// Gives an answer to its caller.
+    fn deliver(&mut self, caller: Caller, answer: Answer) {
+        match self.relayed_caller(caller) {
+            Some((job, ask)) => self.on_question_answered(job, ask, answer),
+            None => self.out.push(Action::Tell { caller, answer }),
         }
     }
 
@@ -480,7 +517,7 @@ impl Engine {
                 }
             }
             let caller = Caller::Job { job: id, ask };
-            self.out.push(Action::Tell { caller, answer: Answer::Cancelled });
+            self.deliver(caller, Answer::Cancelled);
         }
         if let Some(task) = task {
             self.change_task(task, Change::InputArrived);
@@ -492,6 +529,10 @@ impl Engine {
     pub(crate) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
+            if call.receiver() == CallFor::Question {
+                self.on_client_answered(conn, id, Answer::Lost);
+                continue;
+            }
             let CallFor::Caller(caller) = call.receiver() else { continue };
             let Caller::Job { job, ask } = caller else {
                 self.tell(caller, Answer::Lost);

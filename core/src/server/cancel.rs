@@ -20,9 +20,9 @@ use crate::tasks::task::Task;
 use crate::upstream::awaited::Awaited;
 
 /// Content of a cancellation.
-struct Cancellation {
-    request: RequestId,
-    reason: Option<Box<str>>,
+pub(crate) struct Cancellation {
+    pub(crate) request: RequestId,
+    pub(crate) reason: Option<Box<str>>,
 }
 
 impl Engine {
@@ -90,6 +90,11 @@ impl Engine {
             Work::Upstream(awaited) => {
                 self.upstreams.waiters.remove(&(conn, request.clone()));
                 (None, awaited.method().into())
+            }
+            // Servers cancel by another way.
+            Work::Question(of) => {
+                self.withdraw_question(of, reason.as_deref());
+                (None, "".into())
             }
             Work::Survey(read) => {
                 let form = self.surveys.get(&read).map(|request| request.form.method());
@@ -186,7 +191,7 @@ impl Engine {
 
     /// CAN-14: the request's id alone decides. A reason that is no string is dropped, and every
     /// other member is nothing to a cancel.
-    fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
+    pub(crate) fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
         let members = params::any_members(params);
         let request = match members.once(params::REQUEST_ID) {
             Ok(()) => RequestId::parse(members.request_id?.get())?,

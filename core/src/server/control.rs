@@ -11,13 +11,14 @@ use crate::event::AfterInput;
 use crate::ids::{CallId, ConnId, JobId, RequestId};
 use crate::jobs::result;
 use crate::outgoing::call::Call;
+use crate::policy::access::Allow;
 use crate::protocol::revision::{Methods, ToolMembers};
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::server::requests::{Reply, Work};
+use crate::server::requests::{Reply, Topic, Work};
 use crate::server::typed_result;
 use crate::settings::Settings;
 use crate::tasks::task::Change;
@@ -117,7 +118,7 @@ impl Engine {
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unpark_unknown(aside.lost_handles);
         if !self.upstreams.is_empty() {
-            self.client_gone(conn);
+            self.client_gone(conn, &connection.identity);
         }
     }
 
@@ -144,6 +145,7 @@ impl Engine {
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
                 Work::Survey(_) => {}
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
+                Work::Question(of) => self.withdraw_question(of, None),
             }
             match self.cut_off(conn, StopReason::Disconnected) {
                 Some(error) => self.fail(reply, &error),
@@ -173,25 +175,31 @@ impl Engine {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
         self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
         self.settings = settings;
+        let had_servers = !self.upstreams.is_empty();
         self.configure_upstreams();
-        self.announce_tools();
+        self.announce_list(Topic::Tools, &Allow::Everyone);
+        if had_servers || !self.upstreams.is_empty() {
+            self.announce_list(Topic::Prompts, &Allow::Everyone);
+            self.announce_list(Topic::Resources, &Allow::Everyone);
+        }
     }
 
-    /// Tells every client that there may be other tools.
-    pub(crate) fn announce_tools(&mut self) {
+    /// Tells every client that one of its lists may be another now.
+    pub(crate) fn announce_list(&mut self, topic: Topic, allow: &Allow) {
+        let Some(method) = topic.method() else { return };
         let ready: Vec<_> = self
             .connections
             .iter()
             .filter(|(_, c)| c.phase == Phase::Ready && c.dialect.methods == Methods::Tools)
-            .filter(|(_, connection)| matches!(connection.side, Side::Server))
+            .filter(|(_, c)| matches!(c.side, Side::Server) && allow.permits(&c.identity))
             .map(|(conn, _)| *conn)
             .collect();
         for conn in ready {
             self.send(conn, |json| {
-                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+                json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw("}");
             });
         }
-        self.tell_of_tools();
+        self.tell_of_list(topic, allow);
     }
 
     /// Shuts down: every running job is stopped and every request is answered at once. A
@@ -263,6 +271,7 @@ impl Engine {
                     Work::Upstream(_) => {
                         self.upstreams.waiters.remove(&(conn, reply.id.clone()));
                     }
+                    Work::Question(of) => self.withdraw_question(of, None),
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, StopReason::Shutdown) {

@@ -186,6 +186,12 @@ impl Engine {
         }
     }
 
+    /// Whether a state names a call that waits here.
+    pub(crate) fn is_own_state(&self, state: Raw<'_>) -> bool {
+        let state = state.string().and_then(|state| RequestState::parse(&state));
+        state.is_some_and(|state| self.suspended.get(state).is_some())
+    }
+
     /// The parked call a retry names, if it is for this tool and of its sender.
     fn named_call(&self, reply: &Reply, tool: &str, state: Raw<'_>) -> Option<RequestState> {
         let state = RequestState::parse(&state.string()?)?;

@@ -3,6 +3,7 @@
 //! The host keeps the output; the engine names the requestor, and writes the answers.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
@@ -20,6 +21,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::requests::{Reply, Settled, Work};
+use crate::upstream::list::{RESOURCES, TEMPLATES};
 
 /// The beginning of the URI of the output of a job, and its end.
 const URI: (&str, &str) = ("ceased://jobs/", "/output");
@@ -36,6 +38,16 @@ pub(crate) fn is_method(method: &str) -> bool {
 }
 
 impl Engine {
+    /// Whether a request is about outputs of jobs. Resources with other URIs are those of servers.
+    pub(crate) fn is_for_outputs(&self, method: &str, params: Option<&Params<'_>>) -> bool {
+        if !self.owns_outputs() || !is_method(method) {
+            return false;
+        }
+        let uri = params::find(params, ["uri"]).ok().and_then(|[uri]| uri?.string());
+        let is_output = uri.is_none_or(|uri| output_of(&uri).is_some());
+        method != "resources/read" || is_output || self.upstreams.is_empty()
+    }
+
     /// A request of one of these methods.
     #[inline(never)]
     pub(crate) fn read_outputs(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
@@ -61,7 +73,10 @@ impl Engine {
     /// OUT-01: a peer's own outputs, and nothing of another's.
     pub(crate) fn list_resources(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::find(params, ["cursor"]) {
-            Ok([None]) => self.ask_for_output(reply, HostForm::Resources, OutputRequest::List),
+            Ok([None]) => {
+                self.wake_upstreams(reply.conn, &self.identity_of(reply.conn));
+                self.ask_for_output(reply, HostForm::Resources, OutputRequest::List);
+            }
             Ok([Some(_)]) => {
                 let message = "unknown cursor: resources/list has one page";
                 self.fail(reply, &ErrorObject::invalid_params(message));
@@ -80,10 +95,13 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
+        self.wake_upstreams(reply.conn, &self.identity_of(reply.conn));
+        let others = self.listed_elements(TEMPLATES, &self.identity_of(reply.conn));
         self.answer(reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
             json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
-            json.raw("The output of a call, by the number of its job or the id of its task\"}]");
+            json.raw("The output of a call, by the number of its job or the id of its task\"}");
+            json.raw(if others.is_empty() { "" } else { "," }).raw(&others).raw("]");
             json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
         });
     }
@@ -134,6 +152,10 @@ impl Engine {
         let Some((reply, form)) = self.take_host_request(read) else { return };
         let conn = reply.conn;
         let typed = reply.dialect.results == Results::Typed;
+        let others = match form {
+            HostForm::Resources => self.listed_elements(RESOURCES, &self.identity_of(conn)),
+            HostForm::Logs | HostForm::Resource(_) | HostForm::Status => String::new(),
+        };
         match (output, &form) {
             // OUT-01: output that the peer may not read is as if it had never been.
             (None, HostForm::Resource(uri)) => {
@@ -148,7 +170,9 @@ impl Engine {
                 json.raw(output.get());
             }),
             (Some(output), HostForm::Resources) => self.answer(reply, |json| {
-                json.raw("{\"resources\":").raw(output.get());
+                let own = output.get().trim_end().strip_suffix(']').unwrap_or("[");
+                let comma = if own.len() > 1 && !others.is_empty() { "," } else { "" };
+                json.raw("{\"resources\":").raw(own).raw(comma).raw(&others).raw("]");
                 json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
             }),
             (Some(output), HostForm::Resource(uri)) => self.answer(reply, |json| {
@@ -213,6 +237,6 @@ fn no_resource(reply: &Reply, uri: &str) -> ErrorObject {
     };
     let mut data = Vec::new();
     Writer::new(&mut data).raw("{").member("uri", uri).raw("}");
-    let data = alloc::string::String::from_utf8(data).unwrap_or_default();
+    let data = String::from_utf8(data).unwrap_or_default();
     ErrorObject::new(code, "there is no such resource").with_data(data)
 }

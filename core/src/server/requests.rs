@@ -21,6 +21,7 @@ use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::Dialect;
 use crate::rpc::message::WireId;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::question::AskedOf;
 
 /// Requests of one connection that wait for an answer, by the peer's id.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) enum Work {
     Survey(StatusId),
     /// Identity or lists of upstreams.
     Upstream(Awaited),
+    /// A client, to which a request of a server was passed.
+    Question(AskedOf),
 }
 
 /// The work that has come to its end, so that the request waiting for it may be answered.
@@ -63,6 +66,8 @@ pub(crate) enum Settled {
     Listen,
     /// The upstreams have told of themselves, or will not.
     Upstream,
+    /// The client has answered, or will not.
+    Question(AskedOf),
 }
 
 /// A request that was cancelled. Its right to an answer is gone (CAN-08).
@@ -83,12 +88,14 @@ impl Work {
             (Self::Survey(survey), Settled::Survey(collected)) => *survey == collected,
             (Self::Listen(_), Settled::Listen) => true,
             (Self::Upstream(_), Settled::Upstream) => true,
+            (Self::Question(of), Settled::Question(answered)) => *of == answered,
             (
                 Self::Job(_)
                 | Self::Task(..)
                 | Self::Survey(_)
                 | Self::Listen(_)
-                | Self::Upstream(_),
+                | Self::Upstream(_)
+                | Self::Question(_),
                 _,
             ) => false,
         }
@@ -131,7 +138,11 @@ impl Requests {
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.open.iter().filter_map(|(id, pending)| match &pending.work {
             Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_) | Work::Task(..) | Work::Survey(_) | Work::Upstream(_) => None,
+            Work::Job(_)
+            | Work::Task(..)
+            | Work::Survey(_)
+            | Work::Upstream(_)
+            | Work::Question(_) => None,
         })
     }
 
@@ -215,6 +226,10 @@ impl TaskView {
 pub(crate) struct Listening {
     /// Whether it wants to know of other tools.
     pub(crate) tools: bool,
+    /// Whether it wants to know of other prompts.
+    pub(crate) prompts: bool,
+    /// Whether it wants to know of other resources.
+    pub(crate) resources: bool,
     /// The tasks it wants to know of.
     pub(crate) tasks: BTreeSet<TaskId>,
     /// Input that its client can give; shown with a task.
@@ -226,14 +241,32 @@ pub(crate) struct Listening {
 pub(crate) enum Topic {
     /// There may be other tools now.
     Tools,
+    /// There may be other prompts now.
+    Prompts,
+    /// There may be other resources now.
+    Resources,
     /// A task has changed.
     Task(TaskId),
+}
+
+impl Topic {
+    /// The notification that a list may be another; `None` for a task.
+    pub(crate) const fn method(self) -> Option<&'static str> {
+        match self {
+            Self::Tools => Some("notifications/tools/list_changed"),
+            Self::Prompts => Some("notifications/prompts/list_changed"),
+            Self::Resources => Some("notifications/resources/list_changed"),
+            Self::Task(_) => None,
+        }
+    }
 }
 
 impl Listening {
     pub(crate) fn wants(&self, topic: Topic) -> bool {
         match topic {
             Topic::Tools => self.tools,
+            Topic::Prompts => self.prompts,
+            Topic::Resources => self.resources,
             Topic::Task(id) => self.tasks.contains(&id),
         }
     }

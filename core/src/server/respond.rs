@@ -19,6 +19,7 @@ use crate::server::requests::{BatchId, Reply};
 use crate::server::typed_result;
 use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;
+use crate::upstream::inputs;
 
 impl Engine {
     /// Answers a request with a result: an object, without the members its revision wants of every
@@ -62,6 +63,22 @@ impl Engine {
             match &us {
                 None => _ = json.raw(value.get()),
                 Some(us) => typed_result::write_tools(json, value.get(), us),
+            }
+        });
+    }
+
+    /// Answers a request with the result of an upstream, which may ask for input (UPS-12).
+    pub(crate) fn answer_with_relayed(&mut self, reply: Reply, value: &Json) {
+        if !inputs::asks_for_input(value.get()) {
+            return self.answer_with_tool_result(reply, value);
+        }
+        self.counters.answers += 1;
+        let us = self.server_info_where_due(&reply);
+        self.reply(ResultType::Complete, reply, |json, _| {
+            json.raw(",\"result\":");
+            match &us {
+                None => _ = json.raw(value.get()),
+                Some(us) => typed_result::write_input_required(json, value.get(), us),
             }
         });
     }

@@ -14,12 +14,12 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
-use crate::server::outputs;
 use crate::server::rate;
 use crate::server::requests::Reply;
 use crate::server::stateless;
 use crate::server::typed_result::server_info;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::questions::passed_capabilities;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
@@ -55,7 +55,7 @@ impl Engine {
         let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
         if declared.is_some() && self.upstreams.by_conn.contains_key(&reply.conn) {
-            return self.on_request_of_upstream(reply, method);
+            return self.on_request_of_upstream(reply, method, params);
         }
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
@@ -114,7 +114,7 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
-            (_, Phase::Ready) if self.owns_outputs() && outputs::is_method(method) => {
+            (_, Phase::Ready) if self.is_for_outputs(method, params) => {
                 self.read_outputs(reply, method, params);
             }
             ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
@@ -152,6 +152,8 @@ impl Engine {
         let dialect = self.dialect(conn);
         if dialect.methods == Methods::Services {
             self.on_service_notification(conn, method, params);
+        } else if method == dialect.cancel_method && self.upstreams.by_conn.contains_key(&conn) {
+            self.on_cancel_of_upstream(conn, params);
         } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/progress" {
@@ -163,6 +165,16 @@ impl Engine {
                 Some(instance) => self.on_list_changed(*instance),
                 None => self.forget_tools(conn),
             }
+        } else if method == "notifications/roots/list_changed" {
+            self.on_roots_changed(conn);
+        } else if method == "notifications/resources/updated"
+            && let Some(instance) = self.upstreams.by_conn.get(&conn)
+        {
+            self.on_updated(*instance, params);
+        } else if method == "notifications/message"
+            && let Some(instance) = self.upstreams.by_conn.get(&conn)
+        {
+            self.on_message_of_upstream(*instance, params);
         } else if method.ends_with("/list_changed")
             && let Some(instance) = self.upstreams.by_conn.get(&conn)
         {
@@ -186,6 +198,12 @@ impl Engine {
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
         connection.peer = PeerCapabilities::read(capabilities, dialect);
+        if !self.upstreams.is_empty()
+            && let Some(declared) = capabilities.and_then(|said| passed_capabilities(said.get()))
+        {
+            connection.aside.declared = Some(declared);
+        }
+        self.start_eager_for(reply.conn);
         match self.transparent() {
             Some(_) => self.await_upstreams(reply, Awaited::Initialize),
             None => self.answer_initialize(reply),
@@ -200,6 +218,7 @@ impl Engine {
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
         let shown = self.shown_identity();
+        let others = self.offered_capabilities(&self.identity_of(reply.conn), true);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision);
@@ -207,7 +226,7 @@ impl Engine {
                 Some(shown) => json.raw(",\"capabilities\":").raw(shown.open_capabilities()),
                 None => json
                     .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
-                    .raw(if settings.outputs { ",\"resources\":{}" } else { "" }),
+                    .raw(&others),
             };
             match (dialect.tasks, lists) {
                 (TaskRules::None | TaskRules::Extension, _) => &mut *json,
@@ -249,6 +268,7 @@ impl Engine {
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.log_level = *level;
         }
+        self.relay_log_level(reply.conn, *level);
         self.answer(reply, |json| {
             json.raw("{}");
         });

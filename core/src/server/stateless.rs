@@ -4,16 +4,17 @@
 use alloc::string::String;
 
 use crate::action::OperatorOrder;
-use crate::connection::Phase;
+use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
+use crate::json::raw::Raw;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::params::Params;
-use crate::server::outputs;
+use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::questions::passed_capabilities;
 
 /// Time and scope for which a client may cache `server/discover` and `tools/list`: an
 /// operator's reload changes it, which a subscription tells, and it is the same for all clients.
@@ -37,6 +38,7 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         reply.dialect = claim.dialect;
+        self.note_capabilities(&reply, params, &claim);
         if reply.batch.is_some() {
             return self.invalid_request(reply, "this revision has no batches: one message a line");
         }
@@ -54,7 +56,7 @@ impl Engine {
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
-            _ if self.owns_outputs() && outputs::is_method(method) => {
+            _ if self.is_for_outputs(method, params) => {
                 self.read_outputs(reply, method, params);
             }
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
@@ -84,9 +86,35 @@ impl Engine {
         }
     }
 
+    /// Servers behind us with sessions are told the declarations of the latest request (UPS-12).
+    fn note_capabilities(
+        &mut self,
+        reply: &Reply,
+        params: Option<&Params<'_>>,
+        claim: &RequestMeta,
+    ) {
+        if self.upstreams.is_empty() {
+            return;
+        }
+        let meta = params::any_members(params).meta.as_ref();
+        let said = meta.and_then(|meta| meta.capabilities).map_or("{}", Raw::get);
+        if let Some(connection) = self.connections.get_mut(&reply.conn)
+            && connection.phase == Phase::Fresh
+            && connection.peer != claim.peer
+        {
+            connection.peer = claim.peer;
+            connection.aside.declared = passed_capabilities(said);
+        }
+        let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
+        if self.connections.get(&reply.conn).is_some_and(|peer| is_first(peer)) {
+            self.start_eager_for(reply.conn);
+        }
+    }
+
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
         let shown = self.shown_identity();
+        let others = self.offered_capabilities(&self.identity_of(reply.conn), false);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");
@@ -96,8 +124,9 @@ impl Engine {
                     json.raw(",\"capabilities\":").raw(shown.open_capabilities()).raw(",")
                 }
                 None => json
-                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true},")
-                    .raw(if settings.outputs { "\"resources\":{}," } else { "" }),
+                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
+                    .raw(&others)
+                    .raw(","),
             };
             json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
             if let Some(shown) = &shown {

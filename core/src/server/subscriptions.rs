@@ -19,6 +19,7 @@ use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
 use crate::policy::abuse::AbusePattern;
+use crate::policy::access::Allow;
 use crate::protocol::request_meta::RequestMeta;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
@@ -39,7 +40,7 @@ impl Engine {
         params: Option<&Params<'_>>,
         claim: &RequestMeta,
     ) {
-        let (tools, named) = match read_wanted(params, claim) {
+        let (mut wanted, named) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
         };
@@ -67,27 +68,38 @@ impl Engine {
         });
         let unknown = asked - agreed.as_ref().map_or(0, BTreeSet::len);
         (0..unknown).for_each(|_| self.suspect(reply.conn, AbusePattern::UnknownTasks));
-        self.acknowledge_subscription(&reply, tools, agreed.as_ref());
+        // Without servers behind this one there are no prompts, and resources do not change.
+        let others = !self.upstreams.is_empty();
+        (wanted.prompts, wanted.resources) = (wanted.prompts && others, wanted.resources && others);
+        self.acknowledge_subscription(&reply, &wanted, agreed.as_ref());
         let tasks = agreed.unwrap_or_default();
-        self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });
+        self.subscribe(reply, Listening { tasks, peer: claim.peer, ..wanted });
     }
 
     /// The first message of a subscription: the granted part of its topics.
     fn acknowledge_subscription(
         &mut self,
         reply: &Reply,
-        tools: bool,
+        wanted: &Listening,
         tasks: Option<&BTreeSet<TaskId>>,
     ) {
         let tag = Tag { request: Some(&reply.id), recall: true, handle: None };
         self.send_for(reply.conn, tag, |json| {
             begin(json, "notifications/subscriptions/acknowledged", reply);
             json.raw(",\"notifications\":{");
-            if tools {
-                json.raw("\"toolsListChanged\":true");
+            let mut comma = "";
+            for (name, is_wanted) in [
+                ("toolsListChanged", wanted.tools),
+                ("promptsListChanged", wanted.prompts),
+                ("resourcesListChanged", wanted.resources),
+            ] {
+                if is_wanted {
+                    json.raw(comma).string(name).raw(":true");
+                    comma = ",";
+                }
             }
             if let Some(tasks) = tasks {
-                json.raw(if tools { ",\"taskIds\":[" } else { "\"taskIds\":[" });
+                json.raw(comma).raw("\"taskIds\":[");
                 for (position, id) in tasks.iter().enumerate() {
                     json.raw(if position == 0 { "\"" } else { ",\"" }).display(id).raw("\"");
                 }
@@ -122,15 +134,17 @@ impl Engine {
         self.tell_subscribers(listeners, Topic::Task(id));
     }
 
-    /// Tells the subscriptions of the tool list that it may have changed.
-    pub(crate) fn tell_of_tools(&mut self) {
+    /// Tells the subscriptions of a list that it may have changed.
+    pub(crate) fn tell_of_list(&mut self, topic: Topic, allow: &Allow) {
         let wanted = |conn: ConnId, connection: &Connection| {
-            let wants =
-                connection.requests.subscriptions().filter(|(_, listening)| listening.tools);
+            let open = connection.requests.subscriptions();
+            let wants = open.filter(|(_, listening)| {
+                listening.wants(topic) && allow.permits(&connection.identity)
+            });
             wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
         };
         let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
-        self.tell_subscribers(listeners, Topic::Tools);
+        self.tell_subscribers(listeners, topic);
     }
 
     fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {
@@ -199,8 +213,8 @@ impl Engine {
         let mut frame = Vec::new();
         let mut json = Writer::new(&mut frame);
         match topic {
-            Topic::Tools => {
-                begin(&mut json, "notifications/tools/list_changed", reply);
+            Topic::Tools | Topic::Prompts | Topic::Resources => {
+                begin(&mut json, topic.method().unwrap_or_default(), reply);
             }
             // It will be told when it may be (DUR-01).
             Topic::Task(task) if !self.is_settled(task) => return,
@@ -272,25 +286,34 @@ fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j m
     json.raw("}")
 }
 
-/// Whether the tools are listened to, and the tasks named, as far as they can be task ids.
+/// The lists that are listened to, and the tasks named, as far as they can be task ids.
 fn read_wanted(
     params: Option<&Params<'_>>,
     claim: &RequestMeta,
-) -> Result<(bool, Option<BTreeSet<TaskId>>), ErrorObject> {
+) -> Result<(Listening, Option<BTreeSet<TaskId>>), ErrorObject> {
     let [notifications] = params::find(params, ["notifications"])?;
     let notifications = params::required("notifications", notifications)?;
     let odd =
         |what: &str| ErrorObject::invalid_params(alloc::format!("params.notifications{what}"));
     // A kind that is not looked for here is not in the acknowledgement either.
-    let Found { members: [tools, task_ids], twice } = notifications
-        .members(["toolsListChanged", "taskIds"])
-        .ok_or_else(|| odd(" must be an object"))?;
+    const NAMES: [&str; 4] =
+        ["toolsListChanged", "promptsListChanged", "resourcesListChanged", "taskIds"];
+    let Found { members: [tools, prompts, resources, task_ids], twice } =
+        notifications.members(NAMES).ok_or_else(|| odd(" must be an object"))?;
     if let Some(name) = twice {
         return Err(odd(&alloc::format!(".{name} is there twice")));
     }
-    let tools = tools.map_or(Some(false), Raw::flag);
-    let tools = tools.ok_or_else(|| odd(".toolsListChanged must be true or false"))?;
-    let Some(list) = task_ids else { return Ok((tools, None)) };
+    let flag = |name: &str, said: Option<Raw<'_>>| {
+        let said = said.map_or(Some(false), Raw::flag);
+        said.ok_or_else(|| odd(&alloc::format!(".{name} must be true or false")))
+    };
+    let wanted = Listening {
+        tools: flag(NAMES[0], tools)?,
+        prompts: flag(NAMES[1], prompts)?,
+        resources: flag(NAMES[2], resources)?,
+        ..Listening::default()
+    };
+    let Some(list) = task_ids else { return Ok((wanted, None)) };
     if !claim.tasks {
         return Err(missing_tasks("listening to tasks"));
     }
@@ -298,7 +321,7 @@ fn read_wanted(
     let ids = ids.map_err(|_| {
         ErrorObject::invalid_params("notifications.taskIds must be an array of strings")
     })?;
-    Ok((tools, Some(ids)))
+    Ok((wanted, Some(ids)))
 }
 
 /// Collects task ids one by one, so that a list of other strings takes no room.

@@ -27,7 +27,7 @@ use crate::server::requests::{Reply, TaskView, Work};
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
 use crate::tool::{TaskSupport, Tool};
-use crate::upstream::rewrite::params_for_upstream;
+use crate::upstream::rewrite::params_for_other_hop;
 
 /// A call that may go ahead.
 struct Admitted<'a> {
@@ -75,7 +75,11 @@ impl Engine {
         if let (Some(claim), Some(state)) = (claim, params.request_state) {
             let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
             let retry = Retry { state, responses, progress_token };
-            return self.retry_call(reply, &params.name, claim, &retry);
+            // UPS-12: a state that is not ours is for the server that gave it.
+            let peer = self.identity_of(reply.conn);
+            if self.is_own_state(state) || !self.is_stateless_tool(&params.name, &peer) {
+                return self.retry_call(reply, &params.name, claim, &retry);
+            }
         }
         let admitted = self.admit(&reply, &params, claim).and_then(|admitted| {
             let key = params.meta.map_or(Ok(None), |m| read_key(m.idempotency_key));
@@ -107,7 +111,14 @@ impl Engine {
     }
 
     /// A request that reaches one upstream: a job whose tool is the method.
-    pub(crate) fn call_upstream(&mut self, reply: Reply, tool: Tool, params: Option<&Params<'_>>) {
+    /// Its params are given as the server gets them, without the members of the client's hop.
+    pub(crate) fn call_upstream_with(
+        &mut self,
+        reply: Reply,
+        tool: Tool,
+        params: Option<&Params<'_>>,
+        passed: &str,
+    ) {
         let read = params::members(params).and_then(|read| {
             params::check_meta(params)?;
             Ok(read)
@@ -120,9 +131,9 @@ impl Engine {
             Some(Ok(claim)) => RequestContext::Request(claim),
             Some(Err(_)) | None => RequestContext::Session(reply.dialect),
         };
-        let name = tool.route.as_ref().filter(|route| !route.name.is_empty());
+        let name = tool.route.as_ref().filter(|route| &*route.method == "prompts/get");
         let name = name.map(|route| &*route.name);
-        let whole = params_for_upstream(params.map_or("{}", Params::get), name);
+        let whole = params_for_other_hop(passed, name);
         let admitted = Admitted {
             arguments: Json::from_checked(Cow::Owned(whole)),
             task: None,
@@ -234,7 +245,7 @@ impl Engine {
             return Err(ErrorObject::invalid_params(message).into());
         }
         if let Some(route) = &tool.route {
-            let whole = params_for_upstream(params.whole, Some(&route.name));
+            let whole = params_for_other_hop(params.whole, Some(&route.name));
             return Ok(Admitted {
                 arguments: Json::from_checked(Cow::Owned(whole)),
                 task,

@@ -45,6 +45,11 @@ pub(crate) fn write_tools(json: &mut Writer<'_>, result: &str, us: &[u8]) {
     write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, us)]);
 }
 
+/// Writes a result of an upstream that asks for input: as [`write_tools`], with its type.
+pub(crate) fn write_input_required(json: &mut Writer<'_>, result: &str, us: &[u8]) {
+    write_with_type(json, result, "input_required", &[(SERVER_INFO, us)]);
+}
+
 /// The subscription a message belongs to, its id as it was written (MOD-08).
 pub(crate) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
     json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());

@@ -19,6 +19,7 @@ impl Server {
         let mut new = Self {
             manifest: None,
             tools: Default::default(),
+            support: Default::default(),
             listed: Vec::new(),
             is_verified: false,
             era: None,
@@ -61,6 +62,7 @@ impl Server {
             _ => Era::Session,
         });
         self.tools.clear();
+        self.support.clear();
         self.listed.clear();
         for element in &manifest.tools {
             let Some(name) = text_member(element, "name") else { continue };
@@ -73,6 +75,9 @@ impl Server {
                 continue;
             }
             let said = declared(element);
+            if said != TaskSupport::Forbidden {
+                self.support.insert(name.clone(), said);
+            }
             let support = self.server.task_support.unwrap_or(said);
             let mut listed: Box<str> = match self.server.prefix.is_empty() {
                 true => element.clone(),

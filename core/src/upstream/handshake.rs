@@ -16,11 +16,13 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
+use crate::server::requests::Topic;
 use crate::tool::Catalog;
 use crate::upstream::interface::UpstreamAction;
-use crate::upstream::list::LISTS;
+use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{elements, member, text_member};
 use crate::upstream::table::{Era, Phase, Reading};
@@ -72,10 +74,11 @@ impl Engine {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.phase = Phase::Initializing;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
+        let declared = self.declared_to(id);
         let mut params = Vec::new();
         let mut json = Writer::new(&mut params);
         json.raw("{").member("protocolVersion", Dialect::NEWEST_WITH_INITIALIZE.revision);
-        json.raw(",\"capabilities\":{},\"clientInfo\":{");
+        json.raw(",\"capabilities\":").raw(&declared).raw(",\"clientInfo\":{");
         json.member("name", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version).raw("}}");
         let params = String::from_utf8(params).unwrap_or_default();
@@ -92,7 +95,7 @@ impl Engine {
             OutgoingRequest { method: method.into(), params: None, patience: None, task: None };
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
-        let meta = if claim { self.claim_meta() } else { String::new() };
+        let meta = if claim { self.claim_meta("{}") } else { String::new() };
         self.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",\"method\":");
             json.string(method).raw(",\"params\":");
@@ -107,15 +110,16 @@ impl Engine {
         });
     }
 
-    /// The `_meta` of a request of the revision without sessions (MOD-01).
-    pub(crate) fn claim_meta(&self) -> String {
+    /// The `_meta` of a request of the revision without sessions (MOD-01), on behalf of a client with
+    /// these capabilities.
+    pub(crate) fn claim_meta(&self, capabilities: &str) -> String {
         let mut meta = Vec::new();
         let mut json = Writer::new(&mut meta);
         json.raw("{\"io.modelcontextprotocol/protocolVersion\":").string(MCP_2026_07_28.revision);
         json.raw(",\"io.modelcontextprotocol/clientInfo\":{");
         json.member("name", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version);
-        json.raw("},\"io.modelcontextprotocol/clientCapabilities\":{}}");
+        json.raw("},\"io.modelcontextprotocol/clientCapabilities\":").raw(capabilities).raw("}");
         String::from_utf8(meta).unwrap_or_default()
     }
 
@@ -161,7 +165,7 @@ impl Engine {
             (_, Phase::Ready | Phase::Draining, outcome) => {
                 if let Some(at) = LISTS.iter().position(|list| list.method == method) {
                     self.on_list_page(id, at, outcome.ok());
-                } else {
+                } else if ["ping", "server/discover"].contains(&method) {
                     self.on_pong(id);
                 }
             }
@@ -179,6 +183,9 @@ impl Engine {
             connection.dialect = dialect;
             connection.unreadable_id = dialect.unreadable_id;
             connection.phase = SessionPhase::Ready;
+            let tasks = member(identity, "capabilities").and_then(|said| member(said, "tasks"));
+            let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks).ok());
+            connection.peer.tasks = TaskCapabilities::read(tasks, dialect);
         }
         if let Some(server) = self.upstreams.server_mut(&name) {
             server.failures = 0;
@@ -190,6 +197,12 @@ impl Engine {
             identity: identity.into(),
             ..Manifest::default()
         };
+        let said = member(identity, "capabilities").unwrap_or("{}");
+        if let Some(instance) = self.upstreams.instances.get_mut(&id) {
+            instance.has_logging = member(said, "logging").is_some();
+        }
+        self.set_instance_level(id);
+        self.watch_again(id);
         self.read_lists(id, manifest);
         self.send_waiting(id);
         self.rest_if_idle(id);
@@ -265,16 +278,25 @@ impl Engine {
         let Some(server) = self.upstreams.server_mut(&of.name) else { return };
         server.is_verified = true;
         if server.manifest.as_ref() != Some(&manifest) {
-            let was_known = server.manifest.is_some();
+            let changed =
+                server.manifest.as_ref().map_or(Vec::new(), |old| changed(old, &manifest));
+            let of_clients = server.server.allow.clone();
             server.take_manifest(manifest.clone());
             let manifest = Box::new(manifest);
             self.out.push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
             self.answer_waiters();
-            if was_known {
-                // UPS-09: clients were answered from another manifest.
-                self.announce_tools();
-            }
+            // UPS-09: clients were answered from another manifest.
+            changed.into_iter().for_each(|topic| self.announce_list(topic, &of_clients));
         } else {
+            self.answer_waiters();
+        }
+    }
+
+    /// The host has the manifest of a server from an earlier process (UPS-09).
+    pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
+        let Some(server) = self.upstreams.server_mut(server) else { return };
+        if server.manifest.is_none() {
+            server.take_manifest(manifest.clone());
             self.answer_waiters();
         }
     }
@@ -296,6 +318,17 @@ impl Engine {
         };
         self.read_lists(id, manifest);
     }
+}
+
+/// Lists that differ between two manifests.
+fn changed(old: &Manifest, new: &Manifest) -> Vec<Topic> {
+    let differs = |at: usize| (LISTS[at].read)(old) != (LISTS[at].read)(new);
+    let all = [
+        (Topic::Tools, differs(TOOLS)),
+        (Topic::Prompts, differs(PROMPTS)),
+        (Topic::Resources, differs(RESOURCES) || differs(TEMPLATES)),
+    ];
+    all.into_iter().filter(|(_, differs)| *differs).map(|(topic, _)| topic).collect()
 }
 
 /// Whether an answer to `server/discover` names the revision without sessions.

@@ -79,6 +79,14 @@ pub enum UpstreamEvent<'a> {
         /// A number never used before.
         conn: ConnId,
     },
+    /// The manifest of a server from its last run, as [`UpstreamAction::SaveManifest`] had it
+    /// kept. Without effect if more is known by now.
+    Known {
+        /// Name of the server.
+        server: &'a str,
+        /// Its identity and lists.
+        manifest: &'a Manifest,
+    },
     /// Answer to [`UpstreamAction::Examine`].
     Examined {
         /// Which.

@@ -8,14 +8,16 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
+use crate::connection::Phase as SessionPhase;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
+use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
-use crate::upstream::server::{Share, UpstreamServer};
+use crate::upstream::server::{Share, StartWhen, UpstreamServer};
 use crate::upstream::table::{Era, Instance, Key, Phase, Server};
 
 /// Wait after the first failed start; it doubles with each further one.
@@ -36,6 +38,7 @@ impl Engine {
     pub(crate) fn on_upstream(&mut self, event: &UpstreamEvent<'_>) {
         match *event {
             UpstreamEvent::Started { instance, conn } => self.on_instance_started(instance, conn),
+            UpstreamEvent::Known { server, manifest } => self.on_manifest(server, manifest),
             UpstreamEvent::Examined { check, processes, .. } => self.on_examined(check, processes),
             UpstreamEvent::StraysEnded { check, ended, left, .. } => {
                 self.on_strays_ended(check, ended, left);
@@ -71,6 +74,45 @@ impl Engine {
         }
         for job in before.into_iter().flat_map(|old| old.waiting) {
             self.assign(job);
+        }
+        self.upstreams.starts_eager =
+            self.upstreams.servers.iter().any(|server| server.server.start == StartWhen::Eager);
+    }
+
+    /// Starts the servers that start with the engine, and those of the sessions that there are.
+    pub(crate) fn start_eager(&mut self) {
+        if !core::mem::take(&mut self.upstreams.starts_eager) || self.drain.is_some() {
+            return;
+        }
+        for server in self.eager_servers() {
+            self.keep_warm(&server);
+        }
+        let ready: Vec<ConnId> = self
+            .connections
+            .iter()
+            .filter(|(_, peer)| peer.phase == SessionPhase::Ready)
+            .filter(|(_, peer)| matches!(peer.side, Side::Server))
+            .map(|(conn, _)| *conn)
+            .collect();
+        ready.into_iter().for_each(|conn| self.start_eager_for(conn));
+    }
+
+    fn eager_servers(&self) -> Vec<Arc<UpstreamServer>> {
+        let all = self.upstreams.servers.iter().map(|server| &server.server);
+        all.filter(|server| server.start == StartWhen::Eager).cloned().collect()
+    }
+
+    /// A client has told of itself: the servers that start with it are started.
+    pub(crate) fn start_eager_for(&mut self, client: ConnId) {
+        if self.upstreams.is_empty() || self.drain.is_some() {
+            return;
+        }
+        let identity = self.identity_of(client);
+        for server in self.eager_servers() {
+            if server.share != Share::Call && server.allow.permits(&identity) {
+                // A server that cannot start now is asked again by the first request.
+                let _: Assigned = self.instance_for(&server, client, &identity);
+            }
         }
     }
 
@@ -223,7 +265,9 @@ impl Engine {
         let at = self.now.at + instance.server.drain;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), at);
         let waiting = core::mem::take(&mut instance.waiting);
+        let (server, key) = (Arc::clone(&instance.server), instance.key.clone());
         self.end_if_drained(id);
+        self.succeed_watched(&server, &key);
         waiting.into_iter().for_each(|job| self.assign(job));
     }
 
@@ -253,12 +297,13 @@ impl Engine {
 
     /// Starts the time to the end of an instance that works on nothing.
     pub(crate) fn rest_if_idle(&mut self, id: InstanceId) {
+        let is_watched = self.is_watched(id);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         if instance.phase != Phase::Ready {
             return;
         }
         match instance.server.idle_exit {
-            Some(span) if instance.is_idle() && instance.key != Key::Call => {
+            Some(span) if !is_watched && instance.is_idle() && instance.key != Key::Call => {
                 self.timers.arm(&mut instance.timer, Timer::Upstream(id), self.now.at + span);
             }
             Some(_) | None => self.timers.disarm(&mut instance.timer, Timer::Upstream(id)),
@@ -286,8 +331,10 @@ impl Engine {
     }
 
     /// A client is gone: its own instances have nothing more to do (UPS-07).
-    pub(crate) fn client_gone(&mut self, conn: ConnId) {
+    pub(crate) fn client_gone(&mut self, conn: ConnId, identity: &Identity) {
         self.upstreams.waiters.retain(|(of, _)| *of != conn);
+        self.upstreams.levels.remove(&conn);
+        self.forget_watches(conn, identity);
         let own: Vec<InstanceId> = self
             .upstreams
             .instances
@@ -350,6 +397,9 @@ impl Engine {
         self.assign_waiting(&name);
         self.answer_waiters();
         self.keep_warm(&instance.server);
+        if !instance.is_abandoned {
+            self.succeed_watched(&instance.server, &instance.key);
+        }
     }
 
     fn end_calls(&mut self, instance: &Instance, error: &ErrorObject) {

@@ -18,6 +18,12 @@ pub(crate) struct List {
     pub(crate) read: fn(&Manifest) -> &[Box<str>],
 }
 
+/// Positions in [`LISTS`].
+pub(crate) const TOOLS: usize = 0;
+pub(crate) const PROMPTS: usize = 1;
+pub(crate) const RESOURCES: usize = 2;
+pub(crate) const TEMPLATES: usize = 3;
+
 /// Every list, in the order in which they are read.
 pub(crate) const LISTS: [List; 4] = [
     List {

@@ -1,6 +1,8 @@
 //! Lists and identity of upstreams as clients see them, and methods that reach one upstream.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,17 +11,22 @@ use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
+use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
+use crate::server::call_params::progress_token;
+use crate::server::input_required::Retry;
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::awaited::Awaited;
-use crate::upstream::list::LISTS;
+use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
 use crate::upstream::table::Server;
+use crate::upstream::uri;
+use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 /// Methods that reach one upstream, beside `tools/call`.
 const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
@@ -36,17 +43,6 @@ impl Engine {
     /// Whether resources are the outputs of jobs: a transparent server has its own.
     pub(crate) fn owns_outputs(&self) -> bool {
         self.settings.outputs && self.transparent().is_none()
-    }
-
-    /// A server asks something of its client. UPS-01: `ping` is answered here.
-    pub(crate) fn on_request_of_upstream(&mut self, reply: Reply, method: &str) {
-        if method == "ping" {
-            return self.answer(reply, |json| {
-                json.raw("{}");
-            });
-        }
-        // UPS-12: not declared to the server.
-        self.unknown_method(reply, method);
     }
 
     /// A line of an instance was too long (UPS-14): it fails the only request that it can belong
@@ -81,9 +77,6 @@ impl Engine {
             return Some(reply);
         }
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
-            if at > 1 && self.settings.outputs && self.transparent().is_none() {
-                return Some(reply);
-            }
             let cursor = params::find(params, ["cursor"]);
             match cursor {
                 Ok([None]) => self.await_upstreams(reply, Awaited::List(at)),
@@ -95,11 +88,27 @@ impl Engine {
             }
             return None;
         }
+        if [SUBSCRIBE, UNSUBSCRIBE].contains(&method) && reply.dialect.results == Results::Bare {
+            self.on_watch(reply, method, params);
+            return None;
+        }
         if !RELAYED.contains(&method) {
             return Some(reply);
         }
-        match self.route_of(method, params, &self.identity_of(reply.conn)) {
-            Some(tool) => self.call_upstream(reply, tool, params),
+        let state = params::any_members(params).request_state;
+        if let (Some(Ok(claim)), Some(state)) = (request_meta::of(params), state)
+            && self.is_own_state(state)
+        {
+            let members = params::any_members(params);
+            let progress_token = progress_token(members.meta.as_ref());
+            let retry = Retry { state, responses: members.input_responses, progress_token };
+            self.retry_call(reply, method, &claim, &retry);
+            return None;
+        }
+        let text = params.map_or("{}", Params::get);
+        let server = self.server_of(method, text, &self.identity_of(reply.conn));
+        match server.map(|server| relayed_request(server, method, text)) {
+            Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
             None => {
                 let message = alloc::format!("no server offers what this {method} names");
                 self.fail(reply, &ErrorObject::invalid_params(message));
@@ -108,20 +117,16 @@ impl Engine {
         None
     }
 
-    /// The server of a request by the name or URI in it, as a pseudo-tool.
-    fn route_of(&self, method: &str, params: Option<&Params<'_>>, peer: &Identity) -> Option<Tool> {
-        let text = params.map_or("{}", Params::get);
-        let named = match method {
-            "prompts/get" => text_member(text, "name"),
-            "completion/complete" => member(text, "ref").and_then(|of| text_member(of, "name")),
-            _ => None,
-        };
-        let uri = text_member(text, "uri")
-            .or_else(|| member(text, "ref").and_then(|of| text_member(of, "uri")));
+    /// The server of a request, by the name or URI in its params.
+    pub(crate) fn server_of(&self, method: &str, params: &str, peer: &Identity) -> Option<&Server> {
+        let (named, uri) = names(method, params);
         let servers = || {
             let all = self.upstreams.servers.iter();
             all.filter(|server| server.server.allow.permits(peer))
         };
+        if let Some(name) = uri.as_deref().and_then(uri::server_of) {
+            return servers().find(|server| &*server.server.name == name);
+        }
         let has_prompt = |server: &&Server, name: &str| {
             let short = name.strip_prefix(&*server.server.prefix);
             short.is_some_and(|short| {
@@ -130,8 +135,12 @@ impl Engine {
             })
         };
         let has_resource = |server: &&Server, uri: &str| {
-            let all = server.manifest.iter().flat_map(|manifest| &manifest.resources);
-            all.clone().any(|listed| text_member(listed, "uri").as_deref() == Some(uri))
+            let manifest = server.manifest.iter();
+            let all = manifest.flat_map(|of| of.resources.iter().chain(&of.templates));
+            all.clone().any(|listed| {
+                text_member(listed, "uri").as_deref() == Some(uri)
+                    || text_member(listed, "uriTemplate").as_deref() == Some(uri)
+            })
         };
         let listed = servers().find(|server| match (&named, &uri) {
             (Some(name), _) => has_prompt(server, name),
@@ -141,19 +150,17 @@ impl Engine {
         // A server may know more than it lists, such as resources of a template.
         let capability = match method {
             "prompts/get" => "prompts",
-            "resources/read" => "resources",
+            "resources/read" | SUBSCRIBE | UNSUBSCRIBE => "resources",
             _ => "completions",
         };
-        let able = servers().find(|server| {
+        let able = servers().filter(|server| {
             let identity = server.manifest.as_ref().map(|manifest| &*manifest.identity);
             let said = identity.and_then(|identity| member(identity, "capabilities"));
             said.is_none_or(|said| member(said, capability).is_some())
         });
-        let server = listed.or(able)?;
-        let short =
-            named.as_deref().map(|name| name.strip_prefix(&*server.server.prefix).unwrap_or(name));
-        let name = if method == "prompts/get" { short.unwrap_or_default() } else { "" };
-        Some(server.relayed(method, method, name, TaskSupport::Forbidden))
+        // A template whose beginning matches says more than the order of the servers.
+        let by_template = |server: &&Server| uri.as_deref().is_some_and(|uri| fits(server, uri));
+        listed.or_else(|| able.clone().find(by_template)).or_else(|| able.clone().next())
     }
 
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
@@ -174,7 +181,7 @@ impl Engine {
     }
 
     /// Starts the servers without lists, or with lists of an earlier process only.
-    fn wake_upstreams(&mut self, conn: ConnId, identity: &Identity) {
+    pub(crate) fn wake_upstreams(&mut self, conn: ConnId, identity: &Identity) {
         let unknown: Vec<_> = self
             .upstreams
             .servers
@@ -253,28 +260,16 @@ impl Engine {
         let identity = self.identity_of(reply.conn);
         let list = &LISTS[at];
         let mut elements = String::new();
-        if at == 0 {
+        if at == TOOLS {
             let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
             let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
         }
-        let permitted = |server: &&Server| server.server.allow.permits(&identity);
-        for server in self.upstreams.servers.iter().filter(permitted) {
-            let Some(manifest) = &server.manifest else { continue };
-            let all = if at == 0 { server.listed.as_slice() } else { (list.read)(manifest) };
-            for element in all {
-                if !elements.is_empty() {
-                    elements.push(',');
-                }
-                match (at, text_member(element, "name")) {
-                    (1, Some(name)) if !server.server.prefix.is_empty() => {
-                        let name = alloc::format!("{}{name}", server.server.prefix);
-                        elements.push_str(&with_member(element, "name", &quoted(&name)));
-                    }
-                    _ => elements.push_str(element),
-                }
-            }
+        let others = self.listed_elements(at, &identity);
+        if !elements.is_empty() && !others.is_empty() {
+            elements.push(',');
         }
+        elements.push_str(&others);
         let results = reply.dialect.results;
         self.answer(reply, |json| {
             json.raw("{");
@@ -285,6 +280,58 @@ impl Engine {
         });
     }
 
+    /// Elements of a list of all servers that an identity may use, separated by commas.
+    pub(crate) fn listed_elements(&self, at: usize, identity: &Identity) -> String {
+        let mut elements = String::new();
+        let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
+        let permitted = |server: &&Server| server.server.allow.permits(identity);
+        for server in self.upstreams.servers.iter().filter(permitted) {
+            let Some(manifest) = &server.manifest else { continue };
+            let listed = match at {
+                TOOLS => server.listed.as_slice(),
+                _ => (LISTS[at].read)(manifest),
+            };
+            for element in listed {
+                if !elements.is_empty() {
+                    elements.push(',');
+                }
+                elements.push_str(&shown_element(server, at, element, &mut seen));
+            }
+        }
+        elements
+    }
+
+    /// Members of `initialize` and `server/discover` after those that are always there: whatever a
+    /// server declares or, while nothing is known of it, may declare.
+    pub(crate) fn offered_capabilities(&self, identity: &Identity, session: bool) -> String {
+        let servers = || {
+            let all = self.upstreams.servers.iter();
+            all.filter(|server| server.server.allow.permits(identity))
+        };
+        let any = |capability: &'static str| {
+            servers().any(|server| match &server.manifest {
+                Some(manifest) => {
+                    let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
+                    member(said, capability).is_some()
+                }
+                None => true,
+            })
+        };
+        let mut text = String::new();
+        if any("resources") {
+            let subscribes = servers().any(|server| server.server.share != Share::Call);
+            text.push_str(match subscribes && session {
+                true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
+                false => ",\"resources\":{\"listChanged\":true}",
+            });
+        } else if self.settings.outputs {
+            text.push_str(",\"resources\":{}");
+        }
+        text.push_str(if any("prompts") { ",\"prompts\":{\"listChanged\":true}" } else { "" });
+        text.push_str(if any("completions") { ",\"completions\":{}" } else { "" });
+        text
+    }
+
     /// Members of `initialize` and `server/discover` that a transparent server decides: its
     /// capabilities as far as they are relayed, its name and its instructions.
     pub(crate) fn shown_identity(&self) -> Option<Shown> {
@@ -293,7 +340,11 @@ impl Engine {
         let mut capabilities = without(said, &["tasks", "extensions", "resources", "logging"]);
         capabilities = with_member(&capabilities, "logging", "{}");
         if member(said, "resources").is_some() {
-            let resources = r#"{"listChanged":true}"#;
+            let own = member(said, "resources").and_then(|own| member(own, "subscribe"));
+            let resources = match own == Some("true") {
+                true => r#"{"subscribe":true,"listChanged":true}"#,
+                false => r#"{"listChanged":true}"#,
+            };
             capabilities = with_member(&capabilities, "resources", resources);
         }
         let in_meta = member(&manifest.identity, "_meta")
@@ -315,5 +366,88 @@ impl Shown {
     /// The capabilities up to their closing brace, after which others are written; never empty.
     pub(crate) fn open_capabilities(&self) -> &str {
         self.capabilities.strip_suffix('}').unwrap_or("{\"logging\":{}")
+    }
+}
+
+/// The name and the URI in the params of a request.
+fn names(method: &str, params: &str) -> (Option<Box<str>>, Option<Box<str>>) {
+    let named = match method {
+        "prompts/get" => text_member(params, "name"),
+        "completion/complete" => member(params, "ref").and_then(|of| text_member(of, "name")),
+        _ => None,
+    };
+    let uri = text_member(params, "uri")
+        .or_else(|| member(params, "ref").and_then(|of| text_member(of, "uri")));
+    (named, uri)
+}
+
+/// Whether a URI begins as one of the templates of a server.
+fn fits(server: &Server, uri: &str) -> bool {
+    let templates = server.manifest.iter().flat_map(|manifest| &manifest.templates);
+    { templates }.any(|template| {
+        let template = text_member(template, "uriTemplate").unwrap_or_default();
+        let fixed = template.split('{').next().unwrap_or_default();
+        !fixed.is_empty() && uri.starts_with(fixed)
+    })
+}
+
+/// A request that reaches one server: its pseudo-tool, and its params with the server's own names.
+fn relayed_request(server: &Server, method: &str, params: &str) -> (Tool, String) {
+    let short = |name: &str| {
+        let prefix = &*server.server.prefix;
+        String::from(name.strip_prefix(prefix).unwrap_or(name))
+    };
+    let mut passed = String::from(params);
+    if let Some(shown) = text_member(params, "uri").filter(|shown| uri::is_wrapped(shown)) {
+        passed = with_member(&passed, "uri", &quoted(uri::own(&shown)));
+    }
+    if let Some(of) = member(params, "ref") {
+        let mut own = String::from(of);
+        if let Some(name) = text_member(of, "name") {
+            own = with_member(&own, "name", &quoted(&short(&name)));
+        }
+        if let Some(shown) = text_member(of, "uri").filter(|shown| uri::is_wrapped(shown)) {
+            own = with_member(&own, "uri", &quoted(uri::own(&shown)));
+        }
+        if own != of {
+            passed = with_member(&passed, "ref", &own);
+        }
+    }
+    let name = match method {
+        "prompts/get" => short(&text_member(params, "name").unwrap_or_default()),
+        _ => String::new(),
+    };
+    (server.relayed(method, method, &name, TaskSupport::Forbidden), passed)
+}
+
+/// An element of a list as clients see it: a prompt with its prefix, and a resource that an
+/// earlier server has as well under a wrapped URI (UPS-11).
+fn shown_element<'a>(
+    server: &Server,
+    at: usize,
+    element: &'a str,
+    seen: &mut BTreeSet<Box<str>>,
+) -> Cow<'a, str> {
+    let member = match at {
+        PROMPTS if !server.server.prefix.is_empty() => {
+            return match text_member(element, "name") {
+                Some(name) => {
+                    let name = alloc::format!("{}{name}", server.server.prefix);
+                    Cow::Owned(with_member(element, "name", &quoted(&name)))
+                }
+                None => Cow::Borrowed(element),
+            };
+        }
+        RESOURCES => "uri",
+        TEMPLATES => "uriTemplate",
+        _ => return Cow::Borrowed(element),
+    };
+    let Some(own) = text_member(element, member) else { return Cow::Borrowed(element) };
+    match uri::shown(&server.server.name, &own, seen.contains(&own)) {
+        Cow::Owned(shown) => Cow::Owned(with_member(element, member, &quoted(&shown))),
+        Cow::Borrowed(_) => {
+            seen.insert(own);
+            Cow::Borrowed(element)
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Relayed jobs: a request of a client becomes one request of an upstream, and its outcome.
 
-use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,25 +15,38 @@ use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
 use crate::json::meta::write_with_meta;
 use crate::json::raw::Json;
-use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::outgoing::call::{AskTask, Call, CallFor, OutgoingRequest};
+use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
+use crate::upstream::inputs::asks_for_input;
 use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
 use crate::upstream::lifecycle::Assigned;
-use crate::upstream::rewrite::{member, text_member};
+use crate::upstream::questions::{passed_capabilities, write_capabilities};
+use crate::upstream::rewrite::{error_of, member, text_member, with_member, without};
 use crate::upstream::route::Route;
 use crate::upstream::table::{Key, Phase, Relayed, Sent};
 
 impl Engine {
     /// The turn of a relayed job has come.
     pub(crate) fn begin_relayed(&mut self, id: JobId, params: &Json) {
-        let params = Some(params.get().into());
-        let relayed = Relayed { instance: None, params, sent: None, check: None, timer: None };
+        let relayed = Relayed {
+            instance: None,
+            params: Some(params.get().into()),
+            sent: None,
+            check: None,
+            timer: None,
+            questions: BTreeMap::new(),
+            last_ask: 0,
+            inputs: None,
+        };
         self.upstreams.jobs.insert(id, relayed);
-        self.assign(id);
+        if !self.asks_for_confirmation(id) {
+            self.assign(id);
+        }
     }
 
     fn route(&self, id: JobId) -> Option<Arc<Route>> {
@@ -90,7 +103,7 @@ impl Engine {
     }
 
     /// UPS-02: the id of the request is a number of ours that is never used again.
-    fn send_relayed(&mut self, id: InstanceId, job: JobId) {
+    pub(crate) fn send_relayed(&mut self, id: InstanceId, job: JobId) {
         let (Some(route), Some(of)) = (self.route(job), self.jobs.get(job)) else { return };
         let wants_progress = of.progress.token.is_some() || of.task.is_some();
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
@@ -103,18 +116,27 @@ impl Engine {
                 sent.is_shared = true;
             }
         }
-        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
-        let params = relayed.params.take().unwrap_or_else(|| "{}".into());
+        let level = self.level_of_call(job);
+        if let Some(level) = level.filter(|level| self.is_more(id, *level)) {
+            self.ask_for_level(id, level);
+        }
+        let Some(params) = self.params_to_send(conn, job) else { return };
         let method = route.method.clone();
-        let request = OutgoingRequest { method, params: None, patience: None, task: None };
+        let task = self.runs_as_task(id, &method, &route.name).then(AskTask::default);
+        let params = if task.is_some() { with_member(&params, "task", "{}") } else { params };
+        let request = OutgoingRequest { method, params: None, patience: None, task };
         let call = Call::new(CallFor::Relayed(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let is_modern = connection.dialect == &MCP_2026_07_28;
         let frame = connection.send_queue.frames_written();
+        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
         relayed.sent =
             Some(Sent { call: number, frame, since: self.now.at, is_shared: !others.is_empty() });
-        let claim = if is_modern { self.claim_meta() } else { String::new() };
+        let claim = match is_modern {
+            true => self.claim_meta(&self.capabilities_of_call(job, &params)),
+            false => String::new(),
+        };
         let token = alloc::format!("{}", number.get());
         let mut meta: Vec<(&str, &[u8])> = Vec::new();
         for key in [
@@ -125,6 +147,10 @@ impl Engine {
             if let Some(value) = member(&claim, key).filter(|_| is_modern) {
                 meta.push((key, value.as_bytes()));
             }
+        }
+        let level = level.map(|level| alloc::format!("\"{}\"", level.as_str()));
+        if let Some(level) = level.as_ref().filter(|_| is_modern) {
+            meta.push(("io.modelcontextprotocol/logLevel", level.as_bytes()));
         }
         if wants_progress {
             // UPS-03: a token of ours.
@@ -138,6 +164,39 @@ impl Engine {
         });
     }
 
+    /// Params of a relayed request in the revision of its upstream. They are kept where they may be
+    /// sent again with inputs.
+    fn params_to_send(&mut self, conn: ConnId, job: JobId) -> Option<String> {
+        let is_modern = self.dialect(conn) == &MCP_2026_07_28;
+        let may_repeat = is_modern && !self.passes_inputs(job);
+        let relayed = self.upstreams.jobs.get_mut(&job)?;
+        let params = match may_repeat {
+            true => relayed.params.clone(),
+            false => relayed.params.take(),
+        };
+        let params = String::from(params.unwrap_or_else(|| "{}".into()));
+        Some(match &relayed.inputs {
+            Some(inputs) => inputs.with(&params),
+            None if !is_modern && params.contains(CAPABILITIES) => without_capabilities(&params),
+            None => params,
+        })
+    }
+
+    /// Capabilities of the client of a call, which a server without sessions is told with it.
+    fn capabilities_of_call(&self, job: JobId, params: &str) -> String {
+        let own = member(params, "_meta").and_then(|meta| member(meta, CAPABILITIES));
+        match (own, self.jobs.get(job)) {
+            (Some(own), _) => passed_capabilities(own).map_or("{}".into(), String::from),
+            (None, Some(job)) => match &job.terms {
+                RequestContext::Session(_) => self.capabilities_of(job.conn),
+                RequestContext::Request(claim) => {
+                    write_capabilities(|method| claim.peer.answers(method))
+                }
+            },
+            (None, None) => "{}".into(),
+        }
+    }
+
     /// The upstream answers a relayed request.
     pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<&RawValue, &RawValue>) {
         let is_checked =
@@ -146,6 +205,9 @@ impl Engine {
             return self.advance_check(id, CheckInput::Answered);
         }
         let outcome = match outcome {
+            Ok(result) if asks_for_input(result.get()) && !self.passes_inputs(id) => {
+                return self.take_inputs(id, result.get());
+            }
             Ok(result) => Outcome::Result(Json::from_checked(result.get().into())),
             Err(error) => Outcome::Error(error_of(error.get())),
         };
@@ -167,6 +229,8 @@ impl Engine {
 
     /// Ends a relayed job, and gives its instance to the next.
     pub(crate) fn end_relayed(&mut self, id: JobId, outcome: Outcome) {
+        self.end_questions(id);
+        self.note_watched(id, &outcome);
         let Some(mut relayed) = self.upstreams.jobs.remove(&id) else { return };
         self.timers.disarm(&mut relayed.timer, Timer::Relayed(id));
         if let Some((check, _)) = &relayed.check {
@@ -178,11 +242,13 @@ impl Engine {
         {
             // A late answer is dropped and counted (UPS-02).
             self.outgoing.take(conn, sent.call);
+            self.give_up_followed(conn, sent.call);
         }
         self.on_done(id, outcome);
         self.upstreams.receipts.remove(&id);
         if let Some(to) = instance {
-            self.free_instance(to, id, relayed.sent.is_some());
+            let was_sent = relayed.sent.is_some() || relayed.inputs.is_some();
+            self.free_instance(to, id, was_sent);
         }
     }
 
@@ -209,7 +275,10 @@ impl Engine {
             if let Some(server) = self.upstreams.server_mut(&route.server) {
                 server.waiting.retain(|waiting| *waiting != id);
             }
-            self.upstreams.prove(id, &route.server, Proof::Unsent);
+            // Between two rounds of inputs the server has answered and works on nothing.
+            let answered = self.upstreams.jobs.get(&id).is_some_and(|of| of.inputs.is_some());
+            let proof = if answered { Proof::Answered } else { Proof::Unsent };
+            self.upstreams.prove(id, &route.server, proof);
             return self.end_relayed(id, Outcome::Stopped);
         };
         let Some(instance) = self.upstreams.instances.get(&to) else { return };
@@ -223,7 +292,12 @@ impl Engine {
         let cancel = self.jobs.get(id).and_then(|job| job.cancel());
         let reason = cancel.and_then(|cancel| cancel.reason);
         let reason = reason.as_deref().unwrap_or(why.as_str());
-        self.write_urgent_cancel(conn, sent.call.get(), reason);
+        // CAN-05: a task is cancelled as such, as soon as it has an id.
+        let as_task = self.cancel_relayed_task(conn, id, sent.call)
+            || self.outgoing.call(conn, sent.call).is_some_and(|call| call.with_task);
+        if !as_task {
+            self.write_urgent_cancel(conn, sent.call.get(), reason);
+        }
         let now = self.now.at;
         let (check, wait) = Check::new(now, server.cancel_grace, server.on_ignored_cancel);
         let number = self.upstreams.number_check(id);
@@ -293,7 +367,7 @@ impl Engine {
     }
 
     /// Applies an input to the check of a cancelled job, and carries out the consequence.
-    fn advance_check(&mut self, id: JobId, input: CheckInput) {
+    pub(crate) fn advance_check(&mut self, id: JobId, input: CheckInput) {
         let Some(relayed) = self.upstreams.jobs.get(&id) else { return };
         let (Some(sent), Some(to)) = (relayed.sent, relayed.instance) else { return };
         let around = self.surroundings(id, &sent, to);
@@ -328,13 +402,14 @@ impl Engine {
     }
 }
 
-/// The error object of an upstream.
-fn error_of(text: &str) -> ErrorObject {
-    let code = member(text, "code").and_then(|code| code.parse().ok());
-    let message: Box<str> = text_member(text, "message").unwrap_or_default();
-    let error = ErrorObject::new(code.unwrap_or(code::INTERNAL_ERROR), String::from(message));
-    match member(text, "data") {
-        Some(data) => error.with_data(String::from(data)),
-        None => error,
+/// Key of `_meta` with the capabilities of a client without a session.
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Params for a server with sessions, which were written for one without.
+fn without_capabilities(params: &str) -> String {
+    let meta = without(member(params, "_meta").unwrap_or("{}"), &[CAPABILITIES]);
+    match &*meta {
+        "{}" => without(params, &["_meta"]),
+        _ => with_member(params, "_meta", &meta),
     }
 }

@@ -5,25 +5,25 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::json::raw::Raw;
+use crate::json::raw::{Json, Raw};
 use crate::json::scan;
 use crate::json::writer::Writer;
+use crate::rpc::error::{ErrorObject, code};
 
 /// Keys of a client's `_meta` that belong to its own hop (UPS-01, UPS-03).
-const HOP_KEYS: [&str; 6] = [
+const HOP_KEYS: [&str; 5] = [
     "progressToken",
     "io.modelcontextprotocol/protocolVersion",
-    "io.modelcontextprotocol/clientCapabilities",
     "io.modelcontextprotocol/clientInfo",
     "io.modelcontextprotocol/logLevel",
     "io.modelcontextprotocol/related-task",
 ];
 
 /// One member of an object: the key as it is written between its quotes, and its value.
-type Member<'a> = (&'a str, &'a str);
+pub(crate) type Member<'a> = (&'a str, &'a str);
 
 /// The members of an object, in order; none for a text that is no object.
-fn members(object: &str) -> Vec<Member<'_>> {
+pub(crate) fn members(object: &str) -> Vec<Member<'_>> {
     let mut all = Vec::new();
     scan::object(object.as_bytes(), scan::DEPTH_MAX, |name, value| {
         all.push((core::str::from_utf8(name).ok()?, object.get(value)?));
@@ -51,9 +51,9 @@ pub(crate) fn quoted(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The params of a client's request as its upstream gets them: with the name that the server knows,
-/// without a wish for a task, and without the keys of `_meta` that belong to the client's hop.
-pub(crate) fn params_for_upstream(params: &str, name: Option<&str>) -> String {
+/// The params of a request as the other side of the engine gets them: with the name that the server
+/// knows, without a wish for a task, and without the keys of `_meta` that belong to one hop.
+pub(crate) fn params_for_other_hop(params: &str, name: Option<&str>) -> String {
     let mut out = String::with_capacity(params.len() + 16);
     out.push('{');
     for (key, value) in members(params) {
@@ -61,7 +61,7 @@ pub(crate) fn params_for_upstream(params: &str, name: Option<&str>) -> String {
             (Some("name"), Some(name)) => push(&mut out, ("name", &quoted(name))),
             (Some("task"), _) => {}
             (Some("_meta"), _) => {
-                let meta = meta_for_upstream(value);
+                let meta = meta_for_other_hop(value);
                 if meta.len() > 2 {
                     push(&mut out, (key, &meta));
                 }
@@ -73,7 +73,7 @@ pub(crate) fn params_for_upstream(params: &str, name: Option<&str>) -> String {
     out
 }
 
-fn meta_for_upstream(meta: &str) -> String {
+fn meta_for_other_hop(meta: &str) -> String {
     let mut out = String::from("{");
     for (key, value) in members(meta) {
         if known(key, &HOP_KEYS).is_none() {
@@ -138,6 +138,25 @@ pub(crate) fn elements(array: &str) -> Vec<&str> {
     all
 }
 
+/// The error object of a peer.
+pub(crate) fn error_of(text: &str) -> ErrorObject {
+    let code = member(text, "code").and_then(|code| code.parse().ok());
+    let message: Box<str> = text_member(text, "message").unwrap_or_default();
+    let error = ErrorObject::new(code.unwrap_or(code::INTERNAL_ERROR), String::from(message));
+    match member(text, "data") {
+        Some(data) => error.with_data(String::from(data)),
+        None => error,
+    }
+}
+
+/// Result of a tool that did not run.
+pub(crate) fn failed_result(why: &str) -> Json {
+    Json::written(alloc::format!(
+        "{{\"content\":[{{\"type\":\"text\",\"text\":{}}}],\"isError\":true}}",
+        quoted(why)
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +182,7 @@ mod tests {
                 r#"{"uri":"x","_meta":{"a/b":[ 1 ]}}"#,
             ),
         ] {
-            assert_eq!(params_for_upstream(params, name), expected, "{params}");
+            assert_eq!(params_for_other_hop(params, name), expected, "{params}");
         }
     }
 

@@ -34,7 +34,7 @@ pub enum StartWhen {
     /// When a request first needs it.
     #[default]
     Lazy,
-    /// With the engine, if its instances are not bound to a connection; else with the connection.
+    /// With the engine, if each call has an instance of its own; else with the first client.
     Eager,
 }
 

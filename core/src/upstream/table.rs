@@ -8,12 +8,14 @@ use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
-use crate::ids::{CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
+use crate::ids::{AskId, CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
+use crate::log_level::LogLevel;
 use crate::time::Instant;
-use crate::tool::Tool;
+use crate::tool::{TaskSupport, Tool};
 use crate::upstream::check::Check;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::manifest::Manifest;
+use crate::upstream::question::Question;
 use crate::upstream::server::UpstreamServer;
 
 /// Everything the engine knows of upstreams.
@@ -29,11 +31,24 @@ pub(crate) struct Upstreams {
     pub(crate) checks: BTreeMap<CheckId, JobId>,
     /// Requests of clients that wait for the identity or the lists of servers.
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
+    /// Requests of servers that were passed to the only client of an instance: the connection and the
+    /// id of the server's request, by the request to the client.
+    pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
+    /// Resources that sessions are subscribed to, by the server and its own URI: each client with
+    /// the URI that it knows.
+    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<ConnId, Box<str>>>,
+    /// Log levels that sessions have asked for.
+    pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
     pub(crate) receipts: BTreeMap<JobId, UpstreamReceipt>,
+    /// Whether servers that start with the engine are still to be started.
+    pub(crate) starts_eager: bool,
     next_instance: u64,
     next_check: u64,
 }
+
+/// A resource: the name of its server, and the URI that the server knows.
+pub(crate) type ResourceKey = (Box<str>, Box<str>);
 
 /// One server of the settings.
 #[derive(Debug)]
@@ -43,6 +58,8 @@ pub(crate) struct Server {
     pub(crate) manifest: Option<Manifest>,
     /// Its offered tools, by the name that clients use.
     pub(crate) tools: BTreeMap<Box<str>, Arc<Tool>>,
+    /// Task support that the server itself declares for its tools, if any.
+    pub(crate) support: BTreeMap<Box<str>, TaskSupport>,
     /// Elements of `tools/list` as clients see them.
     pub(crate) listed: Vec<Box<str>>,
     /// Whether the manifest is one of this process rather than of an earlier one.
@@ -119,6 +136,10 @@ pub(crate) struct Instance {
     pub(crate) reading: Option<Reading>,
     /// Whether its lists changed while they were being read.
     pub(crate) reads_again: bool,
+    /// Whether it declares log messages.
+    pub(crate) has_logging: bool,
+    /// The log level that it was asked for.
+    pub(crate) log_level: Option<LogLevel>,
     /// Whether its client is gone.
     pub(crate) is_abandoned: bool,
     /// Why the engine ends it, for errors.
@@ -144,6 +165,24 @@ pub(crate) struct Relayed {
     pub(crate) sent: Option<Sent>,
     pub(crate) check: Option<(CheckId, Check)>,
     pub(crate) timer: Option<Armed>,
+    /// Its questions to its client that wait for an answer.
+    pub(crate) questions: BTreeMap<AskId, Question>,
+    /// The last number of a question.
+    pub(crate) last_ask: u64,
+    /// Inputs that a result of its server asks for.
+    pub(crate) inputs: Option<Box<Inputs>>,
+}
+
+/// Inputs of a client on their way to a server without sessions, whose request is sent again with
+/// them.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    /// `requestState` of the last result, as JSON text.
+    pub(crate) state: Option<Box<str>>,
+    /// Members of `inputResponses` so far, as JSON text.
+    pub(crate) responses: String,
+    /// How often the server has asked.
+    pub(crate) rounds: u32,
 }
 
 /// A request that was handed to the send queue of its instance.
@@ -171,6 +210,8 @@ impl Instance {
             discovered: None,
             reading: None,
             reads_again: false,
+            has_logging: false,
+            log_level: None,
             is_abandoned: false,
             why: None,
         }
@@ -190,6 +231,11 @@ impl Instance {
     pub(crate) fn has_room(&self) -> bool {
         let max = self.server.max_calls.unwrap_or(usize::MAX);
         self.phase == Phase::Ready && self.calls.len() < max.max(1)
+    }
+
+    /// Whether it has finished a handshake and is not being ended.
+    pub(crate) const fn is_in_session(&self) -> bool {
+        matches!(self.phase, Phase::Ready | Phase::Draining)
     }
 
     /// Whether it works on nothing.

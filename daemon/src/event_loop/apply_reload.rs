@@ -103,6 +103,7 @@ impl Server {
         }
         self.settings = Arc::clone(&settings);
         self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
+        self.load_manifests(now);
         Ok(())
     }
 }

@@ -66,8 +66,8 @@ impl Server {
             UpstreamAction::End { instance, kill_grace } => {
                 self.end_upstream(now, instance, kill_grace);
             }
-            UpstreamAction::SaveManifest { server, .. } => {
-                tracing::debug!(server = &*server.name, "the manifest is not kept across restarts");
+            UpstreamAction::SaveManifest { server, manifest } => {
+                self.save_manifest(&server, *manifest);
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ceased_core::ids::{CheckId, ConnId, InstanceId};
 use ceased_core::policy::access::Allow;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamEvent};
+use ceased_core::upstream::manifest::Manifest;
 use ceased_core::upstream::server::UpstreamServer;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ use super::parts::Who;
 #[serde(rename_all = "snake_case")]
 pub(super) enum UpstreamHappened {
     Started { instance: u64, conn: u64 },
+    Known { server: String, manifest: Manifest },
     Examined { instance: u64, check: u64, born: Option<u32>, cpu: Option<Duration> },
     StraysEnded { instance: u64, check: u64, ended: u32, left: u32 },
     Ended { instance: u64, status: String, stderr: String },
@@ -24,6 +26,9 @@ pub(super) enum UpstreamHappened {
 impl UpstreamHappened {
     pub(super) fn new(event: &UpstreamEvent<'_>) -> Self {
         match event {
+            UpstreamEvent::Known { server, manifest } => {
+                Self::Known { server: (*server).to_owned(), manifest: (*manifest).clone() }
+            }
             UpstreamEvent::Started { instance, conn } => {
                 Self::Started { instance: instance.get(), conn: conn.get() }
             }
@@ -49,6 +54,7 @@ impl UpstreamHappened {
 
     pub(super) fn get(&self) -> UpstreamEvent<'_> {
         match self {
+            Self::Known { server, manifest } => UpstreamEvent::Known { server, manifest },
             Self::Started { instance, conn } => UpstreamEvent::Started {
                 instance: InstanceId::new(*instance),
                 conn: ConnId::new(*conn),

@@ -11,6 +11,7 @@ mod faulty;
 mod file_id;
 pub(crate) mod health;
 pub(crate) mod inspect;
+pub(crate) mod manifests;
 mod memory;
 pub(crate) mod open;
 pub(crate) mod orders;

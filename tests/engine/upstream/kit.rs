@@ -208,6 +208,58 @@ impl Kit {
         }
     }
 
+    /// A client with a session that declares these capabilities.
+    pub(super) fn open_with(&mut self, capabilities: &Value) -> ConnId {
+        let conn = self.connect();
+        let mut request = initialize("2025-11-25");
+        request["params"]["capabilities"] = capabilities.clone();
+        self.send(conn, &request);
+        self.read(conn);
+        conn
+    }
+
+    /// Runs the handshake of a server with this answer to `initialize` or `server/discover`; its
+    /// lists are empty but for these tools. Returns the capabilities that it was told of.
+    pub(super) fn settle(&mut self, conn: ConnId, identity: &Value, tools: &[Value]) -> Value {
+        let mut first = self.one(conn);
+        let is_modern = identity.get("supportedVersions").is_some();
+        if first["method"] == "server/discover" && !is_modern {
+            let error = json!({"code": -32601, "message": "unknown"});
+            self.send(conn, &json!({"jsonrpc": "2.0", "id": first["id"], "error": error}));
+            first = self.one(conn);
+        }
+        let declared = first["params"]["capabilities"].clone();
+        self.answer(conn, &first, identity);
+        self.lists(conn, tools);
+        declared
+    }
+
+    /// Answers the lists that an instance is asked for; other requests are kept as early ones.
+    pub(super) fn lists(&mut self, conn: ConnId, tools: &[Value]) {
+        loop {
+            let all = self.read(conn);
+            if all.is_empty() {
+                return;
+            }
+            for message in all {
+                let result = match message["method"].as_str() {
+                    Some("tools/list") => json!({"tools": tools}),
+                    Some("prompts/list") => json!({"prompts": [{"name": "ask"}]}),
+                    Some("resources/list") => {
+                        json!({"resources": [{"uri": "x://a", "name": "a"}]})
+                    }
+                    Some("resources/templates/list") => json!({"resourceTemplates": []}),
+                    Some("notifications/initialized") => continue,
+                    _ => {
+                        self.early.push(message);
+                        continue;
+                    }
+                };
+                self.answer(conn, &message, &result);
+            }
+        }
+    }
+
     /// The receipt of the last job that was told to stop and has ended.
     pub(super) fn proof(&self) -> Option<&'static str> {
         self.notes.iter().rev().find_map(|note| {

@@ -26,6 +26,8 @@ const BUILD_WITHIN: Duration = Duration::from_secs(1800);
 enum Suite {
     /// The simulator against its oracle.
     Sim,
+    /// The simulator with servers behind the engine.
+    Upstreams,
     /// The core's own tests.
     Core,
     /// A test target of the kit.
@@ -33,9 +35,11 @@ enum Suite {
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 35] = [
+const SUITES: [Suite; 37] = [
     Suite::Sim,
     Suite::Core,
+    Suite::Upstreams,
+    Suite::Target("upstream"),
     Suite::Target("cancel"),
     Suite::Target("tasks"),
     Suite::Target("task_life"),
@@ -75,6 +79,7 @@ impl Suite {
     const fn name(self) -> &'static str {
         match self {
             Self::Sim => "sim",
+            Self::Upstreams => "sim-upstreams",
             Self::Core => "core",
             Self::Target(name) => name,
         }
@@ -84,7 +89,7 @@ impl Suite {
     fn build(self) -> Vec<&'static str> {
         let kit = ["-p", "ceased-tests", "--no-default-features"];
         match self {
-            Self::Sim => [&["build"], &kit[..], &["--bin", "sim"]].concat(),
+            Self::Sim | Self::Upstreams => [&["build"], &kit[..], &["--bin", "sim"]].concat(),
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
             Self::Target(_) => [&["test"], &kit[..], &["--test", "engine", "--no-run"]].concat(),
         }
@@ -96,6 +101,11 @@ impl Suite {
         match self {
             Self::Sim => {
                 let seeds = ["--bin", "sim", "--", "--seeds", "600", "--steps", "500"];
+                [&["run"], &kit[..], &seeds[..]].concat()
+            }
+            Self::Upstreams => {
+                let seeds =
+                    ["--bin", "sim", "--", "--upstreams", "--seeds", "300", "--steps", "400"];
                 [&["run"], &kit[..], &seeds[..]].concat()
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib"],

@@ -10,23 +10,28 @@ use ceased_tests::sim::mark::Mark;
 use ceased_tests::sim::step::Step;
 use ceased_tests::sim::swarm::Swarm;
 use ceased_tests::sim::{self, Run};
+use ceased_tests::upstream_walk::{self, Walked};
 
 const USE: &str = "sim --seed N [--seeds COUNT] [--steps N] [--faults all|none|LIST] [--trace] \
                    [--validate EVERY] [--replay FILE]\n\
                    sim --store: tasks are durable, the store is slow, full or broken, and the \
-                   process is killed";
+                   process is killed\n\
+                   sim --upstreams: clients call servers behind the engine, which die, hang, ask, \
+                   and ignore cancels";
 
 struct Options {
     run: Run,
     seeds: u64,
     trace: bool,
     store: bool,
+    upstreams: bool,
     replay: Option<String>,
 }
 
 fn options() -> Result<Options, String> {
     let run = Run { seed: 1, steps: 2000, faults: Faults::ALL, validate: 0 };
-    let mut options = Options { run, seeds: 1, trace: false, store: false, replay: None };
+    let mut options =
+        Options { run, seeds: 1, trace: false, store: false, upstreams: false, replay: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} requires a value"));
@@ -40,6 +45,7 @@ fn options() -> Result<Options, String> {
             "--faults" => options.run.faults = Faults::parse(&value()?)?,
             "--validate" => options.run.validate = number(value()?)?,
             "--store" => options.store = true,
+            "--upstreams" => options.upstreams = true,
             "--trace" => options.trace = true,
             "--replay" => options.replay = Some(value()?),
             _ => return Err(format!("{word:?} is unknown: {USE}")),
@@ -127,6 +133,23 @@ fn stored(options: &Options) -> bool {
     true
 }
 
+/// Runs worlds with servers behind the engine. A failure panics with a description.
+fn relayed(options: &Options) -> bool {
+    let mut walked = Walked::default();
+    for seed in options.run.seed..options.run.seed + options.seeds {
+        let steps = options.run.steps;
+        let Ok(one) = std::panic::catch_unwind(|| upstream_walk::walk(seed, steps)) else {
+            eprintln!(
+                "reproduce: cargo run -p ceased-tests --bin sim -- --upstreams --seed {seed} --steps {steps}"
+            );
+            return false;
+        };
+        walked = walked.and(one);
+    }
+    eprintln!("{} seeds: {walked:?}", options.seeds);
+    true
+}
+
 fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
@@ -138,6 +161,7 @@ fn main() -> ExitCode {
     let well = match &options.replay {
         Some(path) => replay(options.run, path).map_err(|why| eprintln!("{why}")).is_ok(),
         None if options.store => stored(&options),
+        None if options.upstreams => relayed(&options),
         None => all(&options),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

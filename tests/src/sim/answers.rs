@@ -1,5 +1,5 @@
-//! What a peer says to what it was asked: answers, good and odd, early and late; retries, updates;
-//! and what it says it can do.
+//! Answers of a peer: good and odd, early and late; retries, updates;
+//! and its declared capabilities.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,10 +11,10 @@ use super::oracle::RUN;
 use super::peer::{Peer, Scene, TOOLS, UNKNOWN};
 use crate::rng::Rng;
 
-/// What a peer remembers.
+/// Memory of a peer.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// What it has answered.
+    /// Requests that it has answered.
     answered: BTreeSet<u64>,
     /// It has answered our initialize; for a party of ACP, that it is the one to send it.
     pub(super) opened: bool,
@@ -42,16 +42,16 @@ impl Memory {
     }
 }
 
-/// An answer to what nobody asked.
+/// An answer to no request.
 pub(super) const UNASKED: &str = r#"{"jsonrpc":"2.0","id":999999,"result":{}}"#;
 
-/// An answer: to what, and its result or error as an object of one member.
+/// An answer: its request, and its result or error as an object of one member.
 pub(super) fn response(key: u64, body: &Value) -> String {
     let body = body.to_string();
     format!(r#"{{"jsonrpc":"2.0","id":{},{}"#, call_char(key), &body[1..])
 }
 
-/// What a client says it can do.
+/// Declared capabilities of a client.
 pub(super) fn able(rng: &mut Rng, stateless: bool) -> Value {
     let mut able = json!({});
     if !rng.once_in(3) {
@@ -98,7 +98,7 @@ pub(super) fn claim(params: &mut Value, able: &Value, rng: &mut Rng, rude: bool)
 }
 
 impl Peer {
-    /// Something it was asked: what stands for its id, and the text; most often what it has not
+    /// A request to it: the character of its id, and the text; most often one it has not
     /// answered yet.
     pub(super) fn question(&mut self, scene: &mut Scene<'_>) -> Option<(u64, String)> {
         let link = scene.judge.links.get(&scene.conn)?;
@@ -137,7 +137,7 @@ impl Peer {
         )
     }
 
-    /// Answers to what a job asks, some of them, and to what it does not.
+    /// Answers to some questions of a job, and to others that it did not ask.
     fn responses(scene: &mut Scene<'_>, job: u64) -> Value {
         let oracle = scene.judge.oracle.as_ref();
         let open = oracle.map(|oracle| oracle.open_questions(job)).unwrap_or_default();
@@ -182,7 +182,7 @@ impl Peer {
         self.request(scene, "subscriptions/listen", &json!({"notifications": wanted}))
     }
 
-    /// Comes back with what a call asked for (MOD-07).
+    /// Returns with the input that a call asked for (MOD-07).
     pub(super) fn retry(&mut self, scene: &mut Scene<'_>) -> String {
         let foreign = scene.swarm.faults.has(Fault::Foreign) && scene.rng.once_in(8);
         let links = &scene.judge.links;

@@ -1,4 +1,4 @@
-//! Comparing: what the engine did for one event, against what the oracle says must come of it.
+//! Comparing: the engine's actions for one event, against the oracle's.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(super) fn fresh(
         let Some(queue) = judge.engine.send_queue(ConnId::new(*conn)) else { continue };
         let waited = before.iter().find(|(at, _)| at == conn).map_or(0, |(_, len)| *len);
         if given_up.iter().any(|(of, _)| of == conn) {
-            // The engine has forgotten what it had for this peer.
+            // The engine has dropped its output for this peer.
             assert!(queue.is_empty(), "c{conn} keeps bytes nobody will send");
             let lost: Vec<String> = link.unsent.texts().collect();
             link.lost.extend(lost);
@@ -75,7 +75,7 @@ pub(super) fn fresh(
     lines
 }
 
-/// What a task is called, for as long as one event is looked at.
+/// Name of a task during the comparison of one event.
 struct Book<'a> {
     conn: u64,
     names: &'a mut BTreeMap<String, u64>,
@@ -96,7 +96,7 @@ impl Names for Book<'_> {
         let Some(nonce) = self.number_after(token, &["T #", "task #"]) else {
             return format!("?{id}");
         };
-        // An id that is long gone nobody remembers, and no honest generator repeats; a key gives
+        // An old id is remembered nowhere, and no honest generator repeats it; a key gives
         // the same task again.
         let before = self.names.insert(id.to_owned(), nonce).filter(|before| *before != nonce);
         let lives = self.oracle.tasks.iter().any(|task| Some(task.nonce) == before);
@@ -134,7 +134,7 @@ impl Names for Book<'_> {
 }
 
 impl Book<'_> {
-    /// The number the oracle has for what is told in this answer.
+    /// The oracle's number of the task in this answer.
     fn number_after(&self, token: &str, starts: &[&str]) -> Option<u64> {
         let told = self.expected.told.get(&self.conn).into_iter().flatten();
         let rest = |text: &String| {
@@ -171,7 +171,7 @@ pub(super) fn compare(
         flood(oracle, *conn, &mut expected, before);
     }
     if let Some(mut other) = spare {
-        // What a peer is given up for may be the first thing of an event or the last.
+        // The reason of dropping a peer may be the first action of an event or the last.
         given_up.iter().for_each(|conn| other.give_up(*conn));
         let mut second = other.input(at, wall, named, unsent);
         second.orders.extend(given_up.iter().map(|conn| format!("close c{conn} Flooded")));
@@ -234,7 +234,7 @@ fn name_detached(
     }
 }
 
-/// Peers that are closed without what was written for them, with why.
+/// Peers that are closed without their output, with the reason.
 fn lost(actions: &[Action]) -> Vec<(u64, CloseReason)> {
     let mut lost = Vec::new();
     for action in actions {
@@ -459,11 +459,11 @@ fn validate(judge: &mut Judge, lines: &BTreeMap<u64, Vec<String>>) {
     }
 }
 
-/// Holds one line against the schema of its revision without knowing what was asked: what a
-/// result is, its members tell.
+/// Holds one line against the schema of its revision without its request: the kind of a
+/// result follows from its members.
 fn validate_line(revision: &str, line: &str) {
     let message: Value = serde_json::from_str(line).expect("a line is JSON");
-    // The schemas know no batches as a whole; what jobs ask here has params of its own.
+    // The schemas know no batches as a whole; questions of jobs here have params of their own.
     let asks = message.get("id").is_some() && message.get("method").is_some();
     if message.is_array() || asks {
         return;

@@ -1,10 +1,10 @@
-//! What a peer of each revision may expect, from the ledger and not from the core. A new revision
-//! is one more row here, and what is new in it a case in the [oracle](super::oracle).
+//! Expectations of a peer of each revision, from the ledger and not from the core. A new revision
+//! is one more row here, and its new rules are cases in the [oracle](super::oracle).
 
 /// The rules of one revision as its peers know them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What stands in `protocolVersion`.
+    /// The value of `protocolVersion`.
     pub revision: &'static str,
     /// Arrays of messages are taken apart.
     pub batches: bool,
@@ -12,7 +12,7 @@ pub struct Rules {
     pub null_id: bool,
     /// Tasks exist (TSK-01, TSK-03).
     pub tasks: bool,
-    /// Progress may say what it is doing.
+    /// Progress may have a message.
     pub progress_message: bool,
     /// The members a tool may have beyond name, description and inputSchema.
     pub tool_members: &'static [&'static str],
@@ -77,7 +77,7 @@ pub static ALL: [Rules; 4] = [
     },
 ];
 
-/// What `initialize` with this `protocolVersion` agrees on (RPC-04).
+/// The revision that `initialize` with this `protocolVersion` agrees on (RPC-04).
 ///
 /// # Panics
 /// Never: the table has a newest revision.

@@ -1,4 +1,4 @@
-//! Faults: what may go wrong in a simulated world. A run has some of them and not others.
+//! Faults of a simulated world. A run has some of them and not others.
 
 use std::fmt;
 
@@ -33,11 +33,11 @@ pub enum Fault {
     Reload,
     /// The daemon is told to shut down.
     Drain,
-    /// Peers send what is no message.
+    /// Peers send lines that are no message.
     Garbage,
     /// Peers use ids that are in flight.
     DuplicateId,
-    /// Peers cancel what is not theirs, or not there.
+    /// Peers cancel requests of others, or unknown ones.
     Foreign,
     /// Peers speak before initialize, or initialize twice.
     Rude,

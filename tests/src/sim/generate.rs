@@ -1,4 +1,4 @@
-//! The generator: decides, from a seed and from what is there, what happens next.
+//! The generator: decides the next step, from a seed and the state of the world.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,7 +48,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// What happens next.
+    /// The next step.
     pub fn next(&mut self, judge: &Judge) -> Step {
         let op = if std::mem::take(&mut self.tick) { Op::Tick } else { self.op(judge) };
         Step { at: self.at, wall: self.wall, op }
@@ -63,7 +63,7 @@ impl<'a> Generator<'a> {
 
     fn op(&mut self, judge: &Judge) -> Op {
         self.peers.retain(|conn, _| judge.links.contains_key(conn));
-        // What comes to nothing is something else instead.
+        // A step without effect is replaced by another.
         (0..4).find_map(|_| self.try_op(judge)).unwrap_or(Op::Turn)
     }
 
@@ -157,11 +157,11 @@ impl<'a> Generator<'a> {
         let (rng, swarm, next_call) = (&mut self.rng, self.swarm, &mut self.next_call);
         let repeats = &mut self.repeats;
         peer.speak(Scene { rng, swarm, judge, conn, next_call, repeats }, say);
-        // Without delay what is said arrives at once.
+        // Without delay messages arrive at once.
         if self.swarm.faults.has(Fault::Delay) { None } else { self.hand_over(conn, usize::MAX) }
     }
 
-    /// What somebody waits for: an answer, a retry, input for a task.
+    /// An awaited message: an answer, a retry, input for a task.
     fn urgent(&mut self, judge: &Judge) -> Option<(u64, Say)> {
         let oracle = judge.oracle.as_ref()?;
         let mut waits = Vec::new();
@@ -225,7 +225,7 @@ impl<'a> Generator<'a> {
         }
         let job = *self.rng.pick(&running);
         let stopping = judge.is_stopping(job);
-        // What a job is like is its own, not the moment's.
+        // The nature of a job depends on the job, not on the moment.
         let temper = Rng::new(job).word();
         // Not for ever, or nothing else would find a place in a long run.
         let hangs = faults.has(Fault::Hang) && temper.is_multiple_of(2) && !stopping;
@@ -238,7 +238,7 @@ impl<'a> Generator<'a> {
         Some(Op::Done { job, how: self.how(stopping) })
     }
 
-    /// A job asks whoever it works for, or anybody; or the host asks a peer.
+    /// A job asks its requestor, or any peer; or the host asks a peer.
     fn ask(&mut self, judge: &Judge) -> Option<Op> {
         let call = self.next_ask;
         let running: Vec<u64> = judge.running.iter().copied().collect();
@@ -359,7 +359,7 @@ impl<'a> Generator<'a> {
         Some(Op::Finish { conn, then })
     }
 
-    /// Time passes: a little, or exactly to what is due.
+    /// Time passes: a little, or exactly to a deadline.
     fn pass(&mut self, judge: &Judge) -> Op {
         let due = judge.deadline().map(|due| due.saturating_sub(self.at));
         let span = match due {

@@ -7,17 +7,17 @@ use super::heard_modern as modern;
 
 /// How tasks and tokens are to be called.
 pub(super) trait Names {
-    /// What to call the task with this id.
+    /// Name of the task with this id.
     fn task(&self, id: &str) -> String;
-    /// What to call the task whose creation is told here for the first time.
+    /// Name of the task whose creation is told here for the first time.
     fn created(&mut self, token: &str, id: &str) -> String;
     /// A list ends with this cursor, after this task.
     fn cursor(&mut self, cursor: &str, last: &str);
     /// A request of the engine's was heard, with this id.
     fn asked(&mut self, text: &str, wire: u64);
-    /// What to call the request of the engine's with this id.
+    /// Name of the engine's request with this id.
     fn call(&self, wire: u64) -> String;
-    /// What to call the call that waits for its retry with this state.
+    /// Name of the call that waits for its retry with this state.
     fn parked(&mut self, token: &str, state: &str) -> String;
 }
 
@@ -230,7 +230,7 @@ fn task(task: &Value, name: Option<String>, names: &dyn Names) -> String {
     format!("{name} {status} {:?} {created} {updated} {ttl} {poll}", gist(said))
 }
 
-/// What a status message comes to; the wording is the engine's own.
+/// Meaning of a status message; the wording is the engine's own.
 pub(super) fn gist(message: &str) -> &str {
     let starts = |start: &str| message.starts_with(start);
     match message {

@@ -1,4 +1,4 @@
-//! From steps to what a host hands to the engine.
+//! From steps to the events of a host.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! The judge: an honest host around the real engine, its real inboxes and send queues, that holds
-//! what the engine does against what the oracle says must come.
+//! the engine's actions against the oracle's.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct Judge {
     pub(super) calls: Calls,
     /// The jobs that were started, in order.
     pub(super) starts: VecDeque<u64>,
-    /// What the characters of steps that are no bytes came to, in order.
+    /// Values of the characters of steps that are no bytes, in order.
     pub(super) said: VecDeque<Vec<u8>>,
     turns: u64,
     settings: Vec<Arc<ceased_core::settings::Settings>>,
@@ -107,7 +107,7 @@ impl Judge {
     /// Does one thing.
     ///
     /// # Panics
-    /// When the engine does anything but what it must.
+    /// When the engine deviates from the oracle.
     pub fn apply(&mut self, step: &Step) {
         if self.over {
             return;
@@ -206,7 +206,7 @@ impl Judge {
         inputs.into_iter().for_each(|input| self.feed(input));
     }
 
-    /// What a text comes to on the wire; the second time the same as the first.
+    /// The bytes of a text on the wire; the second time the same as the first.
     fn bytes_of(&mut self, text: &str) -> Vec<u8> {
         let plain = text.chars().all(|c| u8::try_from(c).is_ok());
         if !plain && self.oracle.is_none() {
@@ -303,7 +303,7 @@ impl Judge {
         }
     }
 
-    /// As a host: what has arrived was handed in, what waits is sent, what is over is closed.
+    /// As a host: arrived input was handed in, output is sent, ended connections are closed.
     pub(super) fn turn(&mut self) {
         self.feed(Input::Turn);
         let conns: Vec<u64> = self.links.keys().copied().collect();
@@ -368,7 +368,7 @@ impl Judge {
         }
     }
 
-    /// MOD-04: what this input takes back of what is not sent yet; how much there is then.
+    /// MOD-04: the unsent frames that this input removes; the number of bytes left then.
     fn recall(&mut self, input: &Input, lengths: &[(u64, usize)]) -> Vec<(u64, usize)> {
         let mut before = lengths.to_vec();
         let Input::Frame(conn, frame) = input else { return before };
@@ -408,7 +408,7 @@ impl Judge {
         }
     }
 
-    /// What to call a job that starts, whose arguments have this number; the second time the same.
+    /// Name of a job that starts, whose arguments have this number; the second time the same.
     fn name_started(&mut self, number: u64) -> u64 {
         let Some(oracle) = &self.oracle else { return self.starts.pop_front().unwrap_or(number) };
         let nonce = oracle.waiting_run(number).unwrap_or(number);
@@ -468,10 +468,10 @@ impl Judge {
     }
 
     /// Phase two: no more faults. All peers read, every job obeys, and within a bounded number of
-    /// turns everything must be gone: first what somebody waits for, then what has a ttl.
+    /// turns everything must be gone: first awaited things, then those with a ttl.
     ///
     /// # Panics
-    /// When something is left that nobody owns.
+    /// When something is left without an owner.
     pub fn finish(&mut self) {
         self.over = false;
         self.links.values_mut().for_each(|link| link.window = usize::MAX);

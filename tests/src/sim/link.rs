@@ -1,4 +1,4 @@
-//! A host's end of a connection: what is on its way to the peer, and what the peer was asked.
+//! A host's end of a connection: output on its way to the peer, and requests to the peer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,13 +19,13 @@ pub(super) struct Link {
     pub(super) flush: bool,
     pub(super) blocked: bool,
     pub(super) closing: Option<bool>,
-    /// What the engine wrote and the peer was not given yet.
+    /// Output of the engine that the peer was not given yet.
     pub(super) unsent: Unsent,
-    /// What it said that never was sent.
+    /// Output that was never sent.
     pub(super) lost: Vec<String>,
     /// The last cursor this peer was given.
     pub(super) cursor: Option<String>,
-    /// What this peer was asked.
+    /// Requests to this peer.
     pub(super) questions: Questions,
 }
 
@@ -51,7 +51,7 @@ struct Line {
     bytes: VecDeque<u8>,
     /// Some of it was sent.
     begun: bool,
-    /// The request whose cancel takes it back (MOD-04), and what it says.
+    /// The request whose cancel removes it (MOD-04), and its content.
     of: Option<(Id, String)>,
 }
 
@@ -92,8 +92,8 @@ impl Unsent {
         }
     }
 
-    /// A request is cancelled: what is not sent of its messages never will be (MOD-04). What that
-    /// says.
+    /// A request is cancelled: its unsent messages never will be sent (MOD-04). Returns their
+    /// content.
     pub(super) fn recall(&mut self, request: &Id) -> Vec<String> {
         let mut said = Vec::new();
         self.lines.retain(|line| match &line.of {
@@ -107,8 +107,8 @@ impl Unsent {
         said
     }
 
-    /// The ids, as they stand on the wire, of requests whose answer is not sent and names what
-    /// nobody else can name.
+    /// The ids, as they stand on the wire, of requests whose answer is not sent and names an id
+    /// that no other peer can name.
     pub(super) fn unnamed(&self) -> impl Iterator<Item = &str> {
         let answers = self.lines.iter().filter(|line| !line.begun);
         let texts = answers.filter_map(|line| line.of.as_ref().map(|(_, text)| text));
@@ -129,7 +129,7 @@ impl Unsent {
     /// These bytes were sent.
     ///
     /// # Panics
-    /// When they are not what was written.
+    /// When they differ from the written ones.
     pub(super) fn take(&mut self, bytes: &[u8]) {
         for byte in bytes {
             let line = self.lines.front_mut().expect("more is sent than was written");
@@ -147,7 +147,7 @@ impl Unsent {
     }
 }
 
-/// What a peer was asked and may answer, the latest last; and the calls that wait for its retry.
+/// Requests to a peer that it may answer, the latest last; and the calls that wait for its retry.
 #[derive(Default)]
 pub(super) struct Questions {
     /// Questions in their order: the stand-in for the id, and the text.
@@ -181,8 +181,8 @@ const CALLS_MAX: u64 = 0x8_0000;
 const STATES: u32 = 0x9_0000;
 const STATES_MAX: u64 = 0x7_0000;
 
-/// What the engine calls things on the wire. In a step stands a character of its own for each, so
-/// that leaving another step out does not change what a peer means.
+/// Names of things on the wire. In a step stands a character of its own for each, so
+/// that leaving another step out does not change the meaning of a message.
 #[derive(Default)]
 pub(super) struct Calls {
     wires: BTreeMap<u64, u64>,
@@ -222,7 +222,7 @@ impl Calls {
         }
     }
 
-    /// What a character of a step comes to on the wire.
+    /// The bytes of a character of a step on the wire.
     pub(super) fn bytes_of(&self, c: char, bytes: &mut Vec<u8>) {
         let code = u32::from(c);
         let text = match code {
@@ -240,12 +240,12 @@ impl Calls {
     }
 }
 
-/// What stands in a step for the id of a request of ours.
+/// The character in a step for the id of a request of ours.
 pub(super) fn call_char(key: u64) -> char {
     char_at(CALLS, key % CALLS_MAX)
 }
 
-/// What stands in a step for the state of a call that waits for its retry.
+/// The character in a step for the state of a call that waits for its retry.
 pub(super) fn state_char(nonce: u64) -> char {
     char_at(STATES, nonce % STATES_MAX)
 }

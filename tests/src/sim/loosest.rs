@@ -1,11 +1,11 @@
-//! The loosest of several limits: a reload does not take back what was admitted.
+//! The loosest of several limits: a reload does not evict admitted things.
 
 use std::sync::Arc;
 
 use ceased_core::limits::Limits;
 use ceased_core::settings::Settings;
 
-/// What may be there at most, whatever was reloaded.
+/// The maximum of existing things after any reload.
 pub(super) struct Loosest {
     pub(super) running_max: usize,
     pub(super) queued_max: usize,

@@ -1,10 +1,10 @@
 //! The simulator: a whole world around the real engine, decided by one number.
 //!
-//! A seed decides first what there is at all (the [swarm]), then what happens
-//! ([generate]). A [judge] acts as an honest host and holds everything the engine does against
-//! what an [oracle], written from the ledger, says must come of it. In the end all faults stop
+//! A seed decides first the kinds of events (the [swarm]), then the events
+//! ([generate]). A [judge] acts as an honest host and holds every action of the engine against
+//! those of an [oracle], written from the ledger. In the end all faults stop
 //! and everything must come to rest; then the same steps run a second time and must give the same
-//! bytes (DET-01). What fails is made as short as it can be ([`mod@minimise`]).
+//! bytes (DET-01). A failing history is made as short as it can be ([`mod@minimise`]).
 
 pub mod dialects;
 pub mod fault;
@@ -51,11 +51,11 @@ const TRIES: usize = 3000;
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// What decides it.
+    /// Its parameters.
     pub seed: u64,
     /// How many things happen.
     pub steps: usize,
-    /// What may go wrong.
+    /// Its faults.
     pub faults: Faults,
     /// Hold every so many-th message against the published schemas; never when 0.
     pub validate: u64,
@@ -71,7 +71,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// What a run that went well was like.
+/// Summary of a run without deviation.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Events handed to the engine, in both passes.
@@ -116,7 +116,7 @@ impl Failure {
     }
 }
 
-/// The first words of what is wrong: a shorter history may have other numbers in the rest.
+/// The first words of the deviation: a shorter history may have other numbers in the rest.
 fn gist(why: &str) -> String {
     let end = why.find(['{', '[', '"']).unwrap_or(why.len());
     why[..end].chars().filter(|c| !c.is_ascii_digit()).take(60).collect()
@@ -125,7 +125,7 @@ fn gist(why: &str) -> String {
 /// Runs the whole thing.
 ///
 /// # Errors
-/// When the engine does anything but what it must; with everything that led there.
+/// When the engine deviates from the oracle; with the history that led there.
 pub fn run(run: Run) -> Result<(Outcome, Vec<Step>), Box<Failure>> {
     let swarm = Swarm::new(run.seed, run.faults);
     let mut judge = Judge::new(&swarm, true, run.validate);

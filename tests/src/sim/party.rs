@@ -1,5 +1,5 @@
-//! A party of ACP: requests of either side, cancels in every spelling, answers to what was
-//! cancelled.
+//! A party of ACP: requests of either side, cancels in every spelling, answers to
+//! cancelled requests.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::spelling;
 use super::swarm::Say;
 
 impl Peer {
-    /// What a party of ACP says, where it is not what all peers say.
+    /// A message of a party of ACP, beside those of all peers.
     pub(super) fn say_acp(&mut self, scene: &mut Scene<'_>, say: Say) -> Option<String> {
         match say {
             Say::Call | Say::CallTask | Say::Get | Say::Retry => Some(self.ask_party(scene)),

@@ -1,4 +1,4 @@
-//! A peer: what it has said, and what it says next. Not all it says makes sense.
+//! A peer: its former messages, and its next. Not all of them make sense.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) const TOOLS: [&str; 7] =
 /// The id of a task that never was.
 pub(super) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000";
 
-/// What a peer is to us.
+/// Role of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaks {
     /// A client of MCP, and we its server.
@@ -40,7 +40,7 @@ pub(super) struct Peer {
     pub(super) speaks: Speaks,
     /// It knows no session: each of its requests speaks for itself.
     pub(super) stateless: bool,
-    /// What it says it can do.
+    /// Its declared capabilities.
     pub(super) able: Value,
     pub(super) memory: Memory,
     greeted: bool,
@@ -60,8 +60,8 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Whether much may wait unread in this world: where little may, how much it is decides what is
-    /// said, which is beyond the oracle, which does not count bytes.
+    /// Whether much may wait unread in this world: where little may, the amount decides the
+    /// messages, which is beyond the oracle, which does not count bytes.
     pub(super) fn is_wide(&self) -> bool {
         let wide = |s: &Arc<Settings>| s.limits.write_buffer_bytes >= 1 << 20;
         self.swarm.settings.iter().all(wide)
@@ -114,7 +114,7 @@ impl Peer {
         peer
     }
 
-    /// What it is to us.
+    /// Its role.
     pub(super) const fn speaks(&self) -> Speaks {
         self.speaks
     }
@@ -135,7 +135,7 @@ impl Peer {
         self.wire.push_str(if scene.rng.once_in(20) { "\r\n" } else { "\n" });
     }
 
-    /// Something to say; most often what makes sense between it and us.
+    /// A message; most often one that makes sense in its state.
     fn apt(&self, rng: &mut Rng, swarm: &Swarm) -> Say {
         let say = weighted(rng, &swarm.says);
         if rng.once_in(8) {
@@ -177,7 +177,7 @@ impl Peer {
                 &[Say::Call, Say::Call, Say::Cancel, Say::Answer],
             ),
         };
-        // What this run has none of stays away.
+        // Kinds that this run lacks stay away.
         let other = *rng.pick(apt);
         let has = swarm.says.iter().any(|(known, _)| *known == other);
         if odd.contains(&say) && has { other } else { say }

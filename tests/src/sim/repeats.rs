@@ -1,4 +1,4 @@
-//! Calls with an idempotency key: what was asked for by whom, so that it can be asked for again.
+//! Calls with an idempotency key: their content and requestor, so that they can be repeated.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,8 @@ impl Peer {
         let own = |call: &&Call| call.identity == identity && call.stateless == stateless;
         let mine: Vec<&Call> = scene.repeats.0.iter().filter(own).collect();
         if !mine.is_empty() && !scene.rng.once_in(3) {
-            // What goes on alone is asked for rather than what runs, and that than what is over.
+            // Calls without a requestor are repeated more often than running ones, and those than
+            // ended ones.
             let only = |wanted: &dyn Fn(u64) -> bool| -> Vec<&Call> {
                 mine.iter().copied().filter(|call| wanted(call.number)).collect()
             };

@@ -1,5 +1,5 @@
-//! A server that we are the client of: a script, and not an honest one. And what any peer says of
-//! the tasks it made for us.
+//! A server that we are the client of: a script, and not an honest one. And messages of any peer
+//! about the tasks it made for us.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::peer::{Peer, Scene, Speaks, TOOLS};
 use crate::rng::Rng;
 
-/// What a server says it can do.
+/// Declared capabilities of a server.
 pub(super) fn able(rng: &mut Rng) -> Value {
     let mut able = json!({});
     if !rng.once_in(10) {
@@ -47,7 +47,7 @@ impl Peer {
         response(key, &body)
     }
 
-    /// What it answers initialize with.
+    /// Its answer to initialize.
     fn session(&self, scene: &mut Scene<'_>) -> Value {
         let rude = scene.swarm.faults.has(Fault::Rude);
         let version = match scene.rng.below(12) {
@@ -81,7 +81,7 @@ impl Peer {
         tools.collect()
     }
 
-    /// Answers what it was asked about a task, or with one.
+    /// Answers a request about a task, or with one.
     pub(super) fn serve_task(&mut self, scene: &mut Scene<'_>, key: u64, text: &str) -> String {
         let odd = scene.swarm.faults.has(Fault::Rude) && scene.rng.once_in(12);
         let id = text.rsplit(' ').next().unwrap_or_default();

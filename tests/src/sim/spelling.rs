@@ -1,4 +1,4 @@
-//! Other spellings: what peers write as other serializers do. Which one is drawn from a copy of the
+//! Other spellings, as of other serializers. Each one is drawn from a copy of the
 //! generator's dice, so that nothing else of a history depends on it.
 
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) fn again(token: &str, mut rng: Rng) -> String {
     }
 }
 
-/// What may stand in the params of a cancel besides the id of its request.
+/// Further members of the params of a cancel.
 pub(super) fn beside(mut rng: Rng) -> &'static str {
     match rng.below(16) {
         0 => r#","reason":null"#,
@@ -42,7 +42,7 @@ pub(super) fn beside(mut rng: Rng) -> &'static str {
     }
 }
 
-/// What may stand in a notification besides its method and its params.
+/// Further members of a notification.
 pub(super) fn around(mut rng: Rng) -> &'static str {
     match rng.below(16) {
         0 => r#""id":null,"#,

@@ -1,4 +1,4 @@
-//! Steps: what happens in a simulated world, as data. Any part of a history is a history: what
+//! Steps: events of a simulated world, as data. Any part of a history is a history: a step that
 //! does not apply is passed over.
 
 use ceased_core::event::Outcome;
@@ -15,12 +15,12 @@ pub struct Step {
     pub at: u64,
     /// Milliseconds on the wall clock.
     pub wall: u64,
-    /// What.
+    /// The event.
     pub op: Op,
 }
 
-/// What may happen. Connections have the numbers the generator gave them; jobs go by the number
-/// in the arguments of their call, so that leaving a step out does not rename what is left.
+/// An event. Connections have the numbers the generator gave them; jobs go by the number
+/// in the arguments of their call, so that leaving a step out does not rename others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
@@ -28,7 +28,7 @@ pub enum Op {
     Open {
         /// Its number.
         conn: u64,
-        /// Whose it is: a number below 3 for a user, anything else for nobody.
+        /// Its owner: a number below 3 for a user, any other for an anonymous peer.
         user: u32,
     },
     /// A peer connects that speaks ACP.
@@ -53,7 +53,7 @@ pub enum Op {
     Notify {
         /// The job, or the connection when it is the host.
         from: Result<u64, u64>,
-        /// What.
+        /// The message.
         number: u64,
     },
     /// We connect to a server.
@@ -69,19 +69,19 @@ pub enum Op {
         /// How long it may take to answer, in nanoseconds.
         patience: Option<u64>,
     },
-    /// Bytes of a peer arrive; one `char` below U+0100 a byte. Others stand for what the engine
-    /// calls something.
+    /// Bytes of a peer arrive; one `char` below U+0100 a byte. Others stand for the names that the
+    /// engine gives to things.
     Bytes {
         /// Whose.
         conn: u64,
-        /// What.
+        /// The bytes.
         text: String,
     },
     /// A peer closes its side.
     Finish {
         /// Which.
         conn: u64,
-        /// What becomes of what it asked for.
+        /// The treatment of its requests.
         then: Then,
     },
     /// A peer is gone.
@@ -102,7 +102,7 @@ pub enum Op {
         job: u64,
         /// How far.
         to: i32,
-        /// Whether it says what it is doing, and of how much.
+        /// Whether it has a message, and a total.
         talks: bool,
     },
     /// A job logs something.
@@ -118,7 +118,7 @@ pub enum Op {
         job: u64,
         /// The number of the question; no other has it.
         call: u64,
-        /// What.
+        /// The question.
         wish: Wish,
         /// Connection to ask, if not the requestor of the job.
         to: Option<u64>,
@@ -129,14 +129,14 @@ pub enum Op {
         conn: u64,
         /// The number of the question; no other has it.
         call: u64,
-        /// What.
+        /// The question.
         wish: Wish,
     },
     /// The asker withdraws its question.
     Unask {
         /// The job that asked, if it was not the host.
         job: Option<u64>,
-        /// What it asked.
+        /// The question.
         call: u64,
     },
     /// The first process of a job is gone and others are not.
@@ -148,7 +148,7 @@ pub enum Op {
     Outlast {
         /// Which.
         job: u64,
-        /// What there is of it.
+        /// The outcome so far.
         how: How,
     },
     /// A job has ended.
@@ -221,7 +221,7 @@ pub enum How {
 }
 
 impl How {
-    /// What the engine hears of a job that ends so; `begins` where it was an `initialize` of ACP.
+    /// The outcome of a job that ends so; `begins` where it was an `initialize` of ACP.
     #[must_use]
     pub fn outcome(self, job: u64, begins: bool) -> Outcome {
         let said = |bad: bool| {

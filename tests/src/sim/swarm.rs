@@ -1,5 +1,5 @@
 //! The swarm: which features and faults exist in a run at all, and how often. A uniform mixture
-//! of everything would hide what only shows where something is missing.
+//! of everything would hide faults that only show where something is missing.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::fault::{Fault, Faults};
 use crate::rng::Rng;
 use crate::tools;
 
-/// What happens next, by kind.
+/// Weights of the kinds of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Kind {
@@ -38,7 +38,7 @@ pub enum Kind {
     Drain,
 }
 
-/// What a peer says, by kind.
+/// Weights of the kinds of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Say {
@@ -68,13 +68,13 @@ pub enum Say {
 /// How one run is.
 #[derive(Debug, Clone)]
 pub struct Swarm {
-    /// What may go wrong.
+    /// Its faults.
     pub faults: Faults,
     /// Peers at once.
     pub peers: usize,
     /// Of so many peers one is a server; none when 0.
     pub servers: usize,
-    /// Peers do what somebody waits for rather than anything.
+    /// Peers send awaited messages rather than any.
     pub attentive: bool,
     /// Of so many peers one speaks ACP; none when 0.
     pub acp: usize,
@@ -114,7 +114,7 @@ impl Swarm {
             revisions.push("2025-11-25");
         }
         let reloads = if faults.has(Fault::Reload) { 3 } else { 1 };
-        // Drawn apart, so that the runs without any of it stay what they were.
+        // Drawn apart, so that the runs without any of it stay the same.
         let mut more = Rng::new(seed ^ 0xa9a1);
         let keys = if more.once_in(2) { 1 + more.below(8) } else { 0 };
         Self {

@@ -8,6 +8,8 @@ use ceased_core::time::Instant;
 use ceased_process::SharedOutput;
 use ceased_transports::SkippedLines;
 
+use crate::store::manifests::Manifests;
+
 /// The instances of upstreams that have processes.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
@@ -16,6 +18,8 @@ pub(crate) struct Upstreams {
     /// Questions to the supervisor, by ticket.
     pub(crate) questions: BTreeMap<u64, (InstanceId, CheckId)>,
     pub(crate) asked: u64,
+    /// Manifests of servers, with a state directory.
+    pub(crate) manifests: Option<Manifests>,
 }
 
 /// An instance that has processes.

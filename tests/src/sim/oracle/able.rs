@@ -1,8 +1,8 @@
-//! What a peer said it answers, and as what.
+//! Declared capabilities of a peer.
 
 use serde_json::Value;
 
-/// What a peer said it answers.
+/// Declared capabilities of a peer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::sim) struct Able {
     methods: Vec<&'static str>,

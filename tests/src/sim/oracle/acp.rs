@@ -1,4 +1,4 @@
-//! ACP: a cancelled request is answered nevertheless, once (ACP-06), and what it asked of others is
+//! ACP: a cancelled request is answered nevertheless, once (ACP-06), and its requests to others are
 //! cancelled with it (ACP-05, ACP-09).
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
@@ -12,7 +12,7 @@ use crate::sim::dialects;
 use crate::sim::mark::Mark;
 use crate::slow::{self, Id};
 
-/// What the two sides of an ACP connection are to each other.
+/// Relation of the two sides of an ACP connection.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sim) struct Party {
     published: bool,
@@ -39,7 +39,7 @@ impl Party {
         if self.published { "$/cancel_request" } else { "$/cancelRequest" }
     }
 
-    /// What a cancelled request is answered with; who cancelled it if not its sender (ACP-07).
+    /// The answer to a cancelled request; the canceller if it is not its sender (ACP-07).
     pub(super) fn cancelled(self, why: &str) -> String {
         let says = if self.published { "Request cancelled" } else { "Cancelled" };
         let source = match why {
@@ -112,7 +112,7 @@ impl Oracle {
         self.mark(Mark::AcpServed);
         let jobs = self.jobs.len();
         self.admit(asked, service, &value, &Value::Null, None, None);
-        // What an initialize declares counts once it is answered with a result.
+        // The declarations of an initialize count once it is answered with a result.
         let declares = method == "initialize" && declares(&value, "clientCapabilities");
         if let Some(job) = self.jobs.get_mut(jobs) {
             job.declares = declares;
@@ -184,7 +184,7 @@ impl Oracle {
         self.done(nonce, &Outcome::Stopped);
     }
 
-    /// What a request of an ACP peer is answered with; nothing where its peer speaks another
+    /// The answer to a request of an ACP peer; nothing where its peer speaks another
     /// protocol.
     pub(super) fn answer_of_service(
         &mut self,
@@ -279,7 +279,7 @@ impl Oracle {
         self.tell(conn, format!("said {method} {}", params.unwrap_or("-")));
     }
 
-    /// What a request that is cut off is told; nothing where it is told nothing.
+    /// The answer to a request that is cut off; nothing where it has none.
     pub(super) fn cut_off(&self, conn: u64, token: &str, why: &str) -> Option<String> {
         let entry = self.conns.get(&conn)?;
         let open = !matches!(entry.ended, Ended::Closing { .. });

@@ -10,14 +10,14 @@ use super::requests::Asked;
 use super::{For, Oracle, What, nanos};
 use crate::sim::mark::Mark;
 
-/// What tells the runs of a call apart whose arguments are the same: its second run has the number
+/// Distinguishes the runs of a call with the same arguments: its second run has the number
 /// of the call and this on top, and so on.
 pub(in crate::sim) const RUN: u64 = 1 << 24;
 
 /// The longest key.
 const KEY_MAX: usize = 128;
 
-/// What a call asks for; the same key must not mean anything else.
+/// The content of a call; the same key must not mean another one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wish {
     tool: String,
@@ -190,7 +190,7 @@ impl Oracle {
         self.keyed.iter().filter(missed).any(|call| call.owner == identity)
     }
 
-    /// What belongs to a task is forgotten with it.
+    /// The call of a task is forgotten with it.
     fn forget_tasks_gone(&mut self) {
         let tasks = &self.tasks;
         self.keyed.retain(|call| match call.far {
@@ -243,7 +243,7 @@ impl Oracle {
                         (job.orphan, job.held) = (None, None);
                         (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, whose);
                         self.arm_beat(nonce);
-                        // What it asked and was not told.
+                        // Its unanswered questions.
                         self.put_questions(nonce, None);
                     }
                     For::Nobody => unreachable!("what nobody wants is forgotten"),
@@ -252,7 +252,7 @@ impl Oracle {
         }
     }
 
-    /// Whether who asks again is given this task.
+    /// Whether a repeated request is given this task.
     pub(super) fn has_key(&self, task: u64) -> bool {
         self.keyed.iter().any(|call| call.far == Far::Task(task))
     }
@@ -262,7 +262,7 @@ impl Oracle {
         self.keyed.retain(|call| call.far != Far::Job(nonce));
     }
 
-    /// A job has ended: who asks again is answered with this. A cancelled call is forgotten.
+    /// A job has ended: its outcome answers a repeated request. A cancelled call is forgotten.
     pub(super) fn remember(&mut self, nonce: u64, answer: &str, cancelled: bool) {
         let Some(at) = self.keyed.iter().position(|call| call.far == Far::Job(nonce)) else {
             return;
@@ -302,7 +302,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn nobody_asked_again(&mut self, nonce: u64) {
+    pub(super) fn no_retry_came(&mut self, nonce: u64) {
         self.mark(Mark::OrphanStopped);
         self.job(nonce).expect("its timer was due").orphan = None;
         self.disown(nonce, "Disconnected");

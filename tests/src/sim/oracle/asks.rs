@@ -1,4 +1,4 @@
-//! Requests of ours: what jobs and the host ask of peers, and how each of these ends, once.
+//! Requests of ours: those of jobs and the host to peers, and the one end of each.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::sim::mark::Mark;
 pub(in crate::sim) enum Place {
     /// With one peer, as the request with this number.
     Sent(u64, u64),
-    /// With nobody yet (TSK-30, MOD-07).
+    /// Not sent to any peer yet (TSK-30, MOD-07).
     Waiting(OutgoingRequest),
-    /// With one of those who want what comes of its job (TSK-30).
+    /// At one of the peers that want the outcome of its job (TSK-30).
     Offered(u64, u64, OutgoingRequest),
 }
 
@@ -31,7 +31,7 @@ pub(in crate::sim) enum Asker {
 }
 
 impl Job {
-    /// What it asks of whoever looks, and was not told.
+    /// Its unanswered questions to any viewer.
     pub(super) fn questions(&self) -> impl Iterator<Item = (u64, &OutgoingRequest)> {
         self.asks.iter().filter_map(|(call, place)| match place {
             Place::Waiting(ask) | Place::Offered(_, _, ask) => Some((*call, ask)),
@@ -202,8 +202,8 @@ impl Oracle {
         }
     }
 
-    /// TSK-30, ACP-05: what a job asks is with the first of those who can answer it. If there is
-    /// nobody a task waits, and a call is told why the first was not asked, or this.
+    /// TSK-30, ACP-05: a question of a job is at the first peer that can answer it. Without
+    /// one a task waits, and a call is told the reason for the first, or this.
     pub(super) fn put_questions(&mut self, nonce: u64, to_nobody: Option<&str>) {
         let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else { return };
         let (of_task, listeners) = (job.of_task, self.listeners(job));
@@ -353,7 +353,7 @@ impl Oracle {
         }
     }
 
-    /// A job is told to stop, and with it what it asked (ACP-05). Where that is answered, the job
+    /// A job is stopped, and with it its requests (ACP-05). Where that is answered, the job
     /// is told the answer.
     pub(super) fn cancel_asks(&mut self, nonce: u64) {
         let Some(job) = self.job(nonce) else { return };
@@ -379,7 +379,7 @@ impl Oracle {
         self.drop_asks(nonce, &kept);
     }
 
-    /// What a job asked ends with it (ACP-05).
+    /// The requests of a job end with it (ACP-05).
     pub(super) fn drop_asks(&mut self, nonce: u64, kept: &[u64]) {
         let Some(job) = self.job(nonce) else { return };
         let needed = job.needs_input() && job.of_task;
@@ -430,14 +430,14 @@ impl Oracle {
                     self.mark(Mark::AskLost);
                     self.end_ask(Asker::Job(nonce), out.call, "lost");
                 }
-                // With somebody else by now.
+                // At another peer by now.
                 Some(Place::Offered(..) | Place::Waiting(_)) => {}
             }
         }
     }
 }
 
-/// What a call is called.
+/// Name of a call.
 pub(super) fn name(asker: Asker, call: u64) -> String {
     match asker {
         Asker::Job(nonce) => format!("j{nonce}.{call}"),

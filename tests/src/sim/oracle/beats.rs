@@ -1,4 +1,4 @@
-//! Heartbeats: what a requestor is told of a job that tells nothing itself.
+//! Heartbeats: progress of a job that sends none itself.
 
 use super::{For, Oracle, Stage};
 use crate::sim::mark::Mark;
@@ -22,7 +22,7 @@ impl Beats {
         Self { every, since, timer: None, own: (0.0, None, 0), line: String::new() }
     }
 
-    /// The job is answered: the next request knows nothing of what was told.
+    /// The job is answered: the next request knows nothing of earlier messages.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.every, self.since);
     }

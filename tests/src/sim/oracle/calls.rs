@@ -14,7 +14,7 @@ use crate::slow::{self, Id};
 pub(in crate::sim) struct Out {
     /// Its place among all there ever were.
     pub(super) number: u64,
-    /// What its asker calls it, or the request that created the task it is about.
+    /// Its name at its sender, or the request that created its task.
     pub(super) call: u64,
     /// As it is heard.
     pub(super) label: String,
@@ -57,7 +57,7 @@ pub(in crate::sim) enum Kind {
 }
 
 impl Kind {
-    /// What tells the requests of one call apart.
+    /// Distinguishes the requests of one call.
     const fn number(self) -> u64 {
         match self {
             Self::For(_) | Self::Nobody => 0,
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// What a peer answered.
+/// Answer of a peer.
 pub(super) struct Body {
     pub(super) good: bool,
     pub(super) text: String,
@@ -129,7 +129,7 @@ impl Oracle {
         number
     }
 
-    /// A request of ours was heard, with this id. What its sender's side calls it.
+    /// A request of ours was heard, with this id. Returns its name at its sender.
     pub fn heard_ask(&mut self, conn: u64, label: &str, wire: u64) -> Option<u64> {
         let calls = &mut self.conns.get_mut(&conn)?.calls;
         let out = calls.iter_mut().find(|out| out.wire.is_none() && out.label == label)?;

@@ -1,5 +1,5 @@
-//! Sessions in which we are the client: how they begin, what is learnt of the server's tools, and
-//! what the server asks of us (TSK-44).
+//! Sessions in which we are the client: their start, the known tools of the server, and
+//! the server's requests to us (TSK-44).
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use crate::sim::mark::Mark;
 /// A session in which we are the client.
 #[derive(Debug, Clone)]
 pub(in crate::sim) struct Client {
-    /// What we said we answer, and whether as tasks.
+    /// Our declared capabilities, and whether as tasks.
     offers: Vec<(&'static str, bool)>,
-    /// What the server's tools are, as far as it was said (TSK-04).
+    /// The known tools of the server (TSK-04).
     tools: BTreeMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs: their turn, what they tell, how they stop and end.
+//! Jobs: their turn, messages, stop and end.
 
 use ceased_core::event::Outcome;
 use ceased_core::log_level::LogLevel;
@@ -57,7 +57,7 @@ impl Oracle {
         job.gates.iter().any(|(gate, limit)| ahead(gate) >= *limit)
     }
 
-    /// GATE-03: what a job that waits is told.
+    /// GATE-03: the queue position of a waiting job.
     pub(super) fn waiting_text(&self, job: &Job) -> String {
         match self.closed_gate(job) {
             Some((gate, limit)) => match (gate.strip_prefix("lock "), limit) {
@@ -95,7 +95,7 @@ impl Oracle {
     }
 
     pub(super) fn turn(&mut self) {
-        self.park_who_asks();
+        self.park_asking_calls();
         while self.has_room()
             && let Some(nonce) = self.next_job()
         {
@@ -219,7 +219,7 @@ impl Oracle {
     /// The shutdown is nearly over: SIGKILL without waiting for the ladder.
     pub(super) fn kill_everything(&mut self) {
         let now = self.now;
-        // Early enough to learn of what SIGKILL does not end.
+        // Early enough to learn of jobs that outlast SIGKILL.
         let end = self.drain.as_ref().and_then(|drain| drain.end);
         let again = end.map_or(KILL_AGAIN, |end| KILL_AGAIN.min(end.saturating_sub(now) / 2));
         let mut orders = Vec::new();
@@ -263,7 +263,7 @@ impl Oracle {
         self.hand_in(nonce, &job, outcome, why);
     }
 
-    /// STOP-02: whoever waits for a job that cannot be ended is given what there is.
+    /// STOP-02: a request that waits for a job that cannot be ended is given the outcome so far.
     pub(super) fn outlasted(&mut self, nonce: u64, outcome: &Outcome) {
         let found = self.jobs.iter().position(|job| job.nonce == nonce && !job.outlasts);
         let stopping = found.and_then(|at| match self.jobs[at].stage {
@@ -319,7 +319,7 @@ impl Oracle {
         }
     }
 
-    /// TSK-33: whoever may hear it hears only what grows.
+    /// TSK-33: a peer gets only progress that grows.
     pub(super) fn progress(
         &mut self,
         nonce: u64,
@@ -354,7 +354,7 @@ impl Oracle {
         }
         let heard = !matches!(job.whose, For::Nobody | For::Retry | For::Orphan);
         if crowded {
-            // Only the latest waits for a peer that does not read; for nobody it does not wait.
+            // Only the latest waits for a peer that does not read; without a receiver it is dropped.
             job.held = heard.then_some(text);
             return self.mark(Mark::ProgressHeld);
         }
@@ -418,7 +418,7 @@ impl Job {
         self.gates.iter().any(|(name, _)| name == gate)
     }
 
-    /// The request whose cancel takes back what is not sent of this job's messages (MOD-04).
+    /// The request whose cancel removes the unsent messages of this job (MOD-04).
     pub(super) fn recalls(&self) -> Option<&Id> {
         match &self.whose {
             For::Request(id) if self.claim.is_some() => Some(id),
@@ -427,7 +427,7 @@ impl Job {
     }
 }
 
-/// What an outcome means to whoever waits for it (TSK-14, TSK-43).
+/// Meaning of an outcome for a request that waits for it (TSK-14, TSK-43).
 struct End {
     answer: String,
     is_result: bool,

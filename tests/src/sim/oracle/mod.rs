@@ -1,7 +1,7 @@
-//! The oracle: a naive model of what every peer may see and every worker may be told, written from
-//! the ledger. Linear searches, no table but what a rule speaks of, no code of the core.
+//! The oracle: a naive model of the view of every peer and the orders to every worker, written from
+//! the ledger. Linear searches, only tables that a rule names, no code of the core.
 //!
-//! It is handed the same inputs as the engine and says what must come of each: the messages of
+//! It is handed the same inputs as the engine and returns the effects of each: the messages of
 //! every peer and the orders to the host, as short texts in no particular order.
 
 mod able;
@@ -44,7 +44,7 @@ use super::mark::Mark;
 use crate::slow::Id;
 use crate::trace::Input;
 
-/// What must come of one input.
+/// The effects of one input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expected {
     /// Messages, by connection.
@@ -71,7 +71,7 @@ pub struct Oracle {
     pub tasks: Vec<Task>,
     /// Cursors handed out: whose, and the place to go on from.
     cursors: BTreeMap<String, (String, u64)>,
-    /// What tasks are called on the wire.
+    /// Names of tasks on the wire.
     names: BTreeMap<u64, String>,
     next_place: u64,
     /// Calls that wait for a retry.
@@ -81,7 +81,7 @@ pub struct Oracle {
     /// How often each call was run, by the number in its arguments.
     runs: BTreeMap<u64, u64>,
     next_run: u64,
-    /// How often who has asked about tasks lately.
+    /// Rates of requests about tasks, by identity.
     buckets: BTreeMap<String, Bucket>,
     /// Calls the host made: where they are.
     host_calls: BTreeMap<u64, u64>,
@@ -89,7 +89,7 @@ pub struct Oracle {
     /// Timers whose order counts that were armed, ever.
     armed: u64,
     drain: Option<Drain>,
-    /// What the next frame takes back, by the request it was for (MOD-04).
+    /// The messages that the next frame removes, by their request (MOD-04).
     pub recalled: BTreeMap<Id, Vec<String>>,
     /// Lines for the connection that is lost next, never sent.
     pub unsent: Vec<String>,
@@ -134,7 +134,7 @@ impl Oracle {
         }
     }
 
-    /// What must come of `input`. `unsent` is how many bytes wait for the connection it is about,
+    /// The effects of `input`. `unsent` is how many bytes wait for the connection it is about,
     /// or for the one its job reports to: how much a peer has read is not for the oracle to know.
     pub fn input(&mut self, now: u64, wall: u64, input: &Input, unsent: usize) -> Expected {
         (self.now, self.wall) = (now, wall);
@@ -202,12 +202,12 @@ impl Oracle {
         self.jobs.iter().find(|job| job.nonce == nonce).map(|job| job.conn)
     }
 
-    /// What a task is called on the wire; the judge has read it in the answer to its creation.
+    /// Name of a task on the wire; the judge has read it in the answer to its creation.
     pub fn name(&mut self, nonce: u64, id: &str) {
         self.names.insert(nonce, id.to_owned());
     }
 
-    /// A cursor was handed out for what the last list did not show.
+    /// A cursor was handed out for the rest of the last list.
     pub fn remember_cursor(&mut self, conn: u64, cursor: &str, after: Option<u64>) {
         let Some(identity) = self.conns.get(&conn).map(|conn| conn.identity.clone()) else {
             return;
@@ -217,7 +217,7 @@ impl Oracle {
         self.cursors.insert(cursor.to_owned(), (identity, place));
     }
 
-    /// A cursor that was given to somebody else than this.
+    /// A cursor that was given to another identity.
     #[must_use]
     pub fn foreign_cursor(&self, identity: &str) -> Option<&str> {
         let foreign = |(_, (owner, _)): &(&String, &(String, u64))| owner != identity;
@@ -244,14 +244,14 @@ impl Oracle {
         pending.filter(|pending| pending.what == What::Cancel).count()
     }
 
-    /// What this job asks and whoever looks may answer.
+    /// Questions of this job that any viewer may answer.
     #[must_use]
     pub fn open_questions(&self, nonce: u64) -> Vec<u64> {
         let job = self.jobs.iter().find(|job| job.nonce == nonce);
         job.map(|job| job.questions().map(|(call, _)| call).collect()).unwrap_or_default()
     }
 
-    /// What holds now.
+    /// The state of the world.
     #[must_use]
     pub const fn settings(&self) -> &Arc<Settings> {
         &self.settings
@@ -278,7 +278,7 @@ impl Oracle {
         self.expected.orders.push(order);
     }
 
-    /// Tells what is taken back when that request is cancelled before it is sent (MOD-04).
+    /// Marks the messages that a cancel of that request removes while they are unsent (MOD-04).
     fn tell_for(&mut self, conn: u64, what: String, request: Option<&Id>) {
         if let Some(request) = request {
             let recallable = self.expected.recallable.entry(conn).or_default();
@@ -382,7 +382,7 @@ impl Oracle {
         if !entry.pending.is_empty() {
             self.mark(Mark::FinishedWhileWaiting);
         }
-        // It has said its last word, so what it was asked is not answered any more.
+        // It has half-closed, so requests to it are not answered any more.
         self.lose_calls(lost);
         self.end_subscriptions(conn);
         self.close_if_finished(conn);

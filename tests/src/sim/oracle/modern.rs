@@ -16,7 +16,7 @@ use crate::slow::Id;
 
 const META: &str = "io.modelcontextprotocol/";
 
-/// What a request says of itself.
+/// The self-description of a request.
 #[derive(Debug, Clone)]
 pub(in crate::sim) struct Claim {
     pub(super) log: Option<LogLevel>,
@@ -25,7 +25,7 @@ pub(in crate::sim) struct Claim {
     pub(super) able: Able,
 }
 
-/// What a subscription is told of (MOD-08).
+/// Topics of a subscription (MOD-08).
 #[derive(Debug, Clone)]
 pub(in crate::sim) struct Listens {
     tools: bool,
@@ -304,7 +304,7 @@ impl Oracle {
     }
 }
 
-/// What a job asks that this client can answer.
+/// Questions of a job that this client can answer.
 pub(super) fn questions(job: &super::Job, able: &Able) -> String {
     let asked = job.questions().filter(|(_, ask)| ask.task.is_none() && able.answers(&ask.method));
     let asked: Vec<String> = asked.map(|(call, ask)| format!("{call}:{}", ask.method)).collect();

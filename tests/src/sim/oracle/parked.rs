@@ -1,4 +1,4 @@
-//! Calls that ask by their answer, and wait for whoever comes back (MOD-07).
+//! Calls that ask by their answer, and wait for a retry (MOD-07).
 
 use ceased_core::outgoing::call::OutgoingRequest;
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub(in crate::sim) struct Parked {
     pub(super) nonce: u64,
     /// The request that was answered with that.
     of: (u64, Id),
-    /// What names it on the wire, once it was heard.
+    /// Its name on the wire, once it was heard.
     pub(super) state: String,
     owner: String,
     tool: String,
@@ -24,7 +24,7 @@ pub(in crate::sim) struct Parked {
     pub(super) timer: (u64, u64),
     /// The job, as long as there is one.
     pub(super) job: Option<u64>,
-    /// What came of it.
+    /// Its outcome.
     outcome: Option<String>,
 }
 
@@ -52,8 +52,8 @@ impl Oracle {
         job.asking |= matches!(job.whose, For::Request(_));
     }
 
-    /// The turn is over: who asked something in it has its call answered with that.
-    pub(super) fn park_who_asks(&mut self) {
+    /// The turn is over: a call whose job asked in it is answered with the questions.
+    pub(super) fn park_asking_calls(&mut self) {
         let asking = self.jobs.iter_mut().filter(|job| job.asking);
         let asking: Vec<u64> = asking
             .map(|job| {
@@ -107,7 +107,7 @@ impl Oracle {
         self.parked.iter().any(|parked| parked.nonce == nonce)
     }
 
-    /// What a parked call is called on the wire; the judge has read it.
+    /// Name of a parked call on the wire; the judge has read it.
     pub fn heard_state(&mut self, nonce: u64, state: &str) {
         if let Some(parked) = self.parked.iter_mut().rev().find(|parked| parked.nonce == nonce) {
             parked.state = state.to_owned();
@@ -155,7 +155,7 @@ impl Oracle {
         self.take_responses(nonce, responses);
     }
 
-    /// What named these calls was not sent to their connection, which is lost: nobody comes back.
+    /// The state of these calls was not sent to their connection, which is lost: no retry comes.
     pub(super) fn unpark_unknown(&mut self, conn: u64) {
         let unsent: Vec<u64> = self.unsent.iter().filter_map(|text| parked_by(text)).collect();
         let unknown = |parked: &Parked| {
@@ -171,8 +171,8 @@ impl Oracle {
         }
     }
 
-    /// What an answer told that was taken back with its request, only its requestor could have
-    /// named: it is stopped with the request (MOD-04, CAN-06).
+    /// An id in an answer that was removed with its request could be named by its requestor alone:
+    /// its job is stopped with the request (MOD-04, CAN-06).
     pub(super) fn stop_unnamed(&mut self, conn: u64, id: &Id) -> bool {
         let mut stopped = false;
         for text in self.recalled.remove(id).unwrap_or_default() {
@@ -206,7 +206,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn nobody_came_back(&mut self, nonce: u64) {
+    pub(super) fn no_parked_retry_came(&mut self, nonce: u64) {
         let due = |parked: &Parked| parked.nonce == nonce && parked.timer.0 <= self.now;
         let Some(at) = self.parked.iter().position(due) else { return };
         self.mark(Mark::NeverRetried);

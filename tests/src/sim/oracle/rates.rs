@@ -1,4 +1,4 @@
-//! What one identity may take of what others need: the rate of its task requests (TSK-37), its
+//! Shares of one identity: the rate of its task requests (TSK-37), its
 //! share of the queue (TSK-36).
 
 use super::Oracle;
@@ -40,7 +40,7 @@ impl Oracle {
         false
     }
 
-    /// TSK-36: refuses one call more of somebody who has filled the own share of the queue.
+    /// TSK-36: refuses one call more of an identity that has filled its share of the queue.
     pub(super) fn is_past_share(&mut self, asked: &Asked) -> bool {
         let limits = &self.settings.limits;
         let owner = &self.conns[&asked.conn].identity;

@@ -27,7 +27,7 @@ pub(in crate::sim) struct Remote {
     fetch: Option<u64>,
 }
 
-/// What a peer says of a task.
+/// The state of a task as told by a peer.
 struct Report {
     id: String,
     status: String,
@@ -153,7 +153,7 @@ impl Oracle {
             self.mark(Mark::RemoteUnknown);
             let left = self.remote(conn, number).map(|r| (r.out.clone(), r.id.clone()));
             self.end_remote(conn, number, &answer);
-            // What it does not know need not be cancelled there.
+            // A task unknown to it need not be cancelled there.
             if let Some((out, id)) = left.filter(|_| body.good) {
                 self.cancel_remote(conn, &out, &id);
             }
@@ -177,7 +177,7 @@ impl Oracle {
         }
     }
 
-    /// TSK-18: a hint decides nothing, but what there is to fetch is fetched.
+    /// TSK-18: a hint decides nothing, but an available result is fetched.
     pub(super) fn hinted(&mut self, conn: u64, params: Option<&str>) {
         let value = params.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let report = value.as_ref().and_then(Report::read);

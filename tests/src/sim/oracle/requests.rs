@@ -1,4 +1,4 @@
-//! What a frame brings: requests and their answers, batches, cancellations.
+//! Frames: requests and their answers, batches, cancellations.
 
 use std::collections::BTreeMap;
 
@@ -239,7 +239,7 @@ impl Oracle {
         match (method, entry.rules) {
             ("ping", _) => self.answer(&asked, "{}"),
             ("initialize", None) if asked.batch.is_none() => self.initialize(&asked, &value),
-            // MOD-01: these exist for who speaks for himself alone, and he did not.
+            // MOD-01: these exist outside of sessions alone.
             ("server/discover" | "subscriptions/listen" | "tasks/update", None) => {
                 self.answer(&asked, "E -32602");
             }
@@ -426,7 +426,7 @@ impl Oracle {
         self.wait_for(asked, What::Job(nonce));
     }
 
-    /// Refuses what would be one request too many (TSK-36).
+    /// Refuses a request above the limit (TSK-36).
     pub(super) fn is_full(&mut self, asked: &Asked) -> bool {
         let full = self.conns[&asked.conn].pending.len() >= self.settings.limits.inflight_max;
         if full {

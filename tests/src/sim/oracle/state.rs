@@ -1,4 +1,4 @@
-//! What there is: connections, their requests, jobs, tasks.
+//! The state of the world: connections, their requests, jobs, tasks.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub enum Ended {
     },
 }
 
-/// What a request waits for.
+/// The awaited event of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// Its own job, by nonce.
@@ -49,13 +49,13 @@ pub struct Pending {
     pub id: Id,
     /// Its id as it was written.
     pub token: String,
-    /// What it waits for.
+    /// Its awaited event.
     pub what: What,
     /// The batch it came in.
     pub(super) batch: Option<u64>,
     /// It spoke for itself (MOD-01).
     pub(super) modern: bool,
-    /// What it listens to, if it is a subscription.
+    /// Its topics, if it is a subscription.
     pub(super) listens: Option<Listens>,
 }
 
@@ -85,7 +85,7 @@ pub struct Conn {
     pub(super) stall: Option<(u64, u64)>,
     pub(super) linger: Option<u64>,
     pub(super) probes: u64,
-    /// What its peer said it answers.
+    /// Declared capabilities of its peer.
     pub(super) able: Able,
     /// A request spoke for itself before any session (MOD-01).
     pub(super) stateless: bool,
@@ -95,7 +95,7 @@ pub struct Conn {
     pub(super) remote: Vec<Remote>,
     /// The session, if we are the client in it.
     pub(super) client: Option<Client>,
-    /// What we and the peer are to each other, if it speaks ACP.
+    /// Relation of both sides, if it speaks ACP.
     pub(super) acp: Option<Party>,
 }
 
@@ -145,9 +145,9 @@ pub struct Job {
     pub(super) conn: u64,
     pub(super) owner: String,
     pub(super) whose: For,
-    /// What its request said of itself; nothing where a session spoke for it.
+    /// The self-description of its request; nothing in a session.
     pub(super) claim: Option<Claim>,
-    /// What it asks and was not told.
+    /// Its unanswered questions.
     pub(super) asks: BTreeMap<u64, Place>,
     /// It asked something since the last turn, to be said in the answer to its call.
     pub(super) asking: bool,
@@ -163,7 +163,7 @@ pub struct Job {
     pub(super) command: bool,
     pub(super) timeout: Option<u64>,
     pub(super) on_disconnect: OnDisconnect,
-    /// When it is stopped if nobody asks again.
+    /// Time of its stop without a repeated request.
     pub(super) orphan: Option<u64>,
     pub(super) stage: Stage,
     /// Whether it outlasts the last step against it.

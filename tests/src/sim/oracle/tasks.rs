@@ -70,7 +70,7 @@ impl Oracle {
         self.answer(asked, &handle);
     }
 
-    /// How a task is shown to whoever asked for it.
+    /// The form of a task in an answer.
     pub(super) fn handle(&self, at: usize, modern: bool) -> String {
         let shown = self.show(at);
         if !modern {
@@ -127,7 +127,7 @@ impl Oracle {
         self.next_place += 1;
     }
 
-    /// The task named by `params`, if whoever asks may know of it (TSK-27, TSK-39).
+    /// The task named by `params`, if the requestor may know of it (TSK-27, TSK-39).
     pub(super) fn named(&mut self, asked: &Asked, params: &Value) -> Option<usize> {
         let id = params["taskId"].as_str();
         let viewer = &self.conns[&asked.conn].identity;
@@ -169,7 +169,7 @@ impl Oracle {
         self.put_questions(nonce, None);
     }
 
-    /// TSK-19 to TSK-22: oldest first, what comes after the cursor.
+    /// TSK-19 to TSK-22: oldest first, the part after the cursor.
     pub(super) fn list_tasks(&mut self, asked: &Asked, params: &Value) {
         let viewer = self.conns[&asked.conn].identity.clone();
         if viewer == "anonymous" {
@@ -222,7 +222,7 @@ impl Oracle {
         }
     }
 
-    /// TSK-10: nothing changes what has ended. TSK-17, TSK-18
+    /// TSK-10: nothing changes an ended task. TSK-17, TSK-18
     pub(super) fn end_task(
         &mut self,
         nonce: u64,

@@ -1,4 +1,4 @@
-//! Time: what is due, in which order, and the end of everything.
+//! Time: deadlines in their order, and the end of everything.
 
 use ceased_core::event::AfterInput;
 
@@ -19,7 +19,7 @@ enum Due {
     Parked(u64, u64),
     /// A job whose connection is gone.
     Orphan(u64),
-    /// What came of a call with a key, by its place among all there ever were.
+    /// Outcome of a call with a key, by its position among all there ever were.
     Keyed(u64),
     /// A request of ours, by its connection and its place among all there ever were.
     Call(u64, u64),
@@ -109,8 +109,8 @@ impl Oracle {
                     self.close(conn, "Stalled", false);
                 }
                 Due::Linger(conn) => self.linger_is_over(conn),
-                Due::Parked(_, nonce) => self.nobody_came_back(nonce),
-                Due::Orphan(nonce) => self.nobody_asked_again(nonce),
+                Due::Parked(_, nonce) => self.no_parked_retry_came(nonce),
+                Due::Orphan(nonce) => self.no_retry_came(nonce),
                 Due::Keyed(place) => self.forget_key(place),
                 Due::Call(conn, number) => self.call_is_overdue(conn, number),
                 Due::Poll(conn, number) => self.poll_is_due(conn, number),

@@ -1,0 +1,391 @@
+//! Requests of servers to clients (UPS-12): sampling, elicitation and roots.
+//!
+//! A question whose call is known becomes a question of that job, which reaches its client in the
+//! form of the client's revision: a request, an `input_required` result, or a task that needs
+//! input. An instance with one client asks that client directly where several calls are in flight.
+//! Every other question is refused.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+
+use serde_json::value::RawValue;
+
+use crate::client::session::permitted;
+use crate::connection::{Ending, Phase as SessionPhase};
+use crate::engine::Engine;
+use crate::event::Outcome;
+use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
+use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
+use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
+use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::params::Params;
+use crate::server::requests::{Reply, Settled, Work};
+use crate::upstream::question::{AskedOf, Question};
+use crate::upstream::rewrite::{
+    error_of, failed_result, member, params_for_other_hop, text_member,
+};
+use crate::upstream::table::Key;
+use crate::upstream::tasked::TASK;
+
+/// Number of the question whether a tool may run; others are numbered from 1.
+const CONFIRM: AskId = AskId::new(0);
+
+/// The client that a request of a server is for.
+enum Cause {
+    /// That of this job.
+    Job(JobId),
+    /// The only one of the instance.
+    Client(ConnId),
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Engine {
+    /// A server asks something of its client. UPS-01: `ping` is answered here.
+    pub(crate) fn on_request_of_upstream(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) {
+        if method == "ping" {
+            return self.answer(reply, |json| {
+                json.raw("{}");
+            });
+        }
+        if ![SAMPLING, ELICITATION, ROOTS].contains(&method) {
+            return self.unknown_method(reply, method);
+        }
+        if self.is_full(reply.conn) {
+            return self.refuse_inflight(reply);
+        }
+        let params = params.map_or("{}", Params::get);
+        let passed = params_for_other_hop(params, None);
+        let request = OutgoingRequest {
+            method: method.into(),
+            params: RawValue::from_string(passed).ok().filter(|params| params.get() != "{}"),
+            patience: None,
+            task: None,
+        };
+        match self.cause_of(reply.conn, params) {
+            Cause::Job(job) => self.ask_for_job(reply, job, request),
+            Cause::Client(client) => self.ask_client(reply, client, &request),
+            Cause::Unknown => {
+                let message = format!("{method:?} is refused: no single call can have caused it");
+                self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+            }
+        }
+    }
+
+    /// The client whose call caused a request of a server. A cancelled call counts as long as the
+    /// server may work on it: a guess would ask the wrong client.
+    fn cause_of(&self, conn: ConnId, params: &str) -> Cause {
+        let instance = self.upstreams.by_conn.get(&conn);
+        let Some(instance) = instance.and_then(|id| self.upstreams.instances.get(id)) else {
+            return Cause::Unknown;
+        };
+        if let Some(job) = self.related_job(conn, params) {
+            return Cause::Job(job);
+        }
+        let mut calls = instance.calls.iter();
+        match (calls.next(), calls.next(), &instance.key) {
+            (Some(only), None, _) => Cause::Job(*only),
+            (_, _, Key::Client(client)) => Cause::Client(*client),
+            (_, _, Key::Owner(_) | Key::Call) => Cause::Unknown,
+        }
+    }
+
+    /// The job that a message of a server names, by its progress token or its task.
+    pub(crate) fn related_job(&self, conn: ConnId, params: &str) -> Option<JobId> {
+        let meta = member(params, "_meta")?;
+        let token = member(meta, "progressToken").and_then(|token| token.parse().ok());
+        let by_token = token.and_then(|token| self.outgoing.call(conn, CallId::new(token)));
+        if let Some(CallFor::Relayed(job)) = by_token.map(|call| call.receiver()) {
+            return Some(job);
+        }
+        let related = member(meta, "io.modelcontextprotocol/related-task")?;
+        let task = text_member(related, "taskId")?;
+        let peer = self.outgoing.on(conn)?;
+        let remote = peer.remote_tasks().find(|(_, remote)| remote.id == task)?;
+        match remote.1.caller {
+            Caller::Job { job, .. } => Some(job),
+            Caller::Host(_) => None,
+        }
+    }
+
+    fn ask_for_job(&mut self, reply: Reply, job: JobId, request: OutgoingRequest) {
+        let question = Question::Request(reply.id.clone());
+        let Some(ask) = self.number_question(job, question) else {
+            return self.refuse_question(reply, Refusal::NoJob);
+        };
+        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        connection.requests.open(reply, Work::Question(AskedOf::Job(job, ask)));
+        self.on_asked(job, ask, None, request);
+    }
+
+    /// Notes a question of a relayed job; `None` if the job has ended.
+    fn number_question(&mut self, job: JobId, question: Question) -> Option<AskId> {
+        let relayed = self.upstreams.jobs.get_mut(&job)?;
+        relayed.last_ask += 1;
+        let ask = AskId::new(relayed.last_ask);
+        relayed.questions.insert(ask, question);
+        Some(ask)
+    }
+
+    /// A job asks for an input that a result of its server names by this key.
+    pub(crate) fn ask_for_input(&mut self, job: JobId, key: &str, request: OutgoingRequest) {
+        if let Some(ask) = self.number_question(job, Question::Input(key.into())) {
+            self.on_asked(job, ask, None, request);
+        }
+    }
+
+    fn ask_client(&mut self, reply: Reply, client: ConnId, request: &OutgoingRequest) {
+        let refusal = match self.connections.get(&client) {
+            None => Some(Refusal::NoConnection),
+            Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
+            Some(connection) if connection.phase == SessionPhase::Fresh => {
+                Some(Refusal::NotInitialized)
+            }
+            Some(_) if self.outgoing.counts(client).0 >= self.settings.limits.calls_max => {
+                Some(Refusal::TooMany)
+            }
+            Some(connection) => permitted(connection, request).err(),
+        };
+        if let Some(refusal) = refusal {
+            return self.refuse_question(reply, refusal);
+        }
+        let call = self.place_call(client, CallFor::Question, request, None);
+        self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
+        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+            connection.requests.open(reply, Work::Question(AskedOf::Client(client, call)));
+        }
+    }
+
+    /// The client has answered a request of its server, or will not.
+    pub(crate) fn on_client_answered(&mut self, client: ConnId, call: CallId, answer: Answer) {
+        if let Some((conn, request)) = self.upstreams.asked.remove(&(client, call)) {
+            self.answer_question(conn, &request, AskedOf::Client(client, call), answer);
+        }
+    }
+
+    /// A question of a relayed job has an answer.
+    pub(crate) fn on_question_answered(&mut self, job: JobId, ask: AskId, answer: Answer) {
+        if ask == TASK {
+            return self.on_relayed_task_answer(job, answer);
+        }
+        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
+        let Some(question) = relayed.questions.remove(&ask) else { return };
+        let instance = relayed.instance;
+        match question {
+            Question::Request(request) => {
+                let of = instance.and_then(|id| self.upstreams.instances.get(&id));
+                if let Some(conn) = of.and_then(|instance| instance.conn) {
+                    self.answer_question(conn, &request, AskedOf::Job(job, ask), answer);
+                }
+            }
+            Question::Input(key) => self.on_input(job, &key, answer),
+            Question::Confirmation => self.on_confirmation(job, answer),
+        }
+    }
+
+    fn answer_question(&mut self, conn: ConnId, request: &RequestId, of: AskedOf, answer: Answer) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        // A question that its server has withdrawn has no answer (CAN-08).
+        let Some(reply) = connection.requests.settle(request, Settled::Question(of)) else {
+            return;
+        };
+        match answer {
+            Answer::Result(result) => self.answer(reply, |json| {
+                json.raw(result.get());
+            }),
+            Answer::Error(error) => self.fail(reply, &error_of(error.get())),
+            Answer::Refused(refusal) => self.refuse_question(reply, refusal),
+            Answer::Unusable(why) => self.fail_question(reply, why),
+            Answer::TimedOut => self.fail_question(reply, "the client did not answer in time"),
+            Answer::Cancelled => self.fail_question(reply, "the call that it is for is over"),
+            Answer::Lost => self.fail_question(reply, "the client is gone"),
+        }
+    }
+
+    fn fail_question(&mut self, reply: Reply, why: &'static str) {
+        self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, why));
+    }
+
+    fn refuse_question(&mut self, reply: Reply, refusal: Refusal) {
+        let code = match matches!(refusal, Refusal::NotDeclared | Refusal::NotInitialized) {
+            true => code::METHOD_NOT_FOUND,
+            false => code::INTERNAL_ERROR,
+        };
+        self.fail(reply, &ErrorObject::new(code, format!("the client was not asked: {refusal}")));
+    }
+
+    /// A server withdraws one of its requests.
+    pub(crate) fn on_cancel_of_upstream(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
+        let cancellation = self.read_cancellation(params);
+        let cancelled = cancellation.and_then(|cancellation| {
+            let connection = self.connections.get_mut(&conn)?;
+            let cancelled = connection.requests.cancel(&cancellation.request, |_, _| false)?;
+            Some((cancelled.work, cancellation.reason))
+        });
+        match cancelled {
+            Some((Work::Question(of), reason)) => {
+                self.counters.cancelled += 1;
+                self.withdraw_question(of, reason.as_deref());
+            }
+            Some(_) | None => self.counters.cancels_ignored += 1,
+        }
+    }
+
+    /// Cancels a question at its client: the server has withdrawn it, or has ended.
+    pub(crate) fn withdraw_question(&mut self, of: AskedOf, reason: Option<&str>) {
+        match of {
+            AskedOf::Job(job, ask) => {
+                if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
+                    relayed.questions.remove(&ask);
+                }
+                if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
+                    self.on_cancel_call(Caller::Job { job, ask }, reason);
+                }
+            }
+            AskedOf::Client(client, call) => {
+                if self.upstreams.asked.remove(&(client, call)).is_some()
+                    && self.outgoing.take(client, call).is_some()
+                {
+                    self.write_cancel(client, call, reason);
+                }
+            }
+        }
+    }
+
+    /// Asks for the confirmation of a call, if its tool needs one. True if it does.
+    pub(crate) fn asks_for_confirmation(&mut self, job: JobId) -> bool {
+        let route = self.jobs.get(job).and_then(|job| job.tool.route.clone());
+        let Some(route) = route.filter(|route| &*route.method == "tools/call") else {
+            return false;
+        };
+        let server = self.upstreams.server(&route.server);
+        let Some(text) = server.and_then(|of| of.server.confirm.get(&route.name).cloned()) else {
+            return false;
+        };
+        let params = format!(
+            "{{\"message\":{},\"requestedSchema\":{{\"type\":\"object\",\"properties\":{{}}}}}}",
+            crate::upstream::rewrite::quoted(&text)
+        );
+        let request = OutgoingRequest {
+            method: ELICITATION.into(),
+            params: RawValue::from_string(params).ok(),
+            patience: None,
+            task: None,
+        };
+        if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
+            relayed.questions.insert(CONFIRM, Question::Confirmation);
+        }
+        self.on_asked(job, CONFIRM, None, request);
+        true
+    }
+
+    /// Only an acceptance starts the call; the texts are those of the daemon's own tools.
+    fn on_confirmation(&mut self, job: JobId, answer: Answer) {
+        let why: String = match answer {
+            Answer::Result(result) => match text_member(result.get(), "action").as_deref() {
+                Some("accept") => return self.assign(job),
+                Some(_) => "not run: the requestor did not confirm the call".into(),
+                None => "not run: the response to the confirmation names no action".into(),
+            },
+            Answer::Error(error) => {
+                format!("not run: the confirmation request failed: {}", error.get())
+            }
+            Answer::Refused(refusal) => format!(
+                "not run: the tool needs confirmation, which the client does not support: {refusal}"
+            ),
+            Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => {
+                "not run: the call was not confirmed".into()
+            }
+            // The job is being stopped, which ends it.
+            Answer::Cancelled => return,
+        };
+        self.end_relayed(job, Outcome::Result(failed_result(&why)));
+    }
+
+    /// Answers the questions of a job that ends: they belong to its call.
+    pub(crate) fn end_questions(&mut self, job: JobId) {
+        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
+        let questions = core::mem::take(&mut relayed.questions);
+        let instance = relayed.instance.and_then(|id| self.upstreams.instances.get(&id));
+        let conn = instance.and_then(|instance| instance.conn);
+        for (ask, question) in questions {
+            if let (Question::Request(request), Some(conn)) = (question, conn) {
+                self.answer_question(conn, &request, AskedOf::Job(job, ask), Answer::Cancelled);
+            }
+        }
+    }
+
+    /// Capabilities that an instance is told of: those of its only client (UPS-12). One that
+    /// several clients share is told of none, since its questions could be of any of them.
+    pub(crate) fn declared_to(&self, id: InstanceId) -> String {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return "{}".into() };
+        match &instance.key {
+            Key::Client(client) => self.capabilities_of(*client),
+            Key::Owner(_) => "{}".into(),
+            // It serves one call at a time, whose client may ask for more than another.
+            Key::Call => {
+                let able = |method: &str| {
+                    let clients = self.connections.values();
+                    { clients }.any(|client| client.peer.answers(method))
+                };
+                write_capabilities(able)
+            }
+        }
+    }
+
+    /// Capabilities of a client, as it wrote them.
+    pub(crate) fn capabilities_of(&self, client: ConnId) -> String {
+        let Some(connection) = self.connections.get(&client) else { return "{}".into() };
+        match &connection.aside.declared {
+            Some(declared) => String::from(&**declared),
+            None => write_capabilities(|method| connection.peer.answers(method)),
+        }
+    }
+
+    /// The roots of a client have changed: its own instances are told.
+    pub(crate) fn on_roots_changed(&mut self, client: ConnId) {
+        let own: alloc::vec::Vec<ConnId> = {
+            let all = self.upstreams.instances.values();
+            let own = all.filter(|instance| instance.key == Key::Client(client));
+            own.filter(|instance| instance.is_in_session()).filter_map(|of| of.conn).collect()
+        };
+        for conn in own {
+            self.send(conn, |json| {
+                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
+            });
+        }
+    }
+}
+
+/// Capabilities of a client as JSON text, from the methods that it answers.
+pub(crate) fn write_capabilities(able: impl Fn(&str) -> bool) -> String {
+    let all = [("elicitation", ELICITATION), ("roots", ROOTS), ("sampling", SAMPLING)];
+    let mut text = String::from("{");
+    for (name, _) in all.into_iter().filter(|(_, method)| able(method)) {
+        text.push_str(if text.ends_with('{') { "\"" } else { ",\"" });
+        text.push_str(name);
+        text.push_str("\":{}");
+    }
+    text.push('}');
+    text
+}
+
+/// The members of a client's capabilities that a server behind us may know of.
+pub(crate) fn passed_capabilities(text: &str) -> Option<Box<str>> {
+    const TASKS: &str = "io.modelcontextprotocol/tasks";
+    let kept = crate::upstream::rewrite::without(text, &["tasks"]);
+    let kept = match member(&kept, "extensions") {
+        Some(extensions) => {
+            let others = crate::upstream::rewrite::without(extensions, &[TASKS]);
+            crate::upstream::rewrite::with_member(&kept, "extensions", &others)
+        }
+        None => kept,
+    };
+    (kept != "{}").then(|| kept.into())
+}

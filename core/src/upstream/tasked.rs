@@ -1,0 +1,107 @@
+//! Tools that a server runs as tasks only: the call becomes a task of the server, which is followed
+//! to its end and is cancelled by `tasks/cancel` (UPS-04, UPS-15). The client has a plain call or
+//! a task of the engine.
+
+use alloc::boxed::Box;
+use alloc::format;
+
+use serde_json::value::RawValue;
+
+use crate::action::Action;
+use crate::engine::Engine;
+use crate::event::Outcome;
+use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
+use crate::json::raw::Json;
+use crate::json::writer::Writer;
+use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
+use crate::rpc::error::{ErrorObject, code};
+use crate::tool::TaskSupport;
+use crate::upstream::check::CheckInput;
+use crate::upstream::rewrite::error_of;
+
+/// Number of the task of a relayed job among its questions, which are numbered from 0.
+pub(crate) const TASK: AskId = AskId::new(u64::MAX);
+
+impl Engine {
+    /// Whether an instance takes a call of this tool only as a task.
+    pub(crate) fn runs_as_task(&self, id: InstanceId, method: &str, name: &str) -> bool {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return false };
+        let peer = instance.conn.and_then(|conn| self.connections.get(&conn));
+        let augments = peer.is_some_and(|peer| peer.peer.tasks.augments("tools/call"));
+        let server = self.upstreams.server(&instance.server.name);
+        let support = server.and_then(|server| server.support.get(name));
+        method == "tools/call" && augments && support == Some(&TaskSupport::Required)
+    }
+
+    /// The caller of a relayed call that became a task; `None` if the job has ended.
+    pub(crate) fn caller_of_relayed(&self, job: JobId) -> Option<Caller> {
+        self.upstreams.jobs.contains_key(&job).then_some(Caller::Job { job, ask: TASK })
+    }
+
+    /// The task of a relayed job has an id. It is cancelled at once if its call was meanwhile.
+    pub(crate) fn on_relayed_task(&mut self, conn: ConnId, job: JobId) {
+        let relayed = self.upstreams.jobs.get(&job);
+        let sent = relayed.filter(|relayed| relayed.check.is_some()).and_then(|of| of.sent);
+        if let Some(sent) = sent {
+            self.cancel_relayed_task(conn, job, sent.call);
+        }
+    }
+
+    /// The task of a relayed job has ended, or cannot be followed.
+    pub(crate) fn on_relayed_task_answer(&mut self, job: JobId, answer: Answer) {
+        let is_checked =
+            self.upstreams.jobs.get(&job).is_some_and(|relayed| relayed.check.is_some());
+        if is_checked {
+            return self.advance_check(job, CheckInput::Answered);
+        }
+        let lost = |why: &str| {
+            let message = format!("the task of the server was lost: {why}");
+            Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
+        };
+        let outcome = match answer {
+            Answer::Result(result) => Outcome::Result(Json::from(result)),
+            Answer::Error(error) => Outcome::Error(error_of(error.get())),
+            Answer::Unusable(why) => lost(why),
+            Answer::Refused(refusal) => lost(&format!("{refusal}")),
+            Answer::TimedOut => lost("it was not told of in time"),
+            Answer::Cancelled => lost("it was cancelled"),
+            // The end of the instance ends the job.
+            Answer::Lost => return,
+        };
+        self.end_relayed(job, outcome);
+    }
+
+    /// Cancels the task of a relayed job, ahead of all data that waits for the server. False if
+    /// there is none, because the call is no task or its answer is due.
+    pub(crate) fn cancel_relayed_task(&mut self, conn: ConnId, job: JobId, call: CallId) -> bool {
+        let Some(remote) = self.outgoing.remote(conn, call) else { return false };
+        let task = remote.id.clone();
+        self.give_up_followed(conn, call);
+        let method: Box<str> = "tasks/cancel".into();
+        let request = OutgoingRequest { method, params: None, patience: None, task: None };
+        let cancel = Call::new(CallFor::RelayedCancel(job), &request, (None, false), None);
+        let number = self.outgoing.insert(conn, cancel);
+        let Some(connection) = self.connections.get_mut(&conn) else { return true };
+        let queue = &mut connection.send_queue;
+        let was_empty = queue.is_empty();
+        queue.urgent_frame(|bytes| {
+            let mut json = Writer::new(bytes);
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get());
+            json.raw(",\"method\":\"tasks/cancel\",\"params\":{").member("taskId", &task);
+            json.raw("}}");
+        });
+        if was_empty {
+            self.out.push(Action::Flush { conn });
+        }
+        true
+    }
+
+    /// The server has answered `tasks/cancel`. A refusal says that the task has ended by itself.
+    pub(crate) fn on_relayed_task_cancelled(
+        &mut self,
+        job: JobId,
+        _: Result<&RawValue, &RawValue>,
+    ) {
+        self.advance_check(job, CheckInput::Answered);
+    }
+}

@@ -1,0 +1,37 @@
+//! Manifests of upstream servers: read when a configuration is taken over, and kept when they
+//! change (UPS-09).
+
+use ceased_core::event::Event;
+use ceased_core::time::Now;
+use ceased_core::upstream::interface::UpstreamEvent;
+use ceased_core::upstream::manifest::Manifest;
+use ceased_core::upstream::server::UpstreamServer;
+
+use super::server::Server;
+use crate::store::manifests;
+use crate::tools::upstream_launch::UpstreamLaunch;
+
+/// Name of the file of a server; `None` for one without a command.
+fn key(server: &UpstreamServer) -> Option<String> {
+    let how = UpstreamLaunch::of(server)?;
+    Some(manifests::key(&how.launch, &format!("{:?}", how.run_as)))
+}
+
+impl Server {
+    /// Tells the engine what the servers of the settings said of themselves when they last ran.
+    pub(super) fn load_manifests(&mut self, now: Now) {
+        let Some(kept) = &self.upstreams.manifests else { return };
+        for server in &self.settings.servers {
+            let Some(manifest) = key(server).and_then(|key| kept.load(&key)) else { continue };
+            let known = UpstreamEvent::Known { server: &server.name, manifest: &manifest };
+            self.engine.handle(now, Event::Upstream(known), &mut self.actions);
+        }
+    }
+
+    /// Keeps a manifest. Without a state directory, as for `ceased wrap`, nothing is kept.
+    pub(super) fn save_manifest(&mut self, server: &UpstreamServer, manifest: Manifest) {
+        if let (Some(kept), Some(key)) = (&mut self.upstreams.manifests, key(server)) {
+            kept.save(key, manifest);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Manifests of upstream servers in the state directory: what each server said of itself when it
+//! last ran, so that clients are answered while it starts again (UPS-09).
+//!
+//! A manifest is a file below `manifests`, named after a hash of all that decides what the server
+//! is: its command, directory, environment and user. It is a cache. A file that is absent, damaged
+//! or too large is one that is not known, and writing never delays the loop.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::hash::Hasher as _;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use ceased_core::upstream::manifest::Manifest;
+use ceased_process::Launch;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+/// Number of the format of a file. Files of another format are not known.
+const FORMAT: u32 = 1;
+/// Bytes of one file at most: a list of 4,096 tools has about 4 MiB.
+const BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Files at most; the ones written longest ago are removed first.
+const FILES_MAX: usize = 256;
+/// Manifests that wait to be written at most; further ones are dropped, and kept after the next
+/// start of their server.
+const WAITING_MAX: usize = 64;
+/// Ending of a file.
+const ENDING: &str = "json";
+
+/// The manifests of a state directory.
+#[derive(Debug)]
+pub(crate) struct Manifests {
+    dir: PathBuf,
+    writer: Option<Writer>,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+struct Writer {
+    orders: SyncSender<(String, Manifest)>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kept<M> {
+    format: u32,
+    manifest: M,
+}
+
+/// Name of the file of a server that is started like this by this user.
+pub(crate) fn key(launch: &Launch, user: &str) -> String {
+    let mut hash = SipHasher24::new();
+    let mut part = |bytes: &[u8]| {
+        hash.write_u64(bytes.len() as u64);
+        hash.write(bytes);
+    };
+    let list = |part: &mut dyn FnMut(&[u8]), all: &mut dyn Iterator<Item = &OsStr>| {
+        let all: Vec<&OsStr> = all.collect();
+        part(&(all.len() as u64).to_le_bytes());
+        all.into_iter().for_each(|text| part(text.as_bytes()));
+    };
+    list(&mut part, &mut launch.argv.iter().map(|text| &**text));
+    part(format!("{:?}", launch.cwd).as_bytes());
+    let env = launch.env.iter().flat_map(|(name, value)| [&**name, &**value]);
+    list(&mut part, &mut { env });
+    part(&[u8::from(launch.inherit.everything)]);
+    list(&mut part, &mut launch.inherit.also.iter().map(OsStr::new));
+    part(user.as_bytes());
+    let hash = hash.finish128();
+    format!("{:016x}{:016x}", hash.h1, hash.h2)
+}
+
+impl Manifests {
+    /// The manifests below a state directory.
+    pub(crate) fn of(state_dir: &Path) -> Self {
+        Self { dir: state_dir.join("manifests"), writer: None }
+    }
+
+    /// The manifest of this key, if it is known.
+    pub(crate) fn load(&self, key: &str) -> Option<Manifest> {
+        let path = self.dir.join(key).with_extension(ENDING);
+        match read(&path) {
+            Ok(manifest) => Some(manifest),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read a manifest");
+                None
+            }
+        }
+    }
+
+    /// Has a manifest written by the thread for that, which is started if there is none.
+    pub(crate) fn save(&mut self, key: String, manifest: Manifest) {
+        if self.writer.is_none() {
+            let (orders, received) = sync_channel(WAITING_MAX);
+            let dir = self.dir.clone();
+            let thread = std::thread::Builder::new()
+                .name("manifests".into())
+                .spawn(move || write_all(&dir, &received));
+            match thread {
+                Ok(thread) => self.writer = Some(Writer { orders, thread }),
+                Err(error) => tracing::warn!(%error, "cannot keep manifests of servers"),
+            }
+        }
+        let Some(writer) = &self.writer else { return };
+        match writer.orders.try_send((key, manifest)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                tracing::warn!("a manifest was not kept: {WAITING_MAX} others are being written");
+            }
+        }
+    }
+}
+
+/// The last manifests are written before the state directory is released.
+impl Drop for Manifests {
+    fn drop(&mut self) {
+        if let Some(Writer { orders, thread }) = self.writer.take() {
+            drop(orders);
+            if thread.join().is_err() {
+                tracing::error!("the thread that writes manifests panicked");
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<Manifest> {
+    let mut text = String::new();
+    let mut file = fs::File::open(path)?.take(BYTES_MAX + 1);
+    file.read_to_string(&mut text)?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let kept: Kept<Manifest> = serde_json::from_str(&text)?;
+    if kept.format != FORMAT {
+        return Err(io::Error::other(format!("its format is {}, not {FORMAT}", kept.format)));
+    }
+    let manifest = kept.manifest;
+    let lists = [&manifest.tools, &manifest.prompts, &manifest.resources, &manifest.templates];
+    let all = lists.into_iter().flatten().chain([&manifest.identity]);
+    // The engine puts them into messages as they are.
+    for text in all {
+        let raw: &RawValue = serde_json::from_str(text)?;
+        if !raw.get().starts_with('{') || raw.get().len() != text.len() || text.contains('\n') {
+            return Err(io::Error::other("an element is no JSON object on one line"));
+        }
+    }
+    Ok(manifest)
+}
+
+fn write_all(dir: &Path, orders: &Receiver<(String, Manifest)>) {
+    for (key, manifest) in orders {
+        if let Err(error) = write(dir, &key, &manifest) {
+            tracing::warn!(dir = %dir.display(), %error, "cannot keep the manifest of a server");
+        }
+    }
+}
+
+/// Replaces a file at once: a reader finds the old content or the new one.
+fn write(dir: &Path, key: &str, manifest: &Manifest) -> io::Result<()> {
+    let text = serde_json::to_vec(&Kept { format: FORMAT, manifest })?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
+    }
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let path = dir.join(key).with_extension(ENDING);
+    let new = dir.join(key).with_extension("new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(&text)?;
+    file.sync_data()?;
+    fs::rename(&new, &path)?;
+    remove_oldest(dir)
+}
+
+fn remove_oldest(dir: &Path) -> io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        files.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    files.sort();
+    let surplus = files.len().saturating_sub(FILES_MAX);
+    files.into_iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(name: &str) -> Manifest {
+        Manifest {
+            revision: "2025-06-18".into(),
+            identity: r#"{"capabilities":{"tools":{}}}"#.into(),
+            tools: vec![format!(r#"{{"name":"{name}", "x" : 1.50}}"#).into()],
+            ..Manifest::default()
+        }
+    }
+
+    fn launch(words: &[&str]) -> Launch {
+        Launch::new(words.iter().copied())
+    }
+
+    /// UPS-09: keyed by command, arguments and environment.
+    #[test]
+    fn every_part_of_a_launch_changes_its_key() {
+        let mut others = vec![launch(&["a", "b"]), launch(&["ab"]), launch(&["a", "", "b"])];
+        let mut with = |change: &dyn Fn(&mut Launch)| {
+            let mut launch = launch(&["a", "b"]);
+            change(&mut launch);
+            others.push(launch);
+        };
+        with(&|launch| launch.env = vec![("K".into(), "v".into())]);
+        with(&|launch| launch.env = vec![("K".into(), "w".into())]);
+        with(&|launch| launch.cwd = Some(PathBuf::from("/x").into()));
+        with(&|launch| launch.inherit.everything = true);
+        with(&|launch| launch.inherit.also = vec!["K".into()]);
+        let mut keys: Vec<String> = others.iter().map(|launch| key(launch, "1")).collect();
+        keys.push(key(&others[0], "2"));
+        assert_eq!(key(&others[0], "1"), keys[0], "a key is stable");
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+
+    /// UPS-09: a manifest is read back byte for byte, and the last one of a key counts.
+    #[test]
+    fn manifest_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut manifests = Manifests::of(dir.path());
+        assert_eq!(manifests.load("k"), None);
+        manifests.save("k".into(), manifest("old"));
+        manifests.save("k".into(), manifest("new"));
+        manifests.save("other".into(), manifest("other"));
+        drop(manifests);
+        let manifests = Manifests::of(dir.path());
+        assert_eq!(manifests.load("k"), Some(manifest("new")));
+        assert_eq!(fs::read_dir(dir.path().join("manifests")).unwrap().count(), 2);
+    }
+
+    /// UPS-09: a damaged file is one that is not known, whatever its damage.
+    #[test]
+    fn damaged_manifest_is_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = serde_json::to_string(&Kept { format: FORMAT, manifest: manifest("x") });
+        let good = good.unwrap();
+        for (at, text) in [
+            String::new(),
+            good[..good.len() - 9].to_owned(),
+            good.replace("\"format\":1", "\"format\":2"),
+            good.replace("1.50}", "1.50"),
+            good.replace("1.50}", "1.50\\n}"),
+            good.replace(r#"{\"name\""#, r#"[{\"name\""#),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            fs::create_dir_all(dir.path().join("manifests")).unwrap();
+            fs::write(dir.path().join("manifests/k.json"), &text).unwrap();
+            assert_eq!(Manifests::of(dir.path()).load("k"), None, "{at}: {text}");
+        }
+        fs::write(dir.path().join("manifests/k.json"), &good).unwrap();
+        assert!(Manifests::of(dir.path()).load("k").is_some());
+    }
+
+    #[test]
+    fn number_of_files_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        for at in 0..FILES_MAX + 3 {
+            write(dir.path(), &format!("{at:04}"), &Manifest::default()).unwrap();
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), FILES_MAX);
+        assert!(dir.path().join(format!("{:04}.json", FILES_MAX + 2)).exists());
+    }
+}
