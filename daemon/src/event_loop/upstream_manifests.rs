@@ -18,7 +18,7 @@ fn key(server: &UpstreamServer) -> Option<String> {
 }
 
 impl Server {
-    /// Tells the engine what the servers of the settings said of themselves when they last ran.
+    /// Tells the engine the manifests that the servers of the settings sent when they last ran.
     pub(super) fn load_manifests(&mut self, now: Now) {
         let Some(kept) = &self.upstreams.manifests else { return };
         for server in &self.settings.servers {

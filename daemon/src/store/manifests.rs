@@ -1,8 +1,8 @@
-//! Manifests of upstream servers in the state directory: what each server said of itself when it
-//! last ran, so that clients are answered while it starts again (UPS-09).
+//! Manifests of upstream servers in the state directory: the description that each server gave of
+//! itself when it last ran, so that clients are answered while it starts again (UPS-09).
 //!
-//! A manifest is a file below `manifests`, named after a hash of all that decides what the server
-//! is: its command, directory, environment and user. It is a cache. A file that is absent, damaged
+//! A manifest is a file below `manifests`, named after a hash of all that decides the server:
+//! its command, directory, environment and user. It is a cache. A file that is absent, damaged
 //! or too large is one that is not known, and writing never delays the loop.
 
 use std::ffi::OsStr;
