@@ -22,6 +22,7 @@ mod idempotency;
 mod idle;
 mod inherit;
 mod init;
+mod json_output;
 mod lasting;
 mod limits;
 mod live;

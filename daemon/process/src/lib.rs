@@ -51,6 +51,7 @@ pub use output::plain_text;
 pub use output::{Captured, OutputOptions, SharedOutput, Stream};
 pub use proc::processes::Process;
 pub use supervisor::report::{Ending, Evidence, Exit, Located, Order, Report, Stopped};
+pub use supervisor::usage::Usage;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use tree::{EndError, ProcessTree, Runner, TreeState};
 

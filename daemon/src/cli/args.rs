@@ -80,7 +80,7 @@ pub(super) enum Command {
     /// Print the MCP servers in a host's configuration as [[server]] tables
     Import(ImportArgs),
     /// Validate a config file and print its tools
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
     Trust(TrustArgs),
     /// Maintain the tasks on disk while no daemon uses them
@@ -99,6 +99,16 @@ pub(super) struct ConfigArgs {
     /// /etc/ceased/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+}
+
+/// `check`, `store check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `serve`.
@@ -322,6 +332,9 @@ pub(super) struct AdoptArgs {
     /// Config file of the daemon, with --shared [default: as of `serve`]
     #[arg(long, value_name = "FILE", requires = "shared")]
     pub(super) config: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `import`.
@@ -330,6 +343,9 @@ pub(super) struct ImportArgs {
     /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
     #[arg(value_hint = clap::ValueHint::FilePath)]
     pub(super) file: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `trust`.
@@ -343,6 +359,9 @@ pub(super) struct TrustArgs {
     /// Trust it no longer
     #[arg(long)]
     pub(super) revoke: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `store`.
@@ -356,7 +375,7 @@ pub(super) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Read the whole store and report whether it is intact; changes nothing
-    Check(ConfigArgs),
+    Check(CheckArgs),
 }
 
 /// `completions`.
@@ -408,6 +427,9 @@ pub(super) struct InitArgs {
     /// How long each tool may run, such as "90s" or "10m" [default: 30m]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `restart`.
@@ -416,6 +438,9 @@ pub(super) struct RestartArgs {
     /// Name of the server
     #[arg(add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -423,6 +448,9 @@ pub(super) struct RestartArgs {
 /// `reload`, `stop`.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -446,6 +474,9 @@ pub(super) struct CallArgs {
     /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
     #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(completion::pairs))]
     pub(super) pairs: Vec<String>,
+    /// Print the result as one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json_result: bool,
     /// Arguments as one JSON object; KEY=VALUE overrides its members
     #[arg(long, value_name = "OBJECT")]
     pub(super) json: Option<String>,
@@ -481,6 +512,9 @@ pub(super) struct ResultArgs {
     /// Id of the task, or the beginning of it, or job:N
     #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
+    /// Print one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json: bool,
     /// Wait no longer than this and exit with 124; the task continues
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
@@ -496,17 +530,20 @@ pub(super) struct CancelArgs {
     #[arg(conflicts_with_all = ["job", "all", "tool", "user"], add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     /// The job of this number, as `ceased ps` shows it
-    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"], add = ArgValueCompleter::new(completion::jobs))]
     pub(super) job: Option<u64>,
     /// Every job: of all users for an operator, one's own otherwise
     #[arg(long, conflicts_with_all = ["tool", "user"])]
     pub(super) all: bool,
     /// The jobs of a tool
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::tools))]
     pub(super) tool: Option<String>,
     /// The jobs of a user, by name or number, or of an identity such as token:ci
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::users))]
     pub(super) user: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
@@ -518,10 +555,14 @@ pub(super) struct CancelArgs {
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
     /// The job, as `job:7` or `7`, or the id of its task, or the name of a server
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Go on until the job has ended, for a server until Ctrl-C
     #[arg(short, long)]
     pub(super) follow: bool,
+    /// Print a JSON document for each line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -532,6 +573,9 @@ pub(super) struct WatchArgs {
     /// Id of the task, or the beginning of it, or job:N [default: all tasks]
     #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
+    /// Print a JSON document for each line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }

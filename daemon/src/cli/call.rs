@@ -30,6 +30,10 @@ pub(super) fn call(
         discover::daemon_or_embedded(&args.daemon, io, backend)?
     };
     let client = &mut session.client;
+    if args.json_result {
+        // Standard output has the result alone, as for a program that reads it.
+        io.out_is_terminal = false;
+    }
     let tool = tools::find(client, &args.tool)?;
     let arguments = arguments::parse(&tool, &args.pairs, args.json.as_deref())?;
     let wants_task = args.task || args.detach;
@@ -39,7 +43,7 @@ pub(super) fn call(
             format!("{} cannot run as a task; leave out --task and --detach", tool.name),
         )),
         (TaskSupport::Forbidden | TaskSupport::Optional, false) => {
-            plain(client, &tool, &arguments, args.timeout, io)
+            plain(client, &tool, &arguments, args, io)
         }
         (TaskSupport::Required, false) => {
             io.say(&format!("{} runs as a task only; creating one", tool.name));
@@ -97,13 +101,15 @@ fn plain(
     client: &mut Client,
     tool: &Tool,
     arguments: &Value,
-    timeout: Option<Duration>,
+    args: &CallArgs,
     io: &mut Io<'_>,
 ) -> Result<Exit, Failure> {
+    let timeout = args.timeout;
     let call = client.start_tool(&tool.name, arguments)?;
     let mut live = LiveOutput::of(Whose::Call(call), client, io);
     let answer = live.wait(client, call, timeout, Display::new(io, call, None));
     match Stop::sort(answer)? {
+        Ok(result) if args.json_result => format::result_as_json(&result, io),
         Ok(result) => format::result_without(&result, &|at, text| live.has_shown(at, text), io),
         Err(stop) => {
             let reason = stop.reason(timeout);
@@ -114,7 +120,7 @@ fn plain(
             } else {
                 stop_call(client, call, &reason, io)
             };
-            if matches!(gone, Gone::Yes | Gone::StillThere(_)) {
+            if matches!(gone, Gone::Yes | Gone::StillThere(_)) && !args.json_result {
                 live.print_rest(client, io);
             }
             report(&gone, client, io);
@@ -145,7 +151,11 @@ impl Follow<'_, '_> {
             return self.stop(&task, stop, None, live);
         }
         if self.args.detach {
-            let said = writeln!(self.io.out, "{}", format::clean(&task.id));
+            let said = if self.args.json_result {
+                format::raw(task.raw.get(), self.io)
+            } else {
+                writeln!(self.io.out, "{}", format::clean(&task.id))
+            };
             said.and_then(|()| self.io.out.flush()).map_err(|why| goes_on(&task, why))?;
             return Ok(Exit::Done);
         }
@@ -157,6 +167,7 @@ impl Follow<'_, '_> {
         let answer = live.wait(self.client, result, left, display);
         let answer = Stop::sort(answer).map_err(|error| still_there(&task, error))?;
         match answer {
+            Ok(answer) if self.args.json_result => format::result_as_json(&answer, self.io),
             Ok(answer) => {
                 format::result_without(&answer, &|at, text| live.has_shown(at, text), self.io)
             }
@@ -212,7 +223,7 @@ impl Follow<'_, '_> {
                 return Ok(stop.exit());
             }
         };
-        if matches!(gone, Gone::Yes | Gone::StillThere(_)) {
+        if matches!(gone, Gone::Yes | Gone::StillThere(_)) && !self.args.json_result {
             live.print_rest(self.client, self.io);
         }
         report(&gone, self.client, self.io);
@@ -226,6 +237,9 @@ impl Follow<'_, '_> {
             None => self.client.start_task_result(&task.id)?,
         };
         let answer = self.client.wait(result, Some(DUE), &mut |_| {})?;
+        if self.args.json_result {
+            return format::result_as_json(&answer, self.io);
+        }
         format::result(&answer, self.io)
     }
 }

@@ -66,6 +66,27 @@ impl Config {
     /// Describes listeners, limits, and every tool with its command line; ends with a newline.
     #[must_use]
     pub fn describe(&self) -> String {
+        let mut rows = self.settings_in_words();
+        for tool in &self.tools {
+            rows.extend(describe_tool(tool, &self.daemon));
+        }
+        for server in &self.servers {
+            rows.extend(describe_server(server, self));
+        }
+        if self.tools.is_empty() && self.servers.is_empty() {
+            rows.push(("tools".into(), "none: no tool is configured".into()));
+        }
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+        let mut text = String::new();
+        for (name, value) in rows {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name:width$}  {value}");
+        }
+        text
+    }
+
+    /// Names and values of the settings but for tools; a row without a name continues the one before.
+    pub(crate) fn settings_in_words(&self) -> Vec<(String, String)> {
         let (daemon, limits, tasks) = (&self.daemon, &self.limits, &self.tasks);
         let mut rows: Vec<(String, String)> = Vec::new();
         let mut row = |name: &str, text: String| rows.push((name.to_owned(), text));
@@ -183,23 +204,8 @@ impl Config {
         row("alerts", format!("{} % of a limit, stops slower than {slow}", alerts.high_water));
         let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
         row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
-        for tool in &self.tools {
-            rows.extend(describe_tool(tool, daemon));
-        }
-        rows.push(("start_at_once".into(), self.start_at_once.to_string()));
-        for server in &self.servers {
-            rows.extend(describe_server(server, self));
-        }
-        if self.tools.is_empty() && self.servers.is_empty() {
-            rows.push(("tools".into(), "none: no tool is configured".into()));
-        }
-        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
-        let mut text = String::new();
-        for (name, value) in rows {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name:width$}  {value}");
-        }
-        text
+        row("start_at_once", self.start_at_once.to_string());
+        rows
     }
 }
 
@@ -211,6 +217,14 @@ impl Tool {
             Run::Builtin(builtin) => format!("builtin {}", builtin.name()),
             Run::Command(command) => argv(command),
         }
+    }
+}
+
+impl Tool {
+    /// The settings of the tool, a line each.
+    #[cfg(feature = "cli")]
+    pub(crate) fn settings_in_words(&self, daemon: &Daemon) -> Vec<String> {
+        describe_tool(self, daemon).into_iter().skip(1).map(|(_, text)| text).collect()
     }
 }
 

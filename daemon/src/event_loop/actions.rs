@@ -86,8 +86,10 @@ impl Server {
                 let job = from_process(job);
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }
-            ceased_process::Report::Surveyed { ticket, processes } => {
-                self.answer_survey(now, StatusId::new(ticket), processes);
+            ceased_process::Report::Surveyed { ticket, processes, usage } => {
+                let usage = usage.into_iter().map(|(job, usage)| (from_process(job), usage));
+                let (survey, usage) = (StatusId::new(ticket), usage.collect());
+                self.answer_survey(now, survey, processes, &usage);
             }
             ceased_process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);

@@ -211,6 +211,11 @@ impl Group {
         Some(Duration::from_micros(usage.parse().ok()?))
     }
 
+    /// Bytes of memory of the group and the groups below it; `None` without the memory controller.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join("memory.current")).ok()?.trim().parse().ok()
+    }
+
     /// Sends SIGKILL to all processes in and below the group at once. A process whose main thread
     /// has exited does not receive it: see [`Group::kill_each`].
     pub(crate) fn kill(&self) -> io::Result<()> {

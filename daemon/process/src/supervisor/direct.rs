@@ -26,6 +26,7 @@ use crate::supervisor::pipes::Watched;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
 use crate::supervisor::strays::Members;
+use crate::supervisor::usage::resident;
 use crate::sys::{self, Fault, FaultCell, Spawned};
 
 /// Longest pause between two SIGKILLs to processes that did not end.
@@ -266,6 +267,12 @@ impl Direct {
         let kin = world.families.kin(self.job).into_iter().filter(|pid| !inside.contains(pid));
         let outside = Members::new(kin, None, true);
         total + world.boot_clock.to_duration(outside.cpu())
+    }
+
+    /// Memory of the processes of the job, which are listed.
+    pub(crate) fn memory(&self, listed: &[Process]) -> u64 {
+        let group = self.group.as_ref().and_then(Group::memory);
+        group.unwrap_or_else(|| resident(listed))
     }
 
     /// The live processes of the job.

@@ -32,6 +32,7 @@ use crate::supervisor::report::Report;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
 use crate::supervisor::strays::{Members, Strays};
+use crate::supervisor::usage::{Usage, UsageMeter, resident};
 use crate::sys::Fault;
 
 /// Error text of an isolated command without a guard program.
@@ -55,6 +56,7 @@ pub(crate) struct Job {
     outlasts: Outlasts,
     /// Orders to end processes by their birth that are being carried out.
     strays: Vec<Strays>,
+    usage: UsageMeter,
 }
 
 /// Whether a job outlasts its SIGKILL.
@@ -136,6 +138,7 @@ impl Job {
                 told_lingering: false,
                 outlasts: Outlasts::No,
                 strays: Vec::new(),
+                usage: UsageMeter::new(started),
             }),
             Err(reason) => {
                 pipes.discard(&world.registry);
@@ -300,6 +303,24 @@ impl Job {
             // They are killed as they are found.
             Runner::Lost(_) => Vec::new(),
         }
+    }
+
+    /// CPU time and memory of the job, of which these are the processes.
+    pub(crate) fn usage(&mut self, listed: &[Process], world: &Shared) -> Usage {
+        let body = &self.body;
+        self.usage.read(Instant::now(), || {
+            let pids = listed.iter().filter_map(|process| Pid::from_raw(process.pid));
+            let members = Members::new(pids, None, true);
+            match body {
+                Runner::Direct(direct) => {
+                    (Some(direct.cpu(&members, world)), Some(direct.memory(listed)))
+                }
+                Runner::Guarded(guarded) => {
+                    (Some(guarded.cpu(&members, world)), Some(resident(listed)))
+                }
+                Runner::Lost(_) => (None, None),
+            }
+        })
     }
 
     /// Whether a process belongs to the job by its descent.

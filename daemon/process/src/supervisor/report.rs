@@ -10,6 +10,7 @@ use crate::ids::JobId;
 use crate::launch::Launch;
 use crate::output::Captured;
 use crate::proc::processes::Process;
+use crate::supervisor::usage::Usage;
 
 /// An order to a supervisor.
 #[derive(Debug)]
@@ -23,7 +24,8 @@ pub enum Order {
     /// Drop the output of the job and close its pipes: it has no receiver any more. The job is
     /// still watched, and reported as ended.
     Abandon(JobId),
-    /// List the processes of these jobs. Answered by one [`Report::Surveyed`].
+    /// List the processes of these jobs, with their CPU time and memory, which are measured at most
+    /// once a second for each job. Answered by one [`Report::Surveyed`].
     Survey {
         /// Number of the question, repeated in the answer.
         ticket: u64,
@@ -135,6 +137,8 @@ pub enum Report {
         ticket: u64,
         /// The live processes of each job, unordered.
         processes: Vec<(JobId, Vec<Process>)>,
+        /// CPU time and memory of each job.
+        usage: Vec<(JobId, Usage)>,
     },
     /// Evidence about a job. Nothing is alive of a job that has ended.
     Examined {
