@@ -7,6 +7,7 @@ pub(crate) mod preflight;
 #[cfg(feature = "cli")]
 pub(crate) mod reload;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    bounded, guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy,
+    thresholds, unenforced,
 };
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
@@ -41,7 +43,7 @@ use crate::store::open::StoreLocation;
 use crate::tools::catalog;
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
-use ceased_process::{Containment, Orphans};
+use ceased_process::{Containment, Controller, Orphans};
 
 /// Builder of a daemon.
 ///
@@ -64,6 +66,8 @@ pub struct Daemon {
     guard: Option<Program>,
     /// Tools configured to run in a pid namespace.
     isolated: Vec<String>,
+    /// Tools with bounds, by the controller that enforces them.
+    bounded: BTreeMap<Controller, Vec<String>>,
     /// Directory of the roster of guards if there is no state directory.
     runtime_dir: Option<PathBuf>,
     orphans: Orphans,
@@ -109,6 +113,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: Vec::new(),
+            bounded: BTreeMap::new(),
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
@@ -139,6 +144,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: isolated(config),
+            bounded: bounded(config),
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
@@ -333,6 +339,8 @@ impl Daemon {
                 .map_err(StartError::Containment)?,
         };
         warn_of_isolation(&containment, &self.isolated);
+        let missing = containment.enable(&self.bounded.keys().copied().collect());
+        unenforced(&self.bounded, &missing).iter().for_each(|line| tracing::warn!("{line}"));
         let dir = kept.as_ref().and_then(|kept| kept.dir.as_ref());
         let roster = match (dir, &self.runtime_dir) {
             (Some(dir), _) => dir.roster(),

@@ -9,7 +9,7 @@ use super::{
     RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::store::Damaged;
-use ceased_process::Isolation;
+use ceased_process::{Bounds, Isolation};
 
 impl Listen {
     /// Describes the transport and address in one line.
@@ -267,6 +267,17 @@ fn on_disconnect(policy: OnDisconnect) -> String {
 }
 
 /// Describes the environment of a command, as far as it is configured.
+fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
+    let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
+    let rows = [
+        memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
+        pids_max.map(|count| format!("pids_max {count}")),
+        cpu_max.map(|percent| format!("cpu_max {percent}%")),
+        nice.map(|nice| format!("nice {nice}")),
+    ];
+    rows.into_iter().flatten().for_each(more);
+}
+
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
@@ -284,6 +295,7 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     if command.isolation == Isolation::Pid {
         more("isolation pid".into());
     }
+    describe_bounds(&command.bounds, more);
     if command.inherit.everything {
         more("inherit_env true".into());
     }

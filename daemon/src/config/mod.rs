@@ -37,7 +37,7 @@ use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin_name::Builtin;
-use ceased_process::{Isolation, OutputOptions, ReadProgress};
+use ceased_process::{Bounds, Isolation, OutputOptions, ReadProgress};
 
 pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
@@ -46,6 +46,7 @@ pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
+pub(crate) use units::show_size;
 pub use users::Users;
 
 /// Size limit of a configuration file.
@@ -375,6 +376,8 @@ pub struct CommandTool {
     pub run_as: Option<RunAs>,
     /// Isolation from other processes of the same user.
     pub isolation: Isolation,
+    /// Bounds of the resources of a call.
+    pub bounds: Bounds,
     /// Variables inherited from the daemon's environment.
     pub inherit: Inherit,
     /// File of additional variables.

@@ -2,10 +2,10 @@
 
 use crate::access::Access;
 use crate::config::{self, CommandTool, Config, Run};
-use crate::daemon::configured::isolated;
+use crate::daemon::configured::{bounded, isolated, unenforced};
 use crate::observability::audit;
 use crate::start_error::StartError;
-use ceased_process::daemon_support::unrunnable;
+use ceased_process::daemon_support::{predict_unenforced, unrunnable};
 use ceased_process::guard::Program;
 
 /// Predicted result of a start, here and now and as this user.
@@ -35,6 +35,9 @@ pub(crate) fn preflight(config: &Config) -> Preflight {
         }
     }
     warnings.extend(isolation(config));
+    let bounded = bounded(config);
+    let missing = predict_unenforced(&bounded.keys().copied().collect());
+    warnings.extend(unenforced(&bounded, &missing));
     Preflight { refusals, warnings }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 
 use super::configured::{
-    guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    bounded, guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
 use crate::scarcity;
 use crate::tools::catalog;
+use ceased_process::Controller;
 
 /// Reads the configuration that a reload applies.
 pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -82,6 +83,10 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
     let config::Log { audit, calls, redact, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
     let was = &started.daemon;
+    let (bounded_then, bounded_now) = (bounded(started), bounded(now));
+    let is_new = |controller| {
+        bounded_now.contains_key(&controller) && !bounded_then.contains_key(&controller)
+    };
     let keys = [
         ("daemon.state_dir", was.state_dir != *state_dir),
         ("daemon.store", was.store != *store),
@@ -91,6 +96,9 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.calls", started.log.calls != *calls),
         ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
+        ("memory_max of a [[tool]], the first one", is_new(Controller::Memory)),
+        ("pids_max of a [[tool]], the first one", is_new(Controller::Pids)),
+        ("cpu_max of a [[tool]], the first one", is_new(Controller::Cpu)),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

@@ -263,6 +263,7 @@ impl Server {
             pipes: None,
             user,
             isolation: command.isolation,
+            bounds: command.bounds,
             output,
         };
         self.supervisor
