@@ -1,8 +1,8 @@
-//! What the engine alone takes for each thing it does, with many others under way: time, and
-//! pieces of the heap. Every number includes what drives the engine.
+//! Costs of the engine alone for each of its operations, with many others under way: time, and
+//! allocations. Every number includes the driver.
 //!
 //! `cargo bench -p ceased-core --bench engine`, with a part of a name behind it for some of them;
-//! the quickest says most, since what else the machine does only ever takes longer.
+//! the quickest run says most, since other load of the machine only adds time.
 
 #![allow(clippy::disallowed_types, reason = "nobody walks the table that is measured")]
 
@@ -74,7 +74,7 @@ fn get(bencher: Bencher<'_, '_>, beside: usize, asked: usize) {
     let turn = Cell::new(0);
     bencher
         .with_inputs(|| {
-            // What the peer writes is not fetched from a list of a million ids while time is taken.
+            // Input of the peer is not fetched from a list of a million ids during the measurement.
             turn.set((turn.get() + STEP) % asked);
             driver.borrow().tasks[turn.get() * (beside / asked)]
         })
@@ -91,7 +91,7 @@ fn get_of_all(bencher: Bencher<'_, '_>, beside: usize) {
     get(bencher, beside, beside);
 }
 
-/// What it takes at least to find one of so many: a hash table that says where a record of 128
+/// The least cost of finding one of so many: a hash table that says where a record of 128
 /// bytes is, and a number out of that record; each of all in turn.
 #[divan::bench(args = TASKS, sample_size = TIMES, sample_count = RUNS)]
 fn look_up_alone(bencher: Bencher<'_, '_>, beside: usize) {
@@ -104,7 +104,7 @@ fn look_up_alone(bencher: Bencher<'_, '_>, beside: usize) {
     let mut turn = 0;
     bencher.bench_local(|| {
         turn = (turn + STEP) % beside;
-        // The next is looked up when this one is known, as by who waits for an answer.
+        // The next is looked up when this one is known, as by a peer that waits for an answer.
         let record = &mut records[places[&black_box(key(turn))]];
         record[3] += 1;
         turn += black_box(record[8] as usize) - 1;

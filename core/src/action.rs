@@ -87,7 +87,7 @@ pub enum Action {
         /// The write.
         write: Box<StoreWrite>,
     },
-    /// Read what came of this task, which is in the store and not in memory, and report
+    /// Read the outcome of this task, which is in the store and not in memory, and report
     /// [`Loaded`](crate::event::Event::Loaded).
     Load {
         /// The load's number.
@@ -100,7 +100,7 @@ pub enum Action {
         /// Which.
         conn: ConnId,
     },
-    /// Send what is in the send queue if the reason allows it, close the connection, and report
+    /// Send the content of the send queue if the reason allows it, close the connection, and report
     /// [`Closed`](crate::event::Event::Closed).
     Close {
         /// Which.
@@ -115,7 +115,7 @@ pub enum Action {
         survey: StatusId,
         /// The jobs whose processes the viewer may see.
         jobs: Vec<JobId>,
-        /// Whose ends the viewer may see; `None` for everybody's (TSK-39).
+        /// Identity whose ended jobs the viewer may see; `None`: all (TSK-39).
         viewer: Option<Identity>,
     },
     /// A peer reads the output of jobs. To be answered by exactly one
@@ -157,7 +157,7 @@ pub enum OutputRequest {
     List,
     /// All that is kept of one.
     Whole(OutputOf),
-    /// What comes after these places in the two streams of one.
+    /// The bytes after these positions in the two streams of one job.
     Part {
         /// Which.
         of: OutputOf,
@@ -175,14 +175,14 @@ pub struct OutputOf {
     pub task: Option<TaskId>,
 }
 
-/// A peer that looks at what jobs left.
+/// A peer that reads the output of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Viewer {
     /// Its identity.
     pub identity: Identity,
     /// Its connection.
     pub conn: ConnId,
-    /// Whether it is an operator, who may see everything.
+    /// Whether it is an operator, which may see everything.
     pub sees_all: bool,
 }
 
@@ -217,7 +217,7 @@ pub enum AuditEvent {
     CallCancelled {
         /// On which connection.
         conn: ConnId,
-        /// By whom.
+        /// Identity of the peer.
         identity: Identity,
         /// Which request.
         request: RequestId,
@@ -234,7 +234,7 @@ pub enum AuditEvent {
     TaskCancelled {
         /// On which connection.
         conn: ConnId,
-        /// By whom.
+        /// Identity of the peer.
         identity: Identity,
         /// Which task.
         task: TaskId,
@@ -252,7 +252,7 @@ pub enum AuditEvent {
     JobCancelled {
         /// On which connection.
         conn: ConnId,
-        /// By whom.
+        /// Identity of the peer.
         identity: Identity,
         /// Which.
         job: JobId,
@@ -311,7 +311,7 @@ pub enum AuditEvent {
     TaskCreated {
         /// On which connection.
         conn: ConnId,
-        /// By whom.
+        /// Identity of the peer.
         identity: Identity,
         /// Which task.
         task: TaskId,
@@ -337,7 +337,7 @@ pub enum AuditEvent {
     TaskRetrieved {
         /// On which connection.
         conn: ConnId,
-        /// To whom.
+        /// Identity of the recipient.
         identity: Identity,
         /// Which task.
         task: TaskId,

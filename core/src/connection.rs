@@ -1,4 +1,4 @@
-//! Connections: one peer each, what it asked for and what it is still to be told.
+//! Connections: one peer each, with its open requests and its pending notifications.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ pub(crate) enum Ending {
     Closing(CloseReason),
 }
 
-/// One peer. There may be very many that say nothing, so what only those have that do is in boxes
+/// One peer. Very many may be idle, so the fields that only active peers need are in boxes
 /// of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -57,7 +57,7 @@ pub(crate) struct Connection {
     pub(crate) side: Side,
     /// Dialect of its session.
     pub(crate) dialect: &'static Dialect,
-    /// How what cannot be read is refused, going by what was spoken so far.
+    /// Id in the error for an unreadable frame, by the revision that was spoken so far.
     pub(crate) unreadable_id: UnreadableId,
     pub(crate) phase: Phase,
     pub(crate) ending: Ending,
@@ -82,7 +82,7 @@ pub(crate) struct ColdState {
     pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
     /// Bytes of answers in `batches`.
     pub(crate) collected: usize,
-    /// What subscriptions do not know the latest of, because the peer does not read.
+    /// Topics whose latest state a subscription lacks, because the peer does not read.
     pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
     pub(crate) catch_up_timer: Option<Armed>,
     pub(crate) stall_timer: Option<Armed>,

@@ -1,4 +1,4 @@
-//! Counters: what an engine has seen, for status and metrics.
+//! Counters: numbers of events in an engine, for status and metrics.
 
 /// Everything counted since the engine was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,9 +15,9 @@ pub struct Counters {
     pub invalid: u64,
     /// Lines over the limit.
     pub overlong: u64,
-    /// Responses to requests nobody made (CAN-10).
+    /// Responses to requests that were never sent (CAN-10).
     pub unasked_responses: u64,
-    /// Responses to requests nobody waits for any more (CAN-10).
+    /// Responses to requests that are no longer awaited (CAN-10).
     pub late_responses: u64,
     /// Requests cancelled by their requestor (CAN-06).
     pub cancelled: u64,
@@ -33,7 +33,7 @@ pub struct Counters {
     pub jobs_abandoned: u64,
     /// Reports of jobs that had ended, were abandoned, or had lost their purpose (TSK-26).
     pub late_reports: u64,
-    /// Progress that did not grow, or for nobody (TSK-33).
+    /// Progress that did not grow, or had no receiver (TSK-33).
     pub progress_dropped: u64,
     /// Tasks created.
     pub tasks_created: u64,

@@ -1,8 +1,8 @@
-//! The engine: takes one event, changes its tables, says what is to be done.
+//! The engine: takes one event, changes its tables, returns actions.
 //!
 //! All branching on protocol rules is in the files below this one, one for each group of methods;
-//! the tables they change are leaves. Nothing here waits, fails or asks for the time. What hardly
-//! ever happens is kept out of line, so that what a call runs through is little and together.
+//! the tables they change are leaves. Nothing here waits, fails or asks for the time. Rare cases
+//! are kept out of line, so that the code of a usual call is small and contiguous.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub struct Engine {
     pub(crate) jobs: Jobs,
     /// Calls by the key their requestor gave them.
     pub(crate) keyed: KeyedCalls,
-    /// How often who has asked about tasks lately.
+    /// Rates of requests about tasks, by identity.
     pub(crate) task_ops: Rates,
     /// Jobs that wait for a retry.
     pub(crate) suspended: SuspendedCalls,
@@ -64,7 +64,7 @@ pub struct Engine {
     pub(crate) timers: TimerQueue,
     /// Requests of ours.
     pub(crate) outgoing: Outgoing,
-    /// Requests that wait for what only the host knows.
+    /// Requests that wait for data of the host.
     pub(crate) surveys: BTreeMap<StatusId, HostRequest>,
     /// Servers behind this one, their instances, and the jobs that are relayed to them.
     pub(crate) upstreams: Upstreams,
@@ -73,9 +73,9 @@ pub struct Engine {
     pub(crate) watch: AbuseDetector,
     pub(crate) drain: Option<Drain>,
     pub(crate) counters: Counters,
-    /// Where what is asked for most is written; empty in between.
+    /// Buffer of the most frequent answers; empty between events.
     pub(crate) scratch: Vec<u8>,
-    /// The loosest limits there ever were: a reload does not take back what was admitted.
+    /// The loosest limits so far: a reload does not evict admitted peers.
     pub(crate) loosest: Admitted,
 }
 
@@ -157,7 +157,7 @@ impl Engine {
         engine
     }
 
-    /// Takes one event and appends what is to be done about it to `actions`.
+    /// Takes one event and appends its consequences to `actions`.
     ///
     /// # Panics
     /// When the host breaks its side, which no peer can make it do: a time that goes back, a
@@ -210,14 +210,14 @@ impl Engine {
         core::mem::swap(&mut self.out, actions);
     }
 
-    /// When to hand in the next [`Event::Tick`], and what for.
+    /// Time and reason of the next [`Event::Tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<(Instant, Timer)> {
         self.timers.next()
     }
 
-    /// Whether an [`Event::Turn`] has something to do. A host that hands in more after its last one,
-    /// as when it carries out actions, hands in another before it waits.
+    /// Whether an [`Event::Turn`] has something to do. A host that hands in more after its last
+    /// one, as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
         (self.has_room()

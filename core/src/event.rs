@@ -69,19 +69,19 @@ pub enum Event<'a> {
     },
     /// One line arrived.
     Frame {
-        /// From whom.
+        /// Connection of the sender.
         conn: ConnId,
         /// The line, without its end.
         frame: &'a [u8],
     },
     /// A line passed the limit and is being skipped.
     TooLong {
-        /// From whom.
+        /// Connection of the sender.
         conn: ConnId,
     },
     /// The first bytes of a connection start no JSON-RPC message.
     NotJsonRpc {
-        /// From whom.
+        /// Connection of the sender.
         conn: ConnId,
         /// Beginning of the first line.
         bytes: &'a [u8],
@@ -190,21 +190,21 @@ pub enum Event<'a> {
     Outlasted {
         /// Which.
         job: JobId,
-        /// What there is of it so far.
+        /// Its outcome so far.
         outcome: Outcome,
     },
     /// A job has ended; nothing of it is left (STOP-01).
     Done {
         /// Which.
         job: JobId,
-        /// With what.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// Output of a job, for the peer that asked.
     OutputRead {
         /// For which [`ReadOutput`](crate::action::Action::ReadOutput).
         read: StatusId,
-        /// What was asked for, as JSON text: a string for the whole output, an object for a part,
+        /// The requested output, as JSON text: a string for the whole output, an object for a part,
         /// an array of resources for a list. `None` when there is nothing that this peer may read.
         output: Option<&'a RawValue>,
     },
@@ -255,19 +255,19 @@ pub enum Event<'a> {
         /// The new settings.
         settings: Arc<Settings>,
     },
-    /// Shut down: cancel what runs, answer, and be gone by this time.
+    /// Shut down: cancel running jobs, answer their requests, and end by this time.
     Drain {
         /// The latest end.
         by: Instant,
     },
     /// Everything that arrived by now was handed in: jobs may start. Tasks whose jobs were started
-    /// by an earlier turn while nothing of them was stored are handed to the store, with what came
-    /// of them; so a host that runs short jobs at once hands in another turn after that, and one
-    /// that does not loses nothing by it ([`Engine::wants_turn`](crate::engine::Engine::wants_turn)).
+    /// by an earlier turn and that are not stored yet are handed to the store, with the outcome of
+    /// them; so a host that runs short jobs at once hands in another turn after that, and one that
+    /// does not loses nothing by it ([`Engine::wants_turn`](crate::engine::Engine::wants_turn)).
     ///
     /// Nothing starts before, so that a cancel that arrives together with its request wins.
     Turn,
-    /// A deadline has passed. Takes a bounded number of what is due: the deadline tells whether
+    /// A deadline has passed. Takes a bounded number of due timers: the deadline tells whether
     /// something is left.
     Tick,
 }

@@ -13,13 +13,13 @@ use crate::json::scan;
 use crate::json::scan::Piece;
 use crate::json::whole::Whole;
 
-/// Declares an id that is a number: of what is counted, or of what the host gives numbers to.
+/// Declares an id that is a number, counted by the engine or given by the host.
 macro_rules! numbered {
     ($(#[$doc:meta])+ $name:ident, $letter:literal) => {
         $(#[$doc])+
         ///
-        /// Kept as one more, so that an optional one takes no more room; nobody counts to the last
-        /// number.
+        /// Kept as one more, so that an optional one takes no more room. No counter reaches the
+        /// last one.
         #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(core::num::NonZeroU64);
 
@@ -70,7 +70,7 @@ numbered! {
 }
 
 numbered! {
-    /// A question to the host for what only it knows. Counted by the engine, never used twice.
+    /// A question to the host for its data. Counted by the engine, never used twice.
     StatusId, "v"
 }
 
@@ -115,8 +115,8 @@ pub enum RequestId {
 
 impl RequestId {
     /// Reads one JSON token as an id; `None` for anything but an integer or a string (RPC-02). A
-    /// fraction is no id, and neither is an integer whose exponent is beyond 64 bits. A caller for
-    /// whom `null` is an id compares with that first.
+    /// fraction is no id, and neither is an integer whose exponent is beyond 64 bits. A caller that
+    /// accepts `null` as an id compares with that first.
     #[must_use]
     pub fn parse(token: &str) -> Option<Self> {
         let bytes = token.as_bytes();
@@ -269,7 +269,7 @@ pub trait IdSource: Send {
 mod tests {
     use super::*;
 
-    /// RPC-01, RPC-02: what is an id and what is not.
+    /// RPC-01, RPC-02: valid and invalid ids.
     #[test]
     fn request_ids() {
         assert_eq!(RequestId::parse("7"), Some(RequestId::Number(7)));

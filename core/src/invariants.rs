@@ -1,4 +1,4 @@
-//! Invariants across the tables: what must hold after every event.
+//! Invariants across the tables, which hold after every event.
 
 use alloc::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ use crate::tasks::status::Status;
 use crate::tasks::store;
 
 impl Engine {
-    /// Checks every agreement between the tables, for tests and the simulator. Linear in their size.
+    /// Checks every agreement between the tables, for tests and the simulator. Linear in their
+    /// size.
     ///
     /// # Panics
     /// When one is broken.
@@ -258,7 +259,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     }
 }
 
-/// How many callers wait on one connection; what the engine asks for itself has its remote task.
+/// Number of callers that wait on one connection; own requests of the engine have a remote task.
 fn open_calls(engine: &Engine, conn: ConnId) -> usize {
     let connection = engine.connections.get(&conn).expect("calls wait on a connection");
     let peer = engine.outgoing.on(conn).expect("it was listed");

@@ -3,7 +3,7 @@
 //! The engine holds every rule about requests, cancellation and tasks, and nothing else: no clock,
 //! no randomness, no threads, no sockets (DET-01). The same events give the same actions, byte for
 //! byte. A host reads lines from peers, hands them in as [`Event`]s, carries out the
-//! [`Action`]s, and sends what collects in each connection's
+//! [`Action`]s, and sends the content of each connection's
 //! [`SendQueue`](rpc::send_queue::SendQueue):
 //!
 //! ```

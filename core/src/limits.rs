@@ -23,7 +23,7 @@ impl Default for FrameLimits {
     }
 }
 
-/// The bounds on what peers may make the engine hold (TSK-36).
+/// The bounds on the memory that peers make the engine hold (TSK-36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Limits {
@@ -31,7 +31,7 @@ pub struct Limits {
     pub frames: FrameLimits,
     /// Questions of one job that wait for an answer.
     pub asks_max: usize,
-    /// Calls of one identity that wait for their requestor to come back with what they asked for
+    /// Calls of one identity that wait until their requestor returns with the required input
     /// (MOD-07). Each holds the room of a running job.
     pub parked_max: usize,
     /// How long such a call waits.
@@ -42,7 +42,7 @@ pub struct Limits {
     pub remote_tasks_max: usize,
     /// Tools of one server whose task support is remembered (TSK-04).
     pub remote_tools_max: usize,
-    /// Deepest nesting of a frame; deeper ones could exhaust the stack of whoever reads them.
+    /// Deepest nesting of a frame; deeper ones could exhaust the stack of a reader.
     pub depth_max: usize,
     /// Connections at once.
     pub connections_max: usize,
@@ -101,7 +101,7 @@ pub struct Limits {
     /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped; at
     /// eight times this if it goes on reading.
     pub write_buffer_bytes: usize,
-    /// How long a peer may take nothing at all of what waits for it.
+    /// Time for which a peer may read nothing of its pending output.
     pub write_stall: Duration,
     /// How long the one answer to a call is waited for after the call was cancelled, where the
     /// dialect wants it answered nevertheless (ACP-03).
@@ -193,7 +193,7 @@ pub struct TaskPolicy {
     pub default_ttl: Duration,
     /// Longest ttl; a longer one is shortened to this.
     pub max_ttl: Duration,
-    /// Default and longest ttl for a peer nobody vouches for.
+    /// Default and longest ttl for a peer without authentication.
     pub anonymous_ttl: Duration,
     /// Treatment of a task that still runs at its ttl.
     pub on_ttl: OnTtl,

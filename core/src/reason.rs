@@ -15,7 +15,8 @@ pub enum StopReason {
     Unanswered,
     /// Its first process exited and left others behind.
     LeftBehind,
-    /// The host, for a peer that asked by a method of its own ([`Cause`](crate::acp::protocol::HostStopReason)).
+    /// The host, for a peer that asked by a method of its own
+    /// ([`Cause`](crate::acp::protocol::HostStopReason)).
     Feature,
     /// The host, for a limit of its own.
     Limit,
@@ -68,7 +69,7 @@ impl StopReason {
 pub enum CloseReason {
     /// The peer closed its side and everything it asked for is answered. Flush first.
     Finished,
-    /// The first bytes were no JSON-RPC. What the send queue holds may still be sent.
+    /// The first bytes were no JSON-RPC. The content of the send queue may still be sent.
     Alien,
     /// There are too many connections already.
     TooMany,
@@ -78,12 +79,12 @@ pub enum CloseReason {
     Flooded,
     /// The peer read nothing for too long.
     Stalled,
-    /// The server did not answer `initialize` with a session: what it said instead was told.
+    /// The server did not answer `initialize` with a session; its answer was reported.
     NoSession,
 }
 
 impl CloseReason {
-    /// Whether what is in the send queue is still worth sending.
+    /// Whether the content of the send queue is still worth sending.
     #[must_use]
     pub const fn flushes(self) -> bool {
         match self {

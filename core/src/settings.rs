@@ -1,4 +1,4 @@
-//! Settings: what an operator decides, as one value that a reload replaces whole.
+//! Settings: the decisions of an operator, as one value that a reload replaces whole.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Settings {
     pub outputs: bool,
     /// Identities that see all connections, jobs and tasks in `ceased/status` and may stop any job
     /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
-    /// protocols show them their own tasks only, like everybody (TSK-39).
+    /// protocols show them their own tasks only, as to every identity (TSK-39).
     pub operators: Vec<Identity>,
 }
 

@@ -83,7 +83,7 @@ impl Wall {
         // Days to a civil date by Howard Hinnant's algorithm; years past 9999 are clamped, since
         // ISO 8601 has no agreed form for them.
         let millis = self.0.min(253_402_300_799_999);
-        // Both are far below what 32 bits hold, which divide in half the time.
+        // Both fit into 32 bits, which divide in half the time.
         let (days, ms) = ((millis / 86_400_000) as u32, (millis % 86_400_000) as u32);
         let z = days + 719_468;
         let (era, doe) = (z / 146_097, z % 146_097);

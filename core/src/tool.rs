@@ -1,4 +1,4 @@
-//! Tools: what a peer may call, and how the work behind a call is stopped.
+//! Tools: their declarations, and how the work behind a call is stopped.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -29,13 +29,13 @@ use alloc::vec::Vec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
-    /// Never; what a missing declaration means (TSK-05).
+    /// Never; the meaning of a missing declaration (TSK-05).
     #[default]
     Forbidden,
     /// As the requestor likes: if it asks for one (2025-11-25), if it declared the tasks extension
     /// (2026-07-28).
     Optional,
-    /// Always (TSK-06); who has no tasks cannot call it (EXT-01).
+    /// Always (TSK-06); a client without tasks cannot call it (EXT-01).
     Required,
 }
 
@@ -61,7 +61,7 @@ pub enum OnDisconnect {
     /// It goes on for so long, and is stopped then. A repeated call with the same idempotency
     /// key meanwhile is answered by it.
     Grace(Duration),
-    /// It becomes a task of its requestor, who finds it in `tasks/list`; it is stopped where there
+    /// It becomes a task of its requestor, listed by `tasks/list`; it is stopped where there
     /// is no room for one, or no identity to own it.
     Detach,
 }
@@ -75,7 +75,7 @@ pub enum StopPolicy {
         /// How long the function may take to look at its flag.
         patience: Duration,
     },
-    /// A tree of processes: SIGTERM to all of it, after `kill_grace` SIGKILL to what is left,
+    /// A tree of processes: SIGTERM to all of it, after `kill_grace` SIGKILL to the rest,
     /// repeated until nothing is left. Never abandoned.
     Command {
         /// Between SIGTERM and SIGKILL.
@@ -159,7 +159,7 @@ pub trait ArgumentCheck: Send + Sync {
     fn check<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String>;
 }
 
-/// Hints about what a tool does (`annotations`); `None` says nothing.
+/// Hints about the effects of a tool (`annotations`); `None`: not declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 pub struct ToolHints {
     /// It may destroy something.
@@ -193,7 +193,7 @@ pub struct Tool {
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
     /// behind a task may begin while that is being stored, and be in vain when it is not.
     pub read_only: bool,
-    /// Further hints about what it does.
+    /// Further hints about its effects.
     pub hints: ToolHints,
     /// A picture for people: an `https:` or `data:` URI.
     pub icon: Option<Box<str>>,
@@ -420,7 +420,7 @@ fn render<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>, members: ToolMembers) 
 mod tests {
     use super::*;
 
-    /// What goes into the list of tools as it is, is JSON, and each tool can be called.
+    /// The parts that are copied into the list of tools are JSON, and each tool can be called.
     #[test]
     fn a_catalog_takes_what_can_be_listed() {
         let tool = |name: &str, input: &str, output: Option<&str>| Tool {

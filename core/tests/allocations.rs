@@ -7,7 +7,7 @@ use allocation_counter::measure;
 use ceased_core::ids::ConnId;
 use driver::Driver;
 
-/// Allocations of `work` once what is kept for reuse is there: the third time, since who polls a
+/// Allocations of `work` once the reused buffers exist: the third time, since a peer that polls a
 /// second time within the interval is watched from then on (TSK-41).
 fn allocations(mut work: impl FnMut()) -> u64 {
     work();
@@ -62,9 +62,9 @@ fn a_live_task_takes_little() {
     assert!(each <= TASK_BYTES_MAX, "{each} bytes for each");
 }
 
-/// Heap of an idle connection, in bytes: 152 for what it is, 40 for its share of a table that may be
-/// half empty, at most 512 and its head for the buffer of its last answer, and the empty table of its
-/// requests.
+/// Heap of an idle connection, in bytes: 152 for itself, 40 for its share of a table that may be
+/// half empty, at most 512 and its head for the buffer of its last answer, and the empty table of
+/// its requests.
 const IDLE_BYTES_MAX: u64 = 896;
 /// As many as leave that table half empty.
 const IDLERS: u64 = 1000;
@@ -73,7 +73,7 @@ const IDLERS: u64 = 1000;
 /// any allocation for each would be.
 const LEFT_BYTES_MAX: u64 = 4096;
 
-/// Heap that idle connections take, each, and then what is left when they have gone, all.
+/// Heap of each idle connection, and then the rest of all when they have gone.
 fn idle(calls: bool) -> (u64, u64) {
     let mut driver = busy();
     driver.let_idler_in(ConnId::new(99), calls);
@@ -86,14 +86,14 @@ fn idle(calls: bool) -> (u64, u64) {
 }
 
 #[test]
-fn who_has_said_hello_takes_little() {
+fn an_initialized_connection_takes_little() {
     let (each, left) = idle(false);
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
     assert!(left <= LEFT_BYTES_MAX, "{left} bytes are left");
 }
 
 #[test]
-fn who_has_called_takes_no_more() {
+fn a_connection_after_its_calls_takes_no_more() {
     let (each, left) = idle(true);
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
     assert!(left <= LEFT_BYTES_MAX, "{left} bytes are left");

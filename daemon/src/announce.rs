@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::stderr;
 
-/// One line for whoever watches standard error; one that nobody reads neither ends us nor holds us
+/// One line on standard error. A standard error that is not read neither ends us nor holds us
 /// up.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     stderr::write(format!("ceased: {line}\n").as_bytes());

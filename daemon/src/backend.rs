@@ -317,7 +317,7 @@ fn serve(
     let load = Arc::new(move || source.load_again());
     let reload = reload(load, config, listens, default, logging.level_setter());
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
-    server.give_back_by(trim_heap);
+    server.release_memory_with(trim_heap);
     server.run()?;
     Ok(())
 }

@@ -4,63 +4,45 @@
 //! engine's actions and sends its output, in this order. It blocks only in the poll. While it reads
 //! and sends it polls repeatedly for cancels.
 
-pub(crate) mod actions;
-pub(crate) mod auth;
-pub(crate) mod bound_listener;
-pub(crate) mod client_directory;
-pub(crate) mod clock;
-pub(crate) mod connections;
-pub(crate) mod constants;
-pub(crate) mod frame_limits;
-pub(crate) mod guesses;
-pub(crate) mod handshake;
-pub(crate) mod job_output;
+mod actions;
+mod admission;
+mod apply_reload;
+mod frame_limits;
+mod idle;
+mod input;
+mod inspection;
 mod jobs;
-pub(crate) mod leader_follower;
-pub(crate) mod listen_spec;
-pub(crate) mod listeners;
+mod leader_follower;
+mod listen;
 pub(crate) mod mailbox;
-pub(crate) mod observer;
-pub(crate) mod origin;
+mod observe;
+mod output;
 mod output_requests;
-pub(crate) mod partial_frames;
-pub(crate) mod peer;
-pub(crate) mod persistence;
-pub(crate) mod read_scheduler;
-pub(crate) mod reload;
-pub(crate) mod removed_files;
-pub(crate) mod repeated_records;
-pub(crate) mod repeats;
-pub(crate) mod run_as;
-pub(crate) mod running_jobs;
-pub(crate) mod server;
-pub(crate) mod shutdown;
-pub(crate) mod store_place;
-pub(crate) mod trail;
-pub(crate) mod upkeep;
-pub(crate) mod upkeep_state;
-mod upstream_instances;
+mod persistence;
+mod run_as;
+mod server;
+pub(crate) mod state;
 mod upstreams;
-pub(crate) mod vetting;
-pub(crate) mod vetting_queue;
 
-use self::clock::Clock;
-use self::constants::{FIRST_CONN, LAST_WORDS, SIGNALS, WAKER};
-use self::guesses::Guesses;
-pub(crate) use self::listen_spec::ListenSpec;
-use self::partial_frames::PartialFrames;
-use self::read_scheduler::ReadScheduler;
-pub(crate) use self::reload::{Guards, Reload, Reloaded};
-use self::repeats::Repeats;
-use self::running_jobs::Runs;
 pub(crate) use self::server::Options;
 pub use self::server::{RunError, Server, ServerHandle};
-use self::shutdown::Stopping;
-use self::store_place::Place;
-use self::trail::{Trail, serve_metrics};
-use self::upkeep_state::Upkeep;
-use self::vetting_queue::Vetting;
-use std::collections::{BTreeMap, BTreeSet};
+use self::state::client_directory::ClientDirectories;
+use self::state::clock::Clock;
+use self::state::connections::Connections;
+use self::state::constants::{FIRST_CONN, LAST_WORDS, SIGNALS, WAKER};
+use self::state::handshakes::Handshakes;
+use self::state::job_output::JobOutputs;
+pub(crate) use self::state::listen_spec::ListenSpec;
+use self::state::listeners::Listeners;
+use self::state::observer::Observer;
+use self::state::partial_frames::PartialFrames;
+use self::state::record_limiter::RecordLimiter;
+pub(crate) use self::state::reload::{Guards, Reload, Reloaded};
+use self::state::running_jobs::RunningJobs;
+use self::state::shutdown::Stopping;
+use self::state::store_location::StoreLocation;
+use self::state::upkeep::Upkeep;
+use self::state::upstream_instances::Upstreams;
 use std::io;
 use std::time::Duration;
 
@@ -71,16 +53,19 @@ use ceased_core::ids::ConnId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
 use ceased_core::time::Now;
-use ceased_transports::{SCRATCH_BYTES, Transport};
+use ceased_transports::{Address, ListenError, SCRATCH_BYTES, Transport};
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
+use crate::announce::say;
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::ids::RandomIds;
 use crate::observability::calls::Calls;
+use crate::observability::metrics::Endpoint;
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::start_error::StartError;
+use crate::store::Store;
 use crate::store::thread::StoreThread;
 use crate::tools::worker_pool::Pool;
 use ceased_process::Supervisor;
@@ -91,8 +76,8 @@ impl Server {
     /// # Errors
     /// If the poll, the waker, or a thread for the processes or the store cannot be created.
     pub(crate) fn new(options: Options) -> Result<Self, StartError> {
-        let trail = Trail::new(options.audit, options.thresholds, options.containment.name());
-        let trail = trail.with_calls(Calls::new(options.calls));
+        let observer = Observer::new(options.audit, options.thresholds, options.containment.name());
+        let observer = observer.with_calls(Calls::new(options.calls));
         let poll = Poll::new()?;
         let (reports, inbound) = LoopSender::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {
@@ -100,31 +85,25 @@ impl Server {
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
         let metrics = serve_metrics(options.metrics.as_ref(), &reports)?;
-        let place = Place::of(options.kept.as_ref());
+        let store_location = StoreLocation::of(options.kept.as_ref());
         let (kept, state_dir) =
             options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
         let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
-        let store = store.map(|store| store_place::start(store, &reports)).transpose()?;
+        let store = store.map(|store| start_store(store, &reports)).transpose()?;
         let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds::new()), options.record),
             settings: options.settings,
             clock: Clock::new(),
-            doors: Vec::new(),
-            links: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            vetting: Vetting::default(),
-            guesses: Guesses::default(),
-            repeats: Repeats::default(),
-            next_conn: FIRST_CONN,
-            ready: ReadScheduler::default(),
-            ahead_bytes: 0,
-            unsent: Vec::new(),
-            runs: Runs::default(),
-            outputs: job_output::JobOutputs::default(),
-            upstreams: upstream_instances::Upstreams::default(),
-            client_directories: client_directory::ClientDirectories::default(),
-            asking: BTreeMap::new(),
+            listeners: Listeners::default(),
+            connections: Connections::default(),
+            handshakes: Handshakes::default(),
+            jobs: RunningJobs::default(),
+            partial_frames: PartialFrames::default(),
+            record_limiter: RecordLimiter::default(),
+            outputs: JobOutputs::default(),
+            upstreams: Upstreams::default(),
+            client_directories: ClientDirectories::default(),
             pool: Pool::new(reports.clone()),
             supervisor,
             reports,
@@ -138,14 +117,13 @@ impl Server {
             eof_grace: options.eof_grace,
             authenticate_within: options.authenticate_within,
             guards: options.guards,
-            unended: PartialFrames::default(),
             upkeep: Upkeep::default(),
             stopping: Stopping::No,
-            trail,
+            observer,
             _metrics: metrics,
             lost_stdio: None,
             store,
-            place,
+            store_location,
             failed: None,
             state_dir,
         };
@@ -204,7 +182,7 @@ impl Server {
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
         self.send(now, events);
-        self.trail.audit.hand_over();
+        self.observer.audit.hand_over();
         self.look_how_full(now);
         self.run_idle_checks(now);
         Ok(())
@@ -216,11 +194,8 @@ impl Server {
             match event.token() {
                 WAKER => {}
                 SIGNALS => self.signalled = true,
-                Token(number) if number < FIRST_CONN as usize => {
-                    let mut doors = self.doors.iter_mut();
-                    if let Some(door) = doors.find(|door| door.token == Token(number)) {
-                        door.again = Some(now.at);
-                    }
+                token @ Token(number) if number < FIRST_CONN as usize => {
+                    self.listeners.note_event(token, now.at);
                 }
                 Token(number) => self.note_event(ConnId::new(number as u64), event),
             }
@@ -229,25 +204,27 @@ impl Server {
 
     /// Timeout of the poll: zero while work is pending.
     fn timeout(&self) -> Option<Duration> {
-        let idle = self.ready.is_empty() && self.actions.is_empty() && self.unsent.is_empty();
+        let idle = self.connections.nothing_to_read()
+            && self.actions.is_empty()
+            && !self.connections.has_output();
         if !idle || self.signalled || self.engine.wants_turn() || !self.inbound.may_sleep() {
             return Some(Duration::ZERO);
         }
-        let again = self.doors.iter().filter_map(|door| door.again).min();
         let engine = self.engine.deadline().map(|(at, _)| at);
         let end = match self.stopping {
             Stopping::Flushing { end, .. } => Some(end),
             Stopping::No | Stopping::Draining(_) => None,
         };
-        let stranger = self.strangers.first().map(|(at, _)| *at);
         let own = [
+            self.listeners.deadline(),
+            self.handshakes.deadline(),
             self.pool.deadline(),
             self.upkeep.deadline(),
-            self.unended.deadline(),
-            self.repeats.deadline(),
+            self.partial_frames.deadline(),
+            self.record_limiter.deadline(),
             self.upstreams.deadline(),
         ];
-        let first = [again, engine, end, stranger].into_iter().chain(own).flatten().min();
+        let first = [engine, end].into_iter().chain(own).flatten().min();
         // mio rounds up to milliseconds, so this never wakes too early.
         let first = first.map(|at| at - self.clock.now().at);
         let store = self.store.as_ref().and_then(StoreThread::slow_in);
@@ -260,9 +237,9 @@ impl Server {
             let error = ErrorObject::new(code::INTERNAL_ERROR, message);
             self.not_started(now, work.call.id, Outcome::Error(error));
         }
-        self.dismiss_overdue(now);
+        self.end_overdue_handshakes(now);
         self.end_slow_frames(now);
-        self.tell_repeats(now);
+        self.record_suppressed(now);
         self.take_upstream_steps(now);
         if let Some(store) = &mut self.store {
             store.watch();
@@ -285,8 +262,8 @@ impl Server {
         let Some((signals, _)) = &mut self.signals else { return };
         let taken = signals.take();
         if taken.reload {
-            self.trail.audit.reopen();
-            self.look_at_files(now);
+            self.observer.audit.reopen();
+            self.check_files(now);
             self.reload();
         }
         for _ in 0..taken.terminate {
@@ -302,7 +279,7 @@ impl Server {
                 let by = now.at + self.shutdown_grace;
                 self.stopping = Stopping::Draining(by);
                 self.now_stopping();
-                self.close_all_doors();
+                self.close_listeners();
                 // The rest of the time is for flushing output, and for the supervisor.
                 let by = now.at + (self.shutdown_grace - (self.shutdown_grace / 8).min(LAST_WORDS));
                 self.engine.handle(now, Event::Drain { by }, &mut self.actions);
@@ -320,7 +297,27 @@ impl Server {
         }
         match self.stopping {
             Stopping::No | Stopping::Draining(_) => false,
-            Stopping::Flushing { end, .. } => self.links.is_empty() || end <= self.clock.now().at,
+            Stopping::Flushing { end, .. } => {
+                self.connections.is_empty() || end <= self.clock.now().at
+            }
         }
     }
+}
+
+/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
+fn serve_metrics(
+    address: Option<&Address>,
+    reports: &LoopSender,
+) -> Result<Option<Endpoint>, ListenError> {
+    let Some(address) = address else { return Ok(None) };
+    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
+    say(format_args!("metrics on {address}"));
+    Ok(Some(endpoint))
+}
+
+/// Starts a store's thread that reports to the loop.
+fn start_store(store: Box<dyn Store>, reports: &LoopSender) -> io::Result<StoreThread> {
+    let reports = reports.clone();
+    let report = Box::new(move |report| reports.send(Report::Store(report)));
+    StoreThread::start(store, report)
 }

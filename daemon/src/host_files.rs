@@ -2,8 +2,8 @@
 //! as it is.
 //!
 //! The files are JSON, with comments and trailing commas in some hosts. Values are found with their
-//! byte ranges (`json`), classified (`entry`), and changed by replacing ranges (`edit`): formatting,
-//! order of keys, comments and line ends cannot change elsewhere.
+//! byte ranges (`json`), classified (`entry`), and changed by replacing ranges (`edit`):
+//! formatting, order of keys, comments and line ends cannot change elsewhere.
 
 mod adopt;
 mod diff;

@@ -181,6 +181,30 @@ fn daemon_has_no_import_circle() {
     assert!(found.is_empty(), "files import each other in a circle:\n{}", found.join("\n"));
 }
 
+/// Imports from a folder into the rest of the folder that contains it.
+fn imports_of_parent(graph: &BTreeMap<String, BTreeSet<String>>, folder: &str) -> Vec<String> {
+    let (parent, _) = folder.rsplit_once("::").expect("the folder is in another one");
+    let is_in = |path: &str, of: &str| {
+        path == of || path.strip_prefix(of).is_some_and(|rest| rest.starts_with("::"))
+    };
+    let inside = graph.iter().filter(|(module, _)| is_in(module, folder));
+    let found = inside.flat_map(|(module, targets)| {
+        let outside = targets.iter().filter(|it| is_in(it, parent) && !is_in(it, folder));
+        outside.map(move |target| format!("{module} -> {target}"))
+    });
+    found.collect()
+}
+
+#[test]
+fn state_of_the_event_loop_does_not_import_the_loop() {
+    let graph = graph("daemon/src/");
+    assert!(graph.contains_key("event_loop::state::connections"), "the folder has moved");
+    let found = imports_of_parent(&graph, "event_loop::state");
+    assert!(found.is_empty(), "imports upwards:\n{}", found.join("\n"));
+    let edges = [("a::b::c", &["a::d", "a::b::e", "f"][..]), ("a::b::e", &[]), ("a::d", &[])];
+    assert_eq!(imports_of_parent(&example(&edges), "a::b"), ["a::b::c -> a::d"]);
+}
+
 /// The folders and files at the top of `ceased-process`, lowest first.
 const PROCESS: [&[&str]; 9] = [
     &["account", "ids", "isolation", "limit_hint", "nameless_file", "ready"],

@@ -95,7 +95,8 @@ fn completions_ask_the_program() {
     }
 }
 
-/// Bash completes commands, and names of tools, their arguments and ids of tasks as the daemon has them.
+/// Bash completes commands, and names of tools, their arguments and ids of tasks as the daemon has
+/// them.
 #[test]
 fn bash_completes() {
     if !has("bash", "bash_completes") {

@@ -206,7 +206,8 @@ fn receipts_of_jobs_that_never_started() {
     assert_eq!(receipts.find(|receipt| !is(receipt, &nothing)), None);
 }
 
-/// Every call has a record: identity, tool, exit code, duration; arguments on request, without secrets.
+/// Every call has a record: identity, tool, exit code, duration; arguments on request, without
+/// secrets.
 #[test]
 fn every_call_is_recorded() {
     let tool = "[[tool]]\nname = \"login\"\nmax_output = \"64KiB\"\ncommand = [\"echo\", \"{name}\", \"{Api_Token}\"]\n\

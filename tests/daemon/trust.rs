@@ -1,5 +1,5 @@
-//! A configuration that comes with a checkout decides nothing before its user trusts it, and a daemon
-//! without tools says so.
+//! A configuration that comes with a checkout decides nothing before its user trusts it, and a
+//! daemon without tools says so.
 
 use std::fs;
 use std::path::Path;

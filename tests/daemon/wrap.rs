@@ -1,5 +1,5 @@
-//! `ceased wrap` in front of a scripted server: relay, cancel, strays, death, end (UPS-01 to UPS-08,
-//! UPS-14, UPS-16).
+//! `ceased wrap` in front of a scripted server: relay, cancel, strays, death, end (UPS-01 to
+//! UPS-08, UPS-14, UPS-16).
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

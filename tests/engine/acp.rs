@@ -1,5 +1,4 @@
-//! ACP, requests of the peer: cancelled and answered nevertheless, once; what passes through; what
-//! is refused.
+//! ACP, requests of the peer: cancelled and answered nevertheless, once; pass-through; refusals.
 
 use std::time::Duration;
 
@@ -20,8 +19,8 @@ use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// ACP-01: every spelling in the field is understood, in both dialects; what names no request of
-/// the peer is ignored without a word.
+/// ACP-01: every spelling in the field is understood, in both dialects; an unknown id of
+/// the peer is ignored silently.
 #[test]
 fn every_spelling_cancels() {
     for form in FORMS {
@@ -78,7 +77,7 @@ fn every_spelling_cancels() {
     w.silent(c);
 }
 
-/// ACP-06: what the job hands in while it is being stopped is the answer; everything else is
+/// ACP-06: a result of the job while it is being stopped is the answer; every other end is
 /// -32800. One answer, and the job is told once.
 #[test]
 fn a_cancelled_request_is_answered_once() {
@@ -161,7 +160,7 @@ fn what_has_not_begun_never_begins() {
     nothing_is_left(&w);
 }
 
-/// ACP-07: timeout, limit, the host, shutdown: the bytes of a cancel, and who it was.
+/// ACP-07: timeout, limit, the host, shutdown: the bytes of a cancel, and its origin.
 #[test]
 fn what_we_cancel_ourselves_is_answered_alike() {
     for form in FORMS {
@@ -213,7 +212,7 @@ fn what_we_cancel_ourselves_is_answered_alike() {
     assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Disconnected)]);
 }
 
-/// ACP-08: what is answered is answered, also while the answer still waits to be read.
+/// ACP-08: an answer stands, also while it still waits to be read.
 #[test]
 fn a_cancel_that_comes_too_late_is_ignored() {
     let mut w = World::new();
@@ -283,7 +282,7 @@ fn session_cancel_stays_what_it_is() {
     nothing_is_left(&w);
 }
 
-/// RPC-01, RPC-02: what is no request of ours is refused by its kind; ids are exact, `null` is one.
+/// RPC-01, RPC-02: an invalid request is refused by its kind; ids are exact, `null` is one.
 #[test]
 fn envelopes() {
     let mut w = World::new();
@@ -330,7 +329,7 @@ fn envelopes() {
     nothing_is_left(&w);
 }
 
-/// What a peer tells goes to the host if it wants to hear of it; what a job tells goes to its peer
+/// Notifications of a peer go to the host if it wants them; those of a job go to its peer
 /// until its request is answered.
 #[test]
 fn notifications_both_ways() {

@@ -1,4 +1,4 @@
-//! ACP, requests of ours: cancelled and waited for; who may cancel what; the cascade.
+//! ACP, requests of ours: cancelled and waited for; permitted cancels; the cascade.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// ACP-04: nobody cancels `initialize`.
+/// ACP-04: `initialize` is never cancelled.
 #[test]
 fn initialize_is_not_cancelled() {
     for form in FORMS {
@@ -83,7 +83,7 @@ fn a_cancelled_call_waits_for_its_answer() {
         refuse(&mut w, c, &id);
         assert_eq!(told(&w), [r#"error {"code":-32800,"message":"Request cancelled"}"#]);
         w.told.clear();
-        // The wait has a bound; an answer after it is for nobody.
+        // The wait has a bound; an answer after it is dropped.
         let id = begin(&mut w, 3);
         w.advance(Limits::default().cancelled_wait);
         assert_eq!(told(&w), ["cancelled"]);
@@ -98,7 +98,7 @@ fn a_cancelled_call_waits_for_its_answer() {
 }
 
 /// ACP-03: a call that takes too long is cancelled, and its answer waited for with a bound. Where
-/// it cannot be cancelled, nothing is sent and nobody waits.
+/// it cannot be cancelled, nothing is sent and no job waits.
 #[test]
 fn a_call_that_takes_too_long_is_cancelled() {
     let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
@@ -206,8 +206,8 @@ fn nothing_is_cancelled_before_initialize() {
     assert_eq!(w.next(c)["method"], "$/cancelRequest");
 }
 
-/// ACP-05, ACP-10: an `initialize` that is refused takes nothing back of what was declared before,
-/// nor of what another declares that has no answer yet, on either side.
+/// ACP-05, ACP-10: an `initialize` that is refused takes back no earlier declaration,
+/// and none of a pending one, on either side.
 #[test]
 fn a_refused_initialize_changes_nothing() {
     let silent = json!({"protocolVersion": 1, "clientCapabilities": {}});
@@ -254,7 +254,7 @@ fn a_refused_initialize_changes_nothing() {
 }
 
 /// ACP-05, ACP-09: a tree of three levels over two connections, in two dialects. Cancelling the
-/// root cancels what it asked, hop by hop; every request is answered and nothing is left.
+/// root cancels its requests, hop by hop; every request is answered and nothing is left.
 #[test]
 fn cancelling_the_root_cancels_the_tree() {
     let mut w = World::new();
@@ -336,7 +336,7 @@ fn a_cascade_crosses_protocols() {
     w.lose(client);
     assert_eq!(w.next(mcp)["params"]["requestId"], id);
     assert_eq!(told(&w)[1..], ["cancelled"]);
-    // A job that ends does not wait for what it cancelled.
+    // A job that ends does not wait for its cancelled requests.
     let task = w.task(mcp, "build").1;
     w.feed(Input::AskedOf(task, AskId::new(1), agent, asking("session/prompt", &json!({}))));
     let id = w.next(agent)["id"].clone();

@@ -1,4 +1,4 @@
-//! ACP, every order of what can happen to a request: one answer, and the right one.
+//! ACP, every order of events of a request: one answer, and the right one.
 
 use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason};
 use ceased_core::event::Outcome;
@@ -46,7 +46,7 @@ enum Canceller {
     Host,
 }
 
-/// What a request is refused with when it was cancelled by somebody.
+/// The error of a cancelled request.
 fn refusal(by: Canceller) -> Option<Value> {
     let source = match by {
         Canceller::Nobody => return None,
@@ -57,7 +57,7 @@ fn refusal(by: Canceller) -> Option<Value> {
     Some(cancelled(AcpForm::Published, &json!(1), source))
 }
 
-/// What a request is answered with when its job ends like this.
+/// The answer to a request whose job ends like this.
 fn ending(outcome: &Outcome, by: Canceller) -> Value {
     let error = |code: i64, message: &str| {
         let error = json!({"code": code, "message": message});
@@ -77,7 +77,7 @@ fn ending(outcome: &Outcome, by: Canceller) -> Value {
     }
 }
 
-/// What a request is answered with if these things happen to it in this order: the whole rule.
+/// The answer to a request after these events in this order: the whole rule.
 fn model(order: &[Happens], outcome: &Outcome, killable: bool) -> Value {
     let mut by = Canceller::Nobody;
     for happens in order {

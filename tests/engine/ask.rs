@@ -1,4 +1,4 @@
-//! What jobs and the host ask of peers: delivery, answers, cancelling, timeouts.
+//! Requests of jobs and the host to peers: delivery, answers, cancelling, timeouts.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn answers(world: &mut World, conn: ConnId, id: &Value, action: &str) {
     world.send(conn, &answer.to_string());
 }
 
-/// TSK-29, CAN-01: a plain call's question goes to whoever made the call, and its answer back.
+/// TSK-29, CAN-01: a plain call's question goes to the requestor of the call, and its answer back.
 #[test]
 fn a_plain_call_asks_its_own_peer() {
     let mut w = World::new();
@@ -71,7 +71,7 @@ fn a_plain_call_asks_its_own_peer() {
     assert_eq!(w.next(c)["id"], "x");
 }
 
-/// What a peer did not declare is not asked of it, and nothing goes on the wire.
+/// An undeclared capability of a peer is not used, and nothing goes on the wire.
 #[test]
 fn nothing_undeclared_is_asked() {
     let mut w = World::new();
@@ -84,7 +84,7 @@ fn nothing_undeclared_is_asked() {
     assert_eq!(w.told_words()[1], (caller, "refused NoJob".to_owned()));
 }
 
-/// What the revision of the session does not have is not asked, though it was declared.
+/// A request that the session's revision lacks is not sent, though it was declared.
 #[test]
 fn elicitation_where_there_is_any() {
     for revision in REVISIONS {
@@ -108,7 +108,7 @@ fn elicitation_where_there_is_any() {
     }
 }
 
-/// CAN-06: cancelling a call cancels what it asked, once, with the ids of that direction.
+/// CAN-06: cancelling a call cancels its requests, once, with the ids of that direction.
 #[test]
 fn cancelling_a_call_cancels_its_questions() {
     let mut w = World::new();
@@ -153,10 +153,10 @@ fn questions_end_with_their_job_and_their_connection() {
     assert_eq!((w.sizes().jobs, w.sizes().timers), (0, 0));
 }
 
-/// TSK-28: input_required while anything is open, working when all of it has arrived.
-/// TSK-29: every question names its task. TSK-30: it is delivered to who waits for the result.
+/// TSK-28: input_required while anything is open, working when all of it has arrived. TSK-29: every
+/// question names its task. TSK-30: it is delivered to the peer that waits for the result.
 #[test]
-fn a_task_asks_whoever_waits_for_it() {
+fn a_task_asks_the_peer_that_waits_for_it() {
     let mut w = World::new();
     let c = open(&mut w);
     let (task, job) = w.task(c, "build");
@@ -225,7 +225,7 @@ fn a_question_is_offered_again() {
     assert_eq!((w.rest(third).len(), w.rest(mute).len()), (1, 1));
 }
 
-/// TSK-26, TSK-28: cancelling a task cancels what it asked, also what nobody was asked yet.
+/// TSK-26, TSK-28: cancelling a task cancels its questions, also undelivered ones.
 #[test]
 fn cancelling_a_task_cancels_its_questions() {
     let mut w = World::new();
@@ -274,7 +274,7 @@ fn an_answer_is_waited_for_with_a_bound() {
     assert_eq!(w.sizes().timers, 0);
 }
 
-/// CAN-02, CAN-03: only what is in progress is cancelled, once; everything else is a typed refusal
+/// CAN-02, CAN-03: only an open request is cancelled, once; any other cancel is a typed refusal
 /// and nothing on the wire.
 #[test]
 fn only_what_is_in_progress_is_cancelled() {
@@ -314,7 +314,7 @@ fn calls_need_a_connection() {
 }
 
 /// A peer that has closed its side answers nothing: the asker is told at once, while the peer's own
-/// call is still answered; a task's question goes to the next who waits (TSK-30).
+/// call is still answered; a task's question goes to the next waiting peer (TSK-30).
 #[test]
 fn calls_end_with_the_side_that_answers_them() {
     let mut w = World::new();
@@ -341,12 +341,12 @@ fn calls_end_with_the_side_that_answers_them() {
     heard.sort_by_key(|(caller, _)| *caller == host);
     assert_eq!(heard, [(of_job, lost.clone()), (host, lost)]);
     assert_eq!(w.sizes().timers, timers, "nothing is waited for any more");
-    // The next who waits is asked, and only that one.
+    // The next waiting peer is asked, and only that one.
     let question = w.next(other);
     assert_eq!(question["params"]["message"], "task?");
     answers(&mut w, other, &question["id"], "accept");
     assert_eq!(w.told_words()[2], (of_task, r#"result {"action":"accept"}"#.to_owned()));
-    // Nothing was taken back on the half that still listens, and what it asked is answered.
+    // Nothing was taken back on the half that still listens, and its request is answered.
     w.silent(c);
     w.done(job, "built");
     assert_eq!(w.next(c)["result"]["content"][0]["text"], "built");
@@ -356,7 +356,7 @@ fn calls_end_with_the_side_that_answers_them() {
 }
 
 /// TSK-08, TSK-28: an id may be given again while the job of an expired task is still stopping;
-/// what the new task asks is not the old job's business.
+/// questions of the new task do not reach the old job.
 #[test]
 fn the_old_job_of_an_id_given_again_asks_nothing() {
     let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));

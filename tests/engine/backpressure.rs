@@ -1,4 +1,4 @@
-//! Peers for whom more waits than they take: when they are dropped and when not.
+//! Peers that read less than their output: conditions of dropping them.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ fn progress_to_a_slow_peer_is_coalesced() {
     w.silent(c);
 }
 
-/// TSK-33: so for a task: what was held is told before its end, and after its end nothing is.
+/// TSK-33: so for a task: held messages are sent before its end, and nothing after it.
 #[test]
 fn progress_of_a_task_is_told_before_its_end() {
     for cancelled in [false, true] {

@@ -1,4 +1,4 @@
-//! Batches of 2025-03-26: answered at once, without what was cancelled, within bounds.
+//! Batches of 2025-03-26: answered at once, without cancelled requests, within bounds.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ fn batching() -> (World, ceased_core::ids::ConnId) {
     (w, c)
 }
 
-/// RPC-03: a batch of 2025-03-26 is answered by one array once all of it is settled, with what
-/// was not cancelled; notifications and responses in it are no part of the answer.
+/// RPC-03: a batch of 2025-03-26 is answered by one array once all of it is settled, with the
+/// requests that were not cancelled; notifications and responses in it are no part of the answer.
 #[test]
 fn a_batch_is_answered_at_once() {
     let (mut w, c) = batching();
@@ -59,8 +59,8 @@ fn a_batch_is_answered_at_once() {
     w.silent(c);
 }
 
-/// CAN-08, RPC-03: what is cancelled of a batch is no part of its answer; a batch of which nothing
-/// is left is not answered at all.
+/// CAN-08, RPC-03: a cancelled request of a batch is no part of its answer; a batch of which
+/// nothing is left is not answered at all.
 #[test]
 fn a_batch_without_its_cancelled_requests() {
     let (mut w, c) = batching();

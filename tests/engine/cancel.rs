@@ -60,7 +60,7 @@ fn a_cancel_stops_the_request_it_names_and_no_other() {
     }
 }
 
-/// CAN-01: ids are compared by what they mean: an escaped spelling names the same request.
+/// CAN-01: ids are compared by their value: an escaped spelling names the same request.
 #[test]
 fn a_cancel_may_spell_the_id_another_way() {
     let mut w = World::new();
@@ -73,7 +73,7 @@ fn a_cancel_may_spell_the_id_another_way() {
 
 /// CAN-02, CAN-09: a cancel reaches requests of its own connection alone.
 #[test]
-fn nobody_cancels_the_requests_of_another_connection() {
+fn requests_of_another_connection_are_not_cancelled() {
     let mut w = World::new();
     let (mine, theirs) = (w.open(), w.open());
     let job = w.call(mine, json!(7), "echo");
@@ -251,7 +251,7 @@ fn a_cancel_that_names_nothing_changes_nothing() {
 
 /// CAN-10: we ask peers nothing, so whatever they answer is late or made up: dropped and counted.
 #[test]
-fn responses_nobody_waits_for_are_dropped() {
+fn unawaited_responses_are_dropped() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "echo");
@@ -318,7 +318,7 @@ fn a_reused_id_never_gets_the_answer_of_the_cancelled_request() {
     w.silent(c);
 }
 
-/// CAN-12: the note says who cancelled what and why; a reason forges no log line and is capped.
+/// CAN-12: the note names requestor, request and reason; a reason forges no log line and is capped.
 #[test]
 fn reasons_are_noted_clean_and_capped() {
     let mut w =
@@ -485,8 +485,8 @@ fn cancelling_a_wait_leaves_the_task_alone() {
     assert_eq!(again["content"][0]["text"], "slept");
 }
 
-/// CAN-06, CAN-11: cancelling twice, and cancelling what is being stopped for another reason,
-/// takes no step of the ladder again and leaves nobody to be answered.
+/// CAN-06, CAN-11: cancelling twice, and cancelling a job that is being stopped for another reason,
+/// repeats no step of the stop sequence and leaves no request open.
 #[test]
 fn what_stops_already_is_not_stopped_again() {
     let mut w = World::new();

@@ -61,7 +61,7 @@ fn a_call_becomes_a_task_when_its_peer_goes() {
     w.done(job, "late");
     let result = w.result(other, "tasks/result", json!({"taskId": id}));
     assert_eq!(result["content"][0]["text"], "late");
-    // With nobody to own it, or no room, it is stopped.
+    // Without an owner, or without room, it is stopped.
     let nobody = w.open_as(Identity::Anonymous, NEWEST);
     let job = w.call(nobody, json!(1), "detached");
     w.lose(nobody);
@@ -74,7 +74,7 @@ fn a_call_becomes_a_task_when_its_peer_goes() {
     assert_eq!(w.steps(job).len(), 1);
 }
 
-/// DUR-01: a call becomes a task that nobody knows of before it is on disk, also when its work has
+/// DUR-01: a call becomes a task that no peer knows before it is on disk, also when its work has
 /// ended by then.
 #[test]
 fn a_call_becomes_a_task_once_that_is_on_disk() {
@@ -101,8 +101,8 @@ fn a_call_becomes_a_task_once_that_is_on_disk() {
     }
 }
 
-/// DUR-01: a repeat of a call that became a task is refused while the task runs and while its end is
-/// being stored, and then answered with the outcome, whatever happens to the task meanwhile.
+/// DUR-01: a repeat of a call that became a task is refused while the task runs and while its end
+/// is being stored, and then answered with the outcome, whatever happens to the task meanwhile.
 #[test]
 fn repeat_of_a_call_that_became_a_task_is_answered_once_its_end_is_stored() {
     let text = |told: &Value| told["result"]["content"][0]["text"].clone();
@@ -154,8 +154,8 @@ fn repeat_of_a_call_that_became_a_task_is_answered_once_its_end_is_stored() {
     }
 }
 
-/// TSK-24: once the task that a call became is cancelled, the same key is a new call, also while the
-/// cancel is being stored.
+/// TSK-24: once the task that a call became is cancelled, the same key is a new call, also while
+/// the cancel is being stored.
 #[test]
 fn key_of_a_cancelled_task_starts_a_new_call() {
     let (mut w, mut store, other) = detaching(Limits::default(), "k");
@@ -265,7 +265,7 @@ fn a_call_that_the_store_does_not_take_is_no_task() {
     assert_eq!(listed(&mut w, other), Vec::<Value>::new());
     assert_eq!((w.sizes().jobs, w.sizes().tasks), (0, 0));
 
-    // What had ended is nobody's.
+    // An ended call has no owner.
     let (mut w, mut store, other) = detaching(Limits::default(), "k");
     let job = w.last_started();
     w.done(job, "for nobody");
@@ -296,7 +296,7 @@ fn what_becomes_a_task_can_be_stopped() {
     }
 }
 
-/// A shutdown stops what is becoming a task like everything else, and leaves nothing behind.
+/// A shutdown stops a call that is becoming a task like every job, and leaves nothing behind.
 #[test]
 fn a_shutdown_while_a_call_becomes_a_task() {
     let (mut w, mut store, _) = detaching(Limits::default(), "k");

@@ -206,7 +206,7 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
                 w.advance(RETRY);
                 store.refuse(&mut w, why, false);
             }
-            // What it is owed it takes; that is not to say that there is room for more.
+            // It takes records of existing tasks; that does not imply room for more.
             w.advance(RETRY);
             store.commit(&mut w, 1);
             assert!(store.records.is_empty(), "the write whose fate was unknown was deleted");
@@ -236,7 +236,7 @@ fn a_store_found_to_have_failed_takes_no_task_until_it_recovers() {
         let (mut w, mut store) = durable();
         let c = speech.open(&mut w);
         let why = Unstored::Broken;
-        // Said twice: what was found does not have to be remembered by the host.
+        // Said twice: the host need not remember found records.
         w.feed(Input::StoreFailed(why));
         w.feed(Input::StoreFailed(why));
         assert_eq!(w.notes, [AuditEvent::StoreFailed { why }]);
@@ -342,8 +342,8 @@ fn answer_of(w: &mut World, c: ConnId) -> Value {
     answers.remove(0)
 }
 
-/// DUR-01, TSK-18, MOD-08: nobody is told of an end unasked before it is on disk, and everybody is
-/// once it is, however long the store failed.
+/// DUR-01, TSK-18, MOD-08: no peer is told of an end unasked before it is on disk, and every peer
+/// is once it is, however long the store failed.
 #[test]
 fn notices_wait_as_well() {
     for fails in [0, 1, 3] {
@@ -371,11 +371,12 @@ fn notices_wait_as_well() {
     }
 }
 
-/// DUR-01, TSK-24, TSK-26: the first of a cancel and an end wins, whoever hears of it when.
+/// DUR-01, TSK-24, TSK-26: the first of a cancel and an end wins, at whatever time a peer learns of
+/// it.
 #[test]
 fn cancel_races() {
     for speech in BOTH {
-        // The cancel first: the job is stopped at once, and what it still reports is nothing.
+        // The cancel first: the job is stopped at once, and its later reports are dropped.
         let (mut w, mut store) = durable();
         let c = speech.open(&mut w);
         let (task, job) = working(&mut w, &mut store, speech, c);
@@ -416,9 +417,9 @@ fn cancel_races() {
     }
 }
 
-/// DUR-01, CAN-15, MOD-04: whoever cancels a request that is held hears nothing more of it; the
+/// DUR-01, CAN-15, MOD-04: the requestor that cancels a held request hears nothing more of it; the
 /// task goes on. CAN-05: a creation is not cancelled that way in a session. Elsewhere it is, and so
-/// the task does not come to be: nobody could reach it (MOD-04, CAN-06).
+/// the task is not created: no peer could reach it (MOD-04, CAN-06).
 #[test]
 fn held_requests_can_be_cancelled() {
     for (speech, method) in [
@@ -492,7 +493,7 @@ fn disconnects_while_held() {
     }
 }
 
-/// DUR-01: writes are told of in one breath, or one by one; what is released comes in the order of
+/// DUR-01: writes are reported together, or one by one; held answers come in the order of
 /// the writes.
 #[test]
 fn answers_come_in_the_order_of_the_writes() {
@@ -512,7 +513,7 @@ fn answers_come_in_the_order_of_the_writes() {
     assert_eq!(w.started.len(), 2);
 }
 
-/// DUR-01, TSK-36: what is held counts as in flight; a cancel is not kept from taking effect.
+/// DUR-01, TSK-36: a held answer counts as in flight; a cancel is not kept from taking effect.
 #[test]
 fn held_requests_are_bounded() {
     let mut store = Store::default();
@@ -538,7 +539,7 @@ fn held_requests_are_bounded() {
     assert_eq!(answered, 5);
 }
 
-/// DUR-01: what a store is owed after it failed is tried in steps, and no task is created before
+/// DUR-01: unpersisted records are written in steps after a failure, and no task is created before
 /// it has taken all of it.
 #[test]
 fn a_store_is_not_flooded_when_it_recovers() {
@@ -609,7 +610,7 @@ fn expiry() {
     }
 }
 
-/// DUR-01: a shutdown ends when the store has what it takes, or with its time.
+/// DUR-01: a shutdown ends when the store has all records, or with its time.
 #[test]
 fn shutdown() {
     for outcome in [None, Some(Unstored::Full)] {
@@ -653,7 +654,7 @@ fn shutdown() {
 }
 
 /// DUR-01: without a store nothing is written, nothing waits, and a host that reports writes
-/// nobody made is not believed.
+/// that were never made is not believed.
 #[test]
 fn off_means_off() {
     let mut w = World::new();

@@ -79,7 +79,7 @@ fn the_server_decides() {
 
 /// EXT-01: the declaration is each request's own; the one before does not count.
 #[test]
-fn who_did_not_declare_has_no_tasks() {
+fn a_client_without_the_declaration_has_no_tasks() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (task, _) = create(&mut w, c, "sleep");
@@ -212,8 +212,8 @@ fn the_request_of_a_task_is_over() {
     w.silent(c);
 }
 
-/// MOD-04, CAN-06: a cancel that comes while the handle is still unsent takes it back, and stops the
-/// task that nobody could reach.
+/// MOD-04, CAN-06: a cancel that comes while the handle is still unsent takes it back, and stops
+/// the task that no peer could reach.
 #[test]
 fn an_unsent_handle_is_taken_back_with_its_task() {
     let mut w = World::new();
@@ -265,7 +265,7 @@ fn an_unsent_handle_of_a_task_that_expired() {
     assert_eq!(get(&mut w, d, &again)["status"], "working");
 }
 
-/// The task goes on for whoever knows it all the same: with its key, or since it waits for it.
+/// The task goes on for a peer that knows it all the same: with its key, or since it waits for it.
 #[test]
 fn a_task_that_others_know_outlives_its_handle() {
     let mut w = World::new();
@@ -296,8 +296,8 @@ fn a_task_that_others_know_outlives_its_handle() {
     }
 }
 
-/// EXT-06: whoever has read the handle finds the task, on another connection of the same identity
-/// too, and does so until the ttl is over.
+/// EXT-06: a client that has read the handle finds the task, on another connection of the same
+/// identity too, and does so until the ttl is over.
 #[test]
 fn a_handle_is_good_at_once_and_long_enough() {
     let policy = TaskPolicy {
@@ -323,7 +323,7 @@ fn a_handle_is_good_at_once_and_long_enough() {
     w.stopped(job);
 }
 
-/// EXT-07, TSK-39: tasks are seen across dialects, each in its own form, and by nobody else.
+/// EXT-07, TSK-39: tasks are seen across dialects, each in its own form, and by no other identity.
 #[test]
 fn one_table() {
     let mut w = World::new();
@@ -402,8 +402,8 @@ fn input_of_a_task() {
     assert_eq!(w.told.len(), 2);
 }
 
-/// EXT-05, EXT-07: a question offered to a session is answered by whoever is first; the other is
-/// told that nobody waits.
+/// EXT-05, EXT-07: a question offered to a session is answered by the first peer; the other is
+/// told that it is not awaited.
 #[test]
 fn the_first_answer_counts() {
     let mut w = World::new();

@@ -1,7 +1,7 @@
 //! Golden files: transcripts of whole sessions, readable without Rust, and the dialects as a table.
 //!
-//! A transcript is blocks: what happens, `----`, what the engine says to that. `UPDATE=1` writes
-//! down what it says now.
+//! A transcript is blocks: events, `----`, the engine's output. `UPDATE=1` writes
+//! down its present output.
 //!
 //! | line | happens |
 //! | --- | --- |
@@ -29,7 +29,7 @@ fn updating() -> bool {
     std::env::var_os("UPDATE").is_some()
 }
 
-/// What the engine said to one line of a transcript.
+/// The engine's output for one line of a transcript.
 fn perform(world: &mut World, line: &str) -> Vec<String> {
     world.transcript = Some(Vec::new());
     let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -77,7 +77,7 @@ fn rewritten(text: &str) -> String {
     let mut said: Vec<String> = Vec::new();
     for line in text.lines() {
         if in_answer {
-            // What it said the last time; the blank line ends it.
+            // Its former output; the blank line ends it.
             if line.is_empty() {
                 in_answer = false;
                 written.push('\n');

@@ -1,5 +1,5 @@
-//! What a host does to an engine: peers that hang up or half hang up, time, reload, full queues, work
-//! that will not stop.
+//! Events of a host: disconnects and half-closes of peers, time, reload, full queues,
+//! work that will not stop.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn the_ladder_of_a_command() {
 }
 
 /// CAN-06, CAN-07: a function whose flag was raised is given up after its patience: counted,
-/// noted, never noted as ceased; its room is free, and what it still says is dropped.
+/// noted, never noted as ceased; its room is free, and its later output is dropped.
 #[test]
 fn a_handler_that_does_not_look_is_abandoned() {
     let mut w = world(Limits { running_max: 1, ..Limits::default() });
@@ -92,7 +92,7 @@ fn a_handler_that_does_not_look_is_abandoned() {
 }
 
 /// RPC-03: a call that runs into its timeout is stopped and answered when it has stopped, with an
-/// error that says so; or with what it hands in at the last moment.
+/// error that says so; or with its result of the last moment.
 #[test]
 fn timeouts() {
     for (tool, ending) in [("slow", 0), ("slow", 1), ("slow", 2), ("build", 0), ("build", 1)] {
@@ -137,8 +137,8 @@ fn waiting_is_not_running() {
     assert_eq!(w.steps(second), [(StopStep::Flag, StopReason::TimedOut)]);
 }
 
-/// CAN-06: what the first process of a job leaves behind is stopped by the same ladder, and the
-/// call is answered with what the job hands in.
+/// CAN-06: processes left by the first process of a job are stopped by the same sequence, and the
+/// call is answered with the result of the job.
 #[test]
 fn what_is_left_behind_is_stopped() {
     let mut w = World::new();
@@ -186,7 +186,7 @@ fn the_queue_is_bounded_and_fair() {
 }
 
 /// TSK-36: requests of one connection that wait are limited; another connection is not affected,
-/// and what needs no waiting is still answered.
+/// and requests that need no waiting are still answered.
 #[test]
 fn waiting_requests_are_limited() {
     let mut w = world(Limits { inflight_max: 3, ..Limits::default() });
@@ -293,7 +293,7 @@ fn a_half_closed_peer_is_answered() {
     assert!(!w.is_open(c));
 }
 
-/// A half-closed peer waits no longer than it may linger: what still runs for it is stopped.
+/// A half-closed peer waits no longer than it may linger: its running jobs are stopped.
 #[test]
 fn a_half_closed_peer_does_not_linger() {
     let mut w = World::new();
@@ -301,7 +301,7 @@ fn a_half_closed_peer_does_not_linger() {
     let (task, task_job) = w.task(c, "sleep");
     let job = w.call(c, json!(1), "build");
     w.send(c, &request(json!(2), "tasks/result", json!({"taskId": task})));
-    // It does not read either: what runs for it is stopped before the connection is gone.
+    // It does not read either: its jobs are stopped before the connection is gone.
     w.stop_reading(c);
     w.send(c, &request(json!(3), "ping", json!({})));
     w.feed(Input::Finished(c, AfterInput::AnswerUntil(w.now().at + 3 * SECOND)));
@@ -438,7 +438,7 @@ fn status_tells_ones_own_jobs() {
     assert_eq!((&theirs["jobs"], &theirs["running"]), (&json!([]), &json!(0)));
 }
 
-/// Connections are counted by the host; what comes for one that is gone is nothing.
+/// Connections are counted by the host; events of a closed one are ignored.
 #[test]
 fn events_for_a_connection_that_is_gone() {
     let mut w = World::new();

@@ -1,4 +1,4 @@
-//! Calls whose requestor comes back: idempotency keys, and what becomes of a call whose peer is
+//! Calls whose requestor comes back: idempotency keys, and the fate of a call whose peer is
 //! gone. The engine's own agreements are checked after every event.
 
 use std::time::Duration;
@@ -252,7 +252,7 @@ fn keys_are_bounded() {
     assert_ne!(w.last_started(), job);
 }
 
-/// A grace: the call goes on, is stopped when it is over, or answers who asks again.
+/// A grace: the call goes on, is stopped when it is over, or answers a repeated request.
 #[test]
 fn a_grace_after_the_connection() {
     let mut w = world();
@@ -296,8 +296,8 @@ fn a_grace_after_the_connection() {
     assert_eq!(w.sizes().jobs, 0);
 }
 
-/// A call that its host cancels, or a person by its number, is answered and forgotten: who asks
-/// again starts anew.
+/// A call that its host cancels, or a person by its number, is answered and forgotten: a request
+/// with the key starts anew.
 #[test]
 fn what_was_cancelled_is_not_remembered() {
     let mut w = world();
@@ -329,7 +329,7 @@ fn a_call_is_cancelled_with_its_connection() {
     assert_ne!(w.last_started(), job, "what was cancelled is not waited for");
 }
 
-/// A shutdown answers everybody once and leaves nothing.
+/// A shutdown answers every request once and leaves nothing.
 #[test]
 fn a_shutdown_ends_waiting() {
     let mut w = world();

@@ -1,4 +1,4 @@
-//! Every interleaving: the engine against a naive model of what its peers may see, exhaustively
+//! Every interleaving: the engine against a naive model of its peers' view, exhaustively
 //! over short histories and at random over long ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,8 +17,8 @@ use ceased_tests::trace::{Input, Trace, hash};
 use ceased_tests::world::{NEWEST, Rigged, World, result_of};
 use serde_json::{Value, json};
 
-/// One thing that happens. Numbers are taken modulo what there is, so that any part of a history
-/// is a history.
+/// One thing that happens. Numbers are taken modulo the existing things, so that any part of a
+/// history is a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Op {
     Call(usize, usize, bool),
@@ -98,7 +98,7 @@ impl Pair {
         let happened = self.act(op);
         let (expected, seen) = (self.model.seen(), self.seen());
         assert_eq!(seen, expected, "left is the engine, right is the model, after {op:?}");
-        // RPC-03: what waits in the engine waits in the model.
+        // RPC-03: a request that waits in the engine waits in the model.
         assert_eq!(self.world.sizes().requests, self.model.unanswered(), "after {op:?}");
         let jobs = self.model.running().len() + self.model.queued();
         assert_eq!(self.world.sizes().jobs, jobs, "after {op:?}");
@@ -200,7 +200,7 @@ impl Pair {
         self.world.frame(self.conns[at], &line);
     }
 
-    /// What the engine did since this was last asked.
+    /// The engine's actions since the last call.
     fn seen(&mut self) -> Seen {
         let mut seen = Seen::default();
         for job in self.world.started[self.jobs.len()..].iter().copied() {
@@ -294,7 +294,7 @@ impl Pair {
         assert_eq!(listed, got, "list shows what get sees");
     }
 
-    /// RPC-03, CAN-07: when every job has ended everybody has been answered, and when every
+    /// RPC-03, CAN-07: when every job has ended every request has been answered, and when every
     /// connection is gone and every ttl is over nothing is left.
     fn finish(mut self) {
         for _ in 0..1000 {
@@ -428,7 +428,7 @@ fn random_op(rng: &mut Rng, weights: &[usize; 10]) -> Op {
     }
 }
 
-/// Which things happen at all in this run is drawn first: mixtures alone hide what needs many of
+/// The kinds of events of this run are drawn first: mixtures alone hide faults that need many of
 /// one kind.
 fn random_history(seed: u64, length: usize) -> Vec<Op> {
     let mut rng = Rng::new(seed);
@@ -483,7 +483,7 @@ fn long_histories_at_random() {
     }
 }
 
-/// Things nobody models: garbage, batches, slow peers, reloads, shutdown.
+/// Events without a model: garbage, batches, slow peers, reloads, shutdown.
 fn disturb(world: &mut World, rng: &mut Rng, conns: &mut [ConnId; 2]) {
     let at = rng.below(2);
     let conn = conns[at];

@@ -1,5 +1,6 @@
 //! A foreign task is answered as one that does not exist: with the same words, notes, the same
-//! accesses to the store and the same state afterwards, whatever the other's task is doing (TSK-39).
+//! accesses to the store and the same state afterwards, whatever the other's task is doing
+//! (TSK-39).
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ fn settings() -> Arc<Settings> {
     tools::settings(limits, TaskPolicy { durable: true, ..TaskPolicy::default() })
 }
 
-/// What the other's task is doing.
+/// The state of the other's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// It is not on disk yet.
@@ -140,7 +141,7 @@ fn attacks(id: &str) -> Vec<(bool, &'static str, Value)> {
     ]
 }
 
-/// Everything that happens when Bob asks this, and what it changed, with the id left out.
+/// All actions when Bob asks this, and its changes, with the id left out.
 fn happens(w: &mut World, bob: ConnId, id: &str, method: &str, params: &Value) -> String {
     w.transcript = Some(Vec::new());
     let (before, loads, writes) = (w.counters().named(), w.loads.len(), w.stored.len());
@@ -165,7 +166,7 @@ fn happens(w: &mut World, bob: ConnId, id: &str, method: &str, params: &Value) -
 #[test]
 fn anothers_task_is_as_one_that_never_was() {
     for doing in ALL {
-        // Whichever is asked for first: what is counted must not tell either.
+        // Whichever is asked for first: counters must not tell either.
         for foreign_first in [true, false] {
             let (mut w, mut store, id) = world(doing);
             let (core, modern) = (w.open_as(BOB, NEWEST), w.connect(BOB));
@@ -189,7 +190,7 @@ fn anothers_task_is_as_one_that_never_was() {
     }
 }
 
-/// What an attack must not change: how far the task's job is from being stopped, and what there is.
+/// State that an attack must not change: the stop sequence of the task's job, and all tables.
 fn untouched(w: &World, id: &str) -> String {
     let is_its = |task: TaskId| task.to_string() == id;
     let jobs = w.running.values().filter(|job| job.task.is_some_and(is_its));
@@ -198,8 +199,8 @@ fn untouched(w: &World, id: &str) -> String {
     format!("{steps:?} {} {} {}", sizes.tasks, sizes.jobs, w.stops.len())
 }
 
-/// TSK-39, MOD-07: the state of another's call that waits for input is as good as none, and is still
-/// good for its owner afterwards.
+/// TSK-39, MOD-07: the state of another's call that waits for input is as good as none, and is
+/// still good for its owner afterwards.
 #[test]
 fn anothers_state_is_as_one_that_never_was() {
     let mut w = World::new();
@@ -237,7 +238,7 @@ fn anothers_state_is_as_one_that_never_was() {
 }
 
 /// TSK-39: another's idempotency key is free, whatever its owner does with it: the call runs, and
-/// its answer is nobody else's.
+/// its answer reaches no other identity.
 #[test]
 fn anothers_key_is_free() {
     let mut w = World::new();
@@ -268,7 +269,7 @@ fn anothers_key_is_free() {
     }
 }
 
-/// TSK-39: who is no operator lists, inspects and cancels nothing but what is theirs, and a job of
+/// TSK-39: an ordinary user lists, inspects and cancels only its own jobs, and a job of
 /// another is in the same words as none.
 #[test]
 fn anothers_job_is_as_one_that_never_was() {
@@ -297,8 +298,8 @@ fn anothers_job_is_as_one_that_never_was() {
 }
 
 /// TSK-39, ACP-01: an ACP peer reaches nothing of another connection: not its requests by their
-/// ids, in any spelling, nor what is asked there; and what it says of sessions the host is told
-/// with who said it.
+/// ids, in any spelling, nor the questions there; and its notifications of sessions reach the host
+/// with its identity.
 #[test]
 fn acp_peers_are_apart() {
     for form in FORMS {
@@ -335,7 +336,7 @@ fn acp_peers_are_apart() {
             assert_eq!(changes[0], changes[1], "{method}");
         }
         assert!(w.notified.iter().all(|(conn, ..)| *conn == bob), "{:?}", w.notified);
-        // An answer to what was asked on another connection is nobody's.
+        // An answer to a question on another connection is dropped.
         answer(&mut w, bob, &asked, &json!({"outcome": {"outcome": "cancelled"}}));
         assert!(w.told.is_empty(), "somebody else answered");
         w.silent(bob);

@@ -64,7 +64,7 @@ fn question_of_a_cancelled_call_is_withdrawn() {
 
 /// TSK-30: the question of a call that became a task goes to the request that waits for the task.
 #[test]
-fn question_of_a_call_that_became_a_task_goes_to_who_waits_for_the_task() {
+fn question_of_a_call_that_became_a_task_goes_to_the_waiting_peer() {
     let mut w = world();
     let (one, other) = (open(&mut w), open(&mut w));
     call(&mut w, one, "a", "detached", "k");
@@ -93,10 +93,10 @@ fn question_goes_to_the_request_that_took_over() {
     assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
 }
 
-/// TSK-30, CAN-15: who does not wait for a task any more may still answer what it was asked, until
-/// somebody else waits who can.
+/// TSK-30, CAN-15: a peer that waits for a task no longer may still answer its question, until
+/// another peer waits that can.
 #[test]
-fn who_waits_no_more_may_answer_until_another_does() {
+fn a_former_waiter_may_answer_until_another_waits() {
     let mut w = world();
     // Its creator is told how it stands, and waits for nothing.
     let (creator, one, other) = (open(&mut w), open(&mut w), open(&mut w));
@@ -121,9 +121,9 @@ fn who_waits_no_more_may_answer_until_another_does() {
     }
 }
 
-/// TSK-30: of two who wait for a task and one who cancels that, the other is asked at once.
+/// TSK-30: of two peers that wait for a task one cancels that, and the other is asked at once.
 #[test]
-fn the_other_who_waits_is_asked() {
+fn the_other_waiting_peer_is_asked() {
     let mut w = world();
     // Its creator is told how it stands, and waits for nothing.
     let (creator, one, other) = (open(&mut w), open(&mut w), open(&mut w));
@@ -136,7 +136,7 @@ fn the_other_who_waits_is_asked() {
     w.send(one, &cancel(json!("r")));
     is_asked_no_more(&mut w, one, &question);
     let question = is_asked(&mut w, other);
-    // What the first says now is too late (CAN-10).
+    // An answer of the first is too late now (CAN-10).
     answers(&mut w, one, &json!(1));
     assert_eq!(w.told_words(), []);
     answers(&mut w, other, &question);

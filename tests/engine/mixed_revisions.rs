@@ -66,7 +66,7 @@ impl Walk {
         self.world.running.keys().nth(at).copied()
     }
 
-    /// What a client may say.
+    /// A message of a client.
     fn line(&mut self) -> String {
         let (id, task) = (self.id(), self.task());
         let tool = TOOLS[self.one(TOOLS.len())];
@@ -148,7 +148,7 @@ impl Walk {
         self.listen();
     }
 
-    /// What the clients remember of what they were told.
+    /// The messages that the clients received.
     fn listen(&mut self) {
         for conn in self.conns.clone() {
             for told in self.world.rest(conn) {

@@ -75,8 +75,8 @@ fn a_claim_with_an_escape() {
     assert!(w.next(c)["result"].is_object());
 }
 
-/// MOD-01: what makes no claim belongs to a session, and where there is none it is refused; the
-/// methods no session has are told what they lack.
+/// MOD-01: a request without a revision belongs to a session, and without one it is refused; the
+/// methods outside of sessions get an error that names the missing member.
 #[test]
 fn without_a_claim_there_must_be_a_session() {
     let mut w = World::new();
@@ -88,7 +88,7 @@ fn without_a_claim_there_must_be_a_session() {
         assert_eq!(code, -32602);
         assert!(message.contains(VERSION), "{message}");
     }
-    // What looks like a claim and stands elsewhere is none.
+    // The same member elsewhere in the request has no meaning.
     let arguments = json!({"_meta": {VERSION: "2026-07-28", CAPABILITIES: {}}});
     let params = json!({"name": "echo", "arguments": arguments});
     assert_eq!(w.refusal(c, "tools/call", params).0, -32600);
@@ -138,7 +138,7 @@ fn a_claim_is_no_part_of_a_batch() {
     assert_eq!(answers[1]["result"], json!({}));
 }
 
-/// RPC-01: what cannot be read where requests speak for themselves is refused in their form.
+/// RPC-01: an unreadable frame on a connection without a session is refused in its form.
 #[test]
 fn garbage_is_refused_without_an_id() {
     let mut w = World::new();
@@ -182,7 +182,7 @@ fn tools_are_listed() {
     assert_eq!((&status["resultType"], &status["running"]), (&json!("complete"), &json!(0)));
 }
 
-/// MOD-02: what a tool says of the type of its result is not believed; the rest of it is kept.
+/// MOD-02: the result type that a tool names is replaced; the rest of its result is kept.
 #[test]
 fn a_tool_cannot_choose_the_type() {
     let mut w = World::new();
@@ -204,7 +204,7 @@ fn a_tool_cannot_choose_the_type() {
     w.expect(c, json!({"jsonrpc": "2.0", "id": 1, "error": error}));
 }
 
-/// MOD-07: what was removed, and what never was.
+/// MOD-07: removed methods, and unknown ones.
 #[test]
 fn removed_methods() {
     let mut w = World::new();
@@ -307,8 +307,8 @@ fn a_server_sends_no_cancels() {
     assert!(rest.iter().all(|message| message["method"].is_null()), "{rest:?}");
 }
 
-/// MOD-04: what is queued for a cancelled request and not yet sent is taken back: progress, log
-/// messages, and the answer itself; what is for others stays.
+/// MOD-04: unsent frames of a cancelled request are removed: progress, log
+/// messages, and the answer itself; frames of others stay.
 #[test]
 fn nothing_follows_a_cancel() {
     let mut w = World::new();
@@ -349,7 +349,7 @@ fn nothing_follows_a_cancel() {
     assert_eq!(w.sizes().timers, 0);
 }
 
-/// MOD-04 is a rule of this revision: what a session's request has queued is sent (CAN-08 speaks
+/// MOD-04 is a rule of this revision: queued frames of a session's request are sent (CAN-08 speaks
 /// of the answer alone).
 #[test]
 fn a_session_takes_nothing_back() {
@@ -430,7 +430,7 @@ fn progress_is_told_as_its_request_speaks() {
 
 /// A peer that closed its side is answered; outside a session it is not pinged meanwhile.
 #[test]
-fn who_closed_its_side_is_answered_and_not_pinged() {
+fn a_half_closed_peer_is_answered_and_not_pinged() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, json!(1), "echo");
@@ -465,7 +465,7 @@ fn a_refusal_is_taken_back() {
     }
 }
 
-/// RPC-03: a shutdown answers what is in flight, and refuses what comes after.
+/// RPC-03: a shutdown answers the open requests, and refuses later ones.
 #[test]
 fn a_shutdown_answers() {
     let mut w = World::new();

@@ -22,11 +22,11 @@ fn some(text: &str) -> Outcome {
     result_of(&json!({"content": [{"type": "text", "text": text}], "isError": true}))
 }
 
-/// CAN-06, STOP-02: a job that SIGKILL does not end keeps nobody waiting. Its call is answered, once,
-/// with what there is; it goes on being stopped, keeps its room, and has a second receipt when it
-/// has ended.
+/// CAN-06, STOP-02: a job that SIGKILL does not end delays no requestor. Its call is answered,
+/// once, with the outcome so far; it goes on being stopped, keeps its room, and has a second
+/// receipt when it has ended.
 #[test]
-fn a_job_that_outlasts_sigkill_keeps_nobody_waiting() {
+fn a_job_that_outlasts_sigkill_delays_no_requestor() {
     let mut w = World::with(Limits { running_max: 1, ..Limits::default() }, TaskPolicy::default());
     let c = w.open();
     let job = w.call(c, json!(1), "build");
@@ -66,7 +66,8 @@ fn a_job_that_outlasts_sigkill_keeps_nobody_waiting() {
     assert_eq!(w.sizes().jobs, 0);
 }
 
-/// STOP-02: a task whose job outlasts SIGKILL has ended; a cancelled call is not answered at all (CAN-08).
+/// STOP-02: a task whose job outlasts SIGKILL has ended; a cancelled call is not answered at all
+/// (CAN-08).
 #[test]
 fn a_task_ends_when_its_job_outlasts_sigkill() {
     let mut w = World::new();
@@ -96,7 +97,8 @@ fn a_task_ends_when_its_job_outlasts_sigkill() {
     assert_eq!(w.sizes().jobs, 0);
 }
 
-/// STOP-02: the end of the daemon does not wait for jobs that outlast SIGKILL, and learns of them in time.
+/// STOP-02: the end of the daemon does not wait for jobs that outlast SIGKILL, and learns of them
+/// in time.
 #[test]
 fn a_shutdown_does_not_wait_for_a_job_that_outlasts_sigkill() {
     let mut w = World::new();

@@ -38,9 +38,9 @@ fn send(w: &mut World, conn: ConnId, id: u32, method: &str, params: &Value) {
     w.send(conn, &line.to_string());
 }
 
-/// OUT-01: the host learns who looks, and whether that is an operator.
+/// OUT-01: the host learns the reader's identity, and whether it is an operator.
 #[test]
-fn the_host_is_told_who_reads() {
+fn the_host_is_told_the_reader() {
     let mut w = world();
     let uri = "ceased://jobs/7/output";
     for (identity, sees_all) in
@@ -60,7 +60,7 @@ fn the_host_is_told_who_reads() {
     }
 }
 
-/// OUT-01: what is not there and what is not the peer's has the same answer, in every method.
+/// OUT-01: missing output and output of others have the same answer, in every method.
 #[test]
 fn output_of_others_is_as_if_it_had_never_been() {
     let mut w = world();
@@ -83,7 +83,7 @@ fn output_of_others_is_as_if_it_had_never_been() {
     assert_eq!(w.next(c)["error"]["code"], -32602);
 }
 
-/// The methods, and what they answer, in a session and outside of one.
+/// The methods, and their answers, in a session and outside of one.
 #[test]
 fn answers_are_those_of_the_revision() {
     let meta = json!({

@@ -146,7 +146,7 @@ fn frames() -> impl Strategy<Value = String> {
     )
 }
 
-/// What a frame says, as the slow reader has it.
+/// The meaning of a frame, by the slow reader.
 fn classified_slowly(text: &str) -> String {
     let shown = |id: Id| match id {
         Id::Number(number) => number.to_string(),
@@ -215,7 +215,7 @@ proptest! {
         prop_assert_eq!(cut(&pieces, max), expected);
     }
 
-    /// CAN-01, RPC-01: an id is read as what it means, whatever its spelling, and two ids are one
+    /// CAN-01, RPC-01: an id is read by its value, in any spelling, and two ids are one
     /// exactly when they mean one thing.
     #[test]
     fn ids_go_round(number: i64, text: String, long in vec(any::<bool>(), 0..20)) {
@@ -239,13 +239,14 @@ proptest! {
         }
     }
 
-    /// RPC-01, RPC-02: an envelope says what the slow reader says it does.
+    /// RPC-01, RPC-02: an envelope is read as by the slow reader.
     #[test]
     fn envelopes_are_read_as_one_would_slowly(text in frames()) {
         prop_assert_eq!(classified(&text), classified_slowly(&text), "{}", text);
     }
 
-    /// TSK-11: a ttl is a positive integer of milliseconds in any spelling, shortened to the longest, or
+    /// TSK-11: a ttl is a positive integer of milliseconds in any spelling, shortened to the
+    /// longest, or
     /// -32602.
     #[test]
     fn ttls_are_positive_integers(
@@ -377,7 +378,7 @@ fn messages() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a host may do between two messages.
+/// An event of a host between two messages.
 fn meanwhile(w: &mut World, how: u8) {
     match how {
         0..=2 => w.feed(Input::Turn),
@@ -424,8 +425,8 @@ proptest! {
         prop_assert_eq!(w.sizes().requests, 0);
     }
 
-    /// RPC-01: any bytes on a connection: no panic, every agreement between the tables holds, what
-    /// is sent is JSON, and another peer is served.
+    /// RPC-01: any bytes on a connection: no panic, every invariant of the tables holds, every
+    /// sent line is JSON, and another peer is served.
     #[test]
     fn any_bytes(
         chunks in vec((prop_oneof![
@@ -492,8 +493,8 @@ proptest! {
         prop_assert_eq!(pages, count.div_ceil(size).max(1));
     }
 
-    /// TSK-19, TSK-21: while pages are turned tasks come and go: what is there all the time is on
-    /// one page exactly, in order, and what was gone before a page was asked for is not on it.
+    /// TSK-19, TSK-21: while pages are turned tasks come and go: a task that stays is on
+    /// one page exactly, in order, and one removed before a page was asked for is not on it.
     #[test]
     fn pages_while_tasks_come_and_go(
         size in 1..5_usize,

@@ -1,4 +1,4 @@
-//! What one identity may take of what others need: turns, room in the queue, the rate of task
+//! Shares of one identity: turns, room in the queue, the rate of task
 //! requests (TSK-36, TSK-37).
 
 use std::num::NonZeroU32;
@@ -26,8 +26,8 @@ fn error(w: &mut World, conn: ConnId, method: &str, params: Value) -> Value {
     w.ask(conn, method, params)["error"].take()
 }
 
-/// TSK-37: the refusal says which limit and when to try again, that is true, and nobody else is
-/// concerned.
+/// TSK-37: the refusal says which limit and when to try again, that is true, and no other identity
+/// is concerned.
 #[test]
 fn task_requests_have_a_rate() {
     let mut w = rated(4);
@@ -72,7 +72,7 @@ fn ask_for_work(w: &mut World, conn: ConnId, id: usize) {
     w.send(conn, &call(id));
 }
 
-/// TSK-36: one who fills the queue leaves room for others.
+/// TSK-36: an identity that fills the queue leaves room for others.
 #[test]
 fn the_queue_has_room_for_others() {
     let mut w = small(1, 4, 3);
@@ -142,8 +142,8 @@ fn order(calls: &[u32], running_max: usize) -> Vec<u32> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// TSK-36: whoever waits has a turn before anybody else has two, whatever the others ask for,
-    /// and nobody is forgotten.
+    /// TSK-36: an identity that waits has a turn before any other has two, at any load of the
+    /// others, and none is forgotten.
     #[test]
     fn turns(calls in prop::collection::vec(0_u32..4, 1..60), running_max in 1_usize..4) {
         let order = order(&calls, running_max);
@@ -168,8 +168,8 @@ fn line(id: usize, tool: &str, more: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }
 
-/// RPC-03: calls start in the order of their requests, as far as there is room, with the turn; their
-/// time limit counts from there.
+/// RPC-03: calls start in the order of their requests, as far as there is room, with the turn;
+/// their time limit counts from there.
 #[test]
 fn calls_start_with_the_turn_and_their_timeout_counts_from_it() {
     let settings = Settings {

@@ -1,5 +1,5 @@
 //! Jobs of tools that change nothing begin while their task is being written, and a short one is
-//! written once, with what came of it. Nothing of it is said before that is on disk (DUR-01).
+//! written once, with its outcome. Nothing of it is sent before that is on disk (DUR-01).
 
 mod taken_back;
 mod words;
@@ -52,7 +52,7 @@ fn handle(message: &Value) -> (String, String) {
     (text("taskId"), text("status"))
 }
 
-/// What the store was handed and has not written.
+/// Records that the store was handed and has not written.
 fn writes(w: &mut World, store: &mut Store) -> Vec<(&'static str, String)> {
     store.take(w);
     let kind = |write: &StoreWrite| match write {
@@ -109,7 +109,7 @@ fn a_short_task_is_written_once() {
     assert_eq!((w.sizes().held, w.counters().tasks_created), (0, 1));
 }
 
-/// EXT-02: the same for who speaks for themselves.
+/// EXT-02: the same outside of sessions.
 #[test]
 fn a_short_task_of_the_extension() {
     let (mut w, mut store) = world(Limits::default());
@@ -194,8 +194,8 @@ fn other_jobs_wait_for_the_disk() {
     assert_eq!(w.started.len(), 1);
 }
 
-/// DUR-01: a task that the store does not take is refused; what runs for it is stopped, and what
-/// came of it is nobody's.
+/// DUR-01: a task that the store does not take is refused; its job is stopped, and its
+/// outcome is dropped.
 #[test]
 fn what_the_store_does_not_take_was_in_vain() {
     for why in [Unstored::Full, Unstored::Broken] {
@@ -267,9 +267,10 @@ fn what_has_to_wait_is_written_at_once() {
     assert_ne!(w.last_started(), first);
 }
 
-/// DUR-01: who has gone before the handle could be sent has a task all the same, in the list.
+/// DUR-01: a client that closed before the handle could be sent has a task all the same, in the
+/// list.
 #[test]
-fn a_task_of_somebody_who_has_gone() {
+fn a_task_of_a_client_that_has_closed() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_as(ME, NEWEST);
     w.send(c, &create("one"));
@@ -305,7 +306,7 @@ fn a_shutdown_before_it_is_written() {
     }
 }
 
-/// DUR-01: killed while the job runs, the daemon comes back to what was written: nothing, or a
+/// DUR-01: killed while the job runs, the daemon finds the written records: none, or a
 /// task that was interrupted.
 #[test]
 fn after_a_kill() {
@@ -330,9 +331,9 @@ fn after_a_kill() {
     }
 }
 
-/// An idempotency key gives whoever asks again the same task, also before it is on disk.
+/// An idempotency key gives a repeated request the same task, also before it is on disk.
 #[test]
-fn who_asks_again_is_given_the_same_task() {
+fn a_repeated_request_is_given_the_same_task() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_as(ME, NEWEST);
     let keyed =

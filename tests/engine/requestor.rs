@@ -1,4 +1,4 @@
-//! The engine as a client: the session it begins, what it may ask of a server, and tasks at peers
+//! The engine as a client: the session it begins, its requests to a server, and tasks at peers
 //! from their creation to their one answer.
 
 use std::time::Duration;
@@ -109,7 +109,7 @@ fn polled(w: &mut World, conn: ConnId, status: &str, interval: Option<u64>) {
     w.answer(conn, &poll["id"], task_object(&id, status, interval));
 }
 
-/// TSK-01: what a client says first, byte for byte; nothing is let through before the answer.
+/// TSK-01: the first message of a client, byte for byte; nothing is let through before the answer.
 #[test]
 fn a_client_initializes() {
     let mut w = World::new();
@@ -137,7 +137,7 @@ fn a_client_initializes() {
     assert_eq!(w.next(conn)["method"], "tools/list");
 }
 
-/// TSK-01: only what there is a service for and what is offered is declared.
+/// TSK-01: only capabilities with a service are declared.
 #[test]
 fn a_client_declares_what_it_offers() {
     let mut w = World::new();
@@ -256,7 +256,7 @@ fn nothing_undeclared_is_asked_of_a_server() {
     assert_eq!(w.next(conn)["method"], "tasks/list");
 }
 
-/// TSK-02: as a server too, only what the client declared is asked for as a task.
+/// TSK-02: as a server too, only requests that the client declared are made tasks.
 #[test]
 fn a_server_augments_what_the_client_declared() {
     let mut w = World::new();
@@ -308,7 +308,7 @@ fn task_support_is_learnt() {
     w.send(conn, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
     calls(&mut w, conn, 52, tool_call("maybe", task));
     assert_eq!(last_told(&w).1, "refused ToolWithoutTasks");
-    // Where tasks for tool calls are not declared, what the list says of them means nothing.
+    // Where tasks for tool calls are not declared, their flags in the list mean nothing.
     let plain = w.dial(NEWEST, json!({"tools": {}}));
     lists_tools(&mut w, plain, 60);
     calls(&mut w, plain, 61, tool_call("always", None));
@@ -427,7 +427,7 @@ fn a_result_that_is_asked_for_too_early() {
     assert_eq!(whom, caller);
     assert!(words.contains("a limit of its own"), "{words}");
     assert_eq!((w.sizes().timers, w.remote_tasks().len()), (0, 0));
-    // A poll that is on its way then says what comes next, and no other is due beside it.
+    // A poll that is on its way then decides the next step, and no other is due beside it.
     task_at(&mut w, conn, 3, "u", Some(1000));
     w.advance(SECOND);
     let poll = w.next(conn);
@@ -473,7 +473,7 @@ fn input_is_given_while_the_result_is_waited_for() {
 }
 
 /// CAN-05: a task is cancelled by tasks/cancel, also when the cancel comes before its id; never by
-/// notifications/cancelled. CAN-10: what still comes is dropped.
+/// notifications/cancelled. CAN-10: later messages are dropped.
 #[test]
 fn a_task_is_cancelled_as_one() {
     let mut w = World::new();
@@ -508,7 +508,7 @@ fn a_task_is_cancelled_as_one() {
     w.silent(conn);
 }
 
-/// CAN-05, TSK-02: what cannot be cancelled rightly is not cancelled wrongly.
+/// CAN-05, TSK-02: a request that cannot be cancelled correctly is not cancelled.
 #[test]
 fn a_task_of_a_server_without_cancel_goes_on() {
     let mut w = World::new();
@@ -638,8 +638,8 @@ fn remote_tasks_are_remembered() {
     assert_eq!(states, [working, done, RemoteState::Answered]);
 }
 
-/// TSK-36: what was asked for as a task counts before it has an answer, and no more once that says
-/// that it is none, or nobody wants it.
+/// TSK-36: a request for a task counts before it has an answer, and no more once that says
+/// that it is none, or it is unwanted.
 #[test]
 fn tasks_that_may_be_there_are_bounded() {
     let limits = Limits { remote_tasks_max: 2, ..Limits::default() };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const STATUSES: [&str; 5] = ["working", "input_required", "completed", "failed", "cancelled"];
 
-/// One walk: the world, and what is open in it.
+/// One walk: the world, and its open requests.
 struct Walk {
     world: World,
     rng: Rng,
@@ -71,7 +71,7 @@ impl Walk {
         self.call(request);
     }
 
-    /// Takes in what the server was told.
+    /// Takes the messages to the server.
     fn listen(&mut self) {
         for message in self.world.rest(self.conn) {
             if message.get("id").is_some() {

@@ -1,4 +1,4 @@
-//! Tasks after a restart: what was promised is there, what was cut off says so (DUR-01).
+//! Tasks after a restart: promised tasks are there, interrupted ones say so (DUR-01).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn every_state_survives() {
             3 => {
                 w.end(job, result_of(&json!({"content": [], "isError": true})));
             }
-            // Its end was never on disk: nobody was told.
+            // Its end was never on disk: no peer was told.
             6 => w.done(job, "lost"),
             _ => {}
         }
@@ -129,7 +129,7 @@ fn every_state_survives() {
     let other = w.open_as(Identity::User(7), NEWEST);
     assert_eq!(w.status(other, &ids[0]), None);
     assert!(store.records.values().all(|record| record.status.is_terminal()), "written back");
-    // What comes now comes after, and a second restart changes nothing more.
+    // New tasks come after it, and a second restart changes nothing more.
     let (late, _) = working(&mut w, &mut store, c);
     assert_eq!(listed(&mut w, c).last().expect("tasks")["taskId"], json!(late));
     drop(w);
@@ -190,10 +190,10 @@ fn record(number: u128, expires: u64) -> TaskRecord {
     }
 }
 
-/// DUR-01, TSK-35: the time to live goes on by the wall clock while nobody ran, whatever was done
-/// to that clock; a task that expired meanwhile is not there.
+/// DUR-01, TSK-35: the time to live goes on by the wall clock while no daemon ran, after any change
+/// of that clock; a task that expired meanwhile is not there.
 #[test]
-fn time_goes_on_while_nobody_runs() {
+fn time_goes_on_while_no_daemon_runs() {
     let at = |seconds: i64| WALL_START.saturating_add_signed(seconds * 1000);
     for (wall, left) in [
         (at(0), Some(100)),
@@ -236,7 +236,7 @@ fn time_goes_on_while_nobody_runs() {
 }
 
 /// DUR-01: no place that the store may still have a task in is given to another: that of one that
-/// expired while nobody ran, that of one it names twice.
+/// expired while no daemon ran, that of one it names twice.
 #[test]
 fn no_place_is_given_twice() {
     let mut store = Store::default();
@@ -371,8 +371,8 @@ fn large_results_are_read_from_the_store() {
     assert_eq!(w.sizes().tasks, 0);
 }
 
-/// EXT-03: a handle that is given again says what `tasks/get` says, also where only the store knows
-/// whether a tool reported an error or there was none.
+/// EXT-03: a handle that is given again equals the answer to `tasks/get`, also where only the store
+/// knows whether a tool reported an error or there was none.
 #[test]
 fn a_handle_given_again_tells_a_tools_own_error_from_a_failure() {
     let policy = TaskPolicy { durable: true, ..TaskPolicy::default() };
@@ -410,7 +410,7 @@ fn a_handle_given_again_tells_a_tools_own_error_from_a_failure() {
     }
 }
 
-/// DUR-01, MOD-08: a large result is kept while somebody who reads slowly is to be told it.
+/// DUR-01, MOD-08: a large result is kept while a slow reader is still to get it.
 #[test]
 fn a_slow_reader_is_told_a_large_result() {
     let limits =
@@ -442,7 +442,7 @@ fn a_slow_reader_is_told_a_large_result() {
         assert_eq!(text.map(str::len), Some(2000), "{notice}");
     }
     assert!(w.loads.is_empty());
-    // And given up once everybody knows.
+    // And dropped once every reader has it.
     let task = json!({"taskId": names[0]});
     w.rest(c);
     w.send(c, &request(json!("later"), "tasks/result", task));

@@ -1,4 +1,4 @@
-//! Calls of 2026-07-28 whose tool asks something: answered with what it asks, and made again.
+//! Calls of 2026-07-28 whose tool asks something: answered with its questions, and made again.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn asks(world: &mut World, job: JobId, number: u64, method: &str) -> Caller {
     caller
 }
 
-/// The next message asks for input under this id: what it asks, and the state to come back with.
+/// The next message asks for input under this id: its questions, and the state to return.
 fn asked(world: &mut World, conn: ConnId, id: &Value) -> (Value, String) {
     let answer = world.next(conn);
     assert_eq!((&answer["id"], &answer["result"]["resultType"]), (id, &json!("input_required")));
@@ -47,7 +47,7 @@ fn retry(state: &str, responses: &Value) -> Value {
     able(&everything(), params)
 }
 
-/// What the callers were told, as words.
+/// The messages to the callers, as words.
 fn told(world: &World) -> Vec<(Caller, String)> {
     let word = |answer: &Answer| match answer {
         Answer::Result(result) => result.get().to_owned(),
@@ -60,8 +60,8 @@ fn told(world: &World) -> Vec<(Caller, String)> {
     world.told.iter().map(|(caller, answer)| (*caller, word(answer))).collect()
 }
 
-/// MOD-07: what a tool asks is the answer; the request that brings it, under a new id and on
-/// whichever connection, gets the result.
+/// MOD-07: a tool's question is the answer; the request that brings the input, under a new id and
+/// on whichever connection, gets the result.
 #[test]
 fn a_call_is_made_again() {
     let mut w = World::new();
@@ -126,7 +126,7 @@ fn a_state_is_guarded() {
     assert_eq!(w.next(c)["id"], 2);
 }
 
-/// MOD-07: what is still open, or asked later, is asked again under another state.
+/// MOD-07: a question that is still open, or later, is asked again under another state.
 #[test]
 fn rounds() {
     let mut w = World::new();
@@ -135,7 +135,7 @@ fn rounds() {
     w.asked(job, 1, "roots/list");
     asks(&mut w, job, 2, "roots/list");
     let (_, first) = asked(&mut w, c, &json!(1));
-    // Asked while nobody waits: it goes out with the next answer.
+    // Asked while no request waits: it goes out with the next answer.
     asks(&mut w, job, 3, "elicitation/create");
     w.silent(c);
     w.send(c, &request(json!(2), "tools/call", retry(&first, &json!({"1": {"roots": []}}))));
@@ -143,7 +143,7 @@ fn rounds() {
     assert_eq!(requests.as_object().unwrap().keys().collect::<Vec<_>>(), ["2", "3"]);
     assert_ne!(first, second);
     assert_eq!(w.refusal(c, "tools/call", retry(&first, &json!({}))).0, -32602);
-    // A client that answers less than before: what it cannot is refused to the job.
+    // A client that answers less than before: other questions are refused to the job.
     let some = json!({"name": "build", "requestState": second, "inputResponses": {}});
     w.send(c, &request(json!(3), "tools/call", able(&json!({"roots": {}}), some)));
     let (requests, third) = asked(&mut w, c, &json!(3));
@@ -155,7 +155,7 @@ fn rounds() {
     assert_eq!(w.next(c)["id"], 4);
 }
 
-/// MOD-07: what a client did not declare on its request is not asked of it.
+/// MOD-07: an undeclared capability of a request is not used.
 #[test]
 fn nothing_undeclared_is_asked() {
     let mut w = World::new();
@@ -190,8 +190,8 @@ fn a_parked_job_is_stopped_in_the_end() {
     assert_eq!((w.sizes().jobs, w.sizes().timers), (0, 0));
 }
 
-/// MOD-07: a job that ends while it is parked is answered for when its requestor comes back; if
-/// nobody does, that is forgotten.
+/// MOD-07: the outcome of a job that ends while it is parked answers the retry; without
+/// one, it is forgotten.
 #[test]
 fn an_outcome_waits() {
     let mut w = World::new();
@@ -283,7 +283,7 @@ fn a_cancel_in_the_same_turn_wins() {
 
 /// Calls a tool that asks something while its peer does not read: the answer with the question is
 /// not sent.
-fn asks_who_does_not_read(w: &mut World, conn: ConnId) -> (JobId, Caller) {
+fn asks_a_peer_that_does_not_read(w: &mut World, conn: ConnId) -> (JobId, Caller) {
     let job = call(w, conn, &json!(1), "build");
     w.stop_reading(conn);
     let caller = w.asked(job, 1, "roots/list");
@@ -292,14 +292,14 @@ fn asks_who_does_not_read(w: &mut World, conn: ConnId) -> (JobId, Caller) {
     (job, caller)
 }
 
-/// MOD-04, CAN-06: a cancel takes back what was asked, if it is not sent, and stops the job that
-/// nobody could come back to.
+/// MOD-04, CAN-06: a cancel removes the question, if it is not sent, and stops the job that
+/// no retry could name.
 #[test]
 fn a_question_is_taken_back_with_its_job() {
     for reused in [false, true] {
         let mut w = World::new();
         let c = connect(&mut w);
-        let (job, caller) = asks_who_does_not_read(&mut w, c);
+        let (job, caller) = asks_a_peer_that_does_not_read(&mut w, c);
         if reused {
             // MOD-05: the first was answered, so another may have its id; the cancel is of both.
             w.send(
@@ -333,12 +333,12 @@ fn a_question_is_taken_back_with_its_job() {
     assert_eq!((w.steps(job).len(), w.counters().cancels_ignored), (0, 1));
 }
 
-/// J3: a job whose question was never sent runs for nobody once its connection is gone.
+/// J3: a job whose question was never sent is stopped once its connection is gone.
 #[test]
 fn a_question_that_was_never_sent() {
     let mut w = World::new();
     let c = connect(&mut w);
-    let (job, caller) = asks_who_does_not_read(&mut w, c);
+    let (job, caller) = asks_a_peer_that_does_not_read(&mut w, c);
     w.lose(c);
     assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Disconnected)]);
     assert_eq!(told(&w), [(caller, "cancelled".to_owned())]);
@@ -390,7 +390,7 @@ fn parked_calls_are_bounded() {
     asked(&mut w, other, &json!(1));
 }
 
-/// RPC-03: a shutdown stops what is parked; nobody is owed an answer.
+/// RPC-03: a shutdown stops parked jobs; no request is left open.
 #[test]
 fn a_shutdown_stops_parked_jobs() {
     let mut w = World::new();
@@ -456,8 +456,8 @@ fn a_retry_needs_room() {
     assert_eq!(w.next(c)["id"], 3);
 }
 
-/// MOD-07, TSK-02: what is asked by an answer cannot be a task at the client: there is nothing it
-/// could say one with. Nothing is sent, and the tool may ask again without.
+/// MOD-07, TSK-02: a question inside an answer cannot be a task at the client: there is no message
+/// it could say one with. Nothing is sent, and the tool may ask again without.
 #[test]
 fn a_question_by_answer_is_no_task() {
     let mut w = World::new();

@@ -50,7 +50,7 @@ fn ids_are_echoed_exactly() {
 fn the_codes_of_json_rpc() {
     for revision in REVISIONS {
         let mut w = World::new();
-        // Answers to frames nobody can read are matched with nothing.
+        // Answers to unreadable frames match no request.
         w.strict = false;
         let c = w.open_as(Identity::User(1), revision);
         let none = unreadable(revision);
@@ -319,7 +319,7 @@ fn a_list_is_no_meta() {
     }
 }
 
-/// RPC-01: what an error says is bounded, whatever it is about, and has no control characters.
+/// RPC-01: the text of every error is bounded and has no control characters.
 #[test]
 fn errors_do_not_repeat_what_they_refuse() {
     let mut w = World::new();

@@ -87,7 +87,7 @@ fn services_are_jobs() {
     w.expect_error(conn, json!(2), -1);
 }
 
-/// What a server has no business with is not there: our tools, initialize, what was not declared.
+/// Methods that a server may not use do not exist for it: our tools, initialize, undeclared ones.
 #[test]
 fn a_server_gets_what_was_declared() {
     let mut w = World::new();
@@ -267,8 +267,8 @@ fn what_a_server_is_told_meanwhile() {
     w.silent(conn);
 }
 
-/// TSK-37 with the client as receiver: a server asks for tasks as often as anybody may, and what
-/// relieves us is never too much. TSK-44.
+/// TSK-37 with the client as receiver: a server asks for tasks as often as any peer may, and a
+/// request that frees room is never too much. TSK-44.
 #[test]
 fn how_often_a_server_may_ask() {
     let once = std::num::NonZeroU32::MIN;

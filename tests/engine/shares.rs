@@ -1,4 +1,4 @@
-//! Shares of what all identities need: connections and workers, and operators' places (TSK-36,
+//! Shares of identities: connections and workers, and operators' places (TSK-36,
 //! TSK-37), and totals that are one's own (TSK-39).
 
 use std::sync::Arc;
@@ -79,7 +79,7 @@ fn anonymous_peers_share_one_share() {
     w.open_as(Identity::User(1), NEWEST);
 }
 
-/// TSK-36: operators connect to a daemon that is full, and cancel what fills it.
+/// TSK-36: operators connect to a daemon that is full, and cancel the jobs that fill it.
 #[test]
 fn operators_connect_and_cancel_when_all_is_full() {
     let limits = Limits {
@@ -112,8 +112,8 @@ fn operators_connect_and_cancel_when_all_is_full() {
     assert_eq!(refusal(&mut w, Identity::User(1))["limit"], "connections");
 }
 
-/// TSK-36: however many connections an operator has left open, it can connect again; what works is
-/// not closed for that.
+/// TSK-36: however many connections an operator has left open, it can connect again; a connection
+/// at work is not closed for that.
 #[test]
 fn operators_replace_the_connection_idle_for_longest() {
     let limits = Limits {
@@ -166,7 +166,7 @@ fn slow_calls_of_one_identity_leave_workers_to_others() {
     assert_eq!((w.started.len(), of(&w, &two)), (before + 1, 1));
     w.done(quick, "quick");
     assert_eq!(w.next(other)["id"], 0);
-    // Its place is not for those who have theirs; one of their own is.
+    // Its place is not for operators that have theirs; one of their own is.
     assert_eq!(of(&w, &one), 6);
     let first = w.started[0];
     w.done(first, "slow");
@@ -191,7 +191,7 @@ fn jobs_being_stopped_count_for_their_identity() {
     assert_eq!(w.started.len(), 2);
 }
 
-/// TSK-39: an ordinary peer counts what is its own, an operator all there is.
+/// TSK-39: an ordinary peer counts its own things, an operator all.
 #[test]
 fn totals_of_a_peer_are_its_own() {
     let mut w = operated(Limits { running_max: 3, ..Limits::default() });

@@ -1,4 +1,4 @@
-//! A shutdown: everybody is answered, what runs is stopped, and the end is bounded.
+//! A shutdown: every request is answered, running jobs are stopped, and the end is bounded.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ fn call(id: u32) -> String {
     request(json!(id), "tools/call", json!({"name": "echo"}))
 }
 
-/// RPC-03: a shutdown answers everybody at once, stops what runs, fails the tasks and says why,
+/// RPC-03: a shutdown answers every request at once, stops jobs, fails the tasks with the reason,
 /// and ends when nothing runs any more.
 #[test]
-fn a_shutdown_answers_everybody() {
+fn a_shutdown_answers_every_request() {
     let mut w = World::with(Limits { running_max: 3, ..Limits::default() }, TaskPolicy::default());
     let (c, other) = (w.open(), w.open());
     let (task, task_job) = w.task(c, "build");
@@ -137,8 +137,8 @@ fn a_shutdown_tells_half_closed_peers_of_their_tasks() {
     }
 }
 
-/// Before its end a shutdown kills what is left, whatever its own grace; at its end it exits,
-/// whatever is left.
+/// Before its end a shutdown kills the remaining jobs at any grace; at its end it exits
+/// with any job left.
 #[test]
 fn a_shutdown_is_bounded() {
     let mut w = World::new();
@@ -189,7 +189,7 @@ fn a_second_shutdown_is_sooner() {
     assert_eq!(w.exits, 1);
 }
 
-/// RPC-03, CAN-11: a shutdown amid everything: what was being stopped goes on being stopped, what
+/// RPC-03, CAN-11: a shutdown amid everything: stop sequences go on, a request that
 /// was cancelled stays unanswered.
 #[test]
 fn a_shutdown_during_a_cancel() {

@@ -1,4 +1,4 @@
-//! What a store that cannot take everything, or takes its time, means for those who ask (DUR-01).
+//! Effects of a full or slow store on requestors (DUR-01).
 
 use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -58,9 +58,9 @@ fn what_is_owed_is_taken_where_there_is_no_room_for_more() {
     }
 }
 
-/// MOD-04: one of two who are to be given the same task cancels: the other is given it.
+/// MOD-04: one of two requests for the same task is cancelled: the other is given it.
 #[test]
-fn a_creation_goes_on_for_whoever_else_asked() {
+fn a_creation_goes_on_for_the_other_request() {
     let (mut w, mut store) = durable();
     let (one, other) = (w.connect(ME), w.connect(ME));
     let meta = json!({"ceased/idempotencyKey": "k"});
@@ -74,10 +74,10 @@ fn a_creation_goes_on_for_whoever_else_asked() {
     assert_eq!(w.started.len(), 1);
 }
 
-/// TSK-08, TSK-39: what is read of a task that has expired meanwhile is told to nobody, whoever was
-/// given its id since.
+/// TSK-08, TSK-39: the outcome of a task that has expired during its read is sent to no peer, also
+/// if another has its id since.
 #[test]
-fn what_is_read_too_late_is_told_to_nobody() {
+fn an_outcome_read_too_late_is_dropped() {
     let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
     let policy = TaskPolicy { durable: true, ..TaskPolicy::default() };
     let limits = Limits { resident_result_bytes: 8, ..Limits::default() };

@@ -1,4 +1,5 @@
-//! `subscriptions/listen` of 2026-07-28: told first what was granted, then that and nothing else.
+//! `subscriptions/listen` of 2026-07-28: first the granted topics, then their notifications and
+//! nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ fn connect(world: &mut World) -> ConnId {
     world.connect(Identity::User(1000))
 }
 
-/// Listens under this id; what was granted.
+/// Listens under this id; returns the granted topics.
 fn listen(world: &mut World, conn: ConnId, id: &Value, wanted: &Value) -> Value {
     let params = tasks(json!({"notifications": wanted}));
     world.send(conn, &request(id.clone(), "subscriptions/listen", params));
@@ -40,7 +41,7 @@ fn reload(world: &mut World) {
     world.feed(Input::Configured(tools::settings(Limits::default(), TaskPolicy::default())));
 }
 
-/// MOD-08: what is not offered is not granted, what was not asked for is not sent.
+/// MOD-08: unoffered topics are not granted, unrequested ones are not sent.
 #[test]
 fn only_what_was_opted_into() {
     let mut w = World::new();
@@ -98,8 +99,8 @@ fn tasks_are_told() {
     }
 }
 
-/// TSK-37, TSK-41: to name tasks is a request about tasks; who names what is not there is counted as
-/// who asks for it one by one.
+/// TSK-37, TSK-41: to name tasks is a request about tasks; unknown ids are counted
+/// as in requests for one task each.
 #[test]
 fn naming_tasks_is_rated_and_watched() {
     let once = std::num::NonZeroU32::new(1);
@@ -121,7 +122,7 @@ fn naming_tasks_is_rated_and_watched() {
     assert_eq!((w.counters().unknown_tasks, w.counters().suspicions), (3, 1));
 }
 
-/// MOD-08: every form a listen can be wrong in; who did not declare tasks cannot listen to them.
+/// MOD-08: every invalid form of a listen; a client without tasks cannot listen to them.
 #[test]
 fn what_cannot_be_listened_to() {
     let mut w = World::new();
@@ -166,8 +167,8 @@ fn subscriptions_are_bounded() {
     assert_eq!(w.sizes().requests, 2);
 }
 
-/// MOD-08, MOD-04: the client ends a subscription by its cancel: nothing follows, not even what is
-/// written and unsent, and the others go on.
+/// MOD-08, MOD-04: the client ends a subscription by its cancel: nothing follows, not even frames
+/// that are written and unsent, and the others go on.
 #[test]
 fn a_cancel_ends_a_subscription() {
     let mut w = World::new();
@@ -211,10 +212,10 @@ fn a_shutdown_ends_a_subscription() {
     assert_eq!((w.exits, w.sizes().requests), (1, 0));
 }
 
-/// MOD-08: who has closed its side cannot cancel any more: its subscriptions end in good order and
+/// MOD-08: a half-closed client cannot cancel any more: its subscriptions end in good order and
 /// do not keep the connection open.
 #[test]
-fn who_closed_its_side_does_not_listen_for_ever() {
+fn a_half_closed_client_does_not_listen_for_ever() {
     let mut w = World::new();
     let c = connect(&mut w);
     listen(&mut w, c, &json!(1), &json!({"toolsListChanged": true}));
@@ -261,7 +262,7 @@ fn a_slow_listener_is_told_the_latest() {
     assert!(w.closed.is_empty());
 }
 
-/// MOD-08: more than fits, all at once, to a peer nobody has offered anything yet: the rest comes
+/// MOD-08: more than fits, all at once, to a peer with an empty queue: the rest comes
 /// a moment later.
 #[test]
 fn a_burst_is_no_flood() {

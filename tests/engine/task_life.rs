@@ -54,8 +54,8 @@ fn call(w: &mut World, revision: &str, token: &Value, as_task: bool) -> (ConnId,
     (c, task)
 }
 
-/// TSK-29: what a task's job says, progress and log messages, carries the related task; what a
-/// plain call's job says does not.
+/// TSK-29: messages of a task's job, progress and log, carry the related task; those of a
+/// plain call's job do not.
 #[test]
 fn what_belongs_to_a_task_says_so() {
     for as_task in [true, false] {
@@ -263,7 +263,7 @@ fn an_overdue_task_can_be_cancelled() {
     assert_eq!(w.status(c, &id), None);
 }
 
-/// TSK-35, `stop`: gone at its ttl; who waits is told that it expired, never that it was
+/// TSK-35, `stop`: gone at its ttl; a waiting request is told that it expired, never that it was
 /// cancelled; the job's processes end.
 #[test]
 fn a_task_may_be_stopped_at_its_ttl() {
@@ -322,7 +322,7 @@ fn expiry_is_by_due_time() {
     assert_eq!(w.counters().jobs_never_started, 5);
 }
 
-/// TSK-34, TSK-35: a peer nobody vouches for gets a shorter ttl, at most that one.
+/// TSK-34, TSK-35: an anonymous peer gets a shorter ttl, at most that one.
 #[test]
 fn anonymous_tasks_live_shorter() {
     let mut w = world(OnTtl::Stop);
@@ -407,7 +407,7 @@ fn the_ttl_shown_is_the_one_that_holds() {
     assert!(w.status(c, &id).is_none());
 }
 
-/// TSK-34: a reload changes what is promised to new tasks, never what was promised.
+/// TSK-34: a reload changes the ttl of new tasks, never a promised one.
 #[test]
 fn a_reload_keeps_promises() {
     let mut w = world(OnTtl::Finish);

@@ -31,7 +31,7 @@ fn tasks_are_declared_where_there_are_tasks() {
     let declared = capabilities(NEWEST, Identity::User(1));
     let tasks = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
     assert_eq!(declared["tasks"], tasks);
-    // A list would show everybody's tasks to everybody.
+    // A list would show the tasks of all peers to all peers.
     let declared = capabilities(NEWEST, Identity::Anonymous);
     assert_eq!(declared["tasks"], json!({"cancel": {}, "requests": {"tools": {"call": {}}}}));
 }
@@ -225,8 +225,8 @@ fn ttls_asked_for() {
     assert_eq!(w.started.len(), started);
 }
 
-/// TSK-14, TSK-16: the result of a task is, byte for byte, what the plain call says, and the
-/// related-task key in `_meta`, beside what is in there already. As often as one likes, from any
+/// TSK-14, TSK-16: the result of a task is, byte for byte, that of the plain call, and the
+/// related-task key in `_meta`, beside the members in there. As often as one likes, from any
 /// connection of the same identity.
 #[test]
 fn a_result_is_that_of_the_plain_call() {
@@ -305,7 +305,7 @@ fn a_tool_that_reports_an_error_fails_its_task() {
     ];
     for (content, said) in cases {
         let mut w = World::new();
-        // What tools hand in is not always what the schema wants.
+        // Results of tools do not always match the schema.
         w.strict = content.as_array().is_some_and(|c| c.iter().all(|c| c["text"].is_string()));
         let c = w.open();
         let (id, job) = w.task(c, "sleep");
@@ -354,8 +354,8 @@ fn waiters_wait_for_the_end() {
     assert_eq!((w.sizes().requests, w.sizes().tasks), (0, 1));
 }
 
-/// TSK-17: the result of a cancelled task is an error that says so, to who waited and to who asks
-/// later.
+/// TSK-17: the result of a cancelled task is an error that says so, to the waiting request and to
+/// later ones.
 #[test]
 fn the_result_of_a_cancelled_task_says_so() {
     let mut w = World::new();
@@ -385,7 +385,7 @@ fn status_notifications() {
         for end in ["completed", "failed", "cancelled"] {
             let mut w = World::with(Limits::default(), policy);
             let (c, other) = (w.open(), w.open());
-            // Ends before its answer was read: the order on the wire is what counts.
+            // Ends before its answer was read: the order on the wire counts.
             w.stop_reading(c);
             w.send(
                 c,
@@ -414,9 +414,9 @@ fn status_notifications() {
     }
 }
 
-/// TSK-18: where the creating connection is gone, nobody is told, and nothing breaks.
+/// TSK-18: where the creating connection is gone, no notification is sent, and nothing breaks.
 #[test]
-fn nobody_is_told_about_the_tasks_of_a_connection_that_is_gone() {
+fn tasks_of_a_closed_connection_are_not_announced() {
     let mut w = World::new();
     let (c, other) = (w.open(), w.open());
     let (id, job) = w.task(c, "sleep");
@@ -464,7 +464,7 @@ fn a_page_has_room_for_one() {
     assert_eq!(page.get("nextCursor"), None);
 }
 
-/// TSK-19: what changes between two pages neither hides a task nor shows one twice.
+/// TSK-19: a change between two pages neither hides a task nor shows one twice.
 #[test]
 fn a_list_that_changes_between_pages() {
     let policy = TaskPolicy { page_size: 2, ..TaskPolicy::default() };
@@ -490,7 +490,8 @@ fn a_list_that_changes_between_pages() {
     assert_eq!(seen, lasting);
 }
 
-/// TSK-21: what get can see, list shows, after every step of a task's life; and nothing else.
+/// TSK-21: list shows the tasks that get finds, after every step of a task's life; and nothing
+/// else.
 #[test]
 fn the_list_shows_what_get_sees() {
     let policy = TaskPolicy { page_size: 2, ..TaskPolicy::default() };
@@ -688,7 +689,7 @@ fn task_ids_that_name_nothing() {
     assert_eq!(w.steps(job), []);
 }
 
-/// TSK-31: requests go by their `taskId`; what `_meta` says about a related task is not looked at.
+/// TSK-31: requests go by their `taskId`; a related task in `_meta` is ignored.
 #[test]
 fn related_task_of_a_request_is_ignored() {
     let mut w = World::new();

@@ -17,7 +17,7 @@ use serde_json::json;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
-/// What may happen.
+/// An event.
 #[derive(Debug, Clone)]
 enum Op {
     /// A plain call of a tool with a timeout.
@@ -32,7 +32,7 @@ enum Op {
     Advance(Span),
     /// Time passes without a tick, and then there is one.
     Oversleep(Span),
-    /// A tick nobody asked for.
+    /// A tick without a deadline.
     Tick,
 }
 
@@ -239,7 +239,7 @@ proptest! {
         cases: 600, failure_persistence: None, ..ProptestConfig::default()
     })]
 
-    /// TSK-35, DET-01: what is armed is due at its time: not a nanosecond before, in order, once,
+    /// TSK-35, DET-01: an armed timer is due at its time: not a nanosecond before, in order, once,
     /// and not at all once it was disarmed.
     #[test]
     fn everything_is_due_at_its_time(ops in ops()) {

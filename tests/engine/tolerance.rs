@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
-/// Reasons that are none, or only half of one, and what is noted of them.
+/// Reasons that are none, or only half of one, and their record.
 const REASONS: [(&str, Option<&str>); 9] = [
     ("null", None),
     ("7", None),
@@ -265,7 +265,7 @@ fn stops(form: AcpForm, line: &str) {
     w.expect(c, cancelled(form, &json!(7), None));
 }
 
-/// RPC-01, TSK-11: what is `null`, or an empty array for params, is as if it were left out.
+/// RPC-01, TSK-11: a `null` member, or an empty array for params, counts as omitted.
 #[test]
 fn what_is_null_is_left_out() {
     let (mut w, c) = lenient("2025-11-25");

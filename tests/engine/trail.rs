@@ -1,5 +1,5 @@
-//! The trail a task and a cancel leave for the audit, what is noticed about identities, and what
-//! the one who asks is shown (TSK-38, TSK-39, TSK-41, CAN-12, CAN-13).
+//! Audit events of a task and a cancel, abuse of identities, and the view of a
+//! requestor (TSK-38, TSK-39, TSK-41, CAN-12, CAN-13).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn status(w: &mut World, c: ConnId) -> Value {
     w.result(c, "ceased/status", json!({}))
 }
 
-/// The answer to a request among what has come.
+/// The answer to a request among the received frames.
 fn take_answer(w: &mut World, c: ConnId, id: &Value) -> Value {
     let heard = w.rest(c);
     let found = heard.iter().find(|message| message["id"] == *id);
@@ -71,8 +71,8 @@ fn detail(w: &mut World, c: ConnId, host: &str) -> Value {
     take_answer(w, c, &json!("detail"))["result"].take()
 }
 
-/// TSK-41: one record each for creation, completion, retrieval and the end of the ttl, with whose
-/// task it is and what it called.
+/// TSK-41: one record each for creation, completion, retrieval and the end of the ttl, with the
+/// owner and the tool of the task.
 #[test]
 fn a_task_leaves_a_trail() {
     let mut w = World::new();
@@ -112,7 +112,7 @@ fn a_task_leaves_a_trail() {
     assert_eq!([called, ended, gone], [&tool(); 3]);
 }
 
-/// TSK-41: whoever waits for a result retrieves it as well.
+/// TSK-41: a request that waits for a result retrieves it as well.
 #[test]
 fn a_blocked_result_is_a_retrieval() {
     let mut w = World::new();
@@ -128,7 +128,7 @@ fn a_blocked_result_is_a_retrieval() {
     assert!(w.notes.iter().any(|note| matches!(note, AuditEvent::TaskRetrieved { .. })));
 }
 
-/// TSK-41: a burst of unknown ids raises one warning a window, for whoever made it and nobody else;
+/// TSK-41: a burst of unknown ids raises one warning a window, for its identity alone;
 /// another's task counts as unknown.
 #[test]
 fn enumeration_is_noticed() {
@@ -173,7 +173,7 @@ fn fast_polling_is_noticed() {
     assert_eq!(w.counters().fast_polls, 9);
 }
 
-/// CAN-12: the receipt of a cancel says who, why, how far it went and for how long.
+/// CAN-12: the receipt of a cancel has requestor, reason, last step and duration.
 #[test]
 fn a_cancel_has_a_receipt() {
     let mut w = World::new();
@@ -233,7 +233,7 @@ fn a_view_shows_cancelling() {
     assert_eq!(status(&mut w, c)["jobs"], json!([]));
 }
 
-/// TSK-38: with `detail`, the status has connections, tasks and what the host adds.
+/// TSK-38: with `detail`, the status has connections, tasks and the host's data.
 #[test]
 fn a_detailed_status() {
     let mut w = World::new();
@@ -256,7 +256,7 @@ fn a_detailed_status() {
 
 /// A detailed status that is cancelled, or whose peer is gone, is answered by nothing.
 #[test]
-fn a_survey_nobody_wants() {
+fn an_unwanted_survey() {
     let mut w = World::new();
     let c = w.open();
     let ask = r#"{"jsonrpc":"2.0","id":5,"method":"ceased/status","params":{"detail":true}}"#;
@@ -272,10 +272,10 @@ fn a_survey_nobody_wants() {
     assert_eq!(w.sizes().requests, 0);
 }
 
-/// TSK-39: a peer sees its own; an operator sees everybody's. TSK-40: nobody vouches for anonymous
-/// peers, so one is not told of another's.
+/// TSK-39: a peer sees its own; an operator sees all. TSK-40: anonymous peers have no
+/// identity, so one is not told of another's.
 #[test]
-fn who_sees_what() {
+fn each_viewer_sees_its_part() {
     let mut w = operated();
     let (one, two) = (w.open_as(Identity::User(1), NEWEST), w.open_as(Identity::User(2), NEWEST));
     let nobody = [(); 2].map(|()| w.open_as(Identity::Anonymous, NEWEST));

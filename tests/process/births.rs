@@ -1,5 +1,5 @@
-//! Commands whose pipes are handed out, questions about the birth of their processes, and the end of
-//! processes by their birth.
+//! Commands whose pipes are handed out, questions about the birth of their processes, and the end
+//! of processes by their birth.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};

@@ -40,8 +40,8 @@ pub fn rules() -> Vec<Rule> {
     toml::from_str::<Ledger>(&text).expect("the ledger is valid TOML").rule
 }
 
-/// Test code of a file: all of it below `tests/`, elsewhere the text after `#[cfg(test)]`. The suite
-/// of the ledger does not count, because it names rules without a test.
+/// Test code of a file: all of it below `tests/`, elsewhere the text after `#[cfg(test)]`. The
+/// suite of the ledger does not count, because it names rules without a test.
 #[must_use]
 pub fn test_code(file: &SourceFile) -> &str {
     if file.path == "tests/conformance/ledger.rs" {

@@ -1,8 +1,8 @@
-//! What moving bytes takes: frames cut out of what was read, and answers written, through a socket
+//! Costs of moving bytes: frames cut out of input, and answers written, through a socket
 //! of this machine as the daemon uses it.
 //!
-//! `cargo bench -p ceased-transports --bench link`; the quickest says most, since what else the
-//! machine does only ever takes longer.
+//! `cargo bench -p ceased-transports --bench link`; the quickest run says most, since other load of
+//! the machine only adds time.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 

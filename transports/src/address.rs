@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where to listen, or whom to serve.
+/// A place to listen, or the peer on standard input and output.
 ///
-/// Written `unix:PATH`, `unix:PATH?mode=0660`, `tcp:IP:PORT` or `stdio`; parsing what was displayed
+/// Written `unix:PATH`, `unix:PATH?mode=0660`, `tcp:IP:PORT` or `stdio`; parsing the displayed form
 /// gives the same address, provided its path is UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
@@ -30,7 +30,7 @@ pub enum Address {
 pub struct SocketMode(u32);
 
 impl SocketMode {
-    /// 0600: nobody but its owner may connect.
+    /// 0600: only its owner may connect.
     pub const OWNER: Self = Self(0o600);
 
     /// The mode with these bits; `None` when there are others than permissions (0777).

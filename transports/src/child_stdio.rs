@@ -101,7 +101,7 @@ enum Line {
 }
 
 impl LineFilter {
-    /// Removes what is to be skipped from `piece`, and appends the rest to `out`.
+    /// Removes the lines to skip from `piece`, and appends the rest to `out`.
     fn filter(&mut self, mut piece: &[u8], out: &mut Vec<u8>) {
         while let Some(first) = piece.first() {
             match self.line {

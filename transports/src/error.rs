@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// [`Flow::Finished`](crate::Flow::Finished), where the peer still reads.
 #[derive(Debug)]
 pub enum Lost {
-    /// The peer closed everything, died, or the way to it is gone. Holds what the system said, if
-    /// it said more than that the line is dead.
+    /// The peer closed everything, died, or the way to it is gone. Holds the error of the system,
+    /// if it says more than that the connection is dead.
     Vanished(Option<io::Error>),
     /// Our side failed.
     Broken {
@@ -110,7 +110,7 @@ pub enum ListenError {
     Os {
         /// The step: "bind".
         doing: &'static str,
-        /// On what: a path or an address.
+        /// Its object: a path or an address.
         subject: String,
         /// Error of the system.
         error: io::Error,

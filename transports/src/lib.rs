@@ -7,8 +7,8 @@
 //!
 //! Another transport is one more type that implements [`Transport`], in any crate: a [`Link`] takes
 //! it as it is, and so does a daemon, for a peer that is there already (`Server::serve_peer`). It
-//! names its peer as one of the kinds there are ([`Peer`]). To be listened for by an address, it has
-//! to be put into [`Address`] and [`Listener`] here as well.
+//! names its peer as one of the kinds there are ([`Peer`]). To be listened for by an address, it
+//! has to be put into [`Address`] and [`Listener`] here as well.
 //!
 //! ```
 //! use ceased_core::rpc::frame::Frame;

@@ -1,4 +1,4 @@
-//! A transport with what an edge-triggered loop must remember about it.
+//! A transport with the state that an edge-triggered loop must keep about it.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -14,8 +14,8 @@ use crate::clock::Since;
 use crate::error::Lost;
 use crate::transport::{Peer, Readiness, Transport};
 
-/// A good size, in bytes, for the scratch buffer that all links share: what a socket holds, so that
-/// a long message is read in few pieces. Only what was read into it takes memory.
+/// A good size, in bytes, for the scratch buffer that all links share: the buffer of a socket, so
+/// that a long message is read in few pieces. Only the part that was read into takes memory.
 pub const SCRATCH_BYTES: usize = 256 * 1024;
 
 /// Bytes taken at most from a peer that is known to be gone. More than a system's buffers hold by
@@ -27,11 +27,11 @@ pub const LAST_WORDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// Everything that had arrived was taken; an event announces what comes next.
+    /// All input that had arrived was taken; an event announces further input.
     Drained,
     /// The budget ran out and something may be left. No event will say so: call again.
     More,
-    /// The peer will send no more, and may still read what we answer. Told once.
+    /// The peer will send no more, and may still read our answers. Returned once.
     Finished,
 }
 
@@ -55,14 +55,14 @@ pub enum Sent {
     Everything,
     /// The system takes no more; an event announces when it does.
     Blocked,
-    /// The peer is gone, and the queue was cleared. Call [`Link::receive`]: it hands over what
-    /// the peer said before it went, then says how it was lost.
+    /// The peer is gone, and the queue was cleared. Call [`Link::receive`]: it hands over the
+    /// frames that the peer sent before it went, then returns the loss.
     Lost,
 }
 
-/// One connection: a transport, the frame that has begun, and what is known about its readiness.
+/// One connection: a transport, the frame that has begun, and its known readiness.
 ///
-/// An idle link owns no buffer, and what most links never have is in a box of its own.
+/// An idle link owns no buffer, and rarely used fields are in a box of their own.
 pub struct Link {
     transport: Box<dyn Transport>,
     /// Its name among events.
@@ -149,7 +149,7 @@ impl Link {
         }
     }
 
-    /// Takes frames of another length from now on, such as once the peer has said who it is.
+    /// Takes frames of another length from now on, such as once the peer has authenticated.
     pub const fn set_frame_limits(&mut self, frames: FrameLimits) {
         self.inbox.set_limits(frames);
     }
@@ -171,12 +171,12 @@ impl Link {
         self.transport.deregister(registry)
     }
 
-    /// Remembers what an event of this link says. Does no reading or writing.
+    /// Records an event of this link. Does no reading or writing.
     pub fn on_event(&mut self, event: &Event) {
         self.note(self.transport.readiness(event));
     }
 
-    /// Remembers what became known; what `on_event` does with a real event.
+    /// Records readiness; `on_event` does it with a real event.
     pub fn note(&mut self, news: Readiness) {
         let end_in_sight = news.read_closed || news.peer_gone;
         self.readable |= news.readable || end_in_sight;
@@ -190,9 +190,9 @@ impl Link {
         }
     }
 
-    /// Reads what has arrived, at most as much as `scratch` takes, and keeps it for the next
-    /// [`Link::receive`]; returns what is kept. For a loop that has many links to read and wants
-    /// to know whose turn is urgent. At most one system call, and none while something is kept.
+    /// Reads arrived bytes, at most as many as `scratch` takes, and keeps them for the next
+    /// [`Link::receive`]; returns the kept bytes. For a loop that has many links to read and wants
+    /// to know which one is urgent. At most one system call, and none while something is kept.
     pub fn read_ahead(&mut self, scratch: &mut [u8]) -> &[u8] {
         if self.ahead.is_empty() && self.readable && !scratch.is_empty() {
             let count = self.read_once(scratch);
@@ -277,8 +277,8 @@ impl Link {
         }
     }
 
-    /// Writes what is in `queue` until it is empty or the system takes no more; then an event, for
-    /// which `registry` is asked, says when it does. The link is to be registered there.
+    /// Writes the content of `queue` until it is empty or the system takes no more; then an event,
+    /// for which `registry` is asked, says when it does. The link is to be registered there.
     pub fn send(&mut self, queue: &mut SendQueue, registry: &Registry) -> Sent {
         while !self.is_lost() && self.writable && !queue.is_empty() {
             match self.transport.write(queue.pending()) {
@@ -314,14 +314,14 @@ impl Link {
         }
     }
 
-    /// Has the next [`Link::send`] try, although nothing said that there is room: sockets say so
-    /// only when most of what they hold was taken.
+    /// Has the next [`Link::send`] try, although no event announced room: sockets announce it
+    /// only when most of their buffer was taken.
     pub const fn try_again(&mut self) {
         self.writable = true;
     }
 
-    /// Says that nothing more will be sent; the peer reads its end after what was sent. What it
-    /// still says can be received, so closing does not make it lose our last answers.
+    /// Half-closes: nothing more will be sent, and the peer reads the end after the sent bytes. Its
+    /// further frames can be received, so closing does not make it lose our last answers.
     ///
     /// # Errors
     /// See [`Transport::finish`].
@@ -348,9 +348,9 @@ impl Link {
         self.reading != Reading::Open
     }
 
-    /// Since when the peer has taken not one byte of what waits for it; `None` when nothing waits.
-    /// Knows only the moments at which it was asked: ask after a send that blocked, and when the
-    /// time is up.
+    /// Time since which the peer has taken no byte of its output; `None` without output. Knows only
+    /// the moments at which it was called: call it after a send that blocked, and when the time is
+    /// up.
     pub fn stalled_since(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.blocked.then_some(self.bytes_sent);
         self.look(|trouble| &mut trouble.stall, waits, now)
@@ -387,7 +387,7 @@ impl Link {
         self.frames
     }
 
-    /// Writing failed: what the peer said before can still be read, if it can.
+    /// Writing failed: earlier frames of the peer are still read, if possible.
     fn lose(&mut self, error: io::Error) {
         self.note(Readiness { read_closed: true, ..Readiness::default() });
         self.note_lost(Lost::from_io("write to", error));
@@ -433,7 +433,7 @@ impl Link {
     }
 }
 
-/// True for what is no failure. A system call that does not block is interrupted at most once for
+/// True for errors that are no failure. A system call that does not block is interrupted once for
 /// each signal, so trying again ends.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)

@@ -1,4 +1,4 @@
-//! A socket that accepts peers, and what to do when the system has no room for another.
+//! A socket that accepts peers, and its behaviour when the system has no room for another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ impl Listener {
     /// Listens on `address`.
     ///
     /// For a Unix socket: takes the lock `PATH.lock` (and never removes that file), creates missing
-    /// directories with mode 0700, removes a socket nobody listens on, and binds so that the file
+    /// directories with mode 0700, removes a socket without a listener, and binds so that the file
     /// never has more permissions than wanted.
     ///
     /// # Errors
@@ -99,11 +99,12 @@ impl Listener {
         }
     }
 
-    /// Serves a listening socket that somebody else made and owns, such as a service manager: no
+    /// Serves a listening socket that another process made and owns, such as a service manager: no
     /// lock is taken and its file is not removed.
     ///
-    /// Sets close-on-exec, and `O_NONBLOCK` on the description shared with whoever made it: there
-    /// is no other way to accept without blocking, and who hands a listener over does not accept.
+    /// Sets close-on-exec, and `O_NONBLOCK` on the description shared with its maker: there is no
+    /// other way to accept without blocking, and a process that hands a listener over does not
+    /// accept.
     ///
     /// # Errors
     /// [`ListenError::NotAListener`] when it is something else.
@@ -145,7 +146,7 @@ impl Listener {
         &self.address
     }
 
-    /// Changes who may connect to a Unix socket that this listener has made, by the mode and the
+    /// Changes the users that may connect to a Unix socket of this listener, by the mode and the
     /// group of its file (without one, the group of this process); does nothing for any other.
     ///
     /// # Errors
@@ -174,8 +175,8 @@ impl Listener {
 
     /// Listens anew where [`Listener::is_in_place`] is false: makes the directory, the lock and the
     /// file again as far as they are missing. The socket is another one then, to be registered and
-    /// accepted from; who waits at the old one and was not accepted is turned away. A socket that
-    /// another process listens on is left alone.
+    /// accepted from; a peer that waits at the old one and was not accepted is turned away. A
+    /// socket that another process listens on is left alone.
     ///
     /// # Errors
     /// As [`Listener::bind`]; the listener is as it was.

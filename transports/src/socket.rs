@@ -1,8 +1,8 @@
 //! A connected stream socket, Unix or TCP.
 //!
 //! Every call asks not to block for itself instead of setting `O_NONBLOCK`, so a socket that
-//! somebody else shares (an inherited one, a clone) is left as it was. `MSG_NOSIGNAL` keeps a host
-//! that does not ignore `SIGPIPE` alive.
+//! another process shares (an inherited one, a clone) is left as it was. `MSG_NOSIGNAL` keeps a
+//! host that does not ignore `SIGPIPE` alive.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -32,7 +32,7 @@ impl Socket {
     /// Serves an already connected Unix socket: one end of a pair, or an accepted one.
     ///
     /// # Errors
-    /// When the system does not tell who the peer is.
+    /// When the system does not tell the credentials of the peer.
     pub fn from_unix(stream: UnixStream) -> io::Result<Self> {
         Self::unix(stream.into())
     }
@@ -74,8 +74,8 @@ impl Transport for Socket {
         registry.register(&mut SourceFd(&self.fd.as_raw_fd()), token, Interest::READABLE)
     }
 
-    /// A Unix socket tells of room whenever its peer has taken something, which is with each answer,
-    /// and whoever waits for the next request would be woken twice for it.
+    /// A Unix socket tells of room whenever its peer has taken something, which is with each
+    /// answer, and a loop that waits for the next request would be woken twice for it.
     fn await_room(&mut self, registry: &Registry, token: Token, awaited: bool) -> io::Result<()> {
         let interests = match awaited {
             true => Interest::READABLE | Interest::WRITABLE,
@@ -118,7 +118,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
 }
 
-/// Ends what we write; a peer that is gone already needs no telling.
+/// Ends our output; no error if the peer is gone already.
 pub(crate) fn finish(fd: BorrowedFd<'_>) -> io::Result<()> {
     match rustix::net::shutdown(fd, Shutdown::Write) {
         Ok(()) | Err(Errno::NOTCONN) => Ok(()),

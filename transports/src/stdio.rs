@@ -1,8 +1,8 @@
 //! Standard input and output as one transport, whatever they are.
 //!
-//! `O_NONBLOCK` belongs to the open file description, which we share with whoever started us and
-//! with everybody else who inherited it; setting it there breaks them. So what can be opened anew
-//! gets a description of our own, and what cannot is asked call by call:
+//! `O_NONBLOCK` belongs to the open file description, which we share with the starting process and
+//! with every other process that inherited it; setting it there breaks them. A file that can be
+//! opened anew gets a description of our own; for others each call asks not to block:
 //!
 //! | it is | input | output |
 //! |---|---|---|
@@ -16,7 +16,7 @@
 //! that never answers) it ends with the process. A source that fails reads as one that ended.
 //!
 //! Input and output end on their own: the end of the input is the peer's half-close, and the peer
-//! is lost when nobody reads the output. The peer reads the end of our output when the last
+//! is lost when no process reads the output. The peer reads the end of our output when the last
 //! description of it is closed, ours and whatever the process still has as descriptor 1:
 //! [`Stdio::take_over`] leaves none behind, with [`Stdio::open`] it happens at exit.
 
@@ -51,7 +51,7 @@ pub struct Stdio {
     input: Input,
     output: Output,
     peer: Peer,
-    /// To take the registration back on drop: while somebody else has the same description open,
+    /// To take the registration back on drop: while another process has the same description open,
     /// epoll would go on announcing a descriptor that is closed.
     registry: Option<Registry>,
 }
@@ -74,7 +74,7 @@ enum Output {
     Socket(OwnedFd),
     /// A shared description to be asked first.
     Asked(OwnedFd),
-    /// A file: always takes what it is given, and epoll refuses it.
+    /// A file: always takes all output, and epoll refuses it.
     Plain(OwnedFd),
     /// We have said that we write no more.
     Finished,
@@ -268,7 +268,7 @@ impl Output {
         }
     }
 
-    /// True when nobody can read what we write any more.
+    /// True when no process can read our output any more.
     fn is_gone(&self) -> bool {
         let dead = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
         self.watched()
@@ -328,7 +328,7 @@ fn is_multiplexer(stat: &Stat) -> bool {
     (major(stat.st_rdev), minor(stat.st_rdev)) == (5, 2)
 }
 
-/// A description of our own, non-blocking, of what `fd` is; `None` when it is not ours to open.
+/// A non-blocking description of our own of the file of `fd`; `None` when it is not ours to open.
 fn open_anew(fd: &OwnedFd, access: OFlags) -> Option<File> {
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -343,14 +343,14 @@ fn ask(fd: BorrowedFd<'_>, wanted: PollFlags) -> rustix::io::Result<PollFlags> {
     Ok(asked.revents())
 }
 
-/// A socket that gives what `source` gives, by means of a thread.
+/// A socket that gives the bytes of `source`, by means of a thread.
 fn copied(source: OwnedFd) -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
     thread::Builder::new().name("ceased-stdin".to_owned()).spawn(move || copy(&source, &theirs))?;
     Ok(ours.into())
 }
 
-/// Copies until the source ends or nobody wants any more.
+/// Copies until the source ends or the receiving end is closed.
 fn copy(source: &OwnedFd, sink: &UnixStream) {
     let mut buf = vec![0; crate::SCRATCH_BYTES];
     loop {

@@ -41,8 +41,8 @@ pub(crate) fn listen(addr: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenEr
 }
 
 /// Sets the options of a connection: no delay, or small answers wait for an acknowledgement;
-/// keepalive, or the jobs of a peer whose machine vanished would run on for ever, and whoever waits
-/// for a daemon whose machine did would wait as long.
+/// keepalive, or the jobs of a peer whose machine vanished would run on for ever, and a client that
+/// waits for a daemon whose machine did would wait as long.
 ///
 /// # Errors
 /// When it is no TCP socket.

@@ -10,10 +10,10 @@ use mio::{Registry, Token};
 
 /// One bidirectional byte stream to one peer. Never blocks.
 ///
-/// Implementations only move bytes; what it means that they do not move is decided in
+/// Implementations only move bytes; the meaning of a blocked or lost connection is decided in
 /// [`Link`](crate::Link) and above.
 pub trait Transport: Send + fmt::Debug {
-    /// Reads what has arrived into `buf`, which is not empty. `Ok(0)` is the end: the peer will
+    /// Reads arrived bytes into `buf`, which is not empty. `Ok(0)` is the end: the peer will
     /// send no more.
     ///
     /// # Errors
@@ -26,8 +26,8 @@ pub trait Transport: Send + fmt::Debug {
     /// `WouldBlock` when the system takes nothing now; anything else ends the link.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Asks for events under `token`, edge-triggered: readable ones, and writable ones once they are
-    /// [awaited](Transport::await_room).
+    /// Asks for events under `token`, edge-triggered: readable ones, and writable ones once they
+    /// are [awaited](Transport::await_room).
     ///
     /// # Errors
     /// The error of the system, usually that its limit of watched descriptors is reached.
@@ -46,7 +46,7 @@ pub trait Transport: Send + fmt::Debug {
     /// The error of the system, for instance that there was no registration.
     fn deregister(&mut self, registry: &Registry) -> io::Result<()>;
 
-    /// Says that nothing more will be written: the peer reads its end after what was written so
+    /// Half-closes: nothing more will be written. The peer reads the end after the bytes written so
     /// far, and we can still read. Later writes fail. Dropping the transport closes all of it.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ pub struct Readiness {
     pub readable: bool,
     /// There may be room to write.
     pub writable: bool,
-    /// The end of what the peer sends is in sight: read until it.
+    /// The end of the peer's output is in sight: read until it.
     pub read_closed: bool,
     /// The peer is gone and nothing written can reach it.
     pub peer_gone: bool,

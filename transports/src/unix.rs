@@ -42,8 +42,8 @@ pub(crate) struct SocketFile {
 }
 
 impl SocketFile {
-    /// Whether peers find the socket at its path, and other daemons its lock. What cannot be looked
-    /// at counts as found.
+    /// Whether peers find the socket at its path, and other daemons its lock. A path that cannot be
+    /// inspected counts as found.
     pub(crate) fn is_in_place(&self) -> bool {
         let socket = fs::symlink_metadata(&self.path);
         let is_there = socket.map_or_else(|error| !is_absent(&error), |found| self.is(&found));
@@ -91,7 +91,7 @@ impl SocketFile {
         fs::symlink_metadata(&self.path).is_ok_and(|found| self.is(&found))
     }
 
-    /// Changes who may connect, unless somebody has put another file in its place.
+    /// Changes the users that may connect, unless another file is in its place.
     pub(crate) fn set(&self, mode: SocketMode, group: Option<u32>) -> Result<(), ListenError> {
         let path = &self.path;
         let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
@@ -181,7 +181,7 @@ fn bind(
             .map_err(failed("set the group of", path))?;
     }
     if born.mode() & 0o777 != mode.bits() {
-        // What the umask took away is given back before anybody can connect.
+        // The permissions that the umask removed are restored before any peer can connect.
         fs::set_permissions(path, fs::Permissions::from_mode(mode.bits()))
             .map_err(failed("set the mode of", path))?;
     }
@@ -209,7 +209,7 @@ fn lock(path: &Path) -> Result<File, ListenError> {
     let lock_path = lock_path(path);
     loop {
         let lock = try_lock(path, &lock_path)?;
-        // A lock on a file that was removed meanwhile keeps nobody out.
+        // A lock on a file that was removed meanwhile excludes no process.
         let held = lock.metadata().map_err(failed("look at lock", &lock_path))?;
         match fs::symlink_metadata(&lock_path) {
             Ok(found) if (found.dev(), found.ino()) == (held.dev(), held.ino()) => return Ok(lock),
@@ -264,7 +264,7 @@ fn try_lock(path: &Path, lock_path: &Path) -> Result<File, ListenError> {
     Ok(lock)
 }
 
-/// Removes a socket nobody listens on, and nothing else. To be called with the lock held.
+/// Removes a socket without a listener, and nothing else. To be called with the lock held.
 fn clear_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found.file_type(),

@@ -14,7 +14,7 @@ fn unix(path: impl AsRef<Path>) -> Address {
 }
 
 #[test]
-fn a_second_listener_is_told_who_holds_the_lock() {
+fn a_second_listener_is_told_the_holder_of_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sock");
     let first = Listener::bind(&unix(&path)).unwrap();

@@ -1,4 +1,4 @@
-//! Real Unix and TCP sockets: who may listen, who is accepted, how peers leave.
+//! Real Unix and TCP sockets: listening, accepting, closing.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -313,7 +313,7 @@ fn a_closed_tcp_peer_is_first_finished_then_lost() {
     let (mut line, theirs) = tcp_pair();
     drop(theirs);
     line.until(Flow::Finished);
-    // Only our writing finds out that nobody reads.
+    // Only a write finds out that the peer does not read.
     while line.link.send(&mut queue_of(b"{}"), line.poll.registry()) == Sent::Everything {
         assert!(line.wait(), "no event");
     }
@@ -363,7 +363,7 @@ fn a_peer_that_does_not_read_blocks_only_its_own_queue() {
         );
         assert_eq!(line.link.bytes_sent(), first);
 
-        // It can still be heard: its cancel is what would relieve us.
+        // It can still be heard: its cancel would end the backlog.
         theirs.write_all(b"{\"method\":\"notifications/cancelled\"}\n").unwrap();
         line.until_frames(1);
 

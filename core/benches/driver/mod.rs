@@ -1,5 +1,5 @@
-//! An engine driven as fast as it goes, for benchmarks: nothing is checked but what the next step
-//! needs, and no allocation is made that an engine's host could do without.
+//! An engine driven as fast as it goes, for benchmarks: it checks only the input of the next step,
+//! and no allocation is made that an engine's host could do without.
 
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
@@ -29,7 +29,7 @@ const RESULT: &str =
 
 const CALL: &str = r#"{"name":"echo","arguments":{"text":"abcdefghijklmnopqrstuvwxyz ABCDE"}}"#;
 
-/// A call that says for itself what it speaks.
+/// A call that names its own revision.
 const CLAIMING_CALL: &str = concat!(
     r#"{"name":"echo","arguments":{"text":"abcdefghijklmnopqrstuvwxyz ABCDE"},"_meta":{"#,
     r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
@@ -58,7 +58,7 @@ pub(crate) struct Driver {
     running: VecDeque<JobId>,
     frame: String,
     next_id: u64,
-    /// What every job comes to.
+    /// The outcome of every job.
     result: Json,
     /// The ids of the tasks that were created, as they stand on the wire.
     pub(crate) tasks: Vec<[u8; 36]>,
@@ -71,7 +71,7 @@ impl Default for Driver {
 }
 
 impl Driver {
-    /// As [`Driver::new`], with room for what it remembers of so many tasks.
+    /// As [`Driver::new`], with room for the ids of so many tasks.
     pub(crate) fn with_room(tasks: usize) -> Self {
         let mut driver = Self::new();
         driver.tasks.reserve_exact(tasks);
@@ -79,7 +79,7 @@ impl Driver {
         driver
     }
 
-    /// A driver whose limits stand in nobody's way.
+    /// A driver whose limits are never reached.
     ///
     /// # Panics
     /// When the engine does not answer as it should.
@@ -133,7 +133,7 @@ impl Driver {
         self.hear();
     }
 
-    /// Remembers what was started; there is nothing else to carry out.
+    /// Remembers the started jobs; no other action needs execution.
     fn hear(&mut self) {
         for action in self.actions.drain(..) {
             if let Action::Start { job, .. } = action {
@@ -282,7 +282,7 @@ impl Driver {
         self.said()
     }
 
-    /// Another connects, is answered what it asks, with a call among it or without, and says
+    /// Another connects, gets answers to its requests, with or without a call, and sends
     /// nothing from then on.
     ///
     /// # Panics
@@ -373,7 +373,7 @@ impl Driver {
         cursor
     }
 
-    /// Lets time pass; nobody is told.
+    /// Lets time pass without an event.
     pub(crate) fn wait(&mut self, span: Duration) {
         self.now.at = self.now.at + span;
     }

@@ -379,7 +379,8 @@ mod tests {
                     }
                 }
                 _ => {
-                    // Few spans at first, then many; a few due times, so that many timers share one.
+                    // Few spans at first, then many; a few due times, so that many timers share
+                    // one.
                     let is_few = turn / 10_000 % 2 == 0;
                     let span =
                         if is_few { (random >> 40) % 3 * 500 } else { (random >> 40) % 5_000 };

@@ -42,12 +42,12 @@ pub(crate) struct Job {
     pub(crate) progress: LazyBox<Progress>,
     /// Its unanswered questions to peers.
     pub(crate) asks: LazyBox<BTreeMap<AskId, PendingOutgoing>>,
-    /// When it is stopped if nobody asks for it again.
+    /// Time when it is stopped unless it is asked for again.
     pub(crate) orphan_timer: Option<Armed>,
     cancel: Wish,
     /// Whether its request is an `initialize` of ACP that declares cancellation.
     pub(crate) declares: bool,
-    /// Whether it outlasts the last step of its ladder: nobody waits for it.
+    /// Whether it outlasts the last step of its stop sequence: no request waits for it.
     outlasts: bool,
     /// Its timeout while it runs, the next step of its ladder while it stops.
     pub(crate) timer: Option<Armed>,
@@ -58,7 +58,7 @@ pub(crate) struct Job {
 enum Wish {
     #[default]
     Nobody,
-    /// Its owner, who said no more, on the connection it came from: by cancelling this request, or
+    /// Its owner, without a reason, on the connection of the job: by cancelling this request, or
     /// its task.
     Owner(Option<RequestId>),
     /// A cancel by another identity, or with a reason.
@@ -134,7 +134,7 @@ impl Job {
         self.outlasts
     }
 
-    /// Moves it on, and returns what follows.
+    /// Applies an input and returns its consequences.
     pub(super) fn advance(&mut self, input: JobInput, now: Instant) -> JobEffect {
         let state = mem::replace(&mut self.state, JobState::Lingering);
         let (state, effect) = state.after(input, self.tool.ladder, now);
@@ -153,7 +153,7 @@ impl Job {
         self.outlasts = true;
     }
 
-    /// Notes who wishes it to stop, unless somebody did before.
+    /// Records the origin of the first wish to stop it.
     pub(crate) fn note_cancel(&mut self, cancel: Cancel) {
         if matches!(self.cancel, Wish::Nobody) {
             let own = cancel.reason.is_none() && cancel.conn == self.conn;
@@ -181,7 +181,7 @@ impl Job {
         }
     }
 
-    /// What it asks and may be answered by whoever looks: not what was sent to its own peer alone.
+    /// Questions that any viewer may answer: not those sent to its own peer alone.
     pub(crate) fn questions(&self) -> impl Iterator<Item = (AskId, &OutgoingRequest)> {
         self.asks.iter().filter_map(|(ask, asked)| match asked {
             PendingOutgoing::Waiting(question) | PendingOutgoing::Offered(_, _, question) => {
@@ -191,7 +191,7 @@ impl Job {
         })
     }
 
-    /// Whether it waits for what it asked of whoever looks (TSK-28).
+    /// Whether it waits for an answer to a question that any viewer may answer (TSK-28).
     pub(crate) fn needs_input(&self) -> bool {
         self.questions().next().is_some()
     }
@@ -235,7 +235,7 @@ impl Purpose {
     ///      ├─────Orphan───► Orphan ──AnswerNow──► Answer
     ///      ├─────BecomeTask──► Task
     ///      └──┬──────────────────┘ from every state
-    ///      Release ──► Nobody, which stays: CAN-08, TSK-33
+    ///      Release ──► no receiver, which stays: CAN-08, TSK-33
     /// ```
     fn after(&self, change: PurposeChange) -> Self {
         match (self, change) {
@@ -302,7 +302,7 @@ pub(crate) enum JobInput {
     KillNow,
 }
 
-/// What follows from an input. The engine carries it out.
+/// Consequence of an input. The engine carries it out.
 #[derive(Debug)]
 pub(crate) enum JobEffect {
     /// Nothing: the state has no use for the input.
@@ -327,7 +327,7 @@ pub(crate) enum JobEffect {
 }
 
 impl JobState {
-    /// The state after `input`, and what follows. Total: an input that a state has no use for
+    /// The state after `input`, and its consequence. Total: an input without a meaning in a state
     /// changes nothing.
     fn after(self, input: JobInput, ladder: StopPolicy, now: Instant) -> (Self, JobEffect) {
         let stop = |why| {
@@ -388,7 +388,7 @@ impl JobState {
     }
 }
 
-/// How far a job is, where the end is, what it is doing.
+/// Progress of a job: value, total, message.
 pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
 
 /// Progress of a job, and its receiver.
@@ -482,7 +482,7 @@ mod tests {
         ]
     }
 
-    /// What a job is and what follows, in a word each.
+    /// State of a job and consequence, in a word each.
     fn words((state, effect): &(JobState, JobEffect)) -> (&'static str, &'static str) {
         let state = match state {
             JobState::Held(_) => "held",

@@ -44,7 +44,7 @@ pub(super) struct Audience {
 }
 
 impl Engine {
-    /// Everything of this turn was handed in: starts what there is room for.
+    /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
         self.suspend_asking_calls();
         self.hand_over_begun();
@@ -70,8 +70,8 @@ impl Engine {
         own >= share || self.jobs.running() + queue.startable(share) >= limits.running_max
     }
 
-    /// Moves a job on and carries out what follows; false if the job or its state had no use for
-    /// the input.
+    /// Applies an input to a job and carries out the consequence; false if it has no meaning for
+    /// the job or its state.
     pub(crate) fn advance_job(&mut self, id: JobId, input: JobInput) -> bool {
         let Some(effect) = self.jobs.advance(id, input, self.now.at) else { return false };
         match effect {
@@ -197,7 +197,7 @@ impl Engine {
         self.hand_in(id, job, outcome, why);
     }
 
-    /// Gives what came of a job to whoever wants it.
+    /// Gives the outcome of a job to its receivers.
     pub(crate) fn hand_in(
         &mut self,
         id: JobId,
@@ -353,7 +353,7 @@ impl Engine {
         self.write_progress(message);
     }
 
-    /// Writes what was held back for a job that was taken out of the table, before its answer.
+    /// Writes the held messages of a job that was taken out of the table, before its answer.
     pub(crate) fn show_held_progress(&mut self, id: JobId, job: &Job) {
         self.forget_held_progress(id, job);
         if let Some(held) = self.held_progress(job) {
@@ -385,7 +385,7 @@ impl Engine {
         }
     }
 
-    /// Its connection need not show what is held back of a job.
+    /// Its connection need not show the held messages of a job.
     fn forget_held_progress(&mut self, id: JobId, job: &Job) {
         // Of a job that has told nothing there is nothing to hold back.
         if job.progress.latest.is_some()
@@ -403,7 +403,7 @@ impl Engine {
         }
     }
 
-    /// Writes what was held back for a job of the table.
+    /// Writes the held messages of a job of the table.
     pub(crate) fn show_held_progress_of(&mut self, id: JobId) {
         let held = self.jobs.get(id).and_then(|job| self.held_progress(job));
         if let Some(held) = held {
@@ -516,7 +516,7 @@ impl ProgressMessage {
     }
 }
 
-/// TSK-29: what belongs to a task says to which.
+/// TSK-29: a message of a task names the task.
 fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
     if let Some(task) = task {
         json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");

@@ -1,8 +1,8 @@
 //! The jobs of an engine: their table, the queue, and the counts that follow from their states.
 //!
-//! [`Jobs`] is the only one to change how far a job is and who receives its outcome. Its methods
+//! [`Jobs`] alone changes the state of a job and the receiver of its outcome. Its methods
 //! move one job by the total functions of `job.rs`, keep queue and counts in step, and return
-//! what follows, which the engine carries out (`lifecycle.rs`).
+//! consequences, which the engine carries out (`lifecycle.rs`).
 //!
 //! CAN-08 needs two facts. A cancelled request has no right to an answer any more:
 //! `Requests::cancel` in `server/requests.rs` drops it. And its job has no receiver any more:
@@ -76,7 +76,7 @@ impl Jobs {
         id
     }
 
-    /// Moves a job on, and returns what follows; `None` if there is no such job.
+    /// Applies an input to a job and returns its consequence; `None` if there is no such job.
     pub(crate) fn advance(
         &mut self,
         id: JobId,
@@ -184,7 +184,7 @@ impl Jobs {
         self.table.get(&id)
     }
 
-    /// A job, for what is no state of it: progress, questions, timers, the cancel that is noted.
+    /// A job, for fields besides its state: progress, questions, timers, the recorded cancel.
     pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.table.get_mut(&id)
     }

@@ -12,7 +12,7 @@ use crate::jobs::lifecycle::receipt;
 use crate::tool::KILL_AGAIN;
 
 impl Engine {
-    /// Kills what runs without waiting for its ladder; for the end of a shutdown.
+    /// Kills running jobs without waiting for their stop sequence; for the end of a shutdown.
     pub(crate) fn kill_everything(&mut self) {
         let ids: Vec<_> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
@@ -22,7 +22,7 @@ impl Engine {
         }
     }
 
-    /// While shutting down, SIGKILL is repeated early enough to learn what it does not end.
+    /// While shutting down, SIGKILL is repeated early enough to learn which jobs outlast it.
     fn kill_again_before_the_end(&mut self, id: JobId) {
         let end = self.drain.as_ref().and_then(|drain| drain.end_timer);
         let Some(left) = end.map(|end| self.timers.due(end) - self.now.at) else { return };
@@ -33,8 +33,8 @@ impl Engine {
         }
     }
 
-    /// SIGKILL does not end a job. Its requestor does not wait for what nobody can end: the request
-    /// is answered, and the task ends, with what there is. The job stays, and so does its room.
+    /// SIGKILL does not end a job. Its requestor does not wait: the request
+    /// is answered, and the task ends, with the outcome so far. The job keeps its room.
     pub(crate) fn on_outlasted(&mut self, id: JobId, outcome: Outcome) {
         let stopping = self.jobs.get(id).filter(|job| !job.outlasts()).map(Job::state);
         let Some(JobState::Stopping { step, why, since }) = stopping else {

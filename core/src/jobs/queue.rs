@@ -221,7 +221,7 @@ impl Queue {
     }
 
     /// How many jobs of the same identity wait before this one. Those of others are not counted:
-    /// nobody learns of another's jobs (TSK-39).
+    /// no identity learns of another's jobs (TSK-39).
     pub(crate) fn before(&self, owner: &Identity, job: JobId) -> usize {
         self.find(owner).map_or(0, |at| self.lanes[at].1.waiting.before(job))
     }

@@ -1,4 +1,4 @@
-//! Outcomes of jobs: the answers made of them, and what results say about failure.
+//! Outcomes of jobs: the answers made of them, and the form of failures in results.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -123,7 +123,7 @@ fn last_text(content: &RawValue) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// TSK-43: what makes a task fail, and what it then says.
+    /// TSK-43: causes of a failed task, and its text.
     #[test]
     fn failures() {
         let ok = |text: &str| Ok(Json::written(text.into()));

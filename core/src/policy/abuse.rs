@@ -15,7 +15,7 @@ const IDENTITIES_MAX: usize = 1024;
 /// Something an honest client does now and then, and an attacker or a broken one all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AbusePattern {
-    /// Naming tasks that do not exist, or are somebody else's: ids are being tried out.
+    /// Naming tasks that do not exist or belong to another identity: ids are being tried out.
     UnknownTasks,
     /// Asking for a task again before its `pollInterval` has passed.
     FastPolls,
@@ -37,8 +37,8 @@ impl AbusePattern {
 pub struct SuspicionPolicy {
     /// How long is counted before the count begins anew.
     pub window: Duration,
-    /// [`AbusePattern::UnknownTasks`] of one identity within the window that raise a warning; 0: none
-    /// does.
+    /// [`AbusePattern::UnknownTasks`] of one identity within the window that raise a warning; 0:
+    /// none does.
     pub unknown_tasks: u32,
     /// [`AbusePattern::FastPolls`] of one identity within the window that raise a warning; 0: none
     /// does.

@@ -1,4 +1,4 @@
-//! Access: who may use what an operator offers (TSK-39).
+//! Access: the identities that may use each tool and server (TSK-39).
 
 use alloc::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ const BURST: Duration = Duration::from_secs(1);
 /// Buckets that are kept before full ones are looked for and forgotten.
 const SWEEP_FROM: usize = 64;
 
-/// The buckets of all who did something lately.
+/// The buckets of all identities with a recent action.
 #[derive(Debug)]
 pub(crate) struct Rates {
     full_at: BTreeMap<Identity, Instant>,
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(rates.take(&slow, rate(1), at(9000)), Err(Duration::from_secs(1)));
     }
 
-    /// TSK-37: buckets of those who are quiet are forgotten.
+    /// TSK-37: buckets of idle identities are removed.
     #[test]
     fn buckets_are_bounded() {
         let mut rates = Rates::default();

@@ -31,7 +31,7 @@ pub mod code {
     pub const TIMED_OUT: i64 = -31004;
     /// The daemon is shutting down. Code of ceased.
     pub const SHUTTING_DOWN: i64 = -31005;
-    /// The task store cannot write or read what the answer needs; `data.store` is `full` or
+    /// The task store cannot write or read the data of the answer; `data.store` is `full` or
     /// `broken` (DUR-01). Code of ceased.
     pub const STORE_UNAVAILABLE: i64 = -31006;
     /// The daemon ended while the task ran: answer of its `tasks/result` (DUR-01). Code of ceased.

@@ -1,7 +1,7 @@
 //! `ceased/cancel`: stops a job by its number, whatever asked for it.
 //!
 //! The protocols let a peer take back its own requests and cancel its tasks. This is for the person
-//! in front of a list of jobs, who may have to stop a call of another connection.
+//! in front of a list of jobs, which may contain a call of another connection.
 
 use crate::action::Cancel;
 use crate::engine::Engine;
@@ -34,8 +34,8 @@ impl Engine {
         exists && (own || self.is_operator(conn))
     }
 
-    /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless:
-    /// whoever made it has not taken it back. A task is cancelled as by `tasks/cancel`.
+    /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless,
+    /// since its requestor has not cancelled it. A task is cancelled as by `tasks/cancel`.
     pub(crate) fn cancel_any_job(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let (job, reason) = match read_job(params) {
             Ok(read) => read,

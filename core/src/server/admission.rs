@@ -1,7 +1,7 @@
 //! Admission of connections: the limit of all, the share of each identity, and operators' places.
 //!
-//! Operators have to reach the daemon when it is full, because they are the ones who can cancel
-//! what fills it. Each has a few connections beside the limits; when these are taken, a new
+//! Operators have to reach the daemon when it is full, because they alone can cancel the jobs
+//! that fill it. Each has a few connections beside the limits; when these are taken, a new
 //! connection replaces the idle one that has made no request for longest.
 
 use crate::limits::ConnectionLimit;
@@ -104,8 +104,8 @@ impl Engine {
         }
     }
 
-    /// The connection of an identity that waits for nothing and has made no request for longest; one
-    /// that never made any before all others.
+    /// The connection of an identity that waits for nothing and has made no request for longest;
+    /// one that never made any before all others.
     fn longest_idle(&self, identity: &Identity) -> Option<ConnId> {
         let is_idle = |conn: ConnId, peer: &Connection| {
             peer.identity == *identity

@@ -1,4 +1,4 @@
-//! The trail: what is told of tasks for the audit, and what identities do too often (TSK-41).
+//! Audit events of tasks, and abuse by repeated requests (TSK-41).
 
 use crate::action::AuditEvent;
 use crate::engine::Engine;
@@ -18,7 +18,7 @@ impl Engine {
         self.note(AuditEvent::TaskCreated { conn, identity, task: id, job, tool, live });
     }
 
-    /// What came of a task is about to be handed out, if anything has come of it.
+    /// The outcome of a task is about to be handed out, if it has one.
     pub(crate) fn note_retrieval(&mut self, conn: ConnId, id: TaskId, method: &'static str) {
         let Some(identity) = self.identity(conn).cloned() else { return };
         let ended = self.tasks.get(id).filter(|task| task.view().status.is_terminal());
@@ -37,7 +37,7 @@ impl Engine {
     }
 
     /// A task was asked for: too early, if its `pollInterval` has not passed since the last time.
-    /// Once it has ended nobody has a reason to ask again.
+    /// Once it has ended there is no reason to ask again.
     pub(crate) fn note_poll(&mut self, conn: ConnId, task: TaskId) {
         let (now, interval) = (self.now.at, self.settings.tasks.poll_interval);
         let Some(task) = self.tasks.get_mut(task) else { return };
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// Counts what an identity does too often, and says so once it has.
+    /// Counts an abuse pattern of an identity and reports it once it passes its threshold.
     #[cold]
     pub(crate) fn suspect(&mut self, conn: ConnId, pattern: AbusePattern) {
         match pattern {

@@ -1,4 +1,4 @@
-//! What the params of a call say.
+//! The params of a call.
 
 use alloc::borrow::Cow;
 

@@ -103,7 +103,7 @@ impl Engine {
         self.close_if_finished(conn);
     }
 
-    /// Takes back what was written for a request and is not sent yet (MOD-04), and stops what was
+    /// Removes the unsent frames of a request (MOD-04), and stops the task or parked call that was
     /// to be named by it; whether there was anything to stop. Of requests of a session there is
     /// nothing to take back.
     fn recall(&mut self, conn: ConnId, by: &Cancellation) -> bool {
@@ -119,7 +119,7 @@ impl Engine {
         !handles.is_empty() && self.stop_unnamed(conn, by, handles)
     }
 
-    /// A request was answered with what only its requestor could have named, had that not been
+    /// A request was answered with an id that only its requestor could have used, had that not been
     /// taken back: it is cancelled with the request (MOD-04, CAN-06). Whether there was anything.
     #[cold]
     fn stop_unnamed(&mut self, conn: ConnId, by: &Cancellation, handles: Vec<Handle>) -> bool {
@@ -169,7 +169,7 @@ impl Engine {
         true
     }
 
-    /// Stops a job whose outcome nobody wants any more.
+    /// Stops a job whose outcome is no longer wanted.
     pub(crate) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
         self.forget_key_of(id);
         let Some(job) = self.jobs.get_mut(id) else { return };

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::tasks::task::Change;
 use crate::time::Instant;
 
-/// Timers that one tick takes at most, so that a million tasks that expire together hold nobody up
+/// Timers that one tick takes at most, so that a million tasks that expire together delay no peer
 /// for long.
 const TICK_MAX: usize = 128;
 
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// The first bytes are no JSON-RPC: nothing after them is read, whatever it says. A person
-    /// who typed something is told why; a browser or a TLS client gets nothing.
+    /// at a terminal is told the reason; a browser or a TLS client gets nothing.
     pub(crate) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
         self.counters.invalid += 1;
         if self.upstreams.by_conn.contains_key(&conn) {
@@ -194,7 +194,7 @@ impl Engine {
         self.tell_of_tools();
     }
 
-    /// Shuts down: everything that runs is told to stop and everybody is answered at once. A
+    /// Shuts down: every running job is stopped and every request is answered at once. A
     /// second call brings the end forward.
     pub(crate) fn on_drain(&mut self, by: Instant) {
         let end_timer = self.drain.as_ref().and_then(|drain| drain.end_timer);
@@ -212,7 +212,7 @@ impl Engine {
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
         self.abandon_creations(&result::shutting_down());
         self.interrupt_tasks();
-        self.answer_everybody();
+        self.answer_all_requests();
         self.forget_keys();
         let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    fn answer_everybody(&mut self) {
+    fn answer_all_requests(&mut self) {
         let conns: Vec<_> = self.connections.keys().copied().collect();
         for conn in conns {
             self.end_subscriptions(conn);
@@ -275,7 +275,7 @@ impl Engine {
     }
 
     /// While shutting down: says when nothing is left to wait for, or no time to wait. The store
-    /// has what it takes by then (DUR-01).
+    /// has all records by then (DUR-01).
     pub(crate) fn exit_if_drained(&mut self) {
         // Nothing that comes to pass here ends a job that outlasts SIGKILL.
         let idle = self.jobs.len() == self.jobs.outlasting()
@@ -352,7 +352,7 @@ impl Engine {
                 connection.aside.probes += 1;
                 let probe = connection.aside.probes;
                 if connection.dialect.methods == Methods::Services {
-                    // There is no such request in ACP, and what is unknown there is ignored.
+                    // There is no such request in ACP, and an unknown one is ignored there.
                     return self.send(conn, |json| {
                         json.raw(r#"{"jsonrpc":"2.0","method":"_ceased/probe"}"#);
                     });

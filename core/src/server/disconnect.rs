@@ -1,8 +1,8 @@
 //! Plain calls whose connection is gone: stopped, running on for a time, or detached as a task.
 //!
 //! ```text
-//!   Answer ──connection gone: on_disconnect─┬─ cancel ─► Nobody (stopped)
-//!     ▲                                     ├─ grace ──► Orphan ──time over──► Nobody (stopped)
+//!   Answer ──connection gone: on_disconnect─┬─ cancel ─► none (stopped)
+//!     ▲                                     ├─ grace ──► Orphan ──time over──► none (stopped)
 //!     │                                     │              │
 //!     └──────the same key again─────────────┼──────────────┘
 //!                                           └─ detach ─► Task
@@ -50,8 +50,8 @@ impl Engine {
         self.release_job_claim(id, StopReason::Disconnected);
     }
 
-    /// Makes a task of a call; false where there is no room for one, or nobody to own it. It goes
-    /// on meanwhile: what only may come to be is known to nobody until it is on disk (DUR-01).
+    /// Makes a task of a call; false without room for one or an identity to own it. It goes
+    /// on meanwhile: no peer knows a task until it is on disk (DUR-01).
     fn detach(&mut self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(id) else { return false };
         let (owner, tool) = (job.owner.clone(), job.tool.name.clone());

@@ -1,10 +1,10 @@
-//! Requests that wait for what only the host knows.
+//! Requests that wait for data of the host.
 
 use alloc::boxed::Box;
 
 use crate::ids::{ConnId, RequestId};
 
-/// A request that waits for what only the host knows.
+/// A request that waits for data of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostRequest {
     pub(crate) conn: ConnId,
@@ -12,7 +12,7 @@ pub(crate) struct HostRequest {
     pub(crate) form: HostForm,
 }
 
-/// What such a request is answered with.
+/// Form of the answer to such a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HostForm {
     Status,

@@ -35,7 +35,7 @@ use crate::tasks::durable::TaskOutcome;
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 128;
 
-/// A request with a key: what it asks for, and how it is to be answered.
+/// A request with a key: its call, and the form of its answer.
 pub(crate) struct Request {
     pub(crate) key: Box<str>,
     pub(crate) wish: Wish,
@@ -44,7 +44,7 @@ pub(crate) struct Request {
     pub(crate) token: Option<Box<str>>,
 }
 
-/// What a key says about a request.
+/// Meaning of a key for a request.
 pub(crate) enum Lookup {
     /// Nothing yet: it is to be carried out.
     New(Reply),
@@ -128,7 +128,7 @@ impl Engine {
         self.keyed.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
     }
 
-    /// A request asks for what runs already: the job works for it from now on, unless another
+    /// A request repeats a running call: the job works for it from now on, unless another
     /// request waits for the job.
     fn take_over(&mut self, reply: Reply, id: JobId, request: &Request) {
         let purpose = self.jobs.get(id).map(|job| job.purpose().clone());
@@ -169,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// A job has ended: the outcome is what the same call is answered with again, of what became a
+    /// A job has ended: the outcome answers the same call again, for a call that became a
     /// task once that is on disk (DUR-01). A cancelled call is forgotten.
     pub(crate) fn remember_outcome(
         &mut self,
@@ -198,7 +198,7 @@ impl Engine {
         self.keyed.advance(id, Progress::Done(outcome));
     }
 
-    /// How a task ended may be told: so may what came of the call that it was.
+    /// The end of a task may be told, and so may the outcome of its call.
     pub(crate) fn finish_call_of(&mut self, task: TaskId) {
         let Some(id) = self.keyed.of_task(task) else { return };
         let Some(Progress::Ending { outcome, .. }) = self.keyed.get(id).map(|call| &call.progress)
@@ -210,7 +210,7 @@ impl Engine {
     }
 
     /// A task is gone, and its id may come again (TSK-08): its call is forgotten, unless the task
-    /// had ended and nobody was told; now it can say nothing else.
+    /// had ended untold; now no other answer is possible.
     pub(crate) fn leave_task(&mut self, task: TaskId) {
         self.finish_call_of(task);
         if let Some(id) = self.keyed.of_task(task) {
@@ -218,7 +218,7 @@ impl Engine {
         }
     }
 
-    /// What came of a call was remembered long enough.
+    /// The outcome of a call was kept long enough.
     pub(crate) fn on_keyed_timer(&mut self, id: KeyedId) {
         if let Some(call) = self.keyed.get_mut(id) {
             call.timer = None;
@@ -247,7 +247,7 @@ fn under_way(key: &str) -> ErrorObject {
     ErrorObject::new(code::CALL_UNDER_WAY, message).with_data(data)
 }
 
-/// Every keyed call is what its job or its task says.
+/// Every keyed call agrees with its job or its task.
 ///
 /// # Panics
 /// When one is not.

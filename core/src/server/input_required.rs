@@ -1,9 +1,9 @@
-//! Calls that ask by their answer (MOD-07): a tool that needs input has its call answered with what
-//! it asks, and waits, parked, for the request that brings it.
+//! Calls that ask by their answer (MOD-07): a tool that needs input has its call answered with
+//! its questions, and waits, parked, for the request that brings the input.
 //!
 //! The retry names the parked call by a state that only its requestor can know, good once, for
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
-//! not wait for its answer; what becomes of it then is kept for the retry.
+//! not wait for its answer; its outcome is then kept for the retry.
 
 use crate::server::suspended_calls::{SuspendedCall, Waiting};
 use alloc::collections::BTreeSet;
@@ -78,7 +78,7 @@ impl Engine {
         for id in self.suspended.take_asking() {
             self.refuse_undeclared(id);
             let Some(job) = self.jobs.get(id) else { continue };
-            // It may have withdrawn what it asked, or been told.
+            // It may have withdrawn its question, or have its answer.
             if job.needs_input() && matches!(job.purpose(), Purpose::Answer(_)) {
                 self.park(id);
             }
@@ -92,7 +92,7 @@ impl Engine {
         self.refuse_questions(id, Refusal::NotDeclared, |ask| !peer.answers(&ask.method));
     }
 
-    /// Tells a job that some of what it asked cannot be asked.
+    /// Tells a job that some of its questions cannot be asked.
     fn refuse_questions(
         &mut self,
         id: JobId,
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// A request comes back with what a parked call asked for.
+    /// A request returns with the input that a parked call asked for.
     #[inline(never)]
     pub(crate) fn retry_call(
         &mut self,
@@ -194,7 +194,7 @@ impl Engine {
         (call.owner == *viewer && *call.tool == *tool).then_some(state)
     }
 
-    /// The job behind a retry works for that now. What it asked and is not told is asked again at
+    /// The job behind a retry works for that now. Its unanswered questions are asked again at
     /// the end of the turn.
     fn resume(&mut self, id: JobId, reply: Reply, claim: &RequestMeta, token: Option<Raw<'_>>) {
         let request = reply.id.clone();
@@ -210,12 +210,12 @@ impl Engine {
         self.suspended.note_asking(id);
     }
 
-    /// A job is heard by another request now, which is answered with what it wants to know.
+    /// A job has another request now, which is answered with its questions.
     pub(crate) fn ask_again(&mut self, id: JobId) {
         self.suspended.note_asking(id);
     }
 
-    /// A parked job has ended: what came of it waits for the retry in its place.
+    /// A parked job has ended: its outcome waits for the retry in its place.
     pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
         self.suspended.keep_outcome(state, outcome);
     }
@@ -235,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// What names these calls was never sent: nobody will come back.
+    /// The state that names these calls was never sent: no retry will come.
     pub(crate) fn unpark_unknown(&mut self, handles: Vec<Handle>) {
         for handle in handles {
             if let Handle::Call(state) = handle
@@ -255,7 +255,7 @@ impl Engine {
     }
 }
 
-/// Every parked call is what its job says, and the other way round.
+/// Every parked call agrees with its job, and the other way round.
 ///
 /// # Panics
 /// When one is not.

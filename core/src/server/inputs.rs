@@ -1,5 +1,5 @@
-//! Input as data: what a job asks, written into results and task objects, and what a client sends
-//! back (MOD-07, EXT-05).
+//! Input as data: questions of a job, written into results and task objects, and their answers
+//! (MOD-07, EXT-05).
 //!
 //! A question is known by its number, which its job never uses twice.
 
@@ -30,7 +30,7 @@ impl Engine {
         job.map(|job| job.questions().map(|(ask, _)| ask).collect()).unwrap_or_default()
     }
 
-    /// Tells a job what it asked.
+    /// Hands a job the answer to its question.
     pub(crate) fn take_responses(&mut self, id: JobId, responses: &[(AskId, &RawValue)]) {
         for (ask, response) in responses {
             let asked = self.jobs.get(id).and_then(|job| job.asks.get(ask));
@@ -53,8 +53,8 @@ impl Engine {
         }
     }
 
-    /// Puts each question of a job, unless it is with somebody who wants the outcome, to the first
-    /// of those who do and can answer it (TSK-30, ACP-05). Where there is nobody a task waits, and
+    /// Sends each question of a job, unless a peer that wants the outcome has it, to the first
+    /// of those peers that can answer it (TSK-30, ACP-05). Without such a peer a task waits, and
     /// a call is told so.
     pub(crate) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
         let Some(job) = self.jobs.get(id).filter(|job| job.needs_input()) else { return };
@@ -142,7 +142,7 @@ impl Engine {
     }
 
     /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
-    /// changed anything. One that nobody may know of stays as it begins (TSK-09).
+    /// changed anything. A task that is not visible yet stays as it begins (TSK-09).
     pub(crate) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
         if !self.is_visible(id) {
             return false;
@@ -154,7 +154,7 @@ impl Engine {
     }
 }
 
-/// Writes an object of what a job asks, as far as the client can answer it.
+/// Writes an object of the questions of a job that the client can answer.
 pub(crate) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
     let answers =
         |question: &OutgoingRequest| question.task.is_none() && peer.answers(&question.method);
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use alloc::boxed::Box;
 
-    /// EXT-05: what is open is taken once, whatever else there is; what is no result is refused.
+    /// EXT-05: an open question is answered once, whatever else there is; a non-result is refused.
     #[test]
     fn responses() {
         let open = BTreeSet::from([AskId::new(1), AskId::new(12)]);

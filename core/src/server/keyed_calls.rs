@@ -1,4 +1,4 @@
-//! Calls by idempotency key, and what is known of each.
+//! Calls by idempotency key, with the state of each.
 
 use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
@@ -13,10 +13,10 @@ use alloc::sync::Arc;
 use core::mem;
 use serde_json::Value;
 
-/// Integers to here are what they are as a floating-point number.
+/// Integers up to here are exact as floating-point numbers.
 pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// What a call asks for: the same key must not mean another thing.
+/// The content of a call: the same key must not mean another call.
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) tool: Arc<str>,
@@ -39,7 +39,7 @@ impl Wish {
     }
 }
 
-/// What arguments say; `None` where they say more than we could compare.
+/// Digest of arguments; `None` where they contain more than can be compared.
 pub(crate) fn value(raw: &Json) -> Option<Value> {
     let value = serde_json::from_str(raw.get()).ok()?;
     is_exact(&value).then_some(value)
@@ -91,7 +91,7 @@ pub(crate) struct Keyed {
     pub(crate) key: Box<str>,
     pub(crate) wish: Wish,
     pub(crate) progress: Progress,
-    /// When what came of it is forgotten.
+    /// Time when its outcome is forgotten.
     pub(crate) timer: Option<Armed>,
 }
 
@@ -110,7 +110,7 @@ impl Keyed {
     }
 }
 
-/// The keyed calls of everybody.
+/// The keyed calls of all identities.
 #[derive(Debug, Default)]
 pub(crate) struct KeyedCalls {
     calls: BTreeMap<KeyedId, Keyed>,
@@ -126,7 +126,7 @@ impl KeyedCalls {
         self.by_key.get(owner)?.get(key).copied()
     }
 
-    /// The call a job runs for, or ran for while what came of that waits for the disk.
+    /// The call of a running job, or of an ended one whose outcome waits for the disk.
     pub(crate) fn of_job(&self, job: JobId) -> Option<KeyedId> {
         self.by_job.get(&job).copied()
     }

@@ -1,6 +1,6 @@
-//! Output of jobs for those who may read it: `ceased/logs`, and resources of the protocol.
+//! Output of jobs for the peers that may read it: `ceased/logs`, and resources of the protocol.
 //!
-//! The host keeps the output; the engine says who asks, and writes the answers.
+//! The host keeps the output; the engine names the requestor, and writes the answers.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -135,7 +135,7 @@ impl Engine {
         let conn = reply.conn;
         let typed = reply.dialect.results == Results::Typed;
         match (output, &form) {
-            // OUT-01: what another may read is as if it had never been.
+            // OUT-01: output that the peer may not read is as if it had never been.
             (None, HostForm::Resource(uri)) => {
                 let error = no_resource(&reply, uri);
                 self.fail(reply, &error);

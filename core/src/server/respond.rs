@@ -45,7 +45,7 @@ impl Engine {
         });
     }
 
-    /// Answers a request with what came of its call.
+    /// Answers a request with the outcome of its call.
     pub(crate) fn answer_with(&mut self, reply: Reply, outcome: TaskOutcome) {
         match outcome {
             Ok(result) => self.answer_with_tool_result(reply, &result),
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Answers a request with what its tool handed in: the JSON text of an object.
+    /// Answers a request with the result of its tool: the JSON text of an object.
     pub(crate) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
         self.counters.answers += 1;
         let us = self.server_info_where_due(&reply);
@@ -163,7 +163,8 @@ impl Engine {
         answers.open -= 1;
         aside.collected += answers.bytes.len() - before;
         if answers.open > 0 {
-            // Answers that wait for their batch wait for the peer as much as those in the send queue.
+            // Answers that wait for their batch wait for the peer as much as those in the send
+            // queue.
             let mark = self.settings.limits.write_buffer_bytes;
             let max = most_waiting(&connection.send_queue, mark, self.now.at);
             if connection.aside.collected + connection.send_queue.len() > max {
@@ -223,7 +224,7 @@ impl Engine {
 }
 
 impl Connection {
-    /// A frame is not sent: nobody will be able to name this.
+    /// A frame is not sent: no peer will be able to name its handle.
     fn lose_handle(&mut self, tag: Tag<'_>) {
         if let Some(handle) = tag.handle {
             self.aside.lost_handles.push(handle);
@@ -236,8 +237,8 @@ const HESITATION: Duration = Duration::from_secs(1);
 
 /// Bytes that may wait for a peer before it is given up, by the bytes at which it counts as slow.
 ///
-/// A peer that does not read gets as much again. One that reads may just have been answered more
-/// than it can take at once, since what it had asked for ends when it ends: it gets four times
+/// A peer that does not read gets as much again. One that reads may just have got more answers
+/// than it can take at once, since its requests end when their jobs end: it gets four times
 /// that, and the time limit for a peer that stops.
 fn most_waiting(queue: &SendQueue, mark: usize, now: Instant) -> usize {
     let (since, takes) = queue.over_mark();

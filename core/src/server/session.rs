@@ -169,7 +169,7 @@ impl Engine {
             self.on_list_changed(*instance);
         }
         // `notifications/initialized` changes nothing: the session is ready once initialize was
-        // answered. Every other notification is for somebody else.
+        // answered. Every other notification has another receiver.
     }
 
     #[inline(never)]
@@ -196,7 +196,7 @@ impl Engine {
     pub(crate) fn answer_initialize(&mut self, reply: Reply) {
         let Some(connection) = self.connections.get(&reply.conn) else { return };
         let dialect = connection.dialect;
-        // TSK-40: without an identity a list would show everybody's tasks to everybody.
+        // TSK-40: without an identity a list would show the tasks of all peers to all peers.
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
         let shown = self.shown_identity();

@@ -1,4 +1,4 @@
-//! Requests of the revision without sessions: each says what it speaks and what its client can do
+//! Requests of the revision without sessions: each names its revision and its client's capabilities
 //! (MOD-01).
 
 use alloc::string::String;
@@ -15,10 +15,10 @@ use crate::server::outputs;
 use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
 
-/// How long a client may keep what `server/discover` and `tools/list` answer, and for whom: an
-/// operator's reload changes it, which a subscription tells, and it is the same for everybody.
+/// Time and scope for which a client may cache `server/discover` and `tools/list`: an
+/// operator's reload changes it, which a subscription tells, and it is the same for all clients.
 pub(crate) const CACHEABLE: &str = "\"ttlMs\":60000,\"cacheScope\":\"public\"";
-/// The same for an answer that is not the same for everybody.
+/// The same for an answer that differs between clients.
 pub(crate) const CACHEABLE_BY_ONE: &str = "\"ttlMs\":60000,\"cacheScope\":\"private\"";
 
 impl Engine {
@@ -65,7 +65,7 @@ impl Engine {
             "tasks/get" => self.get_detailed_task(reply, params, &claim),
             "tasks/update" => self.update_task(reply, params),
             "tasks/cancel" => self.cancel_task(reply, params),
-            // MOD-07: also what only a session has.
+            // MOD-07: also capabilities of sessions alone.
             _ => {
                 if let Some(reply) = self.on_upstream_method(reply, method, params) {
                     self.unknown_method(reply, method);
@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// What cannot be read on a connection without a session is refused in the form of the
+    /// An unreadable frame on a connection without a session is refused in the form of the
     /// revision that is spoken there.
     fn note_dialect(&mut self, reply: &Reply) {
         if let Some(connection) = self.connections.get_mut(&reply.conn)

@@ -1,4 +1,4 @@
-//! `ceased/status`: what the daemon is doing, for the one who asks.
+//! `ceased/status`: the activity of the daemon, as far as the requestor may see it.
 
 use alloc::vec::Vec;
 
@@ -23,8 +23,8 @@ use crate::tasks::task::Task;
 const LISTED_MAX: usize = 200;
 
 impl Engine {
-    /// Numbers, jobs, and with `detail` connections and tasks, are the viewer's own, or those of all
-    /// for an operator (TSK-39). With `detail` the host adds what it knows.
+    /// Numbers, jobs, and with `detail` connections and tasks, are the viewer's own, or those of
+    /// all for an operator (TSK-39). With `detail` the host adds its data.
     pub(crate) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let detail = match params::find(params, ["detail"]) {
             Ok([detail]) => detail.map_or(Some(false), Raw::flag),
@@ -61,7 +61,7 @@ impl Engine {
         self.out.push(Action::CollectHostStatus { survey, jobs, viewer });
     }
 
-    /// The host has told: answers whoever asked, if that is still wanted.
+    /// The host has answered: answers the requestor, if that is still wanted.
     pub(crate) fn on_surveyed(&mut self, survey: StatusId, host: &RawValue) {
         let Some((reply, _)) = self.take_host_request(survey) else { return };
         let conn = reply.conn;
@@ -97,8 +97,8 @@ impl Engine {
         json.raw("}");
     }
 
-    /// How much there is of what the viewer may know of (TSK-39): others cannot tell from it what
-    /// anyone else does. Anonymous peers are not told of tasks (TSK-40).
+    /// Numbers of the things that the viewer may see (TSK-39): they show nothing of the activity of
+    /// other identities. Anonymous peers are not told of tasks (TSK-40).
     fn write_totals(&self, json: &mut Writer<'_>, conn: ConnId, viewer: &Identity) {
         let is_operator = self.is_operator(conn);
         let connections = match viewer {
@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// The newest tasks the viewer may know of. Anonymous ones are guarded by their ids alone, so
-    /// that nobody is told of them here (TSK-40).
+    /// that they are not listed here (TSK-40).
     fn write_tasks(&self, json: &mut Writer<'_>, viewer: ConnId) {
         let identity = self.identity(viewer);
         let tasks = match identity {

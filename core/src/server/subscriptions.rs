@@ -1,7 +1,7 @@
-//! `subscriptions/listen`: a request that is answered by what it asked to be told of (MOD-08).
+//! `subscriptions/listen`: a request that is answered by notifications of its topics (MOD-08).
 //!
 //! A subscription is a request that waits, and ends as those do: by its cancel, with its
-//! connection, or with an answer when the daemon shuts down. What it listens to is with the
+//! connection, or with an answer when the daemon shuts down. Its topics are kept with the
 //! request; each task knows its listeners, as it knows its waiters.
 
 use alloc::collections::BTreeSet;
@@ -59,7 +59,7 @@ impl Engine {
             let what = "a subscription may name that many tasks: use several";
             return self.refuse(reply, "tasks_per_subscription", max, what);
         }
-        // MOD-08, TSK-39: of what it may not see it hears nothing, not even that it is not there.
+        // MOD-08, TSK-39: it gets nothing of an invisible task, not even that there is none.
         let viewer = &connection.identity;
         let asked = named.as_ref().map_or(0, BTreeSet::len);
         let agreed: Option<BTreeSet<TaskId>> = named.map(|named| {
@@ -72,7 +72,7 @@ impl Engine {
         self.subscribe(reply, Listening { tools, tasks, peer: claim.peer });
     }
 
-    /// The first message of a subscription: what of its wishes was granted.
+    /// The first message of a subscription: the granted part of its topics.
     fn acknowledge_subscription(
         &mut self,
         reply: &Reply,
@@ -112,7 +112,7 @@ impl Engine {
         }
     }
 
-    /// Tells whoever listens to a task how it is now.
+    /// Tells the subscriptions of a task its present state.
     pub(crate) fn tell_of_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if task.aside.listeners.is_empty() {
@@ -122,7 +122,7 @@ impl Engine {
         self.tell_subscribers(listeners, Topic::Task(id));
     }
 
-    /// Tells whoever listens to them that there may be other tools now.
+    /// Tells the subscriptions of the tool list that it may have changed.
     pub(crate) fn tell_of_tools(&mut self) {
         let wanted = |conn: ConnId, connection: &Connection| {
             let wants =
@@ -135,7 +135,7 @@ impl Engine {
 
     fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {
         let conns: BTreeSet<ConnId> = listeners.iter().map(|(conn, _)| *conn).collect();
-        // Noted for all before one is told, or what is told might be given up in between.
+        // Noted for all before one is told, or a topic might be dropped in between.
         for (conn, request) in listeners {
             if let Some(connection) = self.connections.get_mut(&conn) {
                 connection.aside.behind.entry(request).or_default().insert(topic);
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// Tells the subscriptions of a connection what they do not know yet: while its peer reads all
+    /// Sends the subscriptions of a connection their pending topics: while its peer reads all
     /// of it, else when there is room again, and then of each thing only how it is by then.
     pub(crate) fn catch_up(&mut self, conn: ConnId) {
         while let Some(connection) = self.connections.get_mut(&conn) {
@@ -158,7 +158,7 @@ impl Engine {
             let blocked = aside.stall_timer.is_some();
             if waiting >= room.saturating_mul(2) || blocked && waiting >= room {
                 if !blocked && aside.catch_up_timer.is_none() {
-                    // All of this may go at once, and then nobody says that there is room.
+                    // All of this may be sent at once, and then no event announces room.
                     let at = self.now.at + SOON;
                     self.timers.arm(&mut aside.catch_up_timer, Timer::CatchUp(conn), at);
                 }
@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// Whether a subscription does not know the latest of a task yet.
-    pub(crate) fn somebody_is_behind(&self, id: TaskId, task: &Task) -> bool {
+    pub(crate) fn has_subscription_behind(&self, id: TaskId, task: &Task) -> bool {
         task.aside.listeners.iter().any(|(conn, request)| {
             let behind = self.connections.get(conn).and_then(|c| c.aside.behind.get(request));
             behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
@@ -216,7 +216,7 @@ impl Engine {
         });
     }
 
-    /// A subscription is over: the tasks forget it, and what it was not told stays untold.
+    /// A subscription is over: the tasks forget it, and pending topics are dropped.
     pub(crate) fn unlisten(&mut self, conn: ConnId, request: &RequestId, listening: &Listening) {
         for task in &listening.tasks {
             if let Some(task) = self.tasks.get_mut(*task) {

@@ -1,5 +1,5 @@
-//! Telling of tasks: every answer about a task comes through here, and waits here until what it
-//! says is on disk (DUR-01).
+//! Answers about tasks: every one comes through here, and waits here until the state that it
+//! tells is on disk (DUR-01).
 
 use alloc::vec::Vec;
 
@@ -28,7 +28,7 @@ const SCRATCH_KEPT: usize = 16 * 1024;
 enum When {
     Now,
     Later,
-    /// The store has not taken it: whoever wants to know asks again.
+    /// The store has not taken it: the requestor asks again.
     NotYet(Unstored),
 }
 
@@ -56,7 +56,7 @@ impl Engine {
             }
             (Durability::Settled, TaskView::Outcome) if open || elsewhere => When::Later,
             (Durability::Settled, TaskView::Detailed(_)) if elsewhere => When::Later,
-            // What a failure is there depends on what came of it (EXT-03).
+            // The form of a failure there depends on the outcome (EXT-03).
             (Durability::Settled, TaskView::Handle)
                 if elsewhere
                     && rules == TaskRules::Extension
@@ -90,8 +90,8 @@ impl Engine {
         self.load(id);
     }
 
-    /// Answers whoever waits for something of a task that may be said now. The word that it was
-    /// cancelled comes last: nobody can see another status after it (TSK-24).
+    /// Answers every request that waits for a visible state of a task. The answer that it was
+    /// cancelled comes last: no other status can be seen after it (TSK-24).
     pub(crate) fn tell_waiters(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         if task.aside.waiters.is_empty() {
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Answers whoever waited for a task with an error.
+    /// Answers the requests that wait for a task with an error.
     pub(crate) fn fail_waiters(
         &mut self,
         id: TaskId,
@@ -139,7 +139,7 @@ impl Engine {
         self.connections.get_mut(&conn)?.requests.settle(request, Settled::Task(id))
     }
 
-    /// A task has ended, and perhaps its end is on disk: tells whoever is to be told.
+    /// A task has ended, and perhaps its end is on disk: sends pending answers and notifications.
     pub(crate) fn publish_end(&mut self, id: TaskId) {
         self.tasks.recount(id);
         if let Some(task) = self.tasks.get(id).filter(|task| task.is_settled()) {

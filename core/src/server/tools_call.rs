@@ -215,7 +215,7 @@ impl Engine {
         claim: Option<&RequestMeta>,
     ) -> Result<Admitted<'a>, NotAdmitted> {
         let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
-        // TSK-39: what a peer may not use is for it as if it were not there.
+        // TSK-39: a tool that a peer may not use does not exist for it.
         let own = self.settings.catalog.offered(&params.name, peer).cloned();
         let Some(tool) = own.or_else(|| self.upstreams.tool(&params.name, peer)) else {
             let name = self.clean(&params.name);
@@ -358,7 +358,7 @@ impl Engine {
         self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
         self.store_creation(id, hand_over);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier; or
-        // what the job says is kept until then.
+        // messages of the job are kept until then.
         self.respond_with_task(reply, id, TaskView::Handle);
     }
 
@@ -410,8 +410,8 @@ impl Engine {
         id
     }
 
-    /// Whether the job of a task may begin before that is on disk. It may have run then for one that
-    /// was refused: that comes to nothing where nothing is changed.
+    /// Whether the job of a task may begin before that is on disk. It may have run then for one
+    /// that was refused: that comes to nothing where nothing is changed.
     fn begins_early(&self, tool: &Tool) -> bool {
         tool.read_only && self.tasks.writes().is_on()
     }
@@ -463,7 +463,7 @@ fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
         return Err(odd(".ttl is there twice"));
     }
     let Some(ttl) = ttl else { return Ok(RequestedTtl::Default) };
-    // What does not fit is larger than every maximum and is shortened to it anyway.
+    // A value that does not fit is larger than every maximum and is shortened to it anyway.
     let usual = ttl.get().parse().ok();
     let millis = usual.or_else(|| Whole::read(ttl.get())?.to_u64_saturating());
     millis

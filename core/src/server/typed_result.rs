@@ -1,4 +1,4 @@
-//! Results of revisions that give each a type and say who answers (MOD-02).
+//! Results of revisions that give each a type and name the server (MOD-02).
 
 use crate::ids::RequestState;
 use crate::tasks::durable::RecordKey;

@@ -1,7 +1,7 @@
 //! How a task comes to be: handed to the store, known once it is on disk, or never (DUR-01).
 //!
 //! The job of a task waits until then. That of a tool which changes nothing begins meanwhile, and
-//! what it has come to by the next turn is written with the task: a short one takes one write
+//! its outcome by the next turn is written with the task: a short one takes one write
 //! instead of two.
 
 use alloc::collections::BTreeSet;
@@ -124,8 +124,8 @@ impl Engine {
         }
     }
 
-    /// A task exists whose job was begun before: its creator is told of its beginning, of what the
-    /// job said meanwhile, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
+    /// A task exists whose job was begun before: its creator is told of its beginning, of the
+    /// messages of the job, and of its end, one after the other (TSK-09, TSK-10). `whole` is the
     /// write that had all of it.
     fn tell_life(&mut self, id: TaskId, whole: Option<Seq>) {
         let Some(task) = self.tasks.get(id) else { return };
@@ -145,12 +145,12 @@ impl Engine {
             && self.jobs.get(job).is_some_and(Job::needs_input)
             && self.change_task(id, Change::InputNeeded)
         {
-            // TSK-28: what it asked before there was a task, it asks now.
+            // TSK-28: questions from before the task existed are asked now.
             self.offer_inputs(id);
         }
     }
 
-    /// Sends its creator what the job of a task said before that might be known.
+    /// Sends its creator the messages of the job from before the task was visible.
     fn tell_said(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let (said, creator) = (task.aside.take_said(), task.creator);
@@ -163,8 +163,8 @@ impl Engine {
         }
     }
 
-    /// A task that nobody was told of does not come to be. What runs for it already is stopped, as
-    /// what could not become one.
+    /// A task that no peer was told of is not created. A job that runs for it is stopped, as
+    /// a job that could not become a task.
     pub(crate) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: StopReason) {
         let Some(task) = self.tasks.remove(id) else { return };
         let (key, status) = (task.0.record_key(), task.0.status());
@@ -206,7 +206,7 @@ impl Engine {
         }
     }
 
-    /// The daemon shuts down: what is being created does not come to be.
+    /// The daemon shuts down: tasks that are being created are dropped.
     pub(crate) fn abandon_creations(&mut self, error: &ErrorObject) {
         let creating = |(_, task): &(&TaskId, &Task)| task.is_being_created();
         let ids: BTreeSet<TaskId> = self.tasks.iter().filter(creating).map(|(id, _)| *id).collect();

@@ -1,5 +1,5 @@
-//! Durable tasks: what a store keeps of a task, and how an engine and its store agree on what is
-//! on disk (DUR-01).
+//! Durable tasks: the record of a task in a store, and the agreement of an engine and its store on
+//! the records on disk (DUR-01).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -23,18 +23,18 @@ numbered! {
     LoadId, "l"
 }
 
-/// By what a store finds a record. Neither is given to two tasks that are in one store at a time.
+/// The keys of a record in a store. Neither is given to two tasks that are in one store at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey {
     /// The record's task.
     pub task: TaskId,
     /// The record's [position](TaskRecord::position): grows from one task to the next, so that a
-    /// store which keeps records by it has what is written together in one place.
+    /// store which keeps records by it has records that are written together in one place.
     pub position: u64,
 }
 
 /// Everything about a task that outlives the process. Written when the task is created and when it
-/// has ended, once where it has ended by the time it is created; what happens in between is lost
+/// has ended, once where it has ended by the time it is created; changes in between are lost
 /// with the process, as the work is.
 #[derive(Debug, Clone)]
 pub struct TaskRecord {
@@ -42,7 +42,7 @@ pub struct TaskRecord {
     pub id: TaskId,
     /// Whose (TSK-39).
     pub owner: Identity,
-    /// Its place in the owner's list; grows with every task, whoever owns it (TSK-19).
+    /// Its place in the owner's list; grows with every task of any owner (TSK-19).
     pub position: u64,
     /// The tool that was called, for views.
     pub tool: Arc<str>,
@@ -58,19 +58,19 @@ pub struct TaskRecord {
     pub ttl: Duration,
     /// When it may be deleted, by the wall clock (TSK-35).
     pub expires: Wall,
-    /// What came of it: there, in one of two ways, exactly when the status is terminal.
+    /// Its outcome: present, in one of two forms, exactly when the status is terminal.
     pub outcome: RecordedOutcome,
 }
 
 impl TaskRecord {
-    /// By what a store finds it.
+    /// Its keys in a store.
     #[must_use]
     pub const fn key(&self) -> RecordKey {
         RecordKey { task: self.id, position: self.position }
     }
 }
 
-/// What the request behind a task would have been answered with: the JSON text of an object, or an
+/// The answer to the request behind a task: the JSON text of an object, or an
 /// error (TSK-14).
 pub type TaskOutcome = Result<Json, ErrorObject>;
 
@@ -125,7 +125,7 @@ impl RecordedOutcome {
 /// One change of the store.
 #[derive(Debug, Clone)]
 pub enum StoreWrite {
-    /// The record of a task that nobody was told of yet; one that is over by now has its outcome.
+    /// The record of a task that no peer was told of yet; one that is over by now has its outcome.
     New(TaskRecord),
     /// The record takes the place of the one with its key.
     Put(TaskRecord),

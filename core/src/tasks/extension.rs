@@ -32,7 +32,7 @@ impl Engine {
         self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
     }
 
-    /// EXT-05: what is open is taken; whoever answers what is not asked is thanked all the same.
+    /// EXT-05: answers to open questions are taken; others are acknowledged all the same.
     pub(crate) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
@@ -61,8 +61,8 @@ impl Engine {
         });
     }
 
-    /// The members of a task with all there is to know of it: what `tasks/get` answers and
-    /// `notifications/tasks` tells.
+    /// The members of a task with all details, in the answer to `tasks/get` and in
+    /// `notifications/tasks`.
     pub(crate) fn write_detailed(
         &self,
         json: &mut Writer<'_>,

@@ -1,4 +1,4 @@
-//! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and what happens to a task by itself.
+//! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and transitions of a task by time.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -183,14 +183,14 @@ impl Engine {
             }
         }
         // The status notification and the waiters' answers go out with the change, the answer to
-        // the cancel comes last: nobody can see another status after it.
+        // the cancel comes last: no other status can be seen after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
         if let Some(job) = job {
             self.release_job_claim(job, StopReason::Requested);
         }
     }
 
-    /// Ends a task: status, notification, waiters, what is left of its life. Does nothing when it
+    /// Ends a task: status, notification, waiters, remaining lifetime. Does nothing when it
     /// had ended before (TSK-26).
     pub(crate) fn end_task(
         &mut self,
@@ -205,14 +205,14 @@ impl Engine {
             return;
         };
         if task.overdue {
-            // TSK-35: it was let finish, and its result is kept for those who waited for it.
+            // TSK-35: it could finish, and its result is kept for the requests that waited for it.
             let end = self.now.at + self.settings.tasks.late_result;
             self.timers.arm(&mut task.timer, Timer::Task(id), end);
         }
         self.store_end(id, before);
     }
 
-    /// A task has changed: tells whoever is to be told.
+    /// A task has changed: sends the notifications about it.
     pub(crate) fn announce(&mut self, creator: Option<ConnId>, id: TaskId) {
         if let Some(creator) = creator {
             self.notify_status(creator, id);

@@ -1,4 +1,4 @@
-//! The engine's side of the store: which writes are on their way, and what the store is still owed
+//! The engine's side of the store: the writes on their way, and the unpersisted records
 //! (DUR-01).
 
 use crate::rpc::error::ErrorObject;
@@ -44,8 +44,8 @@ pub(crate) enum Durability {
     /// All that is to be there.
     #[default]
     Settled,
-    /// Its creation is to be handed over, at the latest at the end of the next turn: what its job
-    /// comes to by then is written with it.
+    /// Its creation is handed over at the latest at the end of the next turn: the state that its
+    /// job reaches by then is written with it.
     Fresh,
     /// Its creation is on its way, or all of it. No peer may know of it yet, nor of its end.
     Creating(Seq, Written),
@@ -118,7 +118,7 @@ pub(crate) enum DiskInput {
     EndSent(Seq, LastVisible),
     /// It has ended while the store takes nothing.
     EndOwed(LastVisible),
-    /// The store has what it was handed, or there is no store.
+    /// The store has all records that it was handed, or there is no store.
     Stored,
     /// The store did not carry out the write.
     NotStored,
@@ -131,7 +131,7 @@ pub(crate) enum DiskInput {
 pub(crate) enum Written {
     /// That it is there.
     Begun,
-    /// That it is there, and what came of it.
+    /// Its existence and its outcome.
     Whole,
 }
 
@@ -176,7 +176,7 @@ enum Phase {
     Resting {
         /// When.
         timer: Option<Armed>,
-        /// Whether it takes what it is owed meanwhile: there is no room for new tasks only.
+        /// Whether it takes records of existing tasks meanwhile: only new tasks find no room.
         takes_owed: bool,
     },
     /// It is tried again.
@@ -221,7 +221,7 @@ impl PendingWrites {
         seq
     }
 
-    /// Whether the store takes nothing at the moment, not even what it is owed.
+    /// Whether the store takes nothing at the moment, not even records of existing tasks.
     pub(crate) fn is_shut(&self) -> bool {
         self.outage.as_ref().is_some_and(|outage| match outage.phase {
             Phase::Resting { takes_owed, .. } => !takes_owed,
@@ -257,8 +257,8 @@ impl PendingWrites {
         }
     }
 
-    /// Leaves the store alone, perhaps but for what it is owed. Returns the timer to arm; `None`
-    /// without an outage.
+    /// Stops writes to the store, perhaps except those of existing tasks. Returns the timer to arm;
+    /// `None` without an outage.
     pub(super) fn rest(&mut self, takes_owed: bool) -> Option<&mut Option<Armed>> {
         let outage = self.outage.as_mut()?;
         outage.phase = Phase::Resting { timer: None, takes_owed };
@@ -280,7 +280,7 @@ impl PendingWrites {
         }
     }
 
-    /// What comes after a write, once the writes of a try are through.
+    /// The step after a write, once the writes of a try are through.
     pub(super) fn next_step(&mut self) -> StoreStep {
         let Some(Outage { phase: Phase::Trying { last, failed, probes }, .. }) = self.outage else {
             return StoreStep::Wait;
@@ -347,17 +347,17 @@ impl PendingWrites {
     }
 }
 
-/// What comes after a write of a try.
+/// The step after a write of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoreStep {
     /// Nothing: there is no try, or writes of it are on their way.
     Wait,
     /// The store is left alone for a while.
     Rest {
-        /// Whether it takes what it is owed meanwhile.
+        /// Whether it takes records of existing tasks meanwhile.
         takes_owed: bool,
     },
-    /// The next part of what it is owed is sent.
+    /// The next part of the unpersisted records is sent.
     Try,
     /// It takes everything again.
     Recovered,

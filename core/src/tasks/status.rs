@@ -1,4 +1,4 @@
-//! The states of a task and what can happen to it.
+//! The states of a task and their transitions.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! The store: what is handed to it, what it says, and what comes back from it after a restart
+//! The store: records handed to it, its reports, and the tasks restored from it after a restart
 //! (DUR-01).
 //!
 //! A task's record is written when it is created and when it has ended. Neither is told to
@@ -123,7 +123,7 @@ impl Engine {
         self.note_trouble(why);
         match not_stored {
             NotStored::Probe => return self.go_on_trying(),
-            // What became of the write is not known: the record is deleted to be sure.
+            // The result of the write is unknown: the record is deleted to be sure.
             NotStored::Creation(id) => {
                 self.counters.unstored += 1;
                 self.abandon_creation(id, &not_created(why), StopReason::Unstored);
@@ -152,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Leaves the store alone for a while, perhaps but for what it is owed.
+    /// Stops writes to the store for a while, perhaps except those of existing tasks.
     fn rest(&mut self, takes_owed: bool) {
         let at = self.now.at + self.settings.tasks.store_retry;
         if let Some(timer) = self.tasks.writes_mut().rest(takes_owed) {
@@ -164,8 +164,8 @@ impl Engine {
         self.try_store();
     }
 
-    /// Hands the store what it is owed, a part at a time, and then asks whether a new task would
-    /// be taken: one that takes what it is owed may have no room for that.
+    /// Hands the store the unpersisted records in parts, and then asks whether a new task would
+    /// be taken: one that takes records of existing tasks may have no room for that.
     fn try_store(&mut self) {
         let mut last = None;
         for (id, key) in self.tasks.writes_mut().take_owed() {
@@ -193,7 +193,7 @@ impl Engine {
         }
     }
 
-    /// The process is about to end: what the store is owed is tried now or never.
+    /// The process is about to end: this is the last try to write the unpersisted records.
     pub(crate) fn hurry_store(&mut self) {
         if let Some(timer) = self.tasks.writes_mut().rest_timer() {
             self.timers.disarm(timer, Timer::Store);
@@ -203,8 +203,8 @@ impl Engine {
 
     // --------------------------------------------------------------------- results
 
-    /// Gives up the copy of a large result that is in the store as well, unless somebody is still
-    /// to be told it: who waits, or listens and reads slowly.
+    /// Gives up the copy of a large result that is in the store as well, unless a request still
+    /// waits for it, or a subscription whose peer reads slowly.
     pub(crate) fn drop_copy(&mut self, id: TaskId) {
         if !self.tasks.writes().is_on() {
             return;
@@ -216,7 +216,7 @@ impl Engine {
         if !large
             || !task.is_settled()
             || !task.aside.waiters.is_empty()
-            || self.somebody_is_behind(id, task)
+            || self.has_subscription_behind(id, task)
         {
             return;
         }
@@ -262,8 +262,8 @@ impl Engine {
     /// A task from before a restart. One whose work was cut off has failed.
     pub(crate) fn on_restored(&mut self, record: TaskRecord) {
         let id = record.id;
-        // Whatever becomes of it here, its place is the store's until that has removed it, which may
-        // take several attempts.
+        // Whatever becomes of it here, its place is the store's until that has removed it, which
+        // may take several attempts.
         self.tasks.pass_over(record.position);
         if self.tasks.contains(id) {
             self.counters.late_reports += 1;

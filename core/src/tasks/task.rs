@@ -256,7 +256,7 @@ impl Tasks {
         self.by_id.get_mut(&id)
     }
 
-    /// The task, if `viewer` may know of it (TSK-39): its own, or, for peers nobody vouches for,
+    /// The task, if `viewer` may know of it (TSK-39): its own, or, for anonymous peers,
     /// one of theirs. A task that is being created is visible to no peer (DUR-01).
     pub(crate) fn visible(&self, id: TaskId, viewer: &Identity) -> Option<&Task> {
         let exists = |task: &&Task| !task.is_being_created();
@@ -317,7 +317,7 @@ impl Tasks {
         Some((task, identity))
     }
 
-    /// What the store has and what it is owed.
+    /// The records in the store and the unpersisted ones.
     pub(crate) const fn writes(&self) -> &PendingWrites {
         &self.writes
     }
@@ -427,8 +427,8 @@ impl Tasks {
         Some((load, task.record_key()))
     }
 
-    /// The page after `cursor`, oldest first, so that what is created meanwhile comes later and
-    /// nothing comes twice (TSK-19, TSK-20). `None` for a cursor that is not ours (TSK-22).
+    /// The page after `cursor`, oldest first, so that tasks created meanwhile come later and
+    /// none comes twice (TSK-19, TSK-20). `None` for a cursor that is not ours (TSK-22).
     pub(crate) fn page(
         &self,
         viewer: &Identity,

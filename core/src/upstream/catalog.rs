@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// Replaces what is known of the server.
+    /// Replaces the known lists of the server.
     pub(crate) fn take_manifest(&mut self, manifest: Manifest) {
         self.era = Some(match &*manifest.revision {
             "2026-07-28" => Era::Modern,

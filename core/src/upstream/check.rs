@@ -72,7 +72,7 @@ pub(crate) struct Surroundings {
     pub(crate) alone: bool,
 }
 
-/// What follows. The engine carries it out.
+/// Consequence of an input. The engine carries it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckEffect {
     /// Nothing.

@@ -1,5 +1,5 @@
-//! Interface of upstreams: what the engine wants done with their processes, and what the host
-//! reports of them.
+//! Interface of upstreams: orders of the engine about their processes, and reports of the host
+//! about them.
 //!
 //! Frames of an instance that runs arrive as [`Event::Frame`](crate::event::Event::Frame) of its
 //! connection, and frames to it leave through the send queue of that connection. The engine never
@@ -40,7 +40,8 @@ pub enum UpstreamAction {
         since: Instant,
     },
     /// SIGTERM, after `kill_grace` SIGKILL, to every process that was born in the instance since
-    /// then; report [`UpstreamEvent::StraysEnded`] when none is left, or when SIGKILL does not help.
+    /// then; report [`UpstreamEvent::StraysEnded`] when none is left, or when SIGKILL does not
+    /// help.
     EndStrays {
         /// Which.
         instance: InstanceId,
@@ -59,7 +60,7 @@ pub enum UpstreamAction {
         /// Between SIGTERM and SIGKILL.
         kill_grace: Duration,
     },
-    /// Keep what a server said of itself, for its next start.
+    /// Keep the description and lists of a server, for its next start.
     SaveManifest {
         /// The server.
         server: Arc<UpstreamServer>,

@@ -1,4 +1,4 @@
-//! Instances from their start to their end: who starts when, what rests, what is replaced.
+//! Instances from their start to their end: order of starts, idle exit, backoff, replacement.
 
 use alloc::format;
 use alloc::string::String;

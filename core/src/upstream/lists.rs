@@ -156,7 +156,7 @@ impl Engine {
         Some(server.relayed(method, method, name, TaskSupport::Forbidden))
     }
 
-    /// Answers a request from what is known of the upstreams, or lets it wait for them.
+    /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         let identity = self.identity_of(reply.conn);
         self.wake_upstreams(reply.conn, &identity);
@@ -173,7 +173,7 @@ impl Engine {
         self.answer_from_upstreams(reply, awaited);
     }
 
-    /// Starts the servers of which nothing is known, or only what an earlier process learnt.
+    /// Starts the servers without lists, or with lists of an earlier process only.
     fn wake_upstreams(&mut self, conn: ConnId, identity: &Identity) {
         let unknown: Vec<_> = self
             .upstreams

@@ -1,4 +1,4 @@
-//! Manifests: what a server said of itself, kept so that clients are answered while it starts.
+//! Manifests: description and lists of a server, kept to answer clients while it starts.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -77,7 +77,7 @@ impl Engine {
         waiting.into_iter().for_each(|job| self.assign(job));
     }
 
-    /// Sends what waits for an instance, as much as it takes at once.
+    /// Sends the waiting requests of an instance, as many as it takes at once.
     pub(crate) fn send_waiting(&mut self, id: InstanceId) {
         loop {
             let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
@@ -292,7 +292,7 @@ impl Engine {
         Surroundings { exclusive: !sent.is_shared, alone }
     }
 
-    /// Moves the check of a cancelled job on, and carries out what follows.
+    /// Applies an input to the check of a cancelled job, and carries out the consequence.
     fn advance_check(&mut self, id: JobId, input: CheckInput) {
         let Some(relayed) = self.upstreams.jobs.get(&id) else { return };
         let (Some(sent), Some(to)) = (relayed.sent, relayed.instance) else { return };

@@ -38,7 +38,7 @@ pub enum StartWhen {
     Eager,
 }
 
-/// What follows when a cancelled request is shown to go on and its processes cannot be told apart.
+/// Consequence when a cancelled request goes on and its processes cannot be told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnIgnoredCancel {
@@ -49,7 +49,8 @@ pub enum OnIgnoredCancel {
     Leave,
 }
 
-/// Names that are offered: glob patterns in which `*` stands for any text and `?` for one character.
+/// Names that are offered: glob patterns in which `*` stands for any text and `?` for one
+/// character.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NameFilter {
     /// Offered names; all if there is no pattern.
@@ -127,7 +128,7 @@ pub struct UpstreamServer {
     pub kill_grace: Duration,
     /// How long a replaced instance may work on the requests of others (UPS-06).
     pub drain: Duration,
-    /// What follows when a cancel is ignored.
+    /// Consequence when a cancel is ignored.
     pub on_ignored_cancel: OnIgnoredCancel,
     /// Whether its tools run as tasks, whatever the server says (UPS-15); `None`: as it says.
     pub task_support: Option<TaskSupport>,
@@ -138,7 +139,7 @@ pub struct UpstreamServer {
     pub allow: Allow,
     /// Questions to the requestor before a tool runs, by its name without the prefix.
     pub confirm: BTreeMap<Box<str>, Box<str>>,
-    /// What it said of itself when it last ran.
+    /// Its description and lists of its last run.
     pub manifest: Option<Manifest>,
     /// Data for the host to start it.
     #[serde(skip)]

@@ -39,7 +39,7 @@ pub(crate) struct Upstreams {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) server: Arc<UpstreamServer>,
-    /// What it last said of itself.
+    /// Its latest description and lists.
     pub(crate) manifest: Option<Manifest>,
     /// Its offered tools, by the name that clients use.
     pub(crate) tools: BTreeMap<Box<str>, Arc<Tool>>,

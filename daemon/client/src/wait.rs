@@ -108,7 +108,7 @@ impl Interrupts {
         matches!(rustix::io::retry_on_intr(|| rustix::io::read(&self.wishes, &mut one)), Ok(1))
     }
 
-    /// Makes the next signal end the process at once with exit code 130: for a user who was told
+    /// Makes the next signal end the process at once with exit code 130: for a user that was told
     /// about the remaining work.
     pub fn exit_at_next(&self) {
         self.leave.store(true, Ordering::SeqCst);

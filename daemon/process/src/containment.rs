@@ -45,7 +45,7 @@ impl Containment {
     ///
     /// # Errors
     ///
-    /// If no command can be run in any of them: the text says what the system lacks.
+    /// If no command can be run in any of them: the text names the missing feature of the system.
     pub fn detect(guard: Option<Program>) -> io::Result<Self> {
         let mut reasons = Vec::new();
         let guard = guard.filter(|program| {

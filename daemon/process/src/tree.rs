@@ -1,4 +1,5 @@
-//! Process trees: a command that is started, waited for and ended as a whole by a plain function call.
+//! Process trees: a command that is started, waited for and ended as a whole by a plain function
+//! call.
 //!
 //! A [`Runner`] is a [`Supervisor`] for programs without an event loop of their own.
 
@@ -19,8 +20,8 @@ use crate::launch::Launch;
 use crate::supervisor::report::{Ending, Exit, Order, Report};
 use crate::supervisor::{Orphans, Supervisor, SupervisorGone};
 
-/// How long processes may take to end after the first SIGKILL, and after the second. The kernel ends
-/// a process at once unless it waits for a device or is being traced.
+/// How long processes may take to end after the first SIGKILL, and after the second. The kernel
+/// ends a process at once unless it waits for a device or is being traced.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The senders to trees that have not ended. A tree gets at most three reports: lingering,
@@ -38,8 +39,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Starts a runner in the best containment: control groups, else guard processes if this program
-    /// called [`guard::init`](crate::guard::init) first in `main`, else process groups.
+    /// Starts a runner in the best containment: control groups, else guard processes if this
+    /// program called [`guard::init`](crate::guard::init) first in `main`, else process groups.
     ///
     /// # Errors
     /// When no containment works here, or no thread can be started.
@@ -188,8 +189,8 @@ impl ProcessTree {
         })
     }
 
-    /// Ends the whole tree: SIGTERM, then SIGKILL for what lives after `grace`. Returns when no
-    /// process of it is alive.
+    /// Ends the whole tree: SIGTERM, then SIGKILL for processes alive after `grace`. Returns when
+    /// no process of it is alive.
     ///
     /// # Errors
     /// [`EndError::Outlasting`] for processes that two SIGKILLs have not ended within ten seconds.
@@ -203,7 +204,8 @@ impl ProcessTree {
         }
     }
 
-    /// Takes the steps of [`ProcessTree::end`]; what is left of a tree that does not end.
+    /// Takes the steps of [`ProcessTree::end`]; returns the remaining processes of a tree that does
+    /// not end.
     fn order_the_end(&mut self, grace: Duration) -> Result<Option<Box<Exit>>, SupervisorGone> {
         self.terminate()?;
         self.hear_the_end(grace)?;

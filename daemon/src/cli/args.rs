@@ -38,7 +38,8 @@ pub(super) enum Command {
     Serve(ServeArgs),
     /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
     Stdio(EngineArgs),
-    /// Stand in front of an existing MCP server on stdin and stdout, so that its cancelled calls end
+    /// Stand in front of an existing MCP server on stdin and stdout, so that its cancelled calls
+    /// end
     Wrap(WrapArgs),
     /// Bridge stdin and stdout to a running daemon, byte for byte
     Connect(ConnectArgs),
@@ -50,15 +51,15 @@ pub(super) enum Command {
     Tasks(ListArgs),
     /// Show one task
     Get(GetArgs),
-    /// Wait for a task and print what it returned; Ctrl-C ends the wait, not the task
+    /// Wait for a task and print its result; Ctrl-C ends the wait, not the task
     Result(ResultArgs),
     /// Cancel a task, or jobs, and wait until their processes are gone
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
-    /// Print what a job printed, while it runs and afterwards
+    /// Print the output of a job, while it runs and afterwards
     Logs(LogsArgs),
-    /// Show what the daemon is doing: connections, jobs, tasks, limits, counters
+    /// Show the activity of the daemon: connections, jobs, tasks, limits, counters
     Status(ListArgs),
     /// List running jobs with their processes, owner, age and cancel state
     Ps(ListArgs),
@@ -72,7 +73,7 @@ pub(super) enum Command {
     Init(InitArgs),
     /// Put `ceased wrap` in front of the MCP servers in a host's configuration, or take it back
     Adopt(AdoptArgs),
-    /// Validate a config file and print what would run
+    /// Validate a config file and print its tools
     Check(ConfigArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
     Trust(TrustArgs),

@@ -1,4 +1,4 @@
-//! `ceased call`: calls one tool and waits for its result, or for the end of what it started.
+//! `ceased call`: calls one tool and waits for its result, or for the end of its processes.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! `ceased cancel --job`, `--all`, `--tool` and `--user`: jobs by what they are, of all users for an
-//! operator, and one's own otherwise.
+//! `ceased cancel --job`, `--all`, `--tool` and `--user`: jobs by their properties, of all users
+//! for an operator, and one's own otherwise.
 
 use serde_json::{Value, json};
 

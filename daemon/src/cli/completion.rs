@@ -1,8 +1,8 @@
 //! Completion of the names of tools, their arguments, and ids.
 //!
 //! The script of a shell runs this program for each completion. The program asks the daemon by
-//! running itself once more with `--json`, so that a daemon is found exactly as it is for a command.
-//! Without a daemon there is nothing to complete.
+//! running itself once more with `--json`, so that a daemon is found exactly as it is for a
+//! command. Without a daemon there is nothing to complete.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ fn typed() -> Vec<OsString> {
     std::env::args_os().skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// What a command prints with `--json`, of the daemon that the typed words name.
+/// The `--json` output of a command, of the daemon that the typed words name.
 fn ask(command: &str) -> Option<Value> {
     let typed = typed();
     let options = typed.windows(2).filter_map(|pair| match pair {

@@ -10,14 +10,14 @@ use super::args::ControlArgs;
 use super::{Backend, Exit, Failure, Io, discover, ps};
 use crate::client::{Client, Error, METHOD_NOT_FOUND};
 
-/// Between two looks at what came of an order.
+/// Time between two looks at the effect of an order.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a reload may take: the file may be on another machine.
 const RELOADS_WITHIN: Duration = Duration::from_secs(60);
 /// How long a daemon may take to end, besides its `shutdown_grace`.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// The parts of a status that tell what came of an order.
+/// The parts of a status that show the effect of an order.
 #[derive(Debug, Deserialize)]
 struct Status {
     host: Host,

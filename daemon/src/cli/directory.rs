@@ -1,7 +1,7 @@
 //! Names of jobs and tasks: ids by an unambiguous prefix, `job:N`, and the tool of each task.
 //!
-//! The tools of tasks are in `ceased/status`, a method of ceased. Another server is not asked for it:
-//! its ids are taken as they are written.
+//! The tools of tasks are in `ceased/status`, a method of ceased. Another server is not asked for
+//! it: its ids are taken as they are written.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) enum Named {
     Job(Box<Job>),
 }
 
-/// What the daemon knows of its jobs and tasks; empty for another server.
+/// Jobs and tasks of the daemon; empty for another server.
 #[derive(Default)]
 pub(super) struct Directory {
     tools: BTreeMap<String, String>,
@@ -73,7 +73,7 @@ pub(super) fn job_number(text: &str) -> Option<u64> {
     }
 }
 
-/// Finds what `text` names: a task by its id or the beginning of it, or a job as `job:N`.
+/// Finds a task by its id or the beginning of it, or a job as `job:N`.
 ///
 /// # Errors
 /// When the beginning is that of several tasks, or there is no such job.

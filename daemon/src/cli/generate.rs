@@ -49,7 +49,7 @@ fn pages(command: &clap::Command, dir: &Path) -> io::Result<()> {
     page.write_all(further_sections(name).as_bytes())
 }
 
-/// Examples by command; a line that begins with `#` says what the next one does.
+/// Examples by command; a line that begins with `#` explains the next one.
 const EXAMPLES: &[(&str, &str)] = &[
     (
         "ceased",

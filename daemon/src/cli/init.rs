@@ -1,5 +1,5 @@
-//! `ceased init`: a first configuration with the tools of the project in the working directory, each of
-//! which was run once.
+//! `ceased init`: a first configuration with the tools of the project in the working directory,
+//! each of which was run once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Characters of the last line of output that a report shows.
 const SHOWN_MAX: usize = 100;
 
-/// What came of running a tool once.
+/// Result of running a tool once.
 struct Trial {
     tool: ProjectTool,
     /// `None` where it was not run.
@@ -160,7 +160,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     file.write_all(text.as_bytes()).map_err(fail)
 }
 
-/// Runs each tool once, in a server in this process, so that Ctrl-C ends everything that it started.
+/// Runs each tool once, in a server in this process, so that Ctrl-C ends everything that it
+/// started.
 fn try_all(
     tools: Vec<ProjectTool>,
     dir: &Path,

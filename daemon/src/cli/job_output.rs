@@ -65,7 +65,7 @@ impl Reader {
         self.stdout = 0;
     }
 
-    /// Reads what has not been read, and whether there was any. Notifications received meanwhile go
+    /// Reads new output; the flag tells whether there was any. Notifications received meanwhile go
     /// to `sink`.
     ///
     /// # Errors

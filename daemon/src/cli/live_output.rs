@@ -141,7 +141,7 @@ impl<'a> LiveOutput<'a> {
         Ok(())
     }
 
-    /// Shows what was printed since the last look.
+    /// Shows the output since the last look.
     fn look(&mut self, client: &mut Client, display: &mut Display<'_>) -> Result<(), Error> {
         for _ in 0..PARTS_MAX {
             let Source::Job { reader, tries } = &mut self.source else { return Ok(()) };
@@ -196,7 +196,7 @@ impl<'a> LiveOutput<'a> {
         display.output(&clean_lines(&lines), is_result);
     }
 
-    /// Whether what is shown live is the result on its own terminal.
+    /// Whether the live output is the result on its own terminal.
     const fn shows_result(&self) -> bool {
         self.merged && self.terminals.0 && self.terminals.1
     }
@@ -221,7 +221,7 @@ impl<'a> LiveOutput<'a> {
             && matches!(self.find(client, &mut |_| {}), Err(Error::Interrupted))
     }
 
-    /// Prints what a cancelled call has printed and is not shown.
+    /// Prints the output of a cancelled call that is not shown yet.
     pub(super) fn print_rest(&mut self, client: &mut Client, io: &mut Io<'_>) {
         let shows_result = self.shows_result();
         let Source::Job { reader, .. } = &mut self.source else { return };
@@ -247,7 +247,7 @@ impl<'a> LiveOutput<'a> {
     }
 }
 
-/// Writes a text that ends with a line, for a terminal without what a terminal obeys.
+/// Writes a text that ends with a line, for a terminal without control sequences.
 fn write_text(out: &mut dyn Write, text: &str, is_terminal: bool) -> std::io::Result<()> {
     if text.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `ceased logs`: what a job printed, while it runs and afterwards.
+//! `ceased logs`: the output of a job, while it runs and afterwards.
 
 use std::io::Write;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(super) fn logs(
 fn show(out: &mut dyn Write, piece: &Piece, is_terminal: bool) -> std::io::Result<()> {
     let text = piece.text();
     if is_terminal {
-        // A terminal obeys what it is sent.
+        // A terminal obeys control sequences.
         return write!(out, "{}", clean_lines(&text));
     }
     out.write_all(text.as_bytes())

@@ -1,8 +1,8 @@
 //! Tools that a project would have: its build, its tests and its checks, by the files in its top
 //! directory.
 //!
-//! A pure function of the texts of those files. Only names that say that a command builds or checks are
-//! taken from scripts, targets and recipes: `ceased init` runs each command once.
+//! A pure function of the texts of those files. Only names that say that a command builds or checks
+//! are taken from scripts, targets and recipes: `ceased init` runs each command once.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -30,7 +30,7 @@ pub(super) fn tasks(
     }
     let known = Directory::of(&mut session.client, &args.daemon)?;
     let local = LocalTime::of_user();
-    // A program that reads the list gets ids that stay what they are.
+    // A program that reads the list gets whole ids.
     let length = if io.out_is_terminal {
         directory::short_length(tasks.iter().map(|task| task.id.as_str()))
     } else {

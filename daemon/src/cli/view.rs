@@ -207,7 +207,7 @@ impl Status {
         rows
     }
 
-    /// Everything, a line each, of what has `filter` in it.
+    /// All rows that contain `filter`, a line each.
     pub(super) fn rows(&self, filter: &str, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
         let mut rows = Vec::new();
         self.job_rows(filter, sort, trees, &mut rows);

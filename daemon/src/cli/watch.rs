@@ -165,7 +165,7 @@ impl Watch<'_, '_> {
     }
 }
 
-/// What decides whether a task is as it was.
+/// The fields that decide whether a task has changed.
 fn seen(task: &Task) -> Seen {
     (task.status, task.message.clone())
 }

@@ -146,7 +146,7 @@ impl Checker<'_> {
         self.path_in(key, raw, raw.get_ref())
     }
 
-    /// A path that is `text`, a part of what is written; as [`Self::path`].
+    /// The path `text`, a part of the written value; as [`Self::path`].
     pub(super) fn path_in(&mut self, key: Key, raw: &values::Text, text: &str) -> Option<PathBuf> {
         let hint = if text.is_empty() {
             "write a path, or leave the key out"

@@ -74,8 +74,8 @@ impl Environment {
             .unwrap_or_else(|| PathBuf::from("/var/lib/ceased"))
     }
 
-    /// The directory of this user's state, whatever a service manager gives: `$XDG_STATE_HOME/ceased`,
-    /// else `~/.local/state/ceased`; `None` without a home.
+    /// The directory of this user's state, whatever a service manager gives:
+    /// `$XDG_STATE_HOME/ceased`, else `~/.local/state/ceased`; `None` without a home.
     #[must_use]
     pub fn user_state_dir(&self) -> Option<PathBuf> {
         let state = self.state_home.clone();

@@ -242,13 +242,13 @@ pub struct Log {
     pub level: Option<Level>,
     /// File of the audit records; None: nothing is recorded.
     pub audit: Option<PathBuf>,
-    /// What the audit log has of each call.
+    /// The part of each call that the audit log records.
     pub calls: RecordCalls,
     /// Names of arguments whose values are not recorded; `*` stands for any characters.
     pub redact: Vec<String>,
 }
 
-/// What the audit log has of each call.
+/// The part of each call that the audit log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum RecordCalls {
@@ -386,7 +386,7 @@ pub struct CommandTool {
     pub progress: Option<ProgressPattern>,
     /// Output that its result shows.
     pub output: Output,
-    /// What a JSON object that it prints must be.
+    /// Schema of the JSON object that it prints.
     pub output_schema: Option<Arguments>,
     /// Bytes of output that a result shows as text.
     pub text_limit: usize,

@@ -360,7 +360,7 @@ fn bounds(raw: &raw::Tool, check: &mut Checker<'_>) -> Bounds {
     Bounds { memory_max, pids_max, cpu_max, nice }
 }
 
-/// Output that the result of a command shows, and the schema of what it prints.
+/// Output that the result of a command shows, and its schema.
 fn output(raw: &raw::Tool, check: &mut Checker<'_>) -> (Output, Option<Arguments>) {
     let output = check.choice(
         key("output"),

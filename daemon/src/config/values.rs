@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// Takes a string, and says what kind of string when it gets something else.
+/// Takes a string, and names the expected kind when it gets something else.
 pub(super) struct Wording<T>(pub(super) &'static str, pub(super) fn(String) -> T);
 
 impl<T> Visitor<'_> for Wording<T> {

@@ -17,9 +17,8 @@ use ceased_process::Controller;
 /// Reads the configuration that a reload applies.
 pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
-/// Creates the reload function of a daemon started with `started`, which
-/// listens where the configuration says only if `listens`. `level` is that of the log where the file
-/// has none.
+/// Creates the reload function of a daemon started with `started`, which listens where the
+/// configuration says only if `listens`. `level` is that of the log where the file has none.
 pub(crate) fn reload(
     load: LoadConfig,
     started: Config,

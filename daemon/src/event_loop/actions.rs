@@ -1,9 +1,9 @@
 //! Carries out the engine's actions and logs its events.
 
-use super::constants::LAST_FLUSH;
-use super::peer::Sending;
 use super::server::Server;
-use super::shutdown::Stopping;
+use super::state::connections::Sending;
+use super::state::constants::LAST_FLUSH;
+use super::state::shutdown::Stopping;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -14,6 +14,7 @@ use ceased_core::ids::StatusId;
 use ceased_core::outgoing::call::Caller;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
+use rustix::process::getuid;
 
 use crate::event_loop::mailbox::Report;
 use crate::observability::calls::CallOutcome;
@@ -44,19 +45,18 @@ impl Server {
                 }
             }
             Report::Asked { job, ask, request, answer } => {
-                self.asking.insert(Caller::Job { job, ask }, answer);
+                self.jobs.ask(Caller::Job { job, ask }, answer);
                 let event = Event::Asked { job, ask, conn: None, request };
                 self.engine.handle(now, event, &mut self.actions);
             }
             Report::Done { job, outcome } => {
-                self.runs.remove(&job);
-                self.trail.abandoned.remove(&job);
+                self.jobs.end_handler(job);
                 self.done(now, job, outcome);
             }
             Report::Process(report) => self.take_process_report(now, report),
             Report::Store(report) => self.take_store_report(now, report),
             Report::Adopt(stream) => {
-                let identity = ceased_core::identity::Identity::User(super::getuid().as_raw());
+                let identity = ceased_core::identity::Identity::User(getuid().as_raw());
                 let admitted = adopted(stream)
                     .and_then(|transport| self.admit(now, transport, identity, false));
                 if let Err(error) = admitted {
@@ -97,21 +97,21 @@ impl Server {
             ceased_process::Report::Examined { .. } | ceased_process::Report::BornEnded { .. } => {}
             ceased_process::Report::Outlasting { job, exit } => {
                 let job = from_process(job);
-                self.trail.note_outlasting(job, &exit);
+                self.observer.note_outlasting(job, &exit);
                 let outcome = self.unfinished(job, &exit);
                 self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
             }
             ceased_process::Report::Ended { job, ending } => {
                 let job = from_process(job);
-                let run = self.runs.remove(&job);
-                self.trail.note_end(job, &ending);
+                let command = self.jobs.end(job);
+                self.observer.note_end(job, &ending);
                 self.end_output(now, job);
                 let exit = match &ending {
                     ceased_process::Ending::Exited(exit) => Some(&**exit),
                     ceased_process::Ending::NotStarted(_) => None,
                 };
                 self.record_call(now, job, CallOutcome::of_command(&ending), exit);
-                let outcome = self.command_outcome(job, run, ending);
+                let outcome = self.command_outcome(job, command, ending);
                 self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
             }
         }
@@ -120,18 +120,18 @@ impl Server {
     /// Carries out the engine's actions.
     pub(super) fn act(&mut self, now: Now) {
         let mut actions = std::mem::take(&mut self.actions);
-        self.trail.begin_actions();
+        self.observer.begin_actions();
         for action in actions.drain(..) {
             match action {
                 Action::Start { job, tool, arguments, task } => {
                     self.start(now, job, tool, arguments, task);
                 }
                 Action::Stop { job, step, why } => self.stop(job, step, why),
-                Action::Tell { caller, answer } => match self.asking.remove(&caller) {
-                    // A handler that no longer waits is not notified.
-                    Some(asking) => drop(asking.send(answer)),
-                    None => self.confirmed(now, caller, &answer),
-                },
+                Action::Tell { caller, answer } => {
+                    if let Some(answer) = self.jobs.answer(&caller, answer) {
+                        self.confirmed(now, caller, &answer);
+                    }
+                }
                 // The daemon does not observe progress of peers or cancellations of single
                 // requests.
                 Action::TellProgress { .. } | Action::RefuseCancel { .. } => {}
@@ -141,16 +141,13 @@ impl Server {
                     self.order_store(Order::Write { seq, write: *write });
                 }
                 Action::Load { load, key } => self.order_store(Order::Load { load, key }),
-                Action::Flush { conn } => self.unsent.push((conn, Sending::First)),
+                Action::Flush { conn } => self.connections.note_output(conn, Sending::First),
                 Action::Close { conn, why } => {
                     tracing::debug!(%conn, ?why, "closing");
-                    match self.links.get_mut(&conn) {
-                        Some(peer) if why.flushes() => {
-                            peer.closing = true;
-                            self.unsent.push((conn, Sending::More));
-                        }
-                        Some(_) => self.drop_peer(now, conn),
-                        None => {}
+                    if why.flushes() {
+                        self.connections.close_after_output(conn);
+                    } else {
+                        self.drop_peer(now, conn);
                     }
                 }
                 Action::Operate { conn, identity, order } => {
@@ -180,18 +177,6 @@ impl Server {
         // Actions created meanwhile are for the next turn, in the same buffer.
         actions.append(&mut self.actions);
         self.actions = actions;
-    }
-
-    /// Shutdown: closes every connection after its pending output.
-    fn close_all_connections(&mut self, now: Now) {
-        let conns: Vec<_> = self.links.keys().copied().collect();
-        for conn in conns {
-            if let Some(peer) = self.links.get_mut(&conn) {
-                peer.closing = true;
-                self.unsent.push((conn, Sending::More));
-            }
-            self.drop_if_closing(now, conn);
-        }
     }
 
     /// Cancels, with identity and reason, are recorded in the audit log (CAN-12), which is this log

@@ -1,7 +1,7 @@
 //! Running jobs: starting and stopping tools, and their outcomes.
 
-use super::running_jobs::{AwaitingConfirmation, RunningCommand, RunningJob};
 use super::server::Server;
+use super::state::running_jobs::{PendingStart, RunningCommand, StopEffect};
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -23,7 +23,8 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-use super::{client_directory, run_as};
+use super::run_as;
+use super::state::client_directory;
 use crate::config::CommandTool;
 use crate::process_ids::to_process;
 use crate::tools::arguments::Arguments;
@@ -55,7 +56,7 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        self.trail.calls.begin(job, &tool, arguments.get(), task);
+        self.observer.calls.begin(job, &tool, arguments.get(), task);
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
@@ -66,8 +67,7 @@ impl Server {
                 return self.done(now, job, outcome);
             }
         };
-        let unconfirmed = Box::new(AwaitingConfirmation { tool, arguments, task });
-        self.runs.insert(job, RunningJob::Unconfirmed(unconfirmed));
+        self.jobs.await_confirmation(job, PendingStart { tool, arguments, task });
         let event = Event::Asked { job, ask: CONFIRM, conn: None, request };
         self.engine.handle(now, event, &mut self.actions);
     }
@@ -79,16 +79,16 @@ impl Server {
             Caller::Job { job, ask: ROOTS } => return self.located(now, job, answer),
             Caller::Job { .. } | Caller::Host(_) => return,
         };
-        let Some(RunningJob::Unconfirmed(unconfirmed)) = self.runs.remove(&job) else { return };
+        let Some(start) = self.jobs.take_unconfirmed(job) else { return };
         let outcome = match verdict(answer) {
             Verdict::Yes => {
-                let AwaitingConfirmation { tool, arguments, task } = *unconfirmed;
+                let PendingStart { tool, arguments, task } = start;
                 return self.begin(now, job, tool, arguments, task);
             }
             Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
             Verdict::Stopped => Outcome::Stopped,
         };
-        self.trail.note_unbegun(job);
+        self.observer.note_unbegun(job);
         self.done(now, job, outcome);
     }
 
@@ -103,7 +103,7 @@ impl Server {
         let started = match Payload::of(&tool).map(|payload| &payload.run) {
             Some(PayloadRun::Handler(run)) => {
                 let token = CancelToken::default();
-                self.runs.insert(job, RunningJob::Handler(token.clone()));
+                self.jobs.start_handler(job, token.clone());
                 let call = Call { id: job, task, arguments };
                 self.pool.submit(Work { run: Arc::clone(run), call, token });
                 Ok(())
@@ -133,8 +133,7 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        let held = Box::new(AwaitingConfirmation { tool, arguments, task });
-        self.runs.insert(job, RunningJob::Locating(held));
+        self.jobs.await_roots(job, PendingStart { tool, arguments, task });
         let patience =
             AnswerTimeout { timeout: ROOTS_WITHIN, extend_on_progress: false, cap: ROOTS_WITHIN };
         let request = OutgoingRequest {
@@ -149,11 +148,11 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// A client has told its roots, or has none: its job runs in the first one, or in the directory of
-    /// its process.
+    /// A client has told its roots, or has none: its job runs in the first one, or in the directory
+    /// of its process.
     fn located(&mut self, now: Now, job: JobId, answer: &Answer) {
-        let Some(RunningJob::Locating(held)) = self.runs.remove(&job) else { return };
-        let AwaitingConfirmation { tool, arguments, task } = *held;
+        let Some(start) = self.jobs.take_locating(job) else { return };
+        let PendingStart { tool, arguments, task } = start;
         let payload = Payload::of(&tool).map(|payload| &payload.run);
         let Some(PayloadRun::Command { command, arguments: rules }) = payload else { return };
         let place = match answer {
@@ -177,7 +176,7 @@ impl Server {
                 }
             }
             Err(outcome) => {
-                self.trail.note_unbegun(job);
+                self.observer.note_unbegun(job);
                 self.done(now, job, outcome);
             }
         }
@@ -186,7 +185,7 @@ impl Server {
     /// The directory of the process that a job came from.
     fn client_directory(&self, job: JobId) -> Option<PathBuf> {
         let conn = self.engine.connection(job)?;
-        let now = || client_directory::of_process(self.links.get(&conn)?.link.peer());
+        let now = || client_directory::of_process(self.connections.origin(conn)?);
         self.client_directories.get(conn).cloned().or_else(now)
     }
 
@@ -219,8 +218,8 @@ impl Server {
     }
 
     pub(super) fn not_started(&mut self, now: Now, job: JobId, outcome: Outcome) {
-        self.runs.remove(&job);
-        self.trail.note_unbegun(job);
+        self.jobs.end(job);
+        self.observer.note_unbegun(job);
         self.end_output(now, job);
         self.done(now, job, outcome);
     }
@@ -242,8 +241,7 @@ impl Server {
             .map_err(|why| Outcome::Error(ErrorObject::new(code::FORBIDDEN, why)))?;
         let internal = |why| Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, why));
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
-        let running = RunningCommand { tool: Arc::clone(tool), stopped: None };
-        self.runs.insert(job, RunningJob::Command(running));
+        self.jobs.start_command(job, Arc::clone(tool));
         let output = command.output_options();
         self.begin_output(job, task, tool, &output);
         let task = task.map(|task| (TASK.into(), task.to_string().into()));
@@ -271,34 +269,12 @@ impl Server {
             .map_err(|gone| internal(gone.to_string()))
     }
 
+    /// Takes a step towards the end of a job.
     pub(super) fn stop(&mut self, job: JobId, step: StopStep, why: StopReason) {
-        match (self.runs.get_mut(&job), step) {
-            (
-                Some(RunningJob::Handler(token)),
-                StopStep::Tell | StopStep::Flag | StopStep::Terminate | StopStep::Kill,
-            ) => {
-                token.cancel();
-            }
-            (Some(RunningJob::Handler(_)), StopStep::Abandon) => {
-                self.runs.remove(&job);
-                self.trail.abandoned.insert(job);
-            }
-            (
-                Some(RunningJob::Command(run)),
-                StopStep::Tell | StopStep::Flag | StopStep::Terminate,
-            ) => {
-                run.stopped = Some(why);
-                self.order(Order::Terminate(to_process(job)));
-            }
-            (Some(RunningJob::Command(run)), StopStep::Kill | StopStep::Abandon) => {
-                run.stopped = Some(why);
-                self.order(Order::Kill(to_process(job)));
-            }
-            (Some(RunningJob::Outlasting), _) => self.order(Order::Kill(to_process(job))),
-            // Its confirmation request is cancelled, which ends it.
-            (Some(RunningJob::Unconfirmed(_) | RunningJob::Locating(_)), _) => {}
-            // It has ended, and its report is pending.
-            (None, _) => {}
+        match self.jobs.stop(job, step, why) {
+            StopEffect::None => {}
+            StopEffect::Terminate => self.order(Order::Terminate(to_process(job))),
+            StopEffect::Kill => self.order(Order::Kill(to_process(job))),
         }
     }
 }
@@ -363,35 +339,29 @@ fn verdict(answer: &Answer) -> Verdict {
 }
 
 impl Server {
-    /// What the engine is told about a command that outlasts SIGKILL.
+    /// Outcome of a command that outlasts SIGKILL.
     pub(super) fn unfinished(&mut self, job: JobId, exit: &Exit) -> Outcome {
-        let Some(run) = self.runs.get_mut(&job) else { return Outcome::Stopped };
-        match std::mem::replace(run, RunningJob::Outlasting) {
-            RunningJob::Command(run) => self.command_result(job, &run, exit),
-            RunningJob::Handler(_)
-            | RunningJob::Outlasting
-            | RunningJob::Unconfirmed(_)
-            | RunningJob::Locating(_) => Outcome::Stopped,
+        match self.jobs.outlast(job) {
+            Some(command) => self.command_result(job, &command, exit),
+            None => Outcome::Stopped,
         }
     }
 
-    /// What the engine is told about the end of a command.
+    /// Outcome of a command that has ended.
     pub(super) fn command_outcome(
         &self,
         job: JobId,
-        run: Option<RunningJob>,
+        command: Option<RunningCommand>,
         ending: Ending,
     ) -> Outcome {
-        match (ending, run) {
+        match (ending, command) {
             // TOOL-01: another argument or another directory may help.
             (Ending::NotStarted(reason), _) => Outcome::Refused(ErrorObject::new(
                 code::INTERNAL_ERROR,
                 format!("the tool could not be started: {reason}"),
             )),
-            (Ending::Exited(exit), Some(RunningJob::Command(run))) => {
-                self.command_result(job, &run, &exit)
-            }
-            (Ending::Exited(_), _) => Outcome::Stopped,
+            (Ending::Exited(exit), Some(command)) => self.command_result(job, &command, &exit),
+            (Ending::Exited(_), None) => Outcome::Stopped,
         }
     }
 
@@ -403,7 +373,7 @@ impl Server {
         };
         // A job that is gone from the engine has no reader.
         let Some(dialect) = self.engine.dialect_of(job) else { return Outcome::Stopped };
-        let has_socket = !self.doors.is_empty();
+        let has_socket = !self.listeners.is_empty();
         let (tool, why) = (&*run.tool.name, run.stopped);
         let ended = Ended { job, tool, command, why, dialect, has_socket };
         outcome(Ok(ended.result(exit)))

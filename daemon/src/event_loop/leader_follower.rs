@@ -14,10 +14,9 @@
 //! The thread that called [`Server::run`] must return at the end, whatever a handler does, so it
 //! leads only while no such calls run.
 
-use super::constants::{LAST_KILL, LAST_WRITES};
-use super::running_jobs::RunningJob;
 use super::server::{RunError, Server};
-use super::shutdown::Stopping;
+use super::state::constants::{LAST_KILL, LAST_WRITES};
+use super::state::shutdown::Stopping;
 
 use std::collections::VecDeque;
 use std::io;
@@ -55,7 +54,7 @@ impl Server {
     /// # Errors
     /// [`RunError`]. Everything the server started has ended then, too.
     pub fn run(mut self) -> Result<(), RunError> {
-        self.open_doors(0)?;
+        self.register_listeners(0)?;
         self.now_ready();
         let lead = Arc::new(LoopHandoff::new(self.reports.clone()));
         let mut server = Box::new(self);
@@ -83,11 +82,11 @@ impl Server {
         let failed = self.failed.take().map(RunError::Store);
         let failed = failed.or(self.lost_stdio.take().map(RunError::Io));
         let within = self.time_to_kill();
-        let has_commands = self.runs.values().any(RunningJob::is_command);
-        let Self { supervisor, inbound, links, store, .. } = self;
+        let has_commands = self.jobs.has_processes();
+        let Self { supervisor, inbound, connections, store, .. } = self;
         // The supervisor must not block on the mailbox of an ended loop.
         drop(inbound);
-        drop(links);
+        drop(connections);
         let is_clean = supervisor.shutdown(within);
         if !is_clean {
             tracing::error!(?within, "processes remain after SIGKILL");
@@ -108,8 +107,7 @@ impl Server {
             Stopping::Flushing { by, .. } | Stopping::Draining(by) => by - self.clock.now().at,
             Stopping::No => LAST_KILL,
         };
-        let mut commands = self.runs.values().filter(|run| run.is_command()).peekable();
-        if commands.peek().is_some() && commands.all(|run| matches!(run, RunningJob::Outlasting)) {
+        if self.jobs.all_processes_outlast() {
             return LAST_LOOK;
         }
         left.clamp(KILL_LEAST, LAST_KILL)

@@ -4,7 +4,7 @@
 //! wakes the loop once. The loop handles all queued reports whenever it is awake.
 //! there whenever it is awake.
 
-use super::reload::Read;
+use super::state::reload::Read;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -37,7 +37,7 @@ pub(crate) enum Report {
     Done { job: JobId, outcome: Outcome },
     /// A report of the process supervisor.
     Process(process::Report),
-    /// What the store has to say.
+    /// A report of the store.
     Store(store::orders::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),

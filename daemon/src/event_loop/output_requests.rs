@@ -7,8 +7,8 @@ use ceased_core::time::Now;
 use ceased_core::tool::Tool;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::job_output::{Begun, OutputLimits};
 use super::server::Server;
+use super::state::job_output::{Begun, OutputLimits};
 use ceased_process::OutputOptions;
 
 impl Server {

@@ -52,7 +52,7 @@ impl Server {
 
     /// Whether the store has files that others can remove.
     pub(super) const fn store_has_files(&self) -> bool {
-        self.place.path.is_some()
+        self.store_location.path.is_some()
     }
 
     /// Starts a check that the files still exist.
@@ -66,9 +66,10 @@ impl Server {
 
     /// Whether a quick batch would delay only the one active peer, which most likely waits for it.
     fn has_nothing_else_to_do(&mut self, now: Now) -> bool {
-        let is_idle = self.ready.is_empty() && self.actions.is_empty();
+        let is_idle = self.connections.nothing_to_read() && self.actions.is_empty();
         let silent = |since: Instant| now.at >= since + ALONE;
-        let is_alone = self.links.len() <= 1 || self.ready.alone_since().is_some_and(silent);
+        let is_alone =
+            self.connections.len() <= 1 || self.connections.alone_since().is_some_and(silent);
         is_alone && is_idle && self.pool.quick().is_empty() && !self.engine.wants_turn()
     }
 
@@ -92,12 +93,12 @@ impl Server {
         self.engine.handle(now, event, &mut self.actions);
     }
 
-    /// Status of the store for a viewer; `None` is an operator, who alone sees paths and failures
+    /// Status of the store for a viewer; `None` is an operator, which alone sees paths and failures
     /// (TSK-39).
     pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
         let Some(store) = &self.store else { return StoreStatus::in_memory() };
         let health = store.health();
-        let trouble = self.trail.store_trouble();
+        let trouble = self.observer.store_trouble();
         let state = match trouble.map(|(why, _)| why) {
             None => "open",
             Some(Unstored::Full) => "full",
@@ -105,7 +106,7 @@ impl Server {
         };
         let stamp = |wall: Wall| wall.to_iso8601();
         let mut status = StoreStatus {
-            kept: if self.place.path.is_some() { "disk" } else { "embedded" },
+            kept: if self.store_location.path.is_some() { "disk" } else { "embedded" },
             state,
             since: trouble.map(|(_, since)| stamp(since)),
             tasks: Some(self.engine.sizes().tasks),
@@ -115,8 +116,8 @@ impl Server {
         };
         if viewer.is_none() {
             let shown = |path: &PathBuf| path.display().to_string();
-            status.path = self.place.path.as_ref().map(shown);
-            status.set_aside = self.place.set_aside.as_ref().map(shown);
+            status.path = self.store_location.path.as_ref().map(shown);
+            status.set_aside = self.store_location.set_aside.as_ref().map(shown);
             if let Some(last) = health.last_error() {
                 let since = last.at.duration_since(UNIX_EPOCH).unwrap_or_default();
                 let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);

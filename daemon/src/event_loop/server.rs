@@ -1,19 +1,20 @@
 //! The state of the server.
 
-use super::bound_listener::BoundListener;
-use super::clock::Clock;
-use super::guesses::Guesses;
-use super::partial_frames::PartialFrames;
-use super::peer::{Peer, Sending};
-use super::read_scheduler::ReadScheduler;
-use super::reload::{Guards, Reload};
-use super::repeats::Repeats;
-use super::running_jobs::Runs;
-use super::shutdown::Stopping;
-use super::store_place::Place;
-use super::trail::Trail;
-use super::upkeep_state::Upkeep;
-use super::vetting_queue::Vetting;
+use super::state::client_directory::ClientDirectories;
+use super::state::clock::Clock;
+use super::state::connections::Connections;
+use super::state::handshakes::Handshakes;
+use super::state::job_output::JobOutputs;
+use super::state::listeners::Listeners;
+use super::state::observer::Observer;
+use super::state::partial_frames::PartialFrames;
+use super::state::record_limiter::RecordLimiter;
+use super::state::reload::{Guards, Reload};
+use super::state::running_jobs::RunningJobs;
+use super::state::shutdown::Stopping;
+use super::state::store_location::StoreLocation;
+use super::state::upkeep::Upkeep;
+use super::state::upstream_instances::Upstreams;
 
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;
@@ -26,14 +27,9 @@ use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
 use ceased_core::action::Action;
-use ceased_core::ids::ConnId;
-use ceased_core::outgoing::call::{Answer, Caller};
 use ceased_core::settings::Settings;
-use ceased_core::time::Instant;
 use ceased_process::{Containment, Orphans, Supervisor};
-use crossbeam_channel::Sender;
 use mio::Poll;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -41,27 +37,27 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a server needs to start.
+/// The parts of a server at its start.
 pub(crate) struct Options {
-    /// What it offers and allows. Every tool's payload must come from [`crate::tools::catalog`].
+    /// Tools, limits and access. Every tool's payload must come from [`crate::tools::catalog`].
     pub settings: Arc<Settings>,
     /// How processes of command tools are kept together.
     pub containment: Containment,
-    /// What becomes of processes that lose their guard.
+    /// Treatment of processes that lose their guard.
     pub orphans: Orphans,
     /// How long a shutdown may take.
     pub shutdown_grace: Duration,
     /// How long calls may go on after a peer that ends with its input has closed it.
     pub eof_grace: Duration,
-    /// How long a peer may take to say who it is, where it has to.
+    /// Time limit for a peer to authenticate, where it has to.
     pub authenticate_within: Duration,
-    /// What peers that never end a line may take.
+    /// Bounds on the memory of peers that never end a line.
     pub guards: Guards,
     /// Where everything the engine is handed and does is written, if it is.
     pub record: Option<File>,
     /// The audit log.
     pub audit: Audit,
-    /// What is recorded of each call.
+    /// The recorded part of each call.
     pub calls: CallPolicy,
     /// When to warn.
     pub thresholds: Thresholds,
@@ -111,30 +107,19 @@ pub struct Server {
     pub(super) engine: Recorded,
     pub(super) settings: Arc<Settings>,
     pub(super) clock: Clock,
-    pub(super) doors: Vec<BoundListener>,
-    pub(super) links: BTreeMap<ConnId, Box<Peer>>,
-    /// Peers the engine does not know, and when they go.
-    pub(super) strangers: BTreeSet<(Instant, ConnId)>,
-    /// Peers whose process is being looked at.
-    pub(super) vetting: Vetting,
-    /// Wrong tokens that were tried lately.
-    pub(super) guesses: Guesses,
-    /// Records that are counted instead of written.
-    pub(super) repeats: Repeats,
-    pub(super) next_conn: u64,
-    pub(super) ready: ReadScheduler,
-    /// Bytes that were read ahead of their turn.
-    pub(super) ahead_bytes: usize,
-    /// Connections to be sent what waits for them, and why.
-    pub(super) unsent: Vec<(ConnId, Sending)>,
-    pub(super) runs: Runs,
+    pub(super) listeners: Listeners,
+    pub(super) connections: Connections,
+    pub(super) handshakes: Handshakes,
+    pub(super) jobs: RunningJobs,
+    /// Messages that have begun and not ended.
+    pub(super) partial_frames: PartialFrames,
+    /// Counts records instead of writing them all.
+    pub(super) record_limiter: RecordLimiter,
     /// Output of running jobs and of jobs that ended lately.
-    pub(super) outputs: super::job_output::JobOutputs,
+    pub(super) outputs: JobOutputs,
     /// Processes of upstreams.
-    pub(super) upstreams: super::upstream_instances::Upstreams,
-    pub(super) client_directories: super::client_directory::ClientDirectories,
-    /// Handlers that wait for an answer of their peer.
-    pub(super) asking: BTreeMap<Caller, Sender<Answer>>,
+    pub(super) upstreams: Upstreams,
+    pub(super) client_directories: ClientDirectories,
     pub(super) pool: Pool,
     pub(super) supervisor: Supervisor,
     pub(super) reports: LoopSender,
@@ -150,18 +135,15 @@ pub struct Server {
     pub(super) eof_grace: Duration,
     pub(super) authenticate_within: Duration,
     pub(super) guards: Guards,
-    /// Messages that have begun and not ended.
-    pub(super) unended: PartialFrames,
     pub(super) upkeep: Upkeep,
     pub(super) stopping: Stopping,
-    pub(super) trail: Trail,
+    pub(super) observer: Observer,
     /// Served while this lives.
     pub(super) _metrics: Option<Endpoint>,
     /// Why the one peer it was there for could not be served to the end.
     pub(super) lost_stdio: Option<io::Error>,
     pub(super) store: Option<StoreThread>,
-    /// Where that keeps its tasks.
-    pub(super) place: Place,
+    pub(super) store_location: StoreLocation,
     /// The store failed for good.
     pub(super) failed: Option<StoreError>,
     /// Held for life.

@@ -12,10 +12,9 @@ use ceased_process::{Ending, Evidence, JobId, Order, OutputOptions, Report, Stre
 use ceased_transports::{ChildStdio, Link};
 use rustix::process::geteuid;
 
-use super::peer::Stage;
 use super::run_as;
 use super::server::Server;
-use super::upstream_instances::{Instance, Step};
+use super::state::upstream_instances::{Instance, Step};
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Numbers of instances among the supervisor's jobs start here; those of jobs are smaller.
@@ -88,7 +87,7 @@ impl Server {
         let transport = ChildStdio::new(ours.stdout, ours.stdin, &server.name).map_err(no_pipes)?;
         let skipped = transport.skipped();
         let link = Link::new(Box::new(transport), self.settings.limits.frames);
-        let conn = self.watch(link, false, Stage::Open(None)).map_err(no_pipes)?;
+        let conn = self.add_connection(link, false).map_err(no_pipes)?;
         let output = OutputOptions::kept(STDERR_BYTES);
         let stderr = output.kept.clone();
         let mut launch = how.launch.clone();
@@ -113,9 +112,7 @@ impl Server {
         }
         instance.kill_grace = kill_grace;
         instance.step = Some((Step::Terminate, now.at + kill_grace.min(EOF_GRACE)));
-        if let Some(peer) = self.links.get_mut(&instance.conn)
-            && let Err(error) = peer.link.finish()
-        {
+        if let Err(error) = self.connections.finish(instance.conn) {
             tracing::debug!(%error, "cannot close standard input of an upstream");
         }
     }
@@ -205,10 +202,9 @@ impl Server {
         };
         // Its last answers are in the pipe.
         for _ in 0..LAST_READS {
-            let received = |server: &Self| Some(server.links.get(&conn)?.link.bytes_received());
-            let before = received(self);
+            let before = self.connections.bytes_received(conn);
             self.read(now, conn);
-            if received(self) == before {
+            if self.connections.bytes_received(conn) == before {
                 break;
             }
         }

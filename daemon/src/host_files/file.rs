@@ -1,4 +1,4 @@
-//! A host's file on disk: read whole, replaced atomically, with a copy of what it was.
+//! A host's file on disk: read whole, replaced atomically, with a copy of its former content.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};

@@ -23,7 +23,7 @@ const OTHER: &str = "(other)";
 /// Value of an argument that is not recorded.
 const REDACTED: &str = "[redacted]";
 
-/// What of a call is recorded.
+/// The recorded part of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct CallPolicy {
     /// `log.calls`.
@@ -222,7 +222,7 @@ fn redact(value: &mut Value, names: &[String]) {
     }
 }
 
-/// Whether a text is what a pattern says, in which `*` stands for any characters.
+/// Whether a text matches a pattern, in which `*` stands for any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

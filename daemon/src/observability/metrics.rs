@@ -74,7 +74,8 @@ impl Metrics {
                 self.processes_ended += u64::from(record.processes_ended.unwrap_or_default());
             }
         }
-        // A server that answered a cancel, or was only told, is not part of the containment's count.
+        // A server that answered a cancel, or was only told, is not part of the containment's
+        // count.
         self.has_unknown |= record.survivors.is_none() && record.receipt.upstream.is_none();
         if self.receipts.len() >= RECEIPTS_MAX {
             self.receipts.pop_front();

@@ -1,4 +1,4 @@
-//! Ids that an engine draws, and what it sends, as a recording has them.
+//! Ids that an engine draws, and its output, in the form of a recording.
 
 use super::format::Bytes;
 use ceased_core::action::Action;

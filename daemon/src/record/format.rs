@@ -1,4 +1,4 @@
-//! The form of a recording: one JSON object a line, first the settings, then what happened.
+//! The form of a recording: one JSON object a line, first the settings, then the events.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::upstream::UpstreamHappened;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
-    /// The first: what the engine was made with, and the ids it drew.
+    /// The first line: the settings of the engine, and the ids it drew.
     Made { settings: Box<Recipe>, ids: Vec<Uuid> },
     /// An event and everything that came of it.
     Event {

@@ -40,7 +40,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// An engine that may be recorded. Reads go to the engine itself; what changes it has to pass
+/// An engine that may be recorded. Reads go to the engine itself; changes pass
 /// [`Recorded::handle`] or [`Recorded::send_queue`], where the recording is written.
 pub(crate) struct Recorded {
     engine: Engine,
@@ -127,12 +127,12 @@ impl Tape {
         };
         self.write(&line);
         if ends && let Some(file) = &mut self.file {
-            // What a crash takes away is the turn it came in.
+            // A crash loses the turn it came in.
             let _ = file.flush();
         }
     }
 
-    /// Notes what the host took from the send queue it was given.
+    /// Notes the output that the host took from a send queue.
     fn settle(&mut self, engine: &mut Engine) {
         let Some(conn) = self.open.take() else { return };
         let Some(queue) = engine.send_queue(conn) else { return };

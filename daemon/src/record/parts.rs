@@ -1,4 +1,4 @@
-//! What events are made of, as data.
+//! Parts of events, as data.
 
 use std::time::Duration;
 

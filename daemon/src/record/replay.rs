@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::drawn::{Drawn, Watch, texts};
 use super::format::Line;
 
-/// What a replay came to.
+/// Result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Replayed {
     /// Events handed in.
@@ -39,7 +39,7 @@ pub enum ReplayError {
         number: usize,
         /// The recorded actions.
         recorded: String,
-        /// What came now.
+        /// The action of the replay.
         came: String,
     },
 }
@@ -66,7 +66,7 @@ struct Recalled(Drawn);
 
 impl IdSource for Recalled {
     fn uuid(&mut self) -> Uuid {
-        // One too many is as good as another one: what comes of it differs.
+        // A surplus action counts as a different one.
         self.0.pop().unwrap_or_default()
     }
 }
@@ -78,8 +78,8 @@ struct Again {
     done: Replayed,
 }
 
-/// Hands everything that was recorded to a fresh engine and compares what it does with what it
-/// did. A last line without its end, as a crash leaves it, is passed over.
+/// Hands every recorded event to a fresh engine and compares its actions with the recorded
+/// ones. A last line without its end, as a crash leaves it, is passed over.
 ///
 /// # Errors
 /// [`ReplayError`].

@@ -1,4 +1,4 @@
-//! Settings in a recording: everything the engine goes by, nothing of what a host needs to run a
+//! Settings in a recording: everything the engine reads, without the data of a host that runs a
 //! tool.
 
 use std::time::Duration;
@@ -142,7 +142,7 @@ impl Recipe {
     }
 }
 
-/// What most tools are not does not stand in their recipes.
+/// Values that most tools do not have are omitted.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over like that")]
 const fn is_false(what: &bool) -> bool {
     !*what

@@ -1,4 +1,4 @@
-//! Upstreams in a recording: what happened to their processes, and the settings of a server.
+//! Upstreams in a recording: events of their processes, and the settings of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ impl UpstreamHappened {
     }
 }
 
-/// [`UpstreamServer`] as data, without what a host needs to start it.
+/// [`UpstreamServer`] as data, without the host's launch data.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ServerRecipe {
     server: Box<UpstreamServer>,

@@ -104,7 +104,7 @@ fn hanging_store_silences_the_watchdog_and_slow_one_does_not() {
 
     faults.set(Fault::Slow(HANGING));
     let asked = peer.ask("tools/call", r#"{"name":"quick","arguments":{},"task":{}}"#);
-    // The loop keeps running, so the store is what silences the watchdog.
+    // The loop keeps running, so the store silences the watchdog.
     let (mut silence, mut longest) = (Instant::now(), Duration::ZERO);
     let begun = Instant::now();
     while begun.elapsed() < HANGING {

@@ -1,4 +1,4 @@
-//! What a store is: the trait, and its errors.
+//! Contract of a store: the trait, and its errors.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub trait Store: Send {
     /// records say so.
     ///
     /// # Errors
-    /// [`StoreError`]; what was handed to `each` before is of no use then.
+    /// [`StoreError`]; records handed to `each` before are of no use then.
     fn restore(
         &mut self,
         resident: usize,
@@ -21,16 +21,16 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// [`StoreError`]. After [`StoreError::Full`] and [`StoreError::Refused`] nothing of the batch
-    /// is in the store; after the others nobody knows.
+    /// is in the store; after the others that is unknown.
     fn commit(&mut self, writes: &[StoreWrite], due: Due) -> Result<(), StoreError>;
 
-    /// What came of a task; `None` when there is no record with this key or nothing has come of it.
+    /// Outcome of a task; `None` without a record of this key, or without an outcome.
     ///
     /// # Errors
     /// [`StoreError`].
     fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError>;
 
-    /// A small step of what keeps the store small and fit; for when there is nothing else to do.
+    /// A small step of maintenance; for idle times.
     /// True when there is more to do.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ pub trait Store: Send {
         None
     }
 
-    /// Checks, without a write, that the next process will find what was written; for a look now
+    /// Checks, without a write, that the next process will find the written records; for a look now
     /// and then while there is nothing to write.
     ///
     /// # Errors
@@ -56,8 +56,8 @@ pub trait Store: Send {
         Ok(())
     }
 
-    /// Has it take writes again, after [`StoreError::Broken`]: with what is on disk, or with what it
-    /// still has where its files are gone.
+    /// Has it take writes again, after [`StoreError::Broken`]: with the records on disk, or with
+    /// those that it still has where its files are gone.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -67,14 +67,14 @@ pub trait Store: Send {
 /// Whether a batch may use the room that is kept in reserve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// It may not: it begins something new, and nobody was told of it yet.
+    /// It may not: it begins something new, and no peer was told of it yet.
     New,
     /// It may: it ends something that was begun, or gives room back.
     Owed,
 }
 
 impl Due {
-    /// Which kind a write is. A task nobody was told of is new, also when it is over already, and
+    /// Kind of a write. A task that no peer was told of is new, also when it is over already, and
     /// so would be one that is asked for.
     #[must_use]
     pub const fn of(write: &StoreWrite) -> Self {
@@ -85,7 +85,7 @@ impl Due {
     }
 }
 
-/// Why a store did not do what it was asked. The texts are for people and name the file.
+/// Reason of a failed operation of a store. The texts are for people and name the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
     /// There is no room. The store is as it was and goes on.
@@ -94,11 +94,12 @@ pub enum StoreError {
     Refused(String),
     /// The system failed it. It has to be [reopened](Store::reopen).
     Broken(String),
-    /// What it reads is not what was written, or its format is a newer one. It must not be used,
-    /// and must not be replaced without anybody knowing.
+    /// The records it reads differ from the written ones, or its format is newer. It must not be
+    /// used, and must not be replaced silently.
     Unusable(Unusable),
-    /// The system cannot say whether what was written is on disk, and asking again does not help:
-    /// the kernel has forgotten what it could not write. Only a new process can be trusted.
+    /// The system cannot tell whether the written records are on disk, and asking again does not
+    /// help: the kernel has dropped the pages it could not write. Only a new process can be
+    /// trusted.
     Lost(String),
 }
 

@@ -3,25 +3,25 @@
 use super::contract::StoreError;
 use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
-/// What the store is told to do.
+/// An order to the store.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Carry out a write.
     Write { seq: Seq, write: StoreWrite },
-    /// Read what came of a task.
+    /// Read the outcome of a task.
     Load { load: LoadId, key: RecordKey },
-    /// Check that the next process will find what was written.
+    /// Check that the next process will find the written records.
     Verify,
 }
 
-/// What the store tells.
+/// A report of the store.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// Everything up to here is on disk, but for what was reported otherwise.
+    /// Everything up to here is on disk, except writes that were reported otherwise.
     Durable(Seq),
     /// This is not.
     Unstored(Seq, Unstored),
-    /// What came of a task; `None` when that cannot be said.
+    /// Outcome of a task; `None` when it is unknown.
     Loaded(LoadId, Option<TaskOutcome>),
     /// The store was found to have failed, by no write.
     Ailing(Unstored),

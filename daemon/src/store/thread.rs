@@ -42,7 +42,7 @@ const FEW: usize = 32;
 /// Maximum number of bytes of results in such a batch.
 const FEW_BYTES: usize = 64 * 1024;
 
-/// The store failed for good, so that nobody carries out the order.
+/// The store failed for good, so that the order is not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreGone;
 

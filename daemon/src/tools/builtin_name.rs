@@ -23,7 +23,7 @@ impl Builtin {
         }
     }
 
-    /// What it does, for models.
+    /// Its description for models.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {

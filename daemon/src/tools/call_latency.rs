@@ -81,8 +81,8 @@ impl LatencyClass {
         }
     }
 
-    /// Starts a call on the leader's thread; the class counts as slow unless [`Self::end_probation`]
-    /// follows.
+    /// Starts a call on the leader's thread; the class counts as slow unless
+    /// [`Self::end_probation`] follows.
     pub(crate) fn begin_probation(&self) {
         self.fast_calls_missing.store(FAST_CALLS_AFTER_HANDOFF, Ordering::Relaxed);
     }

@@ -21,7 +21,7 @@ use crate::tools::name::{DEFAULT_HEARTBEAT, NAME_HINT, is_name};
 /// Default time a handler has to react to its cancel token before it is abandoned.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
 
-/// What the server needs to run a tool; the payload of its [`Tool`].
+/// The server's data for running a tool; the payload of its [`Tool`].
 pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
     /// Confirmation to request before the tool runs.
@@ -254,7 +254,7 @@ impl HandlerTool {
     }
 }
 
-/// What a daemon offers.
+/// The tools and servers of a daemon.
 ///
 /// # Errors
 /// [`BadTool`] for a tool without a handler or command, and for tools that the engine rejects.

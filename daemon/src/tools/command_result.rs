@@ -184,7 +184,7 @@ impl Ended<'_> {
         Readable { text, omitted }
     }
 
-    /// The line that stands for what is left out.
+    /// The line that stands for the omitted part.
     fn omission(&self, bytes: u64, is_cut: bool) -> String {
         let uri = output_uri(self.job);
         let more = if is_cut { "more of it" } else { "all of it" };
@@ -294,7 +294,7 @@ fn verdict(exit: &Exit, stopped: Option<&str>) -> String {
     }
 }
 
-/// What a program reads; see [`EXIT_SCHEMA`].
+/// Facts for a program; see [`EXIT_SCHEMA`].
 fn numbers(exit: &Exit, stopped: Option<&str>, omitted: bool) -> Value {
     let mut numbers = json!({
         "exitCode": exit.code,

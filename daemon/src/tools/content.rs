@@ -1,4 +1,4 @@
-//! Blocks of content: what a tool's result consists of.
+//! Blocks of content: the parts of a tool's result.
 
 use ceased_core::json::format::write_string;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ pub(crate) const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Characters of a tool's name (MCP 2025-11-25).
 const NAME_CHARS_MAX: usize = 128;
-/// What [`is_name`] wants.
+/// The rule of [`is_name`].
 pub(crate) const NAME_HINT: &str = "a tool name consists of 1 to 128 of A-Z a-z 0-9 _ - .";
 
 /// Whether this may be the name of a tool, in a configuration and in a program.

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{ME, create, create_modern, handle, world, writes};
 
 /// MOD-04, CAN-06: a call that is taken back before it has a task gets none, at whichever moment,
-/// and its work is stopped for whoever took it back.
+/// and its work is stopped in the name of its requestor.
 #[test]
 fn a_call_that_is_taken_back_gets_no_task() {
     // In the same turn as the call: nothing of it has begun.

@@ -1,4 +1,4 @@
-//! What a job says and asks before its task may be known.
+//! Messages and questions of a job before its task is visible.
 
 use ceased_core::limits::Limits;
 use ceased_core::log_level::LogLevel;
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{ME, create, handle, world};
 
-/// TSK-07, TSK-33: what a job says before its task may be known comes after the handle, in order
-/// and before the end; no more of it is kept than has room.
+/// TSK-07, TSK-33: messages of a job before its task is visible come after the handle, in order
+/// and before the end; no more of them are kept than have room.
 #[test]
 fn what_is_said_early_is_told_after_the_handle() {
     for ends in [false, true] {
@@ -62,10 +62,10 @@ fn what_is_said_early_is_told_after_the_handle() {
     assert!((5..20).contains(&kept), "{kept} messages are kept");
 }
 
-/// TSK-09, TSK-28, TSK-30: what a job asks early it asks once its task is there, of who waits for
-/// the result, and the task begins as working.
+/// TSK-09, TSK-28, TSK-30: early questions of a job are sent once its task is there, to the peer
+/// that waits for the result, and the task begins as working.
 #[test]
-fn what_is_asked_early_is_asked_of_whoever_waits_for_the_result() {
+fn early_questions_go_to_the_peer_that_waits_for_the_result() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_with(ME, NEWEST, json!({"elicitation": {}}));
     w.send(c, &create("one"));
@@ -93,7 +93,7 @@ fn what_is_asked_early_is_asked_of_whoever_waits_for_the_result() {
 
 /// MOD-07: in the extension it is part of the task.
 #[test]
-fn what_is_asked_early_is_part_of_the_task() {
+fn early_questions_are_part_of_the_task() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.connect(ME);
     let both = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {}});

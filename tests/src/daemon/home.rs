@@ -211,8 +211,8 @@ impl Home {
     }
 
     /// The binary as another user with at most twelve processes and threads and with access to this
-    /// directory; `None` if this process may not change its user. Each number is a different user of
-    /// this directory alone, without other processes.
+    /// directory; `None` if this process may not change its user. Each number is a different user
+    /// of this directory alone, without other processes.
     #[must_use]
     pub fn command_as(&self, number: u32, args: &[&str]) -> Option<Command> {
         self.command_limited(number, 12, args)

@@ -41,7 +41,7 @@ pub(crate) struct Wire {
     pub(crate) write_takes_nothing: bool,
     /// One call in so many is interrupted; 0 for none, never every one.
     pub(crate) interrupts: usize,
-    /// Gives any part of what has arrived, as a terminal does.
+    /// Gives any part of the arrived bytes, as a terminal does.
     pub(crate) piecewise: bool,
     pub(crate) reads: usize,
     pub(crate) finished: bool,
@@ -189,7 +189,7 @@ impl Rig {
         lock(&self.wire)
     }
 
-    /// What the next `poll` would do.
+    /// The events of the next `poll`.
     pub(crate) fn announce(&mut self) {
         let news = std::mem::take(&mut self.wire().news);
         self.link.note(news);

@@ -1,5 +1,4 @@
-//! What the child does: an echo over its standard input and output, and whatever the other tests
-//! ask for.
+//! The child: an echo over its standard input and output, and the commands of the other tests.
 
 use std::process::ExitCode;
 
@@ -33,7 +32,7 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
             let stdio = Stdio::take_over();
             println!("a stray print");
             echo(stdio, input, output);
-            // Only a signal ends this: what the peer reads must not depend on our exit.
+            // Only a signal ends this: the input of the peer must not depend on our exit.
             loop {
                 std::thread::park();
             }
@@ -45,7 +44,7 @@ pub(crate) fn main(args: &[String]) -> ExitCode {
     }
 }
 
-/// Makes opening standard input and output anew impossible, as when somebody else made them.
+/// Makes opening standard input and output anew impossible, as when another user made them.
 fn bar_the_way() {
     for fd in [rustix::stdio::stdin(), rustix::stdio::stdout()] {
         fchmod(fd, Mode::empty()).expect("the pipe is ours");

@@ -1,5 +1,5 @@
-//! What needs a process of its own: standard input and output of every kind, limits, umask, pid
-//! namespaces. The test binary starts itself again as the child.
+//! Tests that need a process of their own: standard input and output of every kind, limits, umask,
+//! pid namespaces. The test binary starts itself again as the child.
 
 mod child;
 mod limits;

@@ -1,4 +1,4 @@
-//! Standard input and output of every kind, and what becomes of the descriptions we share.
+//! Standard input and output of every kind, and the state of shared descriptions afterwards.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -67,7 +67,7 @@ fn sockets() -> (File, OwnedFd) {
     (OwnedFd::from(ours).into(), theirs.into())
 }
 
-/// What a child's end looks like from outside, kept to see whether it is left alone.
+/// A child's end seen from outside, kept to see whether it is left alone.
 fn watched(fd: &impl std::os::fd::AsFd) -> OwnedFd {
     fd.as_fd().try_clone_to_owned().expect("a duplicate")
 }

@@ -12,7 +12,7 @@ const ROOM_KEPT: usize = 64;
 /// Jobs, sorted: ids grow, so that is the order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// None is empty but a single one, whose room is kept for whoever comes next.
+    /// None is empty but a single one, whose room is kept for the next job.
     pieces: VecDeque<VecDeque<JobId>>,
     len: usize,
 }

@@ -1,4 +1,4 @@
-//! One task: what there is to know of it.
+//! The state of one task.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct View<'a> {
     pub(crate) updated: Wall,
 }
 
-/// One task: two lines of the cache, of which the first has what a look at it needs.
+/// One task: two lines of the cache, of which the first has the fields of a lookup.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Task {
@@ -33,7 +33,7 @@ pub(crate) struct Task {
     /// Where its owner is.
     pub(super) owner: Place,
     pub(super) status: Status,
-    /// As what it is counted.
+    /// The status under which it is counted.
     pub(super) counted: Status,
     /// Waits for its turn, and says so (TSK-09).
     pub(crate) queued: bool,
@@ -83,7 +83,7 @@ pub(super) struct End {
 /// Data that few tasks have, or only for a short time.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
-    /// Requests that wait for its end (TSK-15), or for what may be said of it (DUR-01).
+    /// Requests that wait for its end (TSK-15), or for a state on disk (DUR-01).
     pub(crate) waiters: SmallSet<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
     pub(crate) listeners: SmallSet<(ConnId, RequestId)>,
@@ -99,8 +99,8 @@ pub(crate) struct Aside {
     pub(crate) line: Option<Box<str>>,
 }
 
-/// Bytes of messages that are kept for a creator who may not know of the task yet; what is said
-/// beyond that is lost, as on one who does not read.
+/// Bytes of messages that are kept for a creator that may not know of the task yet; further
+/// ones are lost, as for a peer that does not read.
 const SAID_MAX: usize = 16 * 1024;
 
 impl IsEmpty for Aside {
@@ -202,7 +202,7 @@ impl Task {
         self.aside.shrink();
     }
 
-    /// By what a store finds it.
+    /// Its keys in a store.
     pub(crate) const fn record_key(&self) -> RecordKey {
         RecordKey { task: self.id, position: self.position }
     }
@@ -216,7 +216,7 @@ impl Task {
         }
     }
 
-    /// Whether its creation is not on disk yet: nobody may know of it (DUR-01).
+    /// Whether its creation is not on disk yet: no peer may know of it (DUR-01).
     pub(crate) fn is_being_created(&self) -> bool {
         matches!(self.aside.disk, Durability::Fresh | Durability::Creating(..))
     }
@@ -232,7 +232,7 @@ impl Task {
         end.map_or(&RecordedOutcome::Open, |end| &end.outcome)
     }
 
-    /// Keeps what came of it in another form, and gives back the one before.
+    /// Replaces its outcome by another form, and returns the one before.
     pub(crate) fn keep(&mut self, outcome: RecordedOutcome) -> RecordedOutcome {
         match &mut self.end {
             Some(end) => mem::replace(&mut end.outcome, outcome),
@@ -285,7 +285,7 @@ impl Task {
     }
 }
 
-/// A span as it is kept: nobody promises five hundred years.
+/// A span as it is kept: no ttl reaches five hundred years.
 pub(super) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

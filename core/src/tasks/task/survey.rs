@@ -12,8 +12,8 @@ impl Tasks {
         Status::ALL.into_iter().zip(self.counts)
     }
 
-    /// How many of one identity there are in each status, in the order of [`Status::ALL`]. Linear in
-    /// its tasks.
+    /// How many of one identity there are in each status, in the order of [`Status::ALL`]. Linear
+    /// in its tasks.
     pub(crate) fn counts_of(&self, owner: &Identity) -> impl Iterator<Item = (Status, usize)> {
         let mut counts = [0; Status::ALL.len()];
         for place in self.owner_named(owner).into_iter().flat_map(|owner| owner.order.values()) {
@@ -22,7 +22,7 @@ impl Tasks {
         Status::ALL.into_iter().zip(counts)
     }
 
-    /// Counts a task as what it shows itself as now.
+    /// Counts a task under its visible status.
     pub(crate) fn recount(&mut self, id: TaskId) {
         let Some(task) = self.by_id.get_mut(&id) else { return };
         let shown = task.view().status;
@@ -31,7 +31,7 @@ impl Tasks {
         task.counted = shown;
     }
 
-    /// Every task is counted as what it shows itself as.
+    /// Every task is counted under its visible status.
     ///
     /// # Panics
     /// When one is not.
@@ -48,7 +48,7 @@ impl Tasks {
         self.owners.get(task.owner).live
     }
 
-    /// The newest tasks, newest first: of one identity, or of everybody.
+    /// The newest tasks, newest first: of one identity, or of all.
     pub(crate) fn newest(&self, owner: Option<&Identity>, max: usize) -> Vec<TaskId> {
         // No peer may know of a task that is being created (DUR-01).
         let of = |owner: &Owner| -> Vec<(u64, TaskId)> {

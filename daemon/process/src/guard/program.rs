@@ -39,7 +39,8 @@ const GONE_PAUSE: Duration = Duration::from_micros(200);
 /// Argument of a guard that acts as the command of a trial.
 pub(crate) const TRIAL: &str = "trial";
 
-/// Whether [`init`](crate::guard::init) was called, so that executing ourselves again makes a guard.
+/// Whether [`init`](crate::guard::init) was called, so that executing ourselves again makes a
+/// guard.
 pub(crate) static HOOKED: AtomicBool = AtomicBool::new(false);
 
 /// A program that can act as a guard.
@@ -60,7 +61,8 @@ impl PartialEq for Program {
 impl Eq for Program {}
 
 impl Program {
-    /// The running program itself, if it called [`init`](crate::guard::init). Also works after its file was replaced.
+    /// The running program itself, if it called [`init`](crate::guard::init). Also works after its
+    /// file was replaced.
     #[must_use]
     pub fn this() -> Option<Self> {
         HOOKED.load(Ordering::Relaxed).then(|| Self::at("/proc/self/exe".into()))
@@ -102,8 +104,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// If it cannot be started, or does not complete that within five seconds; the text says what
-    /// the system lacks.
+    /// If it cannot be started, or does not complete that within five seconds; the text names the
+    /// missing feature of the system.
     pub fn check(&self) -> io::Result<()> {
         let mut guard = self.ready_guard()?;
         let tried = guard.try_out(&self.path);

@@ -35,8 +35,8 @@ pub fn is_private(name: &OsStr) -> bool {
     own.iter().any(|private| name == *private) || is_of_the_service_manager(name)
 }
 
-/// Whether a variable is between the service manager and this process alone. A child that believed it
-/// would tell the manager lies, or take descriptors for sockets.
+/// Whether a variable is between the service manager and this process alone. A child that believed
+/// it would tell the manager lies, or take descriptors for sockets.
 fn is_of_the_service_manager(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name == b"NOTIFY_SOCKET" || name.starts_with(b"WATCHDOG_") || name.starts_with(b"LISTEN_")

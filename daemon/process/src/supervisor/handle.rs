@@ -58,8 +58,9 @@ impl Supervisor {
     /// Starts a supervisor.
     ///
     /// `report` is called on the supervisor's thread; it must not block. The environment of this
-    /// process is read now; a launch says what it inherits of it. What speaks to
-    /// this process alone nobody does: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and names of ours.
+    /// process is read now; a launch names the variables that it inherits. Those that speak to this
+    /// process alone are never inherited: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*` and names of
+    /// ours.
     ///
     /// # Errors
     ///

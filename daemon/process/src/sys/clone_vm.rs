@@ -173,8 +173,8 @@ unsafe fn clone(cgroup: Option<RawFd>, shared_vm: &SharedVmChild) -> io::Result<
         args.cgroup = u64::from(dir.cast_unsigned());
     }
     let contents = shared_vm.0.as_ptr().cast();
-    // SAFETY: the block has its exact size and points to live memory. `child_main` gets its expected
-    // argument, and makes plain system calls only.
+    // SAFETY: the block has its exact size and points to live memory. `child_main` gets its
+    // expected argument, and makes plain system calls only.
     let result = unsafe { clone3(&raw mut args, child_main, contents) };
     match c_int::try_from(result) {
         Ok(pid) if pid > 0 => {

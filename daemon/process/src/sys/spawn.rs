@@ -151,7 +151,7 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
 ///
 /// # Safety
 ///
-/// The child may do only what is async-signal-safe.
+/// The child may call only async-signal-safe functions.
 unsafe fn clone_with_pidfd() -> io::Result<Option<(c_int, OwnedFd)>> {
     let mut pidfd: c_int = -1;
     let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);

@@ -44,7 +44,7 @@ pub(super) struct State {
     pub(super) message: Option<String>,
     /// The first visible row.
     pub(super) scroll: usize,
-    /// Rows that fit, which is what a page key moves by.
+    /// Rows that fit; a page key moves by as many.
     pub(super) height: usize,
 }
 

@@ -35,7 +35,7 @@ fn file_gives_the_defaults_and_tools() {
     let names: Vec<&str> = config.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["echo", "sleep", "count", "tree"]);
     assert_eq!(without_tools(config), Config::default_in(&environment()));
-    // Also for the user who runs the test: a fresh clone works.
+    // Also for the user that runs the test: a fresh clone works.
     let config = Config::parse(FILE, Path::new("config.toml")).expect("good");
     assert_eq!(without_tools(config), Config::default());
 }

@@ -10,7 +10,7 @@ pub(crate) const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of records that are handed over before the turn is over.
 pub(crate) const TOGETHER_BYTES: usize = 64 * 1024;
 
-/// What the loop and the thread share.
+/// State shared by the loop and the thread.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) queue: Mutex<Queue>,
@@ -22,17 +22,17 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) waiting: Batch,
-    /// The thread sleeps until somebody wakes it.
+    /// The thread sleeps until it is woken.
     pub(crate) asleep: bool,
     pub(crate) closed: bool,
 }
 
-/// What the thread has to do.
+/// Next step of the thread.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// Records, each a line.
     pub(crate) lines: Vec<u8>,
-    /// Open the file again once so many bytes of them are written: somebody has moved it away
+    /// Open the file again once so many bytes of them are written: it was moved away
     /// (SIGHUP).
     pub(crate) reopen: Option<usize>,
 }

@@ -23,8 +23,8 @@ impl Page {
 }
 
 impl Snapshot<'_> {
-    /// The whole page. No label holds anything a peer chose, so that peers cannot make up series; the
-    /// names of tools are those of the configuration.
+    /// The whole page. No label holds anything a peer chose, so that peers cannot make up series;
+    /// the names of tools are those of the configuration.
     pub(crate) fn prometheus(&self) -> String {
         let mut page = Page(String::with_capacity(8 * 1024));
         self.gauges(&mut page);
@@ -149,7 +149,7 @@ fn label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// What a counter of the engine counts, for who sees the page alone.
+/// Meaning of a counter of the engine, for a reader of the page alone.
 fn meaning(name: &str) -> &'static str {
     match name {
         "frames" => "Lines read from peers.",

@@ -220,8 +220,8 @@ impl Oracle {
         })
     }
 
-    /// `initialize` was answered: capabilities are exchanged (ACP-02). Its sender `declares` that it
-    /// cancels.
+    /// `initialize` was answered: capabilities are exchanged (ACP-02). Its sender `declares` that
+    /// it cancels.
     pub(super) fn initialized_acp(&mut self, conn: u64, declared: bool, result: &str, by_us: bool) {
         let agent = declares(&parse(Some(result)), "agentCapabilities");
         if let Some(party) = self.party_as(conn, by_us) {

@@ -1,10 +1,10 @@
-//! A place to listen at, and who may connect there.
+//! An address to listen at, and its access rules.
 
 use ceased_transports::Address;
 
 use crate::access::Access;
 
-/// Where peers come in, and who may.
+/// An address to listen at, and its access rules.
 pub(crate) struct ListenSpec {
     pub(crate) address: Address,
     /// Whose the file of a Unix socket is; the group of this process when not said.
@@ -13,7 +13,7 @@ pub(crate) struct ListenSpec {
 }
 
 impl ListenSpec {
-    /// For everybody who can connect. Peers on a Unix socket are the users the system says they
+    /// For every peer that can connect. Peers on a Unix socket are the users the system says they
     /// are (TSK-39); peers on TCP are anonymous (TSK-40).
     pub(crate) const fn open(address: Address) -> Self {
         let access = match address {

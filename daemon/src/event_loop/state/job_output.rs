@@ -21,15 +21,15 @@ use ceased_process::{Captured, SharedOutput, Stream};
 const PART_BYTES_MAX: usize = 64 * 1024;
 /// Outputs that one list names at most: the latest.
 const LISTED_MAX: usize = 100;
-/// What keeping an output costs beside its bytes.
+/// Memory of a kept output beside its bytes.
 const ENTRY_BYTES: usize = 512;
 
 /// How much of the output of ended jobs is kept.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OutputLimits {
-    pub(super) per_identity: usize,
-    pub(super) all: usize,
-    pub(super) span: Duration,
+pub(crate) struct OutputLimits {
+    pub(crate) per_identity: usize,
+    pub(crate) all: usize,
+    pub(crate) span: Duration,
 }
 
 /// The output of one job.
@@ -42,7 +42,7 @@ struct JobOutput {
     output: SharedOutput,
     /// Standard error is within standard output.
     merged: bool,
-    /// When it ended and is forgotten, and what it counts.
+    /// Times of its end and removal, and its size.
     ended: Option<Kept>,
 }
 
@@ -54,7 +54,7 @@ struct Kept {
 
 /// The output of every job that runs, and of those that ended lately.
 #[derive(Debug, Default)]
-pub(super) struct JobOutputs {
+pub(crate) struct JobOutputs {
     jobs: BTreeMap<JobId, JobOutput>,
     /// Bytes of ended jobs, by identity.
     bytes: BTreeMap<Identity, usize>,
@@ -62,25 +62,25 @@ pub(super) struct JobOutputs {
 }
 
 /// A job that begins to print.
-pub(super) struct Begun {
-    pub(super) job: JobId,
-    pub(super) owner: Identity,
-    pub(super) conn: ConnId,
-    pub(super) task: Option<TaskId>,
-    pub(super) tool: Arc<str>,
-    pub(super) output: SharedOutput,
-    pub(super) merged: bool,
+pub(crate) struct Begun {
+    pub(crate) job: JobId,
+    pub(crate) owner: Identity,
+    pub(crate) conn: ConnId,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) tool: Arc<str>,
+    pub(crate) output: SharedOutput,
+    pub(crate) merged: bool,
 }
 
 impl JobOutputs {
-    pub(super) fn begin(&mut self, begun: Begun) {
+    pub(crate) fn begin(&mut self, begun: Begun) {
         let Begun { job, owner, conn, task, tool, output, merged } = begun;
         let entry = JobOutput { owner, conn, task, tool, output, merged, ended: None };
         self.jobs.insert(job, entry);
     }
 
     /// The job has ended: its output is kept for a time, within the limits.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         job: JobId,
         task: Option<TaskId>,
@@ -125,8 +125,8 @@ impl JobOutputs {
         true
     }
 
-    /// Forgets what was kept long enough.
-    pub(super) fn prune(&mut self, now: Instant) {
+    /// Removes outputs that were kept long enough.
+    pub(crate) fn prune(&mut self, now: Instant) {
         let over = |entry: &JobOutput| entry.ended.is_some_and(|kept| kept.until <= now);
         let over: Vec<JobId> =
             self.jobs.iter().filter(|(_, entry)| over(entry)).map(|(job, _)| *job).collect();
@@ -135,7 +135,7 @@ impl JobOutputs {
         }
     }
 
-    /// What was asked for, if it is there and the viewer may read it.
+    /// The requested output, if it is there and the viewer may read it.
     fn find(&self, of: OutputOf, viewer: &Viewer) -> Option<(JobId, &JobOutput)> {
         let job = of.job.or_else(|| {
             let is = |entry: &JobOutput| entry.task.is_some() && entry.task == of.task;
@@ -147,7 +147,7 @@ impl JobOutputs {
         may_read(entry, viewer, by_task).then_some((job, entry))
     }
 
-    pub(super) fn read(&self, query: &OutputQuery) -> Option<Value> {
+    pub(crate) fn read(&self, query: &OutputQuery) -> Option<Value> {
         match query.request {
             OutputRequest::List => Some(self.list(&query.viewer)),
             OutputRequest::Whole(of) => {
@@ -178,8 +178,8 @@ impl JobOutputs {
     }
 }
 
-/// OUT-01: the owner alone, and operators. Anonymous peers share an identity, so each may read what
-/// its own connection started, and what it knows the task of.
+/// OUT-01: the owner alone, and operators. Anonymous peers share an identity, so each may read the
+/// output of jobs of its own connection, and of tasks whose id it knows.
 fn may_read(entry: &JobOutput, viewer: &Viewer, by_task: bool) -> bool {
     match &viewer.identity {
         _ if viewer.sees_all => true,
@@ -210,9 +210,9 @@ fn whole(output: &SharedOutput) -> String {
     all
 }
 
-/// What a reader that follows has not read yet.
+/// The part that a following reader has not read yet.
 fn part(job: JobId, entry: &JobOutput, [stdout, stderr]: [u64; 2]) -> Value {
-    // Looked at first: what ended prints nothing more.
+    // Looked at first: an ended job prints nothing more.
     let ended = entry.ended.is_some();
     let of = |stream, from| {
         let captured = entry.output.captured(stream);

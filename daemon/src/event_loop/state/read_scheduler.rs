@@ -13,17 +13,17 @@ use ceased_core::ids::ConnId;
 use ceased_core::time::Instant;
 
 /// Reading work per turn of the loop.
-pub(super) const TURN: Cost = Cost(1024);
+pub(crate) const TURN: Cost = Cost(1024);
 /// Work between two polls.
-pub(super) const SLICE: Cost = Cost(32);
+pub(crate) const SLICE: Cost = Cost(32);
 /// Budget per pass for urgent connections.
 const URGENT: Cost = Cost(SLICE.0 / 2);
 /// At most this many waiting connections are read without peeking.
 const FEW: usize = 4;
 /// Connections peeked at before pending cancels are handled.
-pub(super) const GLANCE: usize = 8;
+pub(crate) const GLANCE: usize = 8;
 /// Number of such rounds per pass.
-pub(super) const GLANCES: usize = 8;
+pub(crate) const GLANCES: usize = 8;
 /// Maximum advance of a quiet peer.
 const AHEAD: Cost = Cost(64);
 /// Fixed cost of a read, including its answer, in system calls.
@@ -33,30 +33,30 @@ const BYTES: u64 = 2048;
 
 /// Work in units of a small frame; also the position in the order, which is accumulated work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Cost(u64);
+pub(crate) struct Cost(u64);
 
 impl Cost {
     /// Cost of reading this from a peer.
-    pub(super) const fn reading(frames: u64, bytes: u64) -> Self {
+    pub(crate) const fn reading(frames: u64, bytes: u64) -> Self {
         Self(LOOK + frames + bytes / BYTES)
     }
 
-    pub(super) const fn plus(self, more: Self) -> Self {
+    pub(crate) const fn plus(self, more: Self) -> Self {
         Self(self.0.saturating_add(more.0))
     }
 
-    pub(super) const fn less(self, done: Self) -> Self {
+    pub(crate) const fn less(self, done: Self) -> Self {
         Self(self.0.saturating_sub(done.0))
     }
 
-    pub(super) const fn is_none(self) -> bool {
+    pub(crate) const fn is_none(self) -> bool {
         self.0 == 0
     }
 }
 
 /// Connections with pending input that no event will announce.
 #[derive(Debug, Default)]
-pub(super) struct ReadScheduler {
+pub(crate) struct ReadScheduler {
     waiting: BTreeSet<(Cost, ConnId)>,
     /// Waiting connections with a pending cancel.
     urgent: BTreeSet<(Cost, ConnId)>,
@@ -73,13 +73,13 @@ pub(super) struct ReadScheduler {
 
 impl ReadScheduler {
     /// Position of a new connection.
-    pub(super) const fn front(&self) -> Cost {
+    pub(crate) const fn front(&self) -> Cost {
         self.front
     }
 
     /// Adds a connection, unless present. `place` is its previous position, moved by the work for
     /// it since. Connections that `could_cancel` are peeked at before others.
-    pub(super) fn insert(&mut self, conn: ConnId, place: &mut Cost, could_cancel: bool) {
+    pub(crate) fn insert(&mut self, conn: ConnId, place: &mut Cost, could_cancel: bool) {
         // No change for a present connection.
         *place = (*place).max(self.front.less(AHEAD));
         if self.waiting.insert((*place, conn)) {
@@ -88,7 +88,7 @@ impl ReadScheduler {
     }
 
     /// Next connection to peek at: those that could cancel first, then by least recent work.
-    pub(super) fn fresh(&mut self) -> Option<ConnId> {
+    pub(crate) fn fresh(&mut self) -> Option<ConnId> {
         loop {
             let Reverse((_, place, conn)) = self.fresh.pop()?;
             // It may have been read since.
@@ -99,64 +99,64 @@ impl ReadScheduler {
     }
 
     /// Skips peeking if few connections wait.
-    pub(super) fn skip_few(&mut self) {
+    pub(crate) fn skip_few(&mut self) {
         if self.waiting.len() <= FEW {
             self.fresh.clear();
         }
     }
 
     /// Makes a waiting connection urgent.
-    pub(super) fn expedite(&mut self, conn: ConnId, place: Cost) {
+    pub(crate) fn expedite(&mut self, conn: ConnId, place: Cost) {
         if self.waiting.contains(&(place, conn)) {
             self.urgent.insert((place, conn));
         }
     }
 
-    pub(super) fn remove(&mut self, conn: ConnId, place: Cost) {
+    pub(crate) fn remove(&mut self, conn: ConnId, place: Cost) {
         self.waiting.remove(&(place, conn));
         self.urgent.remove(&(place, conn));
     }
 
     /// Records a read of a connection.
-    pub(super) fn note_read(&mut self, conn: ConnId, at: Instant) {
+    pub(crate) fn note_read(&mut self, conn: ConnId, at: Instant) {
         if self.last.is_none_or(|(last, _)| last != conn) {
             self.last = Some((conn, at));
         }
     }
 
     /// Since when a single connection has been read from.
-    pub(super) fn alone_since(&self) -> Option<Instant> {
+    pub(crate) fn alone_since(&self) -> Option<Instant> {
         self.last.map(|(_, since)| since)
     }
 
     /// Budget of the urgent connections for this pass.
-    pub(super) fn allowance(&mut self) -> Cost {
+    pub(crate) fn allowance(&mut self) -> Cost {
         let allowance = URGENT.less(self.debt);
         self.debt = self.debt.less(URGENT);
         allowance
     }
 
     /// Charges the excess of urgent reads to the next passes.
-    pub(super) fn overdraw(&mut self, by: Cost) {
+    pub(crate) fn overdraw(&mut self, by: Cost) {
         self.debt = self.debt.plus(by);
     }
 
     /// Takes the next urgent connection.
-    pub(super) fn next_urgent(&mut self) -> Option<ConnId> {
+    pub(crate) fn next_urgent(&mut self) -> Option<ConnId> {
         let next = self.urgent.pop_first()?;
         self.waiting.remove(&next);
         Some(next.1)
     }
 
     /// Takes the next connection.
-    pub(super) fn next(&mut self) -> Option<ConnId> {
+    pub(crate) fn next(&mut self) -> Option<ConnId> {
         let next = self.waiting.pop_first()?;
         self.urgent.remove(&next);
         self.front = self.front.max(next.0);
         Some(next.1)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 }

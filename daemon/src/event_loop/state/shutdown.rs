@@ -6,7 +6,7 @@ use ceased_core::time::Instant;
 
 /// Phase of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stopping {
+pub(crate) enum Stopping {
     /// No shutdown was requested.
     No,
     /// The engine is draining, until this deadline.
@@ -22,7 +22,7 @@ pub(super) enum Stopping {
 
 impl Stopping {
     /// Extends the deadline after progress of writes.
-    pub(super) fn put_off(&mut self, now: Instant) {
+    pub(crate) fn put_off(&mut self, now: Instant) {
         if let Self::Flushing { end, by } = self {
             *end = (now + LAST_FLUSH).min(*by).max(*end);
         }

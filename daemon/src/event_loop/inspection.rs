@@ -4,9 +4,8 @@
 //! Needed only while a job runs for another identity than the peer's user: a process in a job of
 //! its own user already has the right identity.
 
-use super::running_jobs::RunningJob;
 use super::server::Server;
-use super::shutdown::Stopping;
+use super::state::shutdown::Stopping;
 
 use std::io;
 
@@ -18,8 +17,7 @@ use ceased_core::time::Now;
 use ceased_transports::{Peer as Origin, Transport};
 use rustix::process::{Pid, getpid};
 
-use super::origin::{self, Party};
-use super::repeats::Kind;
+use super::state::record_limiter::RecordKind;
 use crate::process_ids::from_process;
 use ceased_process::{Located, Order};
 
@@ -46,10 +44,8 @@ impl Server {
         let Ok(process) = transport.peer_process() else {
             return self.refuse_untold(now, transport, identity);
         };
-        self.make_place_in_vetting(now)?;
-        let ticket = self.vetting.next;
-        self.vetting.next += 1;
-        self.vetting.waiting.insert(ticket, (transport, identity));
+        self.make_room_for_inspection(now)?;
+        let ticket = self.handshakes.begin_inspection(transport, identity);
         if self.supervisor.order(Order::Locate { ticket, pid, process }).is_err() {
             self.take_located(now, ticket, &Located::Unknown);
         }
@@ -78,18 +74,15 @@ impl Server {
         identity: Identity,
     ) -> io::Result<()> {
         let error = ErrorObject::new(code::FORBIDDEN, UNTOLD);
-        self.refuse(now, transport, identity, Kind::Refuse(IN_DOUBT), &error)
+        self.refuse(now, transport, identity, RecordKind::Refuse(IN_DOUBT), &error)
     }
 
     /// Rejects the oldest waiting peer of the user with most of them, if the limit is reached.
-    fn make_place_in_vetting(&mut self, now: Now) -> io::Result<()> {
-        let waiting = self.vetting.waiting.iter();
-        let waiting = waiting.map(|(ticket, (it, _))| (Party::from(it.peer()), *ticket)).collect();
-        let oldest = origin::oldest_of_most(waiting, self.bounds().vetted);
-        let oldest = oldest.and_then(|ticket| self.vetting.waiting.remove(&ticket));
-        let Some((transport, identity)) = oldest else { return Ok(()) };
+    fn make_room_for_inspection(&mut self, now: Now) -> io::Result<()> {
+        let evicted = self.handshakes.evict_inspected(self.handshake_limits().vetted);
+        let Some((transport, identity)) = evicted else { return Ok(()) };
         let error = ErrorObject::new(code::LIMIT_REACHED, CROWDED);
-        self.refuse(now, transport, identity, Kind::Refuse(CROWDED), &error)
+        self.refuse(now, transport, identity, RecordKind::Refuse(CROWDED), &error)
     }
 
     /// The process of a peer that may belong to a job of another identity.
@@ -98,17 +91,13 @@ impl Server {
         let Origin::Unix { pid: Some(pid), .. } = peer else { return None };
         let pid = Pid::from_raw(i32::try_from(*pid).ok()?).filter(|pid| *pid != getpid())?;
         let is_foreign = |job| self.engine.owner(job).is_none_or(|owner| owner != identity);
-        let mut commands = self
-            .runs
-            .iter()
-            .filter(|(_, run)| matches!(run, RunningJob::Command(_)))
-            .map(|(job, _)| *job);
+        let mut commands = self.jobs.commands();
         commands.any(is_foreign).then_some(pid)
     }
 
     /// Handles the result of an inspection.
     pub(super) fn take_located(&mut self, now: Now, ticket: u64, located: &Located) {
-        let Some((transport, identity)) = self.vetting.waiting.remove(&ticket) else { return };
+        let Some((transport, identity)) = self.handshakes.end_inspection(ticket) else { return };
         if self.stopping != Stopping::No {
             return;
         }

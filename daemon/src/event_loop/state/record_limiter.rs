@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use ceased_core::time::Instant;
 
-use super::origin::Party;
+use super::party::Party;
 
 /// Interval of counting before a record is written in full again.
-pub(super) const INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of counts; further parties share one.
 const COUNTS_MAX: usize = 1024;
 /// Connections of a party recorded in full per interval, enough for a client that runs one command
 /// after the other.
 const CONNECTIONS_IN_FULL: u64 = 64;
 
-/// Kind of record.
+/// RecordKind of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(crate) enum RecordKind {
     /// A peer connected.
     Connect,
     /// A peer was rejected for this reason: it may not use the listener, or has not presented a
@@ -32,7 +32,7 @@ pub(super) enum Kind {
     NoRoom,
 }
 
-impl Kind {
+impl RecordKind {
     /// Number of records per interval written in full.
     const fn in_full(self) -> u64 {
         match self {
@@ -42,7 +42,7 @@ impl Kind {
     }
 
     /// Name of the records.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
             Self::Refuse(_) | Self::Limit(_) => "refuse",
@@ -52,7 +52,7 @@ impl Kind {
     }
 
     /// Limit named by the records.
-    pub(super) const fn limit(self) -> Option<&'static str> {
+    pub(crate) const fn limit(self) -> Option<&'static str> {
         match self {
             Self::Limit(limit) | Self::Close(limit) => Some(limit),
             Self::Connect | Self::Refuse(_) | Self::NoRoom => None,
@@ -60,7 +60,7 @@ impl Kind {
     }
 
     /// Reason that the records give beside a limit.
-    pub(super) const fn reason(self) -> Option<&'static str> {
+    pub(crate) const fn reason(self) -> Option<&'static str> {
         match self {
             Self::Refuse(reason) => Some(reason),
             Self::Connect | Self::Limit(_) | Self::Close(_) | Self::NoRoom => None,
@@ -69,11 +69,11 @@ impl Kind {
 }
 
 /// A party with a count of its own, and the kind.
-type Key = (Option<Party>, Kind);
+type Key = (Option<Party>, RecordKind);
 
 /// Counts of the last interval.
 #[derive(Debug, Default)]
-pub(super) struct Repeats {
+pub(crate) struct RecordLimiter {
     counts: BTreeMap<Key, Count>,
     /// End of the first interval with suppressed records.
     due: Option<Instant>,
@@ -87,15 +87,15 @@ struct Count {
 
 /// Suppressed records.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unwritten {
-    pub(super) party: Option<Party>,
-    pub(super) kind: Kind,
-    pub(super) count: u64,
+pub(crate) struct Unwritten {
+    pub(crate) party: Option<Party>,
+    pub(crate) kind: RecordKind,
+    pub(crate) count: u64,
 }
 
-impl Repeats {
+impl RecordLimiter {
     /// Counts a record; returns whether to write it in full.
-    pub(super) fn note(&mut self, now: Instant, party: Party, kind: Kind) -> bool {
+    pub(crate) fn note(&mut self, now: Instant, party: Party, kind: RecordKind) -> bool {
         let mut key = (Some(party), kind);
         if !self.counts.contains_key(&key) && self.counts.len() >= COUNTS_MAX {
             self.forget_old(now);
@@ -122,13 +122,13 @@ impl Repeats {
             .retain(|(_, kind), count| now < count.since + INTERVAL || count.all > kind.in_full());
     }
 
-    /// Time of the next [`Repeats::take_due`].
-    pub(super) const fn deadline(&self) -> Option<Instant> {
+    /// Time of the next [`RecordLimiter::take_due`].
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
         self.due
     }
 
     /// Takes the suppressed records of ended intervals.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Unwritten> {
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Unwritten> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
@@ -164,53 +164,54 @@ mod tests {
     }
 
     fn unwritten(party: Party, count: u64) -> Unwritten {
-        Unwritten { party: Some(party), kind: Kind::Refuse("wrong token"), count }
+        Unwritten { party: Some(party), kind: RecordKind::Refuse("wrong token"), count }
     }
 
     #[test]
     fn first_record_of_an_interval_is_written_and_others_are_counted() {
-        let mut repeats = Repeats::default();
+        let mut limiter = RecordLimiter::default();
         let bob = Party::Identity(Identity::User(2));
-        assert!(repeats.note(at(0), ann(), Kind::Refuse("wrong token")));
-        assert_eq!(repeats.deadline(), None, "nothing is left to tell");
+        assert!(limiter.note(at(0), ann(), RecordKind::Refuse("wrong token")));
+        assert_eq!(limiter.deadline(), None, "nothing is left to tell");
         for _ in 0..1000 {
-            assert!(!repeats.note(at(3), ann(), Kind::Refuse("wrong token")));
+            assert!(!limiter.note(at(3), ann(), RecordKind::Refuse("wrong token")));
         }
-        assert!(repeats.note(at(4), bob.clone(), Kind::Refuse("wrong token")), "by party");
-        assert!(repeats.note(at(4), ann(), Kind::Limit("queue")), "by kind");
-        assert!(!repeats.note(at(5), bob.clone(), Kind::Refuse("wrong token")));
-        assert_eq!((repeats.deadline(), repeats.take_due(at(9))), (Some(at(10)), vec![]));
-        assert_eq!(repeats.take_due(at(10)), [unwritten(ann(), 1000)]);
-        assert!(repeats.note(at(10), ann(), Kind::Refuse("wrong token")), "in full again");
-        assert_eq!(repeats.deadline(), Some(at(14)));
-        assert_eq!(repeats.take_due(at(14)), [unwritten(bob, 1)]);
-        assert_eq!(repeats.deadline(), None);
-        assert!(repeats.note(at(30), ann(), Kind::Refuse("wrong token")));
+        assert!(limiter.note(at(4), bob.clone(), RecordKind::Refuse("wrong token")), "by party");
+        assert!(limiter.note(at(4), ann(), RecordKind::Limit("queue")), "by kind");
+        assert!(!limiter.note(at(5), bob.clone(), RecordKind::Refuse("wrong token")));
+        assert_eq!((limiter.deadline(), limiter.take_due(at(9))), (Some(at(10)), vec![]));
+        assert_eq!(limiter.take_due(at(10)), [unwritten(ann(), 1000)]);
+        assert!(limiter.note(at(10), ann(), RecordKind::Refuse("wrong token")), "in full again");
+        assert_eq!(limiter.deadline(), Some(at(14)));
+        assert_eq!(limiter.take_due(at(14)), [unwritten(bob, 1)]);
+        assert_eq!(limiter.deadline(), None);
+        assert!(limiter.note(at(30), ann(), RecordKind::Refuse("wrong token")));
     }
 
     #[test]
     fn first_connections_are_written_in_full() {
-        let mut repeats = Repeats::default();
-        let written = (0..1000).filter(|_| repeats.note(at(1), ann(), Kind::Connect)).count();
+        let mut limiter = RecordLimiter::default();
+        let written = (0..1000).filter(|_| limiter.note(at(1), ann(), RecordKind::Connect)).count();
         assert_eq!(written as u64, CONNECTIONS_IN_FULL);
-        let told = repeats.take_due(at(11));
+        let told = limiter.take_due(at(11));
         assert_eq!(told.iter().map(|told| told.count).collect::<Vec<_>>(), [936]);
     }
 
     #[test]
     fn number_of_counted_parties_is_bounded() {
-        let mut repeats = Repeats::default();
+        let mut limiter = RecordLimiter::default();
         let written = (0..100_000_u32)
             .filter(|user| {
                 let party = Party::Identity(Identity::User(*user));
-                repeats.note(at(1), party, Kind::Refuse("wrong token"))
+                limiter.note(at(1), party, RecordKind::Refuse("wrong token"))
             })
             .count();
         assert_eq!(written, COUNTS_MAX + 1, "those past it are one party");
-        assert_eq!(repeats.counts.len(), COUNTS_MAX + 1);
-        assert_eq!(repeats.take_due(at(11)).len(), 1);
+        assert_eq!(limiter.counts.len(), COUNTS_MAX + 1);
+        assert_eq!(limiter.take_due(at(11)).len(), 1);
         assert!(
-            repeats.note(at(12), ann(), Kind::Refuse("wrong token")) && repeats.counts.len() == 1
+            limiter.note(at(12), ann(), RecordKind::Refuse("wrong token"))
+                && limiter.counts.len() == 1
         );
     }
 }

@@ -9,7 +9,7 @@ use ceased_transports::Peer as Origin;
 
 /// An identity, or the network of a peer without one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Party {
+pub(crate) enum Party {
     /// A user, a token, or an anonymous local peer.
     Identity(Identity),
     /// A network address, or the /64 network from which one IPv6 host can choose addresses.
@@ -18,7 +18,7 @@ pub(super) enum Party {
 
 impl Party {
     /// The party of a peer with this identity.
-    pub(super) fn of(identity: &Identity, origin: &Origin) -> Self {
+    pub(crate) fn of(identity: &Identity, origin: &Origin) -> Self {
         match identity {
             Identity::User(_) | Identity::Token(_) => Self::Identity(identity.clone()),
             Identity::Anonymous => Self::from(origin),
@@ -50,7 +50,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// The oldest entry of the party with most entries, if there are `max` of all parties; so that no
 /// other party loses a place. Smaller numbers are older.
-pub(super) fn oldest_of_most<T: Ord + Copy>(all: Vec<(Party, T)>, max: usize) -> Option<T> {
+pub(crate) fn oldest_of_most<T: Ord + Copy>(all: Vec<(Party, T)>, max: usize) -> Option<T> {
     if all.len() < max {
         return None;
     }

@@ -1,31 +1,29 @@
-//! Upkeep: reloads, the service manager and its watchdog, and the idle exit.
+//! Checks at the end of a turn: the service manager and its watchdog, files that others may remove,
+//! memory to release, and the idle exit.
+//!
+//! inotify does not report the important removals (an unmounted file system, a renamed parent
+//! directory), so the files are polled.
 
-use super::constants::LAST_KILL;
-use super::reload::{Read, Reloaded, Reloads};
 use super::server::Server;
-use super::shutdown::Stopping;
-use super::upkeep_state::Reading;
+use super::state::constants::LAST_KILL;
+use super::state::shutdown::Stopping;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use ceased_core::action::OperatorOrder;
-use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::time::{Instant, Now};
 
-use crate::event_loop::mailbox::Report;
 use crate::observability::audit::Happening;
 use crate::service_manager::{Due, Notifier, Watchdog};
 use crate::store::directory::Phase;
-use ceased_process::daemon_support::block_signals;
 
-/// So many connections must have gone, and half of all, before it is looked for what they left.
+/// Interval of the file checks. One takes some microseconds.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Connections that must have closed, and half of all, before their memory is released.
 const CROWD: usize = 1024;
-/// By then the records of these disconnects are written, and their buffers are free.
+/// After this the records of these disconnects are written, and their buffers are free.
 const AFTER_CROWD: Duration = Duration::from_secs(1);
 
 impl Server {
@@ -37,7 +35,7 @@ impl Server {
 
     /// Sets the function to call after the startup, and a moment after many peers have
     /// disconnected.
-    pub(crate) const fn give_back_by(&mut self, act: fn()) {
+    pub(crate) const fn release_memory_with(&mut self, act: fn()) {
         self.upkeep.release_memory = Some(act);
     }
 
@@ -73,28 +71,28 @@ impl Server {
     pub(super) fn run_idle_checks(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.check_idle_exit(now);
-        self.look_at_files_when_due(now);
+        self.check_files_when_due(now);
         self.release_memory(now.at);
     }
 
     /// Returns unused memory to the system, if the daemon is idle.
     fn release_memory(&mut self, now: Instant) {
         let Some(act) = self.upkeep.release_memory else { return };
-        let here = self.links.len();
+        let here = self.connections.len();
         if let Some(most) = &mut self.upkeep.crowd {
             *most = here.max(*most);
             if here + CROWD > *most || here * 2 > *most {
-                self.upkeep.look_at = None;
+                self.upkeep.check_crowd_at = None;
                 return;
             }
-            if now < *self.upkeep.look_at.get_or_insert(now + AFTER_CROWD) {
+            if now < *self.upkeep.check_crowd_at.get_or_insert(now + AFTER_CROWD) {
                 return;
             }
             // If busy, wait for another such moment.
-            self.upkeep.look_at = None;
+            self.upkeep.check_crowd_at = None;
         }
         if self.timeout() != Some(Duration::ZERO) {
-            self.trail.audit.trim();
+            self.observer.audit.trim();
             act();
             self.upkeep.crowd = Some(here);
         }
@@ -129,7 +127,7 @@ impl Server {
             return;
         }
         // Accept a peer that is connecting right now.
-        self.doors.iter_mut().for_each(|door| door.again = Some(now.at));
+        self.listeners.retry_all(now.at);
         self.take_peers(now);
         if self.is_idle() {
             tracing::info!(after = ?exit, "idle: exiting");
@@ -141,7 +139,7 @@ impl Server {
 
     /// Whether the daemon is unused: no peer, no job, and no result that would be lost.
     fn is_idle(&self) -> bool {
-        if !self.links.is_empty() {
+        if !self.connections.is_empty() {
             return false;
         }
         let sizes = self.engine.sizes();
@@ -164,100 +162,29 @@ impl Server {
         }
     }
 
-    pub(super) const fn reloads(&self) -> &Reloads {
-        &self.upkeep.reloads
-    }
-
-    /// SIGHUP: what the configuration says now holds as soon as it is read, or nothing of it.
-    pub(super) fn reload(&mut self) {
-        let Some((_, Some(reload))) = &self.signals else {
-            let why = "this daemon was started without a configuration to read";
-            tracing::warn!("not reloaded: {why}");
-            self.upkeep.reloads.note(Err(why.to_owned()));
-            return;
-        };
-        if self.upkeep.reading != Reading::No {
-            self.upkeep.reading = Reading::Stale;
-            return;
-        }
-        self.upkeep.notifier.reloading();
-        let (reload, reports) = (Arc::clone(reload), self.reports.clone());
-        let read = move || {
-            block_signals();
-            let read = catch_unwind(AssertUnwindSafe(|| reload().map(Box::new)));
-            let read =
-                read.unwrap_or_else(|_| Err("reading the configuration panicked".to_owned()));
-            reports.send(Report::Reloaded(Read(read)));
-        };
-        match thread::Builder::new().name("ceased-reload".into()).spawn(read) {
-            Ok(_) => self.upkeep.reading = Reading::Yes,
-            Err(why) => {
-                tracing::error!(%why, "not reloaded: the configuration is as it was");
-                self.upkeep.reloads.note(Err(why.to_string()));
-                self.now_ready();
-            }
-        }
-    }
-
-    /// Stores the configuration that was read. It applies from the next turn on: answers of this
-    /// turn are sent before a revoked token closes its connection.
-    pub(super) fn has_read(&mut self, read: Read) {
-        self.upkeep.read = Some(read);
-        self.signalled = true;
-    }
-
-    /// Applies the configuration that was read.
-    pub(super) fn take_read(&mut self, now: Now) {
-        let Some(Read(read)) = self.upkeep.read.take() else { return };
-        let reading = std::mem::take(&mut self.upkeep.reading);
-        if self.stopping != Stopping::No {
-            return;
-        }
-        if reading == Reading::Stale {
-            return self.reload();
-        }
-        let outcome = read.and_then(|reloaded| self.apply(now, *reloaded));
-        if let Err(why) = &outcome {
-            tracing::error!(%why, "not reloaded: the configuration is as it was");
-        }
-        self.upkeep.reloads.note(outcome);
-        self.now_ready();
-    }
-
-    fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {
-        // Destructured completely, so that no setting is ignored.
-        let Reloaded {
-            settings,
-            listen,
-            shutdown_grace,
-            eof_grace,
-            authenticate_within,
-            guards,
-            thresholds,
-            set_level,
-            needs_restart,
-        } = reloaded;
-        if let Some(listen) = listen {
-            self.change_doors(now, listen)?;
-        }
-        set_level();
-        self.shutdown_grace = shutdown_grace;
-        self.eof_grace = eof_grace;
-        self.authenticate_within = authenticate_within;
-        self.guards = guards;
-        self.trail.warn_at(thresholds);
-        tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
-        for key in needs_restart {
-            tracing::warn!(key, "changed key takes effect only after a restart of the daemon");
-        }
-        self.settings = Arc::clone(&settings);
-        self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
-        Ok(())
-    }
-
     /// Extends the stop timeout of the service manager to the configured shutdown time.
     pub(super) fn now_stopping(&self) {
         self.note_phase(Phase::Ending);
         self.upkeep.notifier.stopping(self.shutdown_grace + 2 * LAST_KILL);
+    }
+
+    /// Checks the files when due.
+    fn check_files_when_due(&mut self, now: Now) {
+        let has_files = self.listeners.has_files() || self.store_has_files();
+        if !has_files || self.stopping != Stopping::No {
+            self.upkeep.check_files_at = None;
+            return;
+        }
+        let due: Instant = *self.upkeep.check_files_at.get_or_insert(now.at + FILE_CHECK_INTERVAL);
+        if due <= now.at {
+            self.check_files(now);
+        }
+    }
+
+    /// Checks the socket files and the store, and recreates missing sockets.
+    pub(super) fn check_files(&mut self, now: Now) {
+        self.upkeep.check_files_at = Some(now.at + FILE_CHECK_INTERVAL);
+        self.renew_socket_files(now);
+        self.verify_store();
     }
 }

@@ -22,7 +22,7 @@ use crate::config::{ClientRoots, RunAs};
 
 /// The working directory of the process at the other end of a connection. The process must belong
 /// to the connection's user: its process id may have been reused.
-pub(super) fn of_process(origin: &Origin) -> Option<PathBuf> {
+pub(crate) fn of_process(origin: &Origin) -> Option<PathBuf> {
     match origin {
         Origin::Stdio { .. } => std::env::current_dir().ok(),
         Origin::Unix { uid, pid: Some(pid), .. } => {
@@ -35,7 +35,7 @@ pub(super) fn of_process(origin: &Origin) -> Option<PathBuf> {
 }
 
 /// The first root of a client that is a local directory.
-pub(super) fn of_roots(answer: &Answer) -> Option<PathBuf> {
+pub(crate) fn of_roots(answer: &Answer) -> Option<PathBuf> {
     #[derive(Deserialize)]
     struct Listed<'a> {
         #[serde(borrow)]
@@ -75,12 +75,12 @@ fn path_of(uri: &str) -> Option<PathBuf> {
 /// Directories of connections, recorded when they open: a client may have disconnected when its
 /// task starts.
 #[derive(Debug, Default)]
-pub(super) struct ClientDirectories(BTreeMap<ConnId, PathBuf>);
+pub(crate) struct ClientDirectories(BTreeMap<ConnId, PathBuf>);
 
 impl ClientDirectories {
     /// Records the directory of a connection. At most `max` are kept; the oldest one of a closed
     /// connection is evicted first.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         conn: ConnId,
         dir: PathBuf,
@@ -95,27 +95,27 @@ impl ClientDirectories {
         }
     }
 
-    pub(super) fn get(&self, conn: ConnId) -> Option<&PathBuf> {
+    pub(crate) fn get(&self, conn: ConnId) -> Option<&PathBuf> {
         self.0.get(&conn)
     }
 }
 
 /// Users in a call of a tool that runs in the directory of its client.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Users {
+pub(crate) struct Users {
     /// The caller, if it is a local user.
-    pub(super) caller: Option<u32>,
+    pub(crate) caller: Option<u32>,
     /// The daemon's user.
-    pub(super) us: u32,
+    pub(crate) us: u32,
     /// The command's user.
-    pub(super) runs_as: u32,
+    pub(crate) runs_as: u32,
 }
 
 /// The working directory of a command whose client is in `dir`.
 ///
 /// # Errors
 /// The reason, and the remedy.
-pub(super) fn place(
+pub(crate) fn place(
     dir: Option<PathBuf>,
     roots: &ClientRoots,
     run_as: Option<RunAs>,

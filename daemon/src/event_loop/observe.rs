@@ -2,7 +2,7 @@
 //! CAN-12, CAN-13).
 
 use super::server::Server;
-use super::trail::{End, Ended};
+use super::state::observer::{End, Ended};
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use ceased_core::upstream::interface::Proof;
 use ceased_transports::{Link, Peer as Origin};
 use serde_json::value::to_raw_value;
 
-use super::origin::Party;
-use super::repeats::Kind;
+use super::state::party::Party;
+use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
 use crate::observability::audit::{CancelRecord, Happening};
 use crate::observability::calls::CallOutcome;
 use crate::observability::metrics::Snapshot;
@@ -28,17 +28,35 @@ const NONE: &str = "none";
 
 impl Server {
     pub(super) fn audit(&mut self, now: Now, happening: &Happening) {
-        self.trail.audit.record(now.wall, happening);
+        self.observer.audit.record(now.wall, happening);
+    }
+
+    /// Counts a record; returns whether to write it in full.
+    pub(super) fn should_record(&mut self, now: Now, party: Party, kind: RecordKind) -> bool {
+        self.record_limiter.note(now.at, party, kind)
+    }
+
+    /// Records the number of suppressed records of ended intervals.
+    pub(super) fn record_suppressed(&mut self, now: Now) {
+        for Unwritten { party, kind, count } in self.record_limiter.take_due(now.at) {
+            let party = party.map_or_else(|| "others".to_owned(), |party| party.to_string());
+            let (of, limit, reason) = (kind.name(), kind.limit(), kind.reason());
+            if kind != RecordKind::Connect {
+                tracing::warn!(of, limit, reason, %party, count, within = ?INTERVAL, "suppressed repeated records");
+            }
+            let window = INTERVAL;
+            self.audit(now, &Happening::Repeated { of, limit, reason, party, count, window });
+        }
     }
 
     /// Counts a connection, accepted or not.
     pub(super) fn note_connection(&mut self) {
-        self.trail.metrics.note_connection();
+        self.observer.metrics.note_connection();
     }
 
     /// Counts the bytes of a closed connection.
     pub(super) fn note_close(&mut self, link: &Link) {
-        self.trail.metrics.note_close(link.bytes_received(), link.bytes_sent());
+        self.observer.metrics.note_close(link.bytes_received(), link.bytes_sent());
     }
 
     /// Records an accepted peer and its job, if any. Later peers of a party, and their disconnects,
@@ -51,12 +69,10 @@ impl Server {
         peer: &Origin,
         job: Option<JobId>,
     ) {
-        if !self.is_news(now, Party::of(identity, peer), Kind::Connect) {
+        if !self.should_record(now, Party::of(identity, peer), RecordKind::Connect) {
             return;
         }
-        if let Some(peer) = self.links.get_mut(&conn) {
-            peer.on_record = true;
-        }
+        self.connections.note_recorded(conn);
         tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
         self.audit(now, &Happening::Connect { identity, conn, peer, job });
@@ -70,14 +86,14 @@ impl Server {
         conn: Option<ConnId>,
         identity: Identity,
         peer: &Origin,
-        kind: Kind,
+        kind: RecordKind,
         reason: &str,
     ) -> bool {
         let limit = kind.limit();
         if let Some(limit) = limit {
-            self.trail.metrics.note_refusal(limit);
+            self.observer.metrics.note_refusal(limit);
         }
-        let is_news = self.is_news(now, Party::of(&identity, peer), kind);
+        let is_news = self.should_record(now, Party::of(&identity, peer), kind);
         if is_news {
             let (peer, reason) = (peer.to_string(), reason.to_owned());
             self.audit(now, &Happening::Refuse { identity, conn, peer, limit, reason });
@@ -87,12 +103,12 @@ impl Server {
 
     /// Records a request rejected by a limit of the engine.
     fn record_limit(&mut self, now: Now, conn: ConnId, identity: Identity, limit: &'static str) {
-        self.trail.metrics.note_refusal(limit);
-        let party = match self.links.get(&conn) {
-            Some(peer) => Party::of(&identity, peer.link.peer()),
+        self.observer.metrics.note_refusal(limit);
+        let party = match self.connections.origin(conn) {
+            Some(origin) => Party::of(&identity, origin),
             None => Party::Identity(identity.clone()),
         };
-        if self.is_news(now, party, Kind::Limit(limit)) {
+        if self.should_record(now, party, RecordKind::Limit(limit)) {
             self.audit(now, &Happening::Noted(AuditEvent::Refused { conn, identity, limit }));
         }
     }
@@ -116,10 +132,10 @@ impl Server {
             }
             AuditEvent::TaskCreated { ref identity, live, .. } => {
                 let max = self.settings.limits.live_tasks_max;
-                self.trail.alerts.look_at_tasks(now.at, identity, live, max);
+                self.observer.alerts.look_at_tasks(now.at, identity, live, max);
             }
-            AuditEvent::StoreFailed { why } => self.trail.store_trouble = Some((why, now.wall)),
-            AuditEvent::StoreRecovered => self.trail.store_trouble = None,
+            AuditEvent::StoreFailed { why } => self.observer.store_trouble = Some((why, now.wall)),
+            AuditEvent::StoreRecovered => self.observer.store_trouble = None,
             AuditEvent::CallCancelled { .. }
             | AuditEvent::TaskCancelled { .. }
             | AuditEvent::JobCancelled { .. }
@@ -141,14 +157,14 @@ impl Server {
     fn record_end(&mut self, now: Now, receipt: Box<Receipt>, ended: Ended) {
         let after = now.at - receipt.since;
         let unbegun = || (NONE, "nothing", Some(0), after, Some(0));
-        let end = match (self.trail.ends.remove(&receipt.job), receipt.stage) {
+        let end = match (self.observer.ends.remove(&receipt.job), receipt.stage) {
             (Some(End::Unbegun), _) | (None, None) => unbegun(),
             (None, Some(step)) => match receipt.upstream.as_ref().map(|upstream| upstream.proof) {
                 None => (step.as_str(), "thread", Some(0), after, Some(0)),
                 Some(Proof::Unsent) => unbegun(),
                 Some(proof) => {
                     let (ended, survivors) = facts_of(proof);
-                    (step.as_str(), self.trail.containment, ended, after, survivors)
+                    (step.as_str(), self.observer.containment, ended, after, survivors)
                 }
             },
             (Some(End::Exited { stopped, processes, survivors, gone }), _) => {
@@ -159,17 +175,17 @@ impl Server {
                     Stopped::Killed => "SIGKILL",
                 };
                 let died_after = self.clock.at(gone) - receipt.since;
-                (stage, self.trail.containment, Some(processes), died_after, survivors)
+                (stage, self.observer.containment, Some(processes), died_after, survivors)
             }
         };
         let (stage, held_by, processes_ended, died_after, survivors) = end;
         let died_after = (ended == Ended::Wholly).then_some(died_after);
         let record =
             CancelRecord { stage, held_by, processes_ended, died_after, survivors, receipt };
-        let trail = &mut self.trail;
-        trail.alerts.look_at_end(&record);
+        let observer = &mut self.observer;
+        observer.alerts.look_at_end(&record);
         let record = Arc::new(record);
-        trail.metrics.note_end(Arc::clone(&record));
+        observer.metrics.note_end(Arc::clone(&record));
         self.audit(now, &Happening::Cancel(record));
     }
 
@@ -181,7 +197,7 @@ impl Server {
         outcome: CallOutcome,
         exit: Option<&Exit>,
     ) {
-        let record = self.trail.calls.end(job, self.engine.owner(job), outcome, exit);
+        let record = self.observer.calls.end(job, self.engine.owner(job), outcome, exit);
         if let Some(record) = record {
             self.audit(now, &Happening::Call(record));
         }
@@ -193,10 +209,10 @@ impl Server {
         self.engine.handle(now, Event::Done { job, outcome }, &mut self.actions);
     }
 
-    /// Warns of what is nearly full (TSK-38).
+    /// Warns of limits that are nearly reached (TSK-38).
     pub(super) fn look_how_full(&mut self, now: Now) {
         let load = self.engine.occupancy();
-        self.trail.alerts.look(now.at, load, &self.settings.limits);
+        self.observer.alerts.look(now.at, load, &self.settings.limits);
     }
 
     /// A snapshot of all measurements.
@@ -205,20 +221,20 @@ impl Server {
         let bytes = |(received, sent): (u64, u64), link: &Link| {
             (received + link.bytes_received(), sent + link.bytes_sent())
         };
-        let open = self.links.values().map(|peer| &peer.link);
+        let open = self.connections.links();
         let store = self.store.as_ref();
         Snapshot {
-            store_is_open: store.map(|_| self.trail.store_trouble.is_none()),
+            store_is_open: store.map(|_| self.observer.store_trouble.is_none()),
             store_bytes: store.and_then(|store| store.health().bytes()),
-            metrics: &self.trail.metrics,
-            tools: self.trail.calls.tools(),
+            metrics: &self.observer.metrics,
+            tools: self.observer.calls.tools(),
             counters: engine.counters(),
             gauges: engine.gauges(),
             limits: self.settings.limits,
             open_bytes: open.fold((0, 0), bytes),
-            audit_dropped: self.trail.audit.dropped(),
-            abandoned_threads: self.trail.abandoned.len(),
-            uptime: self.trail.started.elapsed(),
+            audit_dropped: self.observer.audit.dropped(),
+            abandoned_threads: self.jobs.abandoned(),
+            uptime: self.observer.started.elapsed(),
             reloads: (self.reloads().count, self.reloads().error.as_deref()),
         }
     }
@@ -231,7 +247,7 @@ impl Server {
         jobs: Vec<JobId>,
         viewer: Option<Identity>,
     ) {
-        self.trail.surveys.insert(survey, viewer);
+        self.observer.surveys.insert(survey, viewer);
         let jobs = jobs.into_iter().map(to_process).collect();
         let order = Order::Survey { ticket: survey.get(), jobs };
         if self.supervisor.order(order).is_err() {
@@ -246,9 +262,9 @@ impl Server {
         survey: StatusId,
         processes: Vec<(JobId, Vec<Process>)>,
     ) {
-        let Some(viewer) = self.trail.surveys.remove(&survey) else { return };
+        let Some(viewer) = self.observer.surveys.remove(&survey) else { return };
         let processes = processes.into_iter().map(|(job, list)| (job.get(), list)).collect();
-        let (viewer, containment) = (viewer.as_ref(), self.trail.containment);
+        let (viewer, containment) = (viewer.as_ref(), self.observer.containment);
         let store = self.store_status(viewer);
         let status = self.snapshot().host_status(containment, viewer, processes, store);
         // The structure has no map with non-string keys, so serialization succeeds.

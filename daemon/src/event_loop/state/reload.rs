@@ -10,12 +10,12 @@ use ceased_core::settings::Settings;
 
 use crate::observability::metrics::alerts::Thresholds;
 
-/// Reads again what is to hold from now on, on a thread of its own: it names files and users, and
-/// who knows about them need not answer.
+/// Reads the configuration again, on a thread of its own: it names files and users, and
+/// the lookup of a user may hang.
 pub(crate) type Reload = Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>;
 
-/// What came of that.
-pub(crate) struct Read(pub(super) Result<Box<Reloaded>, String>);
+/// Result of a reload.
+pub(crate) struct Read(pub(crate) Result<Box<Reloaded>, String>);
 
 impl fmt::Debug for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,15 +33,15 @@ pub(crate) struct Reloads {
 }
 
 impl Reloads {
-    pub(super) fn note(&mut self, outcome: Result<(), String>) {
+    pub(crate) fn note(&mut self, outcome: Result<(), String>) {
         self.count += 1;
         self.error = outcome.err();
     }
 }
 
-/// What a reload brings.
+/// The new parts of a reload.
 pub(crate) struct Reloaded {
-    /// What the server offers and allows.
+    /// Tools, limits and access.
     pub(crate) settings: Arc<Settings>,
     /// Where it listens; `None` when that is not the configuration's to say.
     pub(crate) listen: Option<Vec<ListenSpec>>,
@@ -55,13 +55,13 @@ pub(crate) struct Reloaded {
     pub(crate) guards: Guards,
     /// See [`Options`](super::server::Options).
     pub(crate) thresholds: Thresholds,
-    /// Logs from now on what is to be logged.
+    /// Applies the new log level.
     pub(crate) set_level: Box<dyn Fn() + Send>,
     /// Keys whose new value holds after a restart only.
     pub(crate) needs_restart: Vec<&'static str>,
 }
 
-/// What protects the daemon from peers that never end a line.
+/// Bounds on peers that never end a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guards {
     /// How long a TCP peer may take for one message.

@@ -10,7 +10,6 @@ use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
 use ceased_core::rpc::frame::Frame;
 use ceased_core::rpc::message::{Members, Message, Params};
-use ceased_core::time::Instant;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -19,22 +18,20 @@ use crate::access::TokenAccess;
 use crate::token_file::Token;
 
 /// Reason of rejecting an unknown token.
-pub(super) const WRONG_TOKEN: &str = "wrong token";
+pub(crate) const WRONG_TOKEN: &str = "wrong token";
 
 /// Read size, and maximum frame length, of an unauthenticated peer.
-pub(super) const BYTES_MAX: usize = 4096;
+pub(crate) const BYTES_MAX: usize = 4096;
 
 /// A peer that has not authenticated yet.
 #[derive(Debug)]
-pub(super) struct TokenHandshake {
-    pub(super) access: TokenAccess,
-    /// Deadline of the authentication.
-    pub(super) until: Instant,
+pub(crate) struct TokenHandshake {
+    pub(crate) access: TokenAccess,
 }
 
 /// Result of checking the first frame.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// A valid token; the frame is consumed, with this answer.
     Known { token: Arc<Token>, answer: Vec<u8> },
     /// No token, and anonymous peers are allowed: the frame is for the engine.
@@ -45,7 +42,7 @@ pub(super) enum Verdict {
 
 impl TokenHandshake {
     /// Checks the first frame.
-    pub(super) fn judge(&self, frame: &Frame<'_>, depth_max: usize) -> Verdict {
+    pub(crate) fn check(&self, frame: &Frame<'_>, depth_max: usize) -> Verdict {
         let mut seen = Members::default();
         let message = match frame {
             Frame::Line(line) => Some(Message::parse(line, depth_max, &mut seen)),
@@ -75,7 +72,7 @@ impl TokenHandshake {
     }
 
     /// Handles the deadline.
-    pub(super) fn expire(&self) -> Verdict {
+    pub(crate) fn expire(&self) -> Verdict {
         if self.access.anonymous {
             return Verdict::Anonymous;
         }
@@ -100,7 +97,7 @@ fn refused(id: &str, why: &'static str, message: &'static str) -> Verdict {
 }
 
 /// An error response to the request with this id, as JSON.
-pub(super) fn error_answer(id: &str, error: &ErrorObject) -> Vec<u8> {
+pub(crate) fn error_answer(id: &str, error: &ErrorObject) -> Vec<u8> {
     let mut object = json!({"code": error.code, "message": error.message});
     if let Some(data) = error.data.as_ref().and_then(|data| serde_json::from_str(data).ok())
         && let Some(members) = object.as_object_mut()
@@ -116,7 +113,7 @@ fn answer(id: &str, member: &str, value: &str) -> Vec<u8> {
 
 impl Verdict {
     /// Identity reported to the engine, if any.
-    pub(super) fn identity(&self) -> Option<Identity> {
+    pub(crate) fn identity(&self) -> Option<Identity> {
         match self {
             Self::Known { token, .. } => Some(Identity::Token(Arc::clone(token.name()))),
             Self::Anonymous => Some(Identity::Anonymous),

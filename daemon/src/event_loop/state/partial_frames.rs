@@ -13,45 +13,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use ceased_core::ids::ConnId;
 use ceased_core::time::Instant;
 
-use super::origin::Party;
+use super::party::Party;
 
 /// Connections with an incomplete message. Idle connections are not included.
 #[derive(Debug, Default)]
-pub(super) struct PartialFrames {
-    pub(super) of: BTreeMap<ConnId, Held>,
+pub(crate) struct PartialFrames {
+    of: BTreeMap<ConnId, Held>,
     /// When which peer has to have ended its message.
-    pub(super) due: BTreeSet<(Instant, ConnId)>,
+    due: BTreeSet<(Instant, ConnId)>,
     /// Bytes of each party that holds any.
-    pub(super) parties: BTreeMap<Party, usize>,
-    pub(super) bytes: usize,
+    parties: BTreeMap<Party, usize>,
+    bytes: usize,
 }
 
 /// An exceeded limit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Past {
-    pub(super) limit: &'static str,
+pub(crate) struct Past {
+    pub(crate) limit: &'static str,
     /// To be closed for it.
-    pub(super) conn: ConnId,
-    /// Whose that is, and what it holds in all.
-    pub(super) party: Party,
-    pub(super) bytes: usize,
+    pub(crate) conn: ConnId,
+    /// Party of the connection, and bytes of it in all.
+    pub(crate) party: Party,
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Held {
-    pub(super) party: Party,
-    pub(super) bytes: usize,
-    pub(super) due: Option<Instant>,
+pub(crate) struct Held {
+    pub(crate) party: Party,
+    pub(crate) bytes: usize,
+    pub(crate) due: Option<Instant>,
 }
 
 impl PartialFrames {
-    /// Time of the next [`Server::end_slow_frames`].
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    /// Time of the next [`PartialFrames::take_overdue`].
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// Removes the connection that takes too long for its message, if there is one.
+    pub(crate) fn take_overdue(&mut self, now: Instant) -> Option<(ConnId, Party)> {
+        let (_, conn) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        let party = self.of.get(&conn)?.party.clone();
+        self.forget(conn);
+        Some((conn, party))
+    }
+
     /// A connection holds this much of a message now, and has to end it by then.
-    pub(super) fn set(&mut self, conn: ConnId, held: Held) {
+    pub(crate) fn set(&mut self, conn: ConnId, held: Held) {
         self.forget(conn);
         if held.bytes == 0 && held.due.is_none() {
             return;
@@ -63,7 +71,7 @@ impl PartialFrames {
     }
 
     /// Removes a closed connection.
-    pub(super) fn forget(&mut self, conn: ConnId) {
+    pub(crate) fn forget(&mut self, conn: ConnId) {
         let Some(held) = self.of.remove(&conn) else { return };
         self.bytes -= held.bytes;
         if let Some(bytes) = self.parties.get_mut(&held.party) {
@@ -77,9 +85,9 @@ impl PartialFrames {
         }
     }
 
-    /// The limit that is passed now that a party holds more, and what is to be closed for it: the
-    /// connection that holds most, of the party that holds most.
-    pub(super) fn past(&self, party: &Party, guards: &Guards) -> Option<Past> {
+    /// The limit that is passed now that a party holds more, and the connection to close for it:
+    /// the connection that holds most, of the party that holds most.
+    pub(crate) fn past(&self, party: &Party, guards: &Guards) -> Option<Past> {
         let bytes = self.parties.get(party).copied().unwrap_or(0);
         let (limit, party, bytes) = if bytes > guards.partial_bytes_per_identity {
             ("partial_bytes_per_identity", party, bytes)
