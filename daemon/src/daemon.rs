@@ -40,7 +40,7 @@ use crate::store::Store;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
 use crate::store::open::StoreLocation;
-use crate::tools::catalog;
+use crate::tools::{catalog, run_command};
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
 use ceased_process::{Containment, Controller, Orphans};
@@ -60,6 +60,8 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
+    /// The tool behind `ceased/run`, if it is allowed.
+    run: Option<Arc<Tool>>,
     servers: Vec<Arc<UpstreamServer>>,
     listen: Vec<ListenPlace>,
     containment: Option<Containment>,
@@ -108,6 +110,7 @@ impl Daemon {
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
+            run: None,
             servers: Vec::new(),
             listen: Vec::new(),
             containment: None,
@@ -139,6 +142,7 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
+            run: run_command::tool(config),
             servers: Vec::new(),
             listen: config.listen.iter().cloned().map(ListenPlace::Configured).collect(),
             containment: None,
@@ -369,6 +373,7 @@ impl Daemon {
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                run: self.run,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
                 operators: operators(),

@@ -29,6 +29,7 @@ mod modern;
 mod output;
 mod record;
 mod reload;
+mod run;
 mod service;
 mod shutdown;
 mod sockets;

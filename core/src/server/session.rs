@@ -114,6 +114,7 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
+            ("ceased/run", Phase::Ready) => self.run_command(reply, params),
             (_, Phase::Ready) if self.owns_outputs() && outputs::is_method(method) => {
                 self.read_outputs(reply, method, params);
             }

@@ -91,6 +91,9 @@ impl Config {
         if !roots.is_empty() {
             row("roots", roots.join(", "));
         }
+        if daemon.allow_run {
+            row("allow_run", "true".into());
+        }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("text_limit", size(daemon.text_limit));
         let texts = [("title", &daemon.title), ("website", &daemon.website)];

@@ -98,6 +98,8 @@ pub struct Daemon {
     pub isolation: Isolation,
     /// Directories below which clients choose where a tool runs; empty: the home of the caller.
     pub roots: Vec<PathBuf>,
+    /// Whether users of this machine run commands of their own (`ceased run`).
+    pub allow_run: bool,
     /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
     /// heartbeat.
     pub heartbeat: Option<Duration>,
@@ -368,6 +370,8 @@ pub enum Output {
 pub struct CommandTool {
     /// The command; [`CommandTemplate::fill`] produces the command line of a call.
     pub template: CommandTemplate,
+    /// Whether each call names its own command, as `ceased run` does; `template` is not used then.
+    pub is_given: bool,
     /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Duration,
     /// Bytes of output kept of each stream: its head and its tail.

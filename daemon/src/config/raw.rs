@@ -47,6 +47,7 @@ pub(super) struct Daemon {
     pub(super) on_disconnect: Option<Text>,
     pub(super) isolation: Option<Text>,
     pub(super) roots: Option<Spanned<Vec<Text>>>,
+    pub(super) allow_run: Option<bool>,
     pub(super) heartbeat: Option<Text>,
     pub(super) text_limit: Option<Spanned<Size>>,
     pub(super) title: Option<String>,

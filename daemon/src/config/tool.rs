@@ -316,6 +316,7 @@ fn command_tool(
     let text_limit = check.size(key("text_limit"), text_limit, daemon.text_limit, TEXT_LIMITS);
     let command = CommandTool {
         template,
+        is_given: false,
         kill_grace,
         max_output,
         run_as,

@@ -11,7 +11,7 @@ use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
 use crate::scarcity;
-use crate::tools::catalog;
+use crate::tools::{catalog, run_command};
 use ceased_process::Controller;
 
 /// Reads the configuration that a reload applies.
@@ -40,6 +40,7 @@ pub(crate) fn reload(
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 outputs: true,
+                run: run_command::tool(&config),
                 operators: operators(),
                 ..Settings::default()
             }),
@@ -73,6 +74,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         isolation: _,
         eof_grace: _,
         roots: _,
+        allow_run: _,
         heartbeat: _,
         text_limit: _,
         title: _,

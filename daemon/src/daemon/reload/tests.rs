@@ -21,6 +21,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.on_disconnect", "\"detach\"", false),
     ("daemon.isolation", "\"pid\"", false),
     ("daemon.roots", "[\"/srv\"]", false),
+    ("daemon.allow_run", "true", false),
     ("daemon.heartbeat", "\"3s\"", false),
     ("daemon.text_limit", "\"3KiB\"", false),
     ("daemon.title", "\"x\"", false),
@@ -125,7 +126,7 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
     let (limits, tasks) = (&settings.limits, &settings.tasks);
-    let server = &settings.server;
+    let server = (&settings.server, &settings.run);
     let told = format!(
         "{server:?} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
     );
