@@ -284,7 +284,7 @@ impl Engine {
 
     /// A user of this machine asks for a command of its own, which the host runs as that user.
     pub(crate) fn run_command(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        let refused = |why: &str| Err(ErrorObject::new(code::FORBIDDEN, why.into()));
+        let refused = |why: &'static str| Err(ErrorObject::new(code::FORBIDDEN, why));
         let admitted = match (&self.settings.run, self.identity(reply.conn)) {
             (None, _) => refused(
                 "this daemon runs no commands of callers; `allow_run = true` in [daemon] permits it",

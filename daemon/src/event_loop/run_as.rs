@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn command_of_a_caller_runs_as_the_caller_alone() {
         let (root, ann) = (Identity::User(0), Identity::User(7));
-        let run = |owner, us| caller(owner, us).map_err(|_| ());
+        let run = |owner: Option<&Identity>, us| caller(owner, us).map_err(|_| ());
         assert_eq!(run(Some(&ann), 7), Ok(None));
         assert_eq!(run(Some(&ann), 0), Ok(Some(7)));
         assert_eq!(run(Some(&root), 0), Ok(None));

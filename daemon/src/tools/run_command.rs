@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::policy::access::Allow;
-use ceased_core::tool::{StopPolicy, TaskSupport, Tool, ToolHints};
+use ceased_core::tool::{TaskSupport, Tool, ToolHints};
 use serde::Deserialize;
 
 use crate::config::{CommandTool, Config, Output, RunAs};
