@@ -19,6 +19,7 @@ const COMMANDS: &[&str] = &[
     "stdio",
     "connect",
     "call",
+    "run",
     "tools",
     "tasks",
     "get",

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use ceased_tests::daemon::{Daemon, Home, Program, Ran, assert_none_left, marker, wait_until};
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Program, Ran, assert_none_left, marker, wait_until,
+};
 use ceased_tests::output_schema::OutputSchema;
 use serde_json::Value;
 
@@ -122,13 +124,16 @@ fn calls(commands: &Commands) {
     let lines: Vec<Value> = printed.lines().map(|line| commands.validate("logs", line)).collect();
     assert_eq!(lines[0]["text"], "1\n2\n");
     assert_eq!(lines.last().map(|line| &line["ended"]), Some(&Value::Bool(true)));
+    let ran = commands.document("run", 0, &["run", "--json", "--", "echo", "here"]);
+    assert_eq!(ran["content"][0]["text"], "here\n", "{ran}");
     assert!(commands.document("tools", 0, &["tools", "--json"]).is_array());
     assert_eq!(commands.document("tools", 0, &["tools", "--json", "count"])["name"], "count");
 }
 
 /// A server with an instance, its standard error, and its replacement.
 fn servers(commands: &Commands, daemon: &Daemon) {
-    say(&mut daemon.peer(), "notes_pid", "{}");
+    let mut peer = daemon.peer();
+    say(&mut peer, "notes_pid", "{}");
     let shown = commands.document("servers", 0, &["servers", "--json"]);
     let instance = &shown["servers"][0]["instances"][0];
     assert!(instance["processes"].as_array().is_some_and(|list| list.len() == 1), "{shown}");
@@ -212,7 +217,10 @@ required = true
 #[test]
 fn output_of_every_command_matches_its_schema() {
     let place = Place::new();
-    let daemon = place.start(&(place.server("notes", "") + STUBBORN));
+    let tools = place.server("notes", "") + STUBBORN;
+    let config = Config { daemon: "allow_run = true", tools: &tools, ..Config::default() };
+    place.home.configure(&config);
+    let daemon = Daemon::start_in(place.home.clone());
     let commands = Commands::of(&daemon.home);
     servers(&commands, &daemon);
     calls(&commands);

@@ -31,6 +31,7 @@ mod modern;
 mod output;
 mod record;
 mod reload;
+mod run;
 mod servers;
 mod service;
 mod shutdown;

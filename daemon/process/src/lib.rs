@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 mod account;
+mod bounds;
 mod cgroup;
 mod containment;
 #[doc(hidden)]
@@ -40,6 +41,7 @@ mod supervisor;
 mod sys;
 mod tree;
 
+pub use bounds::{Bounds, Controller, Reached, Unenforced};
 pub use cgroup::Cgroup;
 pub use containment::Containment;
 pub use ids::JobId;

@@ -45,6 +45,8 @@ pub(super) enum Command {
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
     Call(CallArgs),
+    /// Run a command as a job of the daemon, as this user; Ctrl-C cancels it properly
+    Run(RunArgs),
     /// List the tools, or show the arguments of one
     Tools(ToolsArgs),
     /// List the tasks
@@ -491,6 +493,35 @@ pub(super) struct CallArgs {
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The daemon must allow it: allow_run = true in [daemon] of its config. The \
+                        command starts in this directory, with the PATH of this process and \
+                        otherwise the clean environment of tools. Its standard output is the result, \
+                        its standard error is shown while it runs. Exit code 1 if it fails."
+)]
+pub(super) struct RunArgs {
+    /// Start it as a task, print its id and exit
+    #[arg(long, conflicts_with = "timeout")]
+    pub(super) detach: bool,
+    /// Cancel it after this time, such as "90s" or "1h 30m", and exit with 124
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
+    /// Variable that is set for the command; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = variable)]
+    pub(super) env: Vec<(String, String)>,
+    /// Print the result, or with --detach the task, as one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND",
+          value_hint = clap::ValueHint::CommandWithArguments)]
+    pub(super) command: Vec<OsString>,
 }
 
 /// `get`.

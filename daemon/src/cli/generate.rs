@@ -111,6 +111,19 @@ const EXAMPLES: &[(&str, &str)] = &[
         "logs",
         "# Output of a job while it runs, and of a task that has ended\nceased logs job:7 --follow\nceased logs 19c7f",
     ),
+    (
+        "run",
+        "# A command that ceased ends with all its processes; Ctrl-C cancels it\nceased run -- cargo test\n# As a task\nceased run --detach -- make all",
+    ),
+    (
+        "servers",
+        "# MCP servers behind the daemon, and the memory of each\nceased servers\nceased servers --json | jq '.servers[] | {server, state}'",
+    ),
+    ("restart", "# New processes for a server; calls under way are finished\nceased restart git"),
+    (
+        "import",
+        "# The servers of a host as tables of the configuration\nceased import ~/.cursor/mcp.json >>~/.config/ceased/config.toml",
+    ),
     ("reload", "# Read the configuration again\nceased reload"),
     ("stop", "# End the daemon and everything that it ran\nceased stop"),
     (
@@ -129,7 +142,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("store-check", "ceased store check --json"),
     (
         "adopt",
-        "# Show the change, write it, take it back\nceased adopt ~/.cursor/mcp.json\nceased adopt ~/.cursor/mcp.json --write\nceased adopt ~/.cursor/mcp.json --undo",
+        "# Show the change, write it, take it back\nceased adopt ~/.cursor/mcp.json\nceased adopt ~/.cursor/mcp.json --write\nceased adopt ~/.cursor/mcp.json --undo --write",
     ),
     (
         "completions",

@@ -26,6 +26,7 @@ mod output;
 mod project_tools;
 mod project_trust;
 mod ps;
+mod run;
 mod server_logs;
 mod servers;
 mod shared_servers;
@@ -392,6 +393,7 @@ pub fn run(
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
+        Command::Run(args) => run::run(args, io, backend),
         Command::Tools(args) => tools::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
         Command::Ps(args) => ps::ps(args, io, backend),

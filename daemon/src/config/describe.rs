@@ -10,7 +10,7 @@ use super::{
     RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::store::Damaged;
-use ceased_process::Isolation;
+use ceased_process::{Bounds, Isolation};
 
 impl Listen {
     /// Describes the transport and address in one line.
@@ -119,6 +119,9 @@ impl Config {
             daemon.roots.iter().map(|root| root.display().to_string()).collect();
         if !roots.is_empty() {
             row("roots", roots.join(", "));
+        }
+        if daemon.allow_run {
+            row("allow_run", "true".into());
         }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("text_limit", size(daemon.text_limit));
@@ -293,6 +296,17 @@ fn on_disconnect(policy: OnDisconnect) -> String {
 }
 
 /// Describes the environment of a command, as far as it is configured.
+fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
+    let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
+    let rows = [
+        memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
+        pids_max.map(|count| format!("pids_max {count}")),
+        cpu_max.map(|percent| format!("cpu_max {percent}%")),
+        nice.map(|nice| format!("nice {nice}")),
+    ];
+    rows.into_iter().flatten().for_each(more);
+}
+
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
@@ -310,6 +324,7 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     if command.isolation == Isolation::Pid {
         more("isolation pid".into());
     }
+    describe_bounds(&command.bounds, more);
     if command.inherit.everything {
         more("inherit_env true".into());
     }

@@ -223,7 +223,7 @@ pub(crate) struct HostStatus<'a> {
     instances: BTreeMap<u64, InstanceStatus>,
 }
 
-/// What runs, by its number.
+/// Running jobs and instances, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     /// Processes of each job.

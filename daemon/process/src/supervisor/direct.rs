@@ -14,6 +14,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid,
 };
 
+use crate::bounds::{Bounds, Reached};
 use crate::cgroup::families::Families;
 use crate::cgroup::{self, Group};
 use crate::guard::protocol::Status;
@@ -318,6 +319,11 @@ impl Direct {
             None => false,
         };
         (is_known || alive > 0).then(|| u32::try_from(alive).unwrap_or(u32::MAX))
+    }
+
+    /// The bounds that the job has reached.
+    pub(crate) fn reached(&self, bounds: &Bounds) -> Reached {
+        self.group.as_ref().map(|group| group.reached(bounds)).unwrap_or_default()
     }
 
     /// Releases the kernel resources of the job; returns the number of signalled processes.

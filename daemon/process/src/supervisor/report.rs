@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
+use crate::bounds::Reached;
 use crate::ids::JobId;
 use crate::launch::Launch;
 use crate::output::Captured;
@@ -198,6 +199,8 @@ pub struct Exit {
     /// [`Containment::Groups`](crate::Containment::Groups) does not find descendants in a session
     /// of their own, and an orphan that left its control group may belong to several jobs.
     pub survivors: Option<u32>,
+    /// Bounds that it has reached.
+    pub reached: Reached,
     /// Time at which no process of it was left, or of the last check.
     pub gone: Instant,
 }
