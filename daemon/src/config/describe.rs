@@ -295,8 +295,8 @@ fn on_disconnect(policy: OnDisconnect) -> String {
     }
 }
 
-/// Describes the environment of a command, as far as it is configured.
-fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
+/// Describes bounds, as far as they are configured.
+pub(super) fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
     let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
     let rows = [
         memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
@@ -307,6 +307,7 @@ fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
     rows.into_iter().flatten().for_each(more);
 }
 
+/// Describes the environment of a command, as far as it is configured.
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {

@@ -3,6 +3,7 @@
 //!
 //! The keys are documented in `config.toml` at the top of the repository.
 
+mod bounds;
 mod check;
 mod code;
 mod describe;

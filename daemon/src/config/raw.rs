@@ -236,6 +236,10 @@ pub(super) struct Server {
     pub(super) confirm: Option<Spanned<Ordered<Text>>>,
     pub(super) run_as: Option<Text>,
     pub(super) isolation: Option<Text>,
+    pub(super) memory_max: Option<Spanned<Size>>,
+    pub(super) pids_max: Option<Whole>,
+    pub(super) cpu_max: Option<Text>,
+    pub(super) nice: Option<Whole>,
 }
 
 /// `[tool.input.NAME]`

@@ -42,19 +42,24 @@ pub(super) const fn thresholds(config: &Config) -> Thresholds {
     Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
 }
 
-/// Names of the tools with a bound, by the controller that enforces it.
+/// Tools and servers with a bound, by the controller that enforces it.
 pub(super) fn bounded(config: &Config) -> BTreeMap<Controller, Vec<String>> {
-    let mut tools: BTreeMap<Controller, Vec<String>> = BTreeMap::new();
+    let mut found: BTreeMap<Controller, Vec<String>> = BTreeMap::new();
     for tool in &config.tools {
         let config::Run::Command(command) = &tool.run else { continue };
         for controller in command.bounds.controllers() {
-            tools.entry(controller).or_default().push(tool.name.clone());
+            found.entry(controller).or_default().push(tool.name.clone());
         }
     }
-    tools
+    for server in &config.servers {
+        for controller in server.bounds.controllers() {
+            found.entry(controller).or_default().push(format!("the server {}", server.name));
+        }
+    }
+    found
 }
 
-/// One line for each bound that has no effect, with the tools that have it.
+/// One line for each bound that has no effect, with the tools and servers that have it.
 pub(super) fn unenforced(
     bounded: &BTreeMap<Controller, Vec<String>>,
     missing: &[Unenforced],

@@ -102,9 +102,9 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.calls", started.log.calls != *calls),
         ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
-        ("memory_max of a [[tool]], the first one", is_new(Controller::Memory)),
-        ("pids_max of a [[tool]], the first one", is_new(Controller::Pids)),
-        ("cpu_max of a [[tool]], the first one", is_new(Controller::Cpu)),
+        ("memory_max of a [[tool]] or [[server]], the first one", is_new(Controller::Memory)),
+        ("pids_max of a [[tool]] or [[server]], the first one", is_new(Controller::Pids)),
+        ("cpu_max of a [[tool]] or [[server]], the first one", is_new(Controller::Cpu)),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
