@@ -178,6 +178,8 @@ pub struct HttpListen {
     pub connections_per_address: usize,
     /// Bytes of events of one session that are kept for a client that comes back.
     pub replay_bytes: usize,
+    /// Whether the live view is served at `/`.
+    pub view: bool,
 }
 
 impl Listen {

@@ -75,6 +75,7 @@ pub(super) struct Listen {
     pub(super) sessions_per_identity: Option<Whole>,
     pub(super) connections_per_address: Option<Whole>,
     pub(super) replay_bytes: Option<Spanned<Size>>,
+    pub(super) view: Option<Spanned<bool>>,
 }
 
 /// `[limits]`

@@ -115,6 +115,7 @@ fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
         sessions_per_identity: http.sessions_per_identity,
         connections_per_address: http.connections_per_address,
         replay_bytes: http.replay_bytes,
+        view: http.view,
     }
 }
 

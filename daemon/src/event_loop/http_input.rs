@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::rpc::error::ErrorObject;
@@ -196,6 +197,7 @@ impl Server {
                     }
                     self.note_stream_output(now.at, conn);
                 }
+                Due::Peer(conn, Overdue::Refresh) => self.ask_for_status(now, conn),
                 Due::Peer(conn, Overdue::Release) => {
                     if let Some(peer) = self.http.peer_mut(conn) {
                         peer.held_until = None;
@@ -209,6 +211,20 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Asks the engine for the status that the live view on a connection shows next.
+    pub(super) fn ask_for_status(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer_mut(conn) else { return };
+        peer.end_unserved_view();
+        match peer.next_status_request() {
+            Some((engine, frame)) => {
+                let event = Event::Frame { conn: engine, frame: frame.as_bytes() };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            None => return self.finish_http_output(now, conn),
+        }
+        self.http.schedule(conn, self.settings.limits.write_stall);
     }
 
     fn note_stream_output(&mut self, now: Instant, conn: ConnId) {

@@ -260,7 +260,7 @@ impl Endpoint {
         let peer = self.peers.get(&conn).filter(|peer| peer.has_room())?;
         let engine = match peer.exchange().map(|exchange| &exchange.subject) {
             Some(Subject::Stream { session, .. }) => *session,
-            Some(Subject::Stateless { .. }) => peer.stateless.as_ref()?.0,
+            Some(Subject::Stateless { .. } | Subject::View { .. }) => peer.stateless.as_ref()?.0,
             None => return None,
         };
         self.blocked.contains(&engine).then_some(engine)
