@@ -41,7 +41,8 @@ pub enum AfterInput {
     /// ours: on such a transport one that is gone shows only when it is written to.
     AnswerAndProbe(Duration),
     /// They are answered for this long: counted from the end of the input, from each answer, and
-    /// from the end of an upstream's start. The rest are then cancelled, and answered with an error.
+    /// from the end of an upstream's start. The rest are then cancelled, and get
+    /// no answer.
     AnswerWithin(Duration),
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod preflight;
 pub(crate) mod reload;
 pub(crate) mod servers;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    bounded, guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy,
+    thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -40,10 +42,10 @@ use crate::store::Store;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
 use crate::store::open::StoreLocation;
-use crate::tools::catalog;
+use crate::tools::{catalog, run_command};
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
-use ceased_process::{Containment, Orphans};
+use ceased_process::{Containment, Controller, Orphans};
 
 /// Builder of a daemon.
 ///
@@ -60,6 +62,8 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
+    /// The tool behind `ceased/run`, if it is allowed.
+    run: Option<Arc<Tool>>,
     servers: Vec<Arc<UpstreamServer>>,
     /// Servers of the configuration that are in use.
     known: KnownServers,
@@ -71,6 +75,8 @@ pub struct Daemon {
     guard: Option<Program>,
     /// Tools configured to run in a pid namespace.
     isolated: Vec<String>,
+    /// Tools with bounds, by the controller that enforces them.
+    bounded: BTreeMap<Controller, Vec<String>>,
     /// Directory of the roster of guards if there is no state directory.
     runtime_dir: Option<PathBuf>,
     orphans: Orphans,
@@ -111,6 +117,7 @@ impl Daemon {
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
+            run: None,
             servers: Vec::new(),
             known: KnownServers::default(),
             unusable: None,
@@ -119,6 +126,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: Vec::new(),
+            bounded: BTreeMap::new(),
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
@@ -149,6 +157,7 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
+            run: run_command::tool(config),
             servers,
             known,
             unusable,
@@ -157,6 +166,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: isolated(config),
+            bounded: bounded(config),
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
@@ -368,6 +378,8 @@ impl Daemon {
                 .map_err(StartError::Containment)?,
         };
         warn_of_isolation(&containment, &self.isolated);
+        let missing = containment.enable(&self.bounded.keys().copied().collect());
+        unenforced(&self.bounded, &missing).iter().for_each(|line| tracing::warn!("{line}"));
         let dir = kept.as_ref().and_then(|kept| kept.dir.as_ref());
         let roster = match (dir, &self.runtime_dir) {
             (Some(dir), _) => dir.roster(),
@@ -396,6 +408,7 @@ impl Daemon {
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                run: self.run,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
                 start_at_once: self.start_at_once,

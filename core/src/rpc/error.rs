@@ -29,8 +29,7 @@ pub mod code {
     pub const LIMIT_REACHED: i64 = -31003;
     /// The tool exceeded its timeout; `data.timedOut` is true. Code of ceased.
     pub const TIMED_OUT: i64 = -31004;
-    /// The daemon is shutting down, or the input of a stdio peer has ended and `eof_grace` is over.
-    /// Code of ceased.
+    /// The daemon is shutting down. Code of ceased.
     pub const SHUTTING_DOWN: i64 = -31005;
     /// The task store cannot write or read the data of the answer; `data.store` is `full` or
     /// `broken` (DUR-01). Code of ceased.

@@ -92,13 +92,17 @@ impl Engine {
 
     /// Closes a connection whose peer has sent everything and was answered everything.
     pub(crate) fn close_if_finished(&mut self, conn: ConnId) {
+        self.close_if_finished_as(conn, CloseReason::Finished);
+    }
+
+    fn close_if_finished_as(&mut self, conn: ConnId, why: CloseReason) {
         if self.drain.as_ref().is_some_and(|drain| drain.tells) {
             return;
         }
         if self.connections.get(&conn).is_some_and(|connection| {
             matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
-            self.close(conn, CloseReason::Finished);
+            self.close(conn, why);
         }
     }
 
@@ -119,7 +123,7 @@ impl Engine {
         self.timers.disarm(&mut aside.linger_timer, Timer::Linger(conn));
         // Out of the table before jobs are stopped, whose questions on it are cancelled then.
         let calls = self.take_all_calls(conn);
-        self.cancel_requests(conn, connection.requests.take_all(), None);
+        self.cancel_requests(conn, connection.requests.take_all());
         self.lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unpark_unknown(aside.lost_handles);
@@ -138,14 +142,8 @@ impl Engine {
         calls
     }
 
-    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15). A
-    /// peer that still reads is told why.
-    fn cancel_requests(
-        &mut self,
-        conn: ConnId,
-        requests: Vec<(RequestId, Reply, Work)>,
-        told: Option<&ErrorObject>,
-    ) {
+    /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
+    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Reply, Work)>) {
         for (id, reply, work) in requests {
             match work {
                 Work::Job(job) => self.requestor_gone(job),
@@ -159,10 +157,9 @@ impl Engine {
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
                 Work::Question(of) => self.withdraw_question(of, None),
             }
-            match (self.cut_off(conn, StopReason::Disconnected), told) {
-                (Some(error), _) => self.fail(reply, &error),
-                (None, Some(error)) => self.fail(reply, error),
-                (None, None) => self.forget(reply),
+            match self.cut_off(conn, StopReason::Disconnected) {
+                Some(error) => self.fail(reply, &error),
+                None => self.forget(reply),
             }
         }
     }
@@ -367,11 +364,9 @@ impl Engine {
             return self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
         let requests = connection.requests.take_all();
-        let message =
-            alloc::format!("not answered within {grace:?} (eof_grace) after the end of the input");
-        let error = ErrorObject::new(code::SHUTTING_DOWN, message);
-        self.cancel_requests(conn, requests, Some(&error));
-        self.close_if_finished(conn);
+        let why = if requests.is_empty() { CloseReason::Finished } else { CloseReason::Unanswered };
+        self.cancel_requests(conn, requests);
+        self.close_if_finished_as(conn, why);
     }
 
     fn on_linger_timer(&mut self, conn: ConnId) {

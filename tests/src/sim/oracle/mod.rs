@@ -356,13 +356,17 @@ impl Oracle {
     }
 
     fn close_if_finished(&mut self, conn: u64) {
+        self.close_if_finished_as(conn, "Finished");
+    }
+
+    fn close_if_finished_as(&mut self, conn: u64, why: &'static str) {
         if self.drain.as_ref().is_some_and(|drain| drain.tells) {
             return;
         }
         let idle =
             |conn: &Conn| matches!(conn.ended, Ended::Finished(_)) && conn.pending.is_empty();
         if self.conns.get(&conn).is_some_and(idle) {
-            self.close(conn, "Finished", true);
+            self.close(conn, why, true);
         }
     }
 
@@ -395,14 +399,14 @@ impl Oracle {
     /// A peer is gone: its calls stop, its waits end, its tasks go on.
     fn gone(&mut self, conn: u64) {
         let Some(entry) = self.conns.remove(&conn) else { return };
-        self.abandon_requests(conn, entry.pending, false);
+        self.abandon_requests(conn, entry.pending);
         let remote = entry.remote.into_iter().map(|remote| remote.out);
         self.lose_calls(entry.calls.into_iter().chain(remote).collect());
         self.unpark_unknown(conn);
     }
 
     /// By their ids, whatever came first.
-    fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>, reads: bool) {
+    fn abandon_requests(&mut self, conn: u64, mut pending: Vec<Pending>) {
         pending.sort_by(|one, other| one.id.cmp(&other.id));
         for Pending { id, token, what, batch, listens, .. } in pending {
             match what {
@@ -410,8 +414,7 @@ impl Oracle {
                 What::Task(task) => self.forget_waiter(task, conn, &id),
                 What::Cancel => self.unlisten(conn, &id, listens),
             }
-            let told = || reads.then(|| format!("{token}:E -31005"));
-            let answer = self.cut_off(conn, &token, "Disconnected").or_else(told);
+            let answer = self.cut_off(conn, &token, "Disconnected");
             self.settle(conn, batch, answer);
         }
     }

@@ -145,8 +145,9 @@ impl Oracle {
             Ended::Finished(AfterInput::AnswerWithin(_)) => {
                 let pending = std::mem::take(&mut entry.pending);
                 self.mark(Mark::AnsweredNoLonger);
-                self.abandon_requests(conn, pending, true);
-                self.close_if_finished(conn);
+                let why = if pending.is_empty() { "Finished" } else { "Unanswered" };
+                self.abandon_requests(conn, pending);
+                self.close_if_finished_as(conn, why);
             }
             // Outside a session there is nothing a server may send unasked.
             Ended::Finished(AfterInput::AnswerAndProbe(_)) if entry.rules.is_none() => {}
