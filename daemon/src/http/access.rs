@@ -94,7 +94,7 @@ impl HeadPolicy<'_> {
     fn accept(&mut self, head: &Head) -> Result<Caller, Response> {
         self.rules.check_origin(head)?;
         if let Some(part) = self.part(head) {
-            part.check(head)?;
+            part.check(head, accepts_events(head))?;
             return self.identify(head);
         }
         if head.path() != PATH {

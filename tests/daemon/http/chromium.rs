@@ -196,7 +196,7 @@ impl Page {
 
     /// Errors of scripts, and violations of the policy, since the last call.
     pub(crate) fn take_errors(&mut self) -> Vec<String> {
-        // What was said before this answer has arrived.
+        // Events before this answer have arrived with it.
         self.value("1");
         let said = self.events.drain(..).filter(|event| {
             let entry = &event["params"]["entry"];

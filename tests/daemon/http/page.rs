@@ -276,16 +276,35 @@ fn page_of_another_origin_can_do_nothing() {
     }
 }
 
+/// Tools of the picture.
+const BUILD: &str = r#"
+[[tool]]
+name = "build"
+run_as = "daemon"
+command = ["sh", "-c", 'echo "41/97 Compiling tokenizer v0.3.1" >&3; sh -c "sleep $1 & sleep $1" cc "$1" & sleep "$1" & wait', "make", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+[[tool]]
+name = "test"
+run_as = "daemon"
+command = ["sleep", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+"#;
+
 /// The picture of the book, written with `CEASED_PICTURE` set; otherwise the page is only shown.
 #[test]
 fn picture_of_the_book() {
     let Some(mut page) = Page::start() else { return };
-    let daemon = daemon_with(WITH_TOKENS);
+    let daemon = daemon_with(&format!("{WITH_TOKENS}{BUILD}"));
     let marks = [marker(), marker()];
-    let mut calls = vec![begin(&daemon, "family", &marks[0]), begin(&daemon, "hang", &marks[1])];
-    wait_for_family(&marks[0]);
-    wait_until("the job runs", || carriers(&marks[1]).len() == 1);
-    page.resize(760, 640);
+    let mut calls = vec![begin(&daemon, "build", &marks[0]), begin(&daemon, "test", &marks[1])];
+    wait_until("both jobs run", || {
+        (carriers(&marks[0]).len(), carriers(&marks[1]).len()) == (5, 1)
+    });
+    page.resize(760, 560);
     page.prefer("light");
     open(&mut page, &daemon);
     let two = "document.querySelectorAll('#jobs li.row').length === 2";
@@ -294,8 +313,9 @@ fn picture_of_the_book() {
     page.press("j");
     page.press("c");
     page.press("Enter");
-    page.wait("the receipt is listed", &row("receipts", &["hang", "0 left"]));
-    page.press("j");
+    page.wait("the receipt is listed", &row("receipts", &["test", "0 left"]));
+    page.press("k");
+    page.wait("the tree is listed", &row("jobs", &["├ ", "Compiling"]));
     if std::env::var_os("CEASED_PICTURE").is_some() {
         let picture = decoded(&page.picture());
         fs::write(workspace::root().join("docs/src/view.png"), picture).expect("it is written");

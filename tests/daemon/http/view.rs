@@ -88,8 +88,8 @@ fn foreign_hosts_and_pages_are_refused() {
     }
 }
 
-/// HTTP-02, TSK-39: the stream has the identity of its token, and shows what `ceased/status` shows
-/// to that identity.
+/// HTTP-02, TSK-39: the stream has the identity of its token, and shows the status of the daemon as
+/// `ceased/status` shows it to that identity.
 #[test]
 fn stream_shows_an_identity_its_own_jobs() {
     let daemon = daemon_with(WITH_TOKENS);

@@ -32,14 +32,15 @@ function span(ms) {
 const ago = (ms) => `${span(ms)} ago`;
 const millis = (ms) => (ms < 1000 ? `${Math.round(ms)}ms` : `${(ms / 1000).toFixed(1)}s`);
 const known = (number) => (number === null || number === undefined ? "unknown" : String(number));
+const processes = (count) => `${known(count)} ${count === 1 ? "process" : "processes"}`;
 const list = (value) => (Array.isArray(value) ? value : []);
 
 /** The processes as a tree, a line each. */
-function tree(processes) {
+function tree(all) {
   const children = new Map();
-  const pids = new Set(list(processes).map((process) => process.pid));
+  const pids = new Set(list(all).map((process) => process.pid));
   const roots = [];
-  for (const process of list(processes)) {
+  for (const process of list(all)) {
     if (pids.has(process.parent) && process.parent !== process.pid) {
       children.set(process.parent, [...(children.get(process.parent) ?? []), process]);
     } else {
@@ -97,10 +98,10 @@ function receiptRows(status) {
     const isKnown = receipt.died_after_ms !== null && receipt.died_after_ms !== undefined;
     let how = "its end is not known";
     if (isKnown) {
-      how = `${known(receipt.processes_ended)} processes ended, ${known(left)} left, ` +
+      how = `${processes(receipt.processes_ended)} ended, ${known(left)} left, ` +
         `in ${millis(receipt.died_after_ms)}`;
     } else if (left !== null && left !== undefined) {
-      how = `${known(receipt.processes_ended)} processes ended, ${left} cannot be ended`;
+      how = `${processes(receipt.processes_ended)} ended, ${left} cannot be ended`;
     }
     const proof = receipt.proof ? `; server ${receipt.server}: ${receipt.proof}` : "";
     return {
@@ -132,7 +133,7 @@ function instanceRow(server, instance, status) {
   const jobs = list(instance.jobs).map((job) => `job ${job}`).join(", ") || "no call";
   const memory = list(host?.processes).reduce((sum, it) => sum + (it.memoryBytes ?? 0), 0);
   const words = [instance.waiting > 0 ? `${jobs}, ${instance.waiting} waiting` : jobs];
-  if (host) words.push(`${list(host.processes).length} processes, ${Math.round(memory / 1048576)} MiB`);
+  if (host) words.push(`${processes(list(host.processes).length)}, ${Math.round(memory / 1048576)} MiB`);
   if (instance.why && instance.state !== "ready") words.push(instance.why);
   const errors = list(host?.stderr).slice(-3).map((line) => `stderr: ${line}`);
   return {
@@ -298,12 +299,12 @@ function show(status) {
   page.status = status;
   setText(byId("name"), `${clean(status.server)} ${clean(status.version)}`);
   const host = status.host ?? {};
-  const seen = status.operator ? "all users" : "you";
+  const seen = status.operator ? "the jobs of all users" : "your own jobs";
   const counts = `${status.running} running, ${status.queued} queued, ${status.cancelling} cancelling`;
   const left = host.survivors ?? list(host.receipts).reduce((sum, it) => sum + (it.survivors ?? 0), 0);
   const drains = status.draining ? ", shutting down" : "";
   setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${status.identity}, ` +
-    `showing jobs of ${seen} · ${counts} · processes left after cancels: ${left}`));
+    `showing ${seen} · ${counts} · processes left after cancels: ${left}`));
   notice(status.identity === "anonymous"
     ? "Without a token the daemon cannot know which jobs are yours, so it lists none: " +
       "set token_file at this listener, and name the operators of the daemon in its configuration."
