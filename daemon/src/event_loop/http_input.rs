@@ -8,7 +8,7 @@ use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::time::{Instant, Now};
-use ceased_transports::http::HttpLimits;
+use ceased_transports::http::{HttpLimits, Response, Status};
 use ceased_transports::{Flow, Link, Transport};
 
 use super::server::Server;
@@ -58,19 +58,23 @@ impl Server {
     ) -> io::Result<()> {
         let origin = transport.peer().clone();
         let party = Party::from(&origin);
-        let own = self.http.count(|other| Party::from(other) == party);
+        let own = self.http.count_of(&party);
         let (all, max) = (self.http.peer_count(), self.settings.limits.connections_max);
         let limit = if own >= rules.connections_per_address {
-            Some((PER_ADDRESS, rules.connections_per_address))
+            Some((PER_ADDRESS, rules.connections_per_address, Status::TooManyRequests))
         } else {
-            (all >= max).then_some(("connections", max))
+            (all >= max).then_some(("connections", max, Status::Unavailable))
         };
-        if let Some((name, max)) = limit {
-            // Closed without a response: a response would cost as much as the limit saves.
-            let why = format!("limit reached: {name} = {max}");
+        let mut rejection = None;
+        if let Some((name, max, status)) = limit {
+            let why = format!("limit reached: {name} = {max}: close a connection, or try again");
             let kind = RecordKind::Limit(name);
             self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);
-            return Ok(());
+            if self.http.rejected() >= self.handshake_limits().rejected {
+                // Closed without a response, which would cost as much as the limit saves.
+                return Ok(());
+            }
+            rejection = Some(Response::text(status, &why).header("retry-after", "1"));
         }
         let limits = HttpLimits {
             body_bytes: self.settings.limits.frames.frame_bytes_max,
@@ -78,7 +82,12 @@ impl Server {
         };
         let link = Link::new(transport, self.settings.limits.frames);
         let conn = self.add_connection(link, false)?;
-        self.http.insert(conn, HttpPeer::new(rules, origin, inspected, limits, now.at));
+        let peer = HttpPeer::new(rules, origin, inspected, limits, now.at);
+        let peer = match rejection {
+            Some(response) => peer.reject(response),
+            None => peer,
+        };
+        self.http.insert(conn, peer);
         self.http.schedule(conn, self.settings.limits.write_stall);
         Ok(())
     }

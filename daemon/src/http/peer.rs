@@ -44,6 +44,8 @@ pub(crate) struct HttpPeer {
     half_closed: bool,
     /// Its listener is gone: it closes after the response that is due.
     retired: bool,
+    /// Response to the first bytes of a connection beyond a limit.
+    rejection: Option<Box<Response>>,
     /// Reading was suspended; no event announces the rest of the input.
     unread: bool,
     /// Our side is closed; the rest of the input is discarded.
@@ -113,6 +115,7 @@ impl HttpPeer {
             stateless: None,
             half_closed: false,
             retired: false,
+            rejection: None,
             unread: false,
             lingers: false,
             held_until: None,
@@ -124,10 +127,26 @@ impl HttpPeer {
     }
 }
 
+/// Connections beyond a limit.
+impl HttpPeer {
+    /// Has the connection answer its first request with this response, whatever the request is.
+    pub(crate) fn reject(mut self, response: Response) -> Self {
+        self.rejection = Some(Box::new(response));
+        self
+    }
+
+    pub(crate) const fn is_rejected(&self) -> bool {
+        self.rejection.is_some()
+    }
+}
+
 /// Input.
 impl HttpPeer {
     /// Takes in bytes of the client.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        if let Some(response) = &self.rejection {
+            return self.http.give_up(response);
+        }
         let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
         let inspected = inspected.as_ref();
         http.receive(
@@ -420,6 +439,7 @@ impl HttpPeer {
             return Some(since + write_stall);
         }
         match self.http.phase() {
+            Phase::Idle if self.is_rejected() => Some(self.since + LINGER),
             Phase::Idle => Some(self.since + self.rules.keep_alive),
             // Limited as every incomplete message.
             Phase::Head | Phase::Body => None,
