@@ -1,10 +1,13 @@
 //! The live view over plain sockets: its files, their headers, and its stream.
 
 use ceased_tests::daemon::http::{Http, Reply};
-use ceased_tests::daemon::{Signal, carriers, marker, wait_until};
+use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
 use serde_json::json;
 
-use super::kit::{OPEN, TOKEN, connect, daemon, daemon_with, daemon_within, headers, modern};
+use super::kit::{
+    OPEN, TOKEN, connect, daemon, daemon_with, daemon_within, headers, modern, token_file,
+    wait_gone,
+};
 
 const WITH_TOKENS: &str = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
                            token_file = \"{home}/http-tokens\"\n";
@@ -124,6 +127,36 @@ fn stream_shows_an_identity_its_own_jobs() {
     assert_eq!(jobs.len(), 1, "{status}");
     assert_eq!((&jobs[0]["tool"], &jobs[0]["identity"]), (&json!("hang"), &json!("token:ann")));
     assert_eq!(daemon.status()["running"], json!(2));
+}
+
+/// TSK-39: a token in `operators` sees the jobs of all users, and cancels them.
+#[test]
+fn operator_by_token_sees_and_cancels_all_jobs() {
+    let home = Home::new();
+    token_file(&home);
+    let listener = WITH_TOKENS.replace("{home}", home.path().to_str().expect("a path"));
+    let operators = "operators = [\"token:ann\"]";
+    home.configure(&Config { daemon: operators, tools: &listener, ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    let mark = marker();
+    let mut peer = daemon.peer();
+    let call = peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
+    let bearer = format!("Bearer {TOKEN}");
+    let ann = ("authorization", bearer.as_str());
+    let mut stream = connect(&daemon);
+    assert_eq!(events(&mut stream, &[ann]).status, 200);
+    let job = loop {
+        let status = stream.message()["result"].clone();
+        assert_eq!(status["operator"], json!(true));
+        if let Some(job) = status["jobs"].get(0) {
+            break job["job"].clone();
+        }
+    };
+    let body = modern(1, "ceased/cancel", &format!(r#""job":{job},"reason":"enough""#));
+    let headers = [headers("ceased/cancel", ""), vec![ann]].concat();
+    assert_eq!(connect(&daemon).exchange(&headers, &body).status, 200);
+    assert_eq!(peer.answer(call)["result"]["isError"], json!(true));
+    wait_gone(&mark);
 }
 
 /// The stream is for clients that take events, and goes on.
