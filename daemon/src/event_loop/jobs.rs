@@ -57,7 +57,12 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        self.observer.calls.begin(job, &tool, arguments.get(), task);
+        match &*tool.name == run_command::NAME {
+            true => {
+                self.observer.calls.begin(job, &tool, &run_command::shown(arguments.get()), task);
+            }
+            false => self.observer.calls.begin(job, &tool, arguments.get(), task),
+        }
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
