@@ -123,6 +123,10 @@ impl Config {
         if daemon.allow_run {
             row("allow_run", "true".into());
         }
+        if !daemon.operators.is_empty() {
+            let names: Vec<String> = daemon.operators.iter().map(ToString::to_string).collect();
+            row("operators", names.join(", "));
+        }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("text_limit", size(daemon.text_limit));
         let texts = [("title", &daemon.title), ("website", &daemon.website)];

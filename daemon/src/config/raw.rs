@@ -50,6 +50,7 @@ pub(super) struct Daemon {
     pub(super) isolation: Option<Text>,
     pub(super) roots: Option<Spanned<Vec<Text>>>,
     pub(super) allow_run: Option<bool>,
+    pub(super) operators: Option<Spanned<Vec<Text>>>,
     pub(super) heartbeat: Option<Text>,
     pub(super) text_limit: Option<Spanned<Size>>,
     pub(super) title: Option<String>,
@@ -76,6 +77,7 @@ pub(super) struct Listen {
     pub(super) sessions_per_identity: Option<Whole>,
     pub(super) connections_per_address: Option<Whole>,
     pub(super) replay_bytes: Option<Spanned<Size>>,
+    pub(super) view: Option<Spanned<bool>>,
 }
 
 /// `[limits]`

@@ -32,9 +32,16 @@ pub(super) fn server_info(config: &Config) -> ServerInfo {
     }
 }
 
-/// Operators: the administrator, and the user this runs as.
-pub(super) fn operators() -> Vec<Identity> {
+/// Operators of every daemon: the administrator, and the user this runs as.
+pub(super) fn own_operators() -> Vec<Identity> {
     vec![Identity::User(0), Identity::User(getuid().as_raw())]
+}
+
+/// Operators: the administrator, the user this runs as, and those of the configuration.
+pub(super) fn operators(config: &Config) -> Vec<Identity> {
+    let mut operators = own_operators();
+    operators.extend(config.daemon.operators.iter().cloned());
+    operators
 }
 
 pub(super) const fn thresholds(config: &Config) -> Thresholds {
@@ -145,6 +152,7 @@ fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
         sessions_per_identity: http.sessions_per_identity,
         connections_per_address: http.connections_per_address,
         replay_bytes: http.replay_bytes,
+        view: http.view,
     }
 }
 
