@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::provider::{HostOffer, Provider};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::Tool;
 use ceased_core::upstream::server::UpstreamServer;
@@ -24,7 +25,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    guards, isolated, keep, limits, listen_spec, open_http, operators, server_info, task_policy,
+    thresholds,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -60,6 +62,7 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
+    offers: Vec<HostOffer>,
     servers: Vec<Arc<UpstreamServer>>,
     /// Servers of the configuration that are in use.
     known: KnownServers,
@@ -92,6 +95,8 @@ pub struct Daemon {
 enum ListenPlace {
     /// An address open to all users that can open the socket.
     Address(Address),
+    /// The same for HTTP.
+    Http(Address),
     /// A listener of the configuration, with its access rule.
     Configured(Listen),
 }
@@ -111,6 +116,7 @@ impl Daemon {
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
+            offers: Vec::new(),
             servers: Vec::new(),
             known: KnownServers::default(),
             unusable: None,
@@ -149,6 +155,7 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
+            offers: Vec::new(),
             servers,
             known,
             unusable,
@@ -189,6 +196,14 @@ impl Daemon {
         self
     }
 
+    /// One more prompt or resource, made with [`HandlerOffer`](crate::HandlerOffer). Two of one kind
+    /// and name are refused at the start.
+    #[must_use]
+    pub fn offer(mut self, offer: HostOffer) -> Self {
+        self.offers.push(offer);
+        self
+    }
+
     /// One more existing MCP server whose methods are offered as well. Its payload is an
     /// [`UpstreamLaunch`](crate::UpstreamLaunch).
     #[must_use]
@@ -208,6 +223,14 @@ impl Daemon {
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
         self.listen.push(ListenPlace::Address(address));
+        self
+    }
+
+    /// Adds an address to serve Streamable HTTP on, at `/mcp`, with the defaults of the configuration.
+    /// Peers on TCP are anonymous, so use a loopback address; requests for other hosts are refused.
+    #[must_use]
+    pub fn listen_http(mut self, address: Address) -> Self {
+        self.listen.push(ListenPlace::Http(address));
         self
     }
 
@@ -352,6 +375,7 @@ impl Daemon {
             return Err(StartError::Server(why));
         }
         let catalog = catalog::catalog(self.tools)?;
+        let provider = Provider::new(self.offers).map_err(StartError::Offer)?;
         // Before accepting: opening waits until the jobs of the previous daemon have ended.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = match self.containment {
@@ -388,6 +412,7 @@ impl Daemon {
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                provider,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
                 start_at_once: self.start_at_once,
@@ -410,6 +435,7 @@ impl Daemon {
         for door in &self.listen {
             let spec = match door {
                 ListenPlace::Address(address) => ListenSpec::open(address.clone()),
+                ListenPlace::Http(address) => open_http(address),
                 ListenPlace::Configured(listen) => listen_spec(listen)?,
             };
             match &spec.address {
@@ -475,6 +501,12 @@ pub struct DaemonHandle {
 }
 
 impl DaemonHandle {
+    /// Reaches into the daemon from other threads.
+    #[must_use]
+    pub const fn remote(&self) -> &ServerHandle {
+        &self.remote
+    }
+
     /// Connects as a peer with this process's user.
     ///
     /// # Errors

@@ -464,8 +464,13 @@ fn a_question_by_answer_is_no_task() {
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
     let (plain, task) = (AskId::new(2), AskId::new(1));
-    let question =
-        |task| OutgoingRequest { method: "roots/list".into(), params: None, patience: None, task };
+    let question = |task| OutgoingRequest {
+        key: None,
+        method: "roots/list".into(),
+        params: None,
+        patience: None,
+        task,
+    };
     w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
     w.feed(Input::Turn);
     assert_eq!(told(&w), [(Caller::Job { job, ask: task }, "NoTasks".to_owned())]);
