@@ -1,6 +1,5 @@
 //! Prompts and resources of the host itself, beside its tools.
 
-use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -72,7 +71,7 @@ impl Provider {
     pub fn new(offers: impl IntoIterator<Item = HostOffer>) -> Result<Self, BadOffer> {
         let mut provider = Self::default();
         for offer in offers {
-            let bad = |why: String| BadOffer { id: (&*offer.id).to_owned(), why };
+            let bad = |why: String| BadOffer { id: String::from(&*offer.id), why };
             if provider.find(offer.kind, &offer.id).is_some() {
                 return Err(bad("there is another of this name: rename one of them".into()));
             }

@@ -169,6 +169,9 @@ fn work<R: Serialize>(
     })
 }
 
+/// Builds the work behind a method once the identities that may use it are known.
+type Build = Box<dyn FnOnce(&Allow) -> Arc<Tool>>;
+
 /// Builder of a prompt or of resources.
 ///
 /// ```
@@ -194,8 +197,8 @@ pub struct HandlerOffer {
     listed: Map<String, Value>,
     arguments: Vec<Value>,
     allow: Allow,
-    serve: Box<dyn FnOnce(&Allow) -> Arc<Tool>>,
-    complete: Option<Box<dyn FnOnce(&Allow) -> Arc<Tool>>>,
+    serve: Build,
+    complete: Option<Build>,
 }
 
 impl HandlerOffer {
@@ -230,13 +233,7 @@ impl HandlerOffer {
         Self::new(OfferKind::Template, template.into(), "uriTemplate", name.into(), serve)
     }
 
-    fn new(
-        kind: OfferKind,
-        id: String,
-        member: &str,
-        name: String,
-        serve: Box<dyn FnOnce(&Allow) -> Arc<Tool>>,
-    ) -> Self {
+    fn new(kind: OfferKind, id: String, member: &str, name: String, serve: Build) -> Self {
         let mut listed = Map::new();
         listed.insert("name".into(), name.into());
         listed.insert(member.into(), id.clone().into());
