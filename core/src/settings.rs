@@ -8,7 +8,7 @@ use crate::acp::protocol::AcpServices;
 use crate::identity::Identity;
 use crate::limits::{Limits, TaskPolicy};
 use crate::provider::Provider;
-use crate::tool::Catalog;
+use crate::tool::{Catalog, Tool};
 use crate::upstream::server::UpstreamServer;
 
 /// Offers and permissions of an engine.
@@ -28,6 +28,9 @@ pub struct Settings {
     /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
     /// params of the request. With task support it is declared as a task as well.
     pub services: Catalog,
+    /// The tool behind `ceased/run`, with which a user of this machine runs a command of its own;
+    /// `None` if the host runs none. Its arguments are the params of the request.
+    pub run: Option<Arc<Tool>>,
     /// Existing MCP servers whose methods are offered as well.
     pub servers: Vec<Arc<UpstreamServer>>,
     /// Servers that may be starting at once (UPS-09); 0 counts as 1.

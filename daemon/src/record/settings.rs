@@ -32,6 +32,8 @@ pub(super) struct Recipe {
     provider: Vec<ProvidedRecipe>,
     #[serde(default)]
     services: Vec<ToolRecipe>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<ToolRecipe>,
     #[serde(default)]
     acp: (OfferRecipe, OfferRecipe),
     #[serde(default)]
@@ -129,7 +131,7 @@ struct ToolRecipe {
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
         let Settings { server, limits, tasks, catalog, services, acp, outputs, .. } = settings;
-        let Settings { operators, servers, start_at_once, provider, .. } = settings;
+        let Settings { operators, servers, start_at_once, provider, run, .. } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             words: [&server.title, &server.website, &server.instructions]
@@ -140,6 +142,7 @@ impl Recipe {
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             provider: provider.iter().map(|offer| ProvidedRecipe::new(offer)).collect(),
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+            run: run.as_deref().map(ToolRecipe::new),
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
             operators: operators.iter().map(Who::new).collect(),
             servers: servers.iter().filter_map(|server| ServerRecipe::new(server)).collect(),
@@ -181,6 +184,7 @@ impl Recipe {
             catalog: made(&self.tools)?,
             provider: provider(&self.provider)?,
             services: made(&self.services)?,
+            run: self.run.as_ref().map(|tool| tool.get().map(Arc::new)).transpose()?,
             acp: AcpServices { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
             operators: self.operators.iter().map(Who::get).collect(),
             servers: self.servers.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,

@@ -38,8 +38,55 @@ const NOT_CHECKED: [Exception; 1] = [(
 /// Expected failures of the example server alone.
 const FAILURES: [Exception; 0] = [];
 
+/// Why a server of 2026-07-28 behind the daemon fails `resources/subscribe`.
+const SUBSCRIBE: &str = "the relay does not turn resources/subscribe into subscriptions/listen for a server of 2026-07-28";
+/// Why changes of its lists are not heard.
+const LISTEN: &str = "the relay does not listen to a server of 2026-07-28";
+/// Why its quick tools run as tasks.
+const TASKS: &str =
+    "a server of 2026-07-28 does not list which tools run as tasks, so each may be one (UPS-15)";
+/// Why its tools that run as tasks alone fail.
+const NO_TASKS: &str =
+    "the relay declares no tasks to a server of 2026-07-28, which then refuses it";
+
 /// Expected failures of the same server behind a daemon.
-const FAILURES_BEHIND: [Exception; 0] = [];
+const FAILURES_BEHIND: [Exception; 10] = [
+    ("2025-11-25", "resources-subscribe", "resources-subscribe", SUBSCRIBE),
+    ("2025-11-25", "resources-unsubscribe", "resources-unsubscribe", SUBSCRIBE),
+    (
+        "2026-07-28",
+        "server-stateless",
+        "sep-2575-server-sends-prompts-list-changed-on-subscription",
+        LISTEN,
+    ),
+    (
+        "2026-07-28",
+        "server-stateless",
+        "sep-2575-server-sends-tools-list-changed-on-subscription",
+        LISTEN,
+    ),
+    ("2026-07-28", "tasks-dispatch-and-envelope", "sep-2663-legacy-task-param-ignored", TASKS),
+    (
+        "2026-07-28",
+        "tasks-dispatch-and-envelope",
+        "tasks-result-type-complete-on-non-task-responses",
+        TASKS,
+    ),
+    ("2026-07-28", "tasks-lifecycle", "tasks-sync-tool-call", TASKS),
+    ("2026-07-28", "tasks-lifecycle", "sep-2663-tool-error-uses-completed-status", NO_TASKS),
+    (
+        "2026-07-28",
+        "tasks-mrtr-composition",
+        "sep-2663-mrtr-synchronous-before-task-creation",
+        TASKS,
+    ),
+    (
+        "2026-07-28",
+        "tasks-request-headers",
+        "tasks-headers-tolerate-mcp-method-on-tools-call",
+        TASKS,
+    ),
+];
 
 /// HTTP-03 to HTTP-09 by the official suite: every scenario of both revisions, with the tasks and the
 /// headers that it does not count.
@@ -60,7 +107,8 @@ fn official_suite_passes_through_the_gateway() {
     let command = binary::conformance().to_str().expect("a path is text");
     let tools = format!(
         "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
-         [[server]]\nname = \"fixtures\"\ncommand = [{command:?}, \"stdio\"]\nrun_as = \"daemon\"\n"
+         [[server]]\nname = \"fixtures\"\ncommand = [{command:?}, \"stdio\"]\nrun_as = \"daemon\"\n\
+         prefix = \"\"\nshare = \"identity\"\n"
     );
     let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
