@@ -279,7 +279,7 @@ fn inputs() -> Result<Vec<Tool>, Box<dyn Error>> {
         )?,
         asking(
             "capabilities",
-            // The client is asked what it can answer; the other question is refused unsent.
+            // A question that the client cannot answer is refused unsent; the other is asked.
             Box::new(move |job| {
                 let answers = job.ask_all([name(), sample("greeting", "Generate a greeting")]);
                 Ok(ToolResult::text(format!("{answers:?}")))

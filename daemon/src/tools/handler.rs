@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
-use crate::event_loop::ServerHandle;
+use crate::event_loop::handle::ServerHandle;
 use crate::event_loop::mailbox::{Asked, LoopSender, Report};
 use crate::tools::cancel_token::{CancelToken, Cancelled};
 use crate::tools::content::Content;

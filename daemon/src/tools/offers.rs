@@ -90,7 +90,7 @@ pub struct CompletionRequest {
 pub struct CompletionArgument {
     /// Its name.
     pub name: String,
-    /// What the user has typed.
+    /// Its beginning, as the user has typed it.
     pub value: String,
 }
 

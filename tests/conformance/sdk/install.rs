@@ -116,22 +116,32 @@ fn node(files: &[&str], script: &str) -> Option<Client> {
 
 /// The Python client; `None` with a printed line if there is no Python.
 pub(crate) fn python() -> Option<Client> {
+    python_with("venv", "requirements.txt", "client.py")
+}
+
+/// The Python client of 2026-07-28; `None` with a printed line if there is no Python.
+pub(crate) fn modern_python() -> Option<Client> {
+    python_with("venv-modern", "requirements-modern.txt", "modern_client.py")
+}
+
+/// Installs a Python client into a folder of this name.
+fn python_with(name: &str, requirements: &str, script: &str) -> Option<Client> {
     let Some(found) = version("python3").filter(|version| *version >= (3, 11)) else {
         return missing("Python", "python3 3.11 or newer, with venv");
     };
-    let folder = home("venv");
+    let folder = home(name);
     let _lock = lock(&folder);
-    let pins = format!("# python {found:?}\n{}", source("requirements.txt"));
+    let pins = format!("# python {found:?}\n{}", source(requirements));
     let program = folder.join("bin/python");
     if !is_stamped(&folder, &pins) {
         afresh(&folder);
         install(Command::new("python3").args(["-m", "venv"]).arg(&folder), &folder);
         let mut pip = Command::new(&program);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-        install(pip.arg("--requirement").arg(source_path("requirements.txt")), &folder);
+        install(pip.arg("--requirement").arg(source_path(requirements)), &folder);
         stamp(&folder, &pins);
     }
-    Some(Client { program, script: source_path("client.py") })
+    Some(Client { program, script: source_path(script) })
 }
 
 /// Major and minor version printed by `program --version`.

@@ -11,12 +11,15 @@ use ceased_tests::binary;
 use ceased_tests::daemon::{Config, Daemon};
 use serde_json::Value;
 
+use super::Summary;
 use super::install::{self, Suite};
 use super::processes;
 use super::server::read;
 
 /// Longest duration of the scenarios of one revision.
 const REVISION_WITHIN: Duration = Duration::from_secs(300);
+/// Longest duration of one command of a client.
+const COMMAND_WITHIN: Duration = Duration::from_secs(120);
 /// Longest time until the example server listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
 
@@ -113,6 +116,55 @@ fn official_suite_passes_through_the_gateway() {
     let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
     run_suite(&suite, &url, folder.path(), &FAILURES_BEHIND);
+}
+
+/// HTTP-03 and HTTP-04 by the command line of the MCP Inspector: each method that it has, in a session
+/// of its own.
+#[test]
+fn inspector_uses_every_method() {
+    let Some(suite) = install::suite() else { return };
+    let folder = tempfile::Builder::new().prefix("ceased-suite-").tempdir().expect("a folder");
+    let server = Example::start(folder.path());
+    let prompt = ["--prompt-name", "test_prompt_with_arguments"];
+    let arguments = ["--prompt-args", "arg1=a", "arg2=b"];
+    for (method, arguments, expected) in [
+        ("tools/list", vec![], "\"test_simple_text\""),
+        ("tools/call", vec!["--tool-name", "greet", "--tool-arg", "name=World"], "Hello, World!"),
+        ("tools/call", vec!["--tool-name", "test_tool_with_progress"], "\"isError\": false"),
+        ("resources/list", vec![], "\"test://static-text\""),
+        ("resources/templates/list", vec![], "\"test://template/{id}/data\""),
+        ("resources/read", vec!["--uri", "test://template/7/data"], "Data for ID: 7"),
+        ("prompts/list", vec![], "\"test_prompt_with_arguments\""),
+        ("prompts/get", [&prompt[..], &arguments].concat(), "arg1='a', arg2='b'"),
+        ("logging/setLevel", vec!["--log-level", "debug"], "{}"),
+    ] {
+        let log = folder.path().join(format!("{}.log", method.replace('/', "-")));
+        let mut command = Command::new(&suite.node);
+        command.arg(&suite.inspector).args(["--cli", &server.url, "--transport", "http"]);
+        // It keeps files in the home of its user.
+        command.env("HOME", folder.path()).args(["--method", method]).args(arguments);
+        let ended = processes::run(&mut command, &log, COMMAND_WITHIN);
+        let said = read(&log);
+        assert!(ended.is_ok_and(|status| status.success()), "{method}: {said}");
+        assert!(said.contains(expected), "{method}: {expected} is not in {said}");
+    }
+}
+
+/// HTTP-08 and HTTP-09 with the official Python client of 2026-07-28.
+#[test]
+fn modern_python_over_http() {
+    let Some(client) = install::modern_python() else { return };
+    let folder = tempfile::Builder::new().prefix("ceased-suite-").tempdir().expect("a folder");
+    let server = Example::start(folder.path());
+    let log = folder.path().join("client.log");
+    let mut command = Command::new(&client.program);
+    command.arg(&client.script).arg(&server.url).env("PYTHONDONTWRITEBYTECODE", "1");
+    let ended = processes::run(&mut command, &log, COMMAND_WITHIN);
+    let said = read(&log);
+    assert!(ended.is_ok_and(|status| status.success()), "the client failed:\n{said}");
+    let summary = said.lines().rev().find_map(|line| serde_json::from_str::<Summary>(line).ok());
+    let checks = ["connect", "call", "progress", "input", "resources", "prompts", "abort", "close"];
+    assert_eq!(summary.map(|summary| summary.done), Some(checks.map(String::from).to_vec()));
 }
 
 /// The example server. Killed when dropped.
