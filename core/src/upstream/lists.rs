@@ -148,10 +148,10 @@ impl Engine {
         let servers = self.upstreams.servers.iter();
         let server = { servers }
             .find(|server| server.server.allow.permits(peer) && server.tools.contains_key(name))?;
-        let named = |listed: &&Box<str>| {
+        let named = |listed: &&str| {
             listed.contains("x-mcp-header") && text_member(listed, "name").as_deref() == Some(name)
         };
-        member(server.listed.iter().find(named)?, "inputSchema")
+        member(server.listed.iter().map(|listed| &**listed).find(named)?, "inputSchema")
     }
 
     /// The server of a request, by the name or URI in its params.
