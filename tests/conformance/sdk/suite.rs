@@ -52,8 +52,13 @@ const TASKS: &str =
 const NO_TASKS: &str =
     "the relay declares no tasks to a server of 2026-07-28, which then refuses it";
 
+/// Why the list of tools is not as the suite wants it; not a failure of the relay.
+const UNDESCRIBED: &str = "tools of the test's daemon itself have no description";
+
 /// Expected failures of the same server behind a daemon.
-const FAILURES_BEHIND: [Exception; 10] = [
+const FAILURES_BEHIND: [Exception; 12] = [
+    ("2025-11-25", "tools-list", "tools-list", UNDESCRIBED),
+    ("2026-07-28", "tools-list", "tools-list", UNDESCRIBED),
     ("2025-11-25", "resources-subscribe", "resources-subscribe", SUBSCRIBE),
     ("2025-11-25", "resources-unsubscribe", "resources-unsubscribe", SUBSCRIBE),
     (
