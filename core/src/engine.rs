@@ -201,6 +201,8 @@ impl Engine {
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Upstream(event) => self.on_upstream(&event),
             Event::Configured { settings } => self.on_configured(settings),
+            Event::Escalated { job } => self.escalate(job),
+            Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),

@@ -69,6 +69,7 @@ pub mod log_level;
 pub mod outgoing;
 pub mod policy;
 pub mod protocol;
+pub mod provider;
 pub mod reason;
 pub mod rpc;
 mod server;

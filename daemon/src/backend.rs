@@ -283,6 +283,7 @@ impl From<StartError> for Failure {
         let exit = match error {
             StartError::Listen(_)
             | StartError::Tool(_)
+            | StartError::Offer(_)
             | StartError::Server(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)

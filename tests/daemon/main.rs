@@ -28,6 +28,7 @@ mod limits;
 mod live;
 mod loop_handoff;
 mod modern;
+mod offers;
 mod output;
 mod record;
 mod reload;

@@ -27,6 +27,7 @@ fn settings(gates: &[(&str, Option<usize>, Option<&str>)]) -> Arc<Settings> {
         limits: usual.limits,
         tasks: usual.tasks,
         catalog: Catalog::new(gated.chain([tool("free")])).unwrap(),
+        provider: usual.provider.clone(),
         services: tools::services(),
         acp: tools::offers(),
         outputs: false,

@@ -15,6 +15,7 @@ use crate::outgoing::call::Call;
 use crate::policy::access::Allow;
 use crate::protocol::revision::{Methods, ToolMembers};
 use crate::protocol::role::Side;
+use crate::provider::OfferKind;
 use crate::reason::CloseReason;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
@@ -184,13 +185,18 @@ impl Engine {
     pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
         self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
-        self.settings = settings;
+        let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
         self.configure_upstreams();
         self.announce_list(Topic::Tools, &Allow::Everyone);
-        if had_servers || !self.upstreams.is_empty() {
-            self.announce_list(Topic::Prompts, &Allow::Everyone);
-            self.announce_list(Topic::Resources, &Allow::Everyone);
+        let has_servers = had_servers || !self.upstreams.is_empty();
+        for (topic, kinds) in [
+            (Topic::Prompts, &[OfferKind::Prompt] as &[OfferKind]),
+            (Topic::Resources, &[OfferKind::Resource, OfferKind::Template]),
+        ] {
+            if has_servers || !before.provider.is_same(&self.settings.provider, kinds) {
+                self.announce_list(topic, &Allow::Everyone);
+            }
         }
     }
 

@@ -50,6 +50,9 @@ pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
+pub(crate) use listen::{
+    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
+};
 pub use progress::ProgressPattern;
 pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};
 pub(crate) use server_table::start_at_once_default;

@@ -134,6 +134,23 @@ pub(super) fn listen_spec(listen: &Listen) -> Result<ListenSpec, TokenFileError>
     Ok(ListenSpec { address: address(listen), group, access, http })
 }
 
+/// A listener for HTTP that is open to every peer that can connect.
+pub(super) fn open_http(address: &Address) -> ListenSpec {
+    let mut spec = ListenSpec::open(address.clone());
+    spec.http = Some(Arc::new(HttpRules {
+        address: address.clone(),
+        access: spec.access.clone(),
+        allow_origins: Arc::default(),
+        any_host: matches!(address, Address::Unix { .. }),
+        session_idle: config::SESSION_IDLE,
+        keep_alive: config::KEEP_ALIVE,
+        sessions_per_identity: config::SESSIONS_PER_IDENTITY,
+        connections_per_address: config::CONNECTIONS_PER_ADDRESS,
+        replay_bytes: config::REPLAY_BYTES,
+    }));
+    spec
+}
+
 /// The rules of a listener for HTTP.
 fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
     // No page can reach a Unix socket, and on an address of the network every request needs a

@@ -344,7 +344,8 @@ impl Server {
         if request.version.is_some() {
             routing::check(head, &request).map_err(|error| refused(&error))?;
         }
-        self.check_parameter_headers(head, &request).map_err(|error| refused(&error))?;
+        self.check_parameter_headers(head, &request, &caller.identity)
+            .map_err(|error| refused(&error))?;
         let engine = self.stateless_connection(now, conn, caller)?;
         if let Some(peer) = self.http.peer_mut(conn) {
             let subject =
@@ -376,13 +377,13 @@ impl Server {
         &self,
         head: &Head,
         request: &RequestEnvelope,
+        identity: &Identity,
     ) -> Result<(), ErrorObject> {
         let Some(name) = request.name.as_deref().filter(|_| request.method == "tools/call") else {
             return Ok(());
         };
-        let tool = self.settings.catalog.iter().find(|tool| &*tool.name == name);
-        match tool {
-            Some(tool) => routing::check_parameters(head, &tool.input_schema, request),
+        match self.engine.input_schema(name, identity) {
+            Some(schema) => routing::check_parameters(head, schema, request),
             None => Ok(()),
         }
     }

@@ -145,6 +145,7 @@ impl Server {
         let patience =
             AnswerTimeout { timeout: ROOTS_WITHIN, extend_on_progress: false, cap: ROOTS_WITHIN };
         let request = OutgoingRequest {
+            key: None,
             method: "roots/list".into(),
             params: None,
             patience: Some(patience),
@@ -306,6 +307,7 @@ fn question_to_ask(question: &str) -> OutgoingRequest {
         "requestedSchema": {"type": "object", "properties": {}},
     });
     OutgoingRequest {
+        key: None,
         method: "elicitation/create".into(),
         params: to_raw_value(&params).ok(),
         patience: None,
