@@ -61,6 +61,8 @@ pub struct Daemon {
     tasks: TaskPolicy,
     tools: Vec<Tool>,
     servers: Vec<Arc<UpstreamServer>>,
+    agents: Vec<Arc<UpstreamServer>>,
+    agent_only: bool,
     /// Servers of the configuration that are in use.
     known: KnownServers,
     /// Why a server of the configuration cannot be used.
@@ -112,6 +114,8 @@ impl Daemon {
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
             servers: Vec::new(),
+            agents: Vec::new(),
+            agent_only: false,
             known: KnownServers::default(),
             unusable: None,
             start_at_once: config::start_at_once_default(),
@@ -150,6 +154,8 @@ impl Daemon {
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
             servers,
+            agents: Vec::new(),
+            agent_only: false,
             known,
             unusable,
             start_at_once: config.start_at_once,
@@ -194,6 +200,15 @@ impl Daemon {
     #[must_use]
     pub fn upstream(mut self, server: UpstreamServer) -> Self {
         self.servers.push(Arc::new(server));
+        self
+    }
+
+    /// Puts an existing ACP agent behind every connection: each peer is a client of a process of
+    /// its own. Its payload is an [`UpstreamLaunch`](crate::UpstreamLaunch).
+    #[must_use]
+    pub fn agent(mut self, agent: UpstreamServer) -> Self {
+        self.agents.insert(0, Arc::new(agent));
+        self.agent_only = true;
         self
     }
 
@@ -390,6 +405,8 @@ impl Daemon {
                 catalog,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
+                agents: self.agents,
+                agent_only: self.agent_only,
                 start_at_once: self.start_at_once,
                 operators: operators(),
                 ..Settings::default()

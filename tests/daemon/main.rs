@@ -46,3 +46,4 @@ mod trust;
 mod upstream_manifests;
 mod user;
 mod wrap;
+mod wrap_acp;

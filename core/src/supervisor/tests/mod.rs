@@ -1,0 +1,7 @@
+//! Tables of inputs and effects.
+
+mod cancel;
+mod kit;
+mod life;
+mod ladder;
+mod version_two;
