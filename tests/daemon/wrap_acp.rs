@@ -227,7 +227,7 @@ fn watchdogs_end_turns() {
         ("--turn-timeout=500ms", "obey", "timed out"),
         ("--stall-timeout=1s", "late", "limit"),
     ] {
-        let mut editor = Editor::start(Options { extra: &[option], ..Options::default() });
+        let mut editor = Editor::start(Options { extra: Some(option), ..Options::default() });
         let session = editor.session();
         editor.prompt(2, &session, text);
         let answer = editor.answer(&json!(2));
@@ -246,7 +246,7 @@ fn watchdogs_end_turns() {
 /// Busy or talkative turns, and those that wait for the user, are no stalls.
 #[test]
 fn turns_with_signs_of_work_do_not_stall() {
-    let mut editor = Editor::start(Options { extra: &["--stall-timeout=400ms"], ..Options::default() });
+    let mut editor = Editor::start(Options { extra: Some("--stall-timeout=400ms"), ..Options::default() });
     let session = editor.session();
     for (id, text) in [(2, "busy 1.5"), (3, "talk 1.5")] {
         editor.prompt(id, &session, text);

@@ -206,17 +206,6 @@ impl Supervision {
         self.works.len()
     }
 
-    /// A word for views.
-    pub(crate) const fn phase(&self) -> &'static str {
-        match self.agent {
-            Agent::Off => "idle",
-            Agent::Starting | Agent::Preparing { .. } => "starting",
-            Agent::Live => "ready",
-            Agent::Draining(_) => "draining",
-            Agent::Ending => "ending",
-        }
-    }
-
     /// Time of the next [`Due`](Input::Due).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let stops = self.works.iter().filter_map(|work| work.stop.as_ref()?.due);

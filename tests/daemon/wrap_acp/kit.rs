@@ -19,15 +19,15 @@ pub(super) struct Options {
     pub(super) bare: bool,
     /// What the agent declares: `resume`, `load`, or nothing.
     pub(super) declares: &'static str,
-    /// Options of `ceased wrap`.
-    pub(super) extra: &'static [&'static str],
+    /// An option of `ceased wrap`.
+    pub(super) extra: Option<&'static str>,
     /// Whether lines are read only when they are asked for.
     pub(super) deaf: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { bare: false, declares: "resume", extra: &[], deaf: false }
+        Self { bare: false, declares: "resume", extra: None, deaf: false }
     }
 }
 
