@@ -141,7 +141,7 @@ impl Agent {
         match report {
             Report::Line(frame) => self.handle(Event::Frame { conn: CLIENT, frame: &frame }),
             Report::EndOfInput => {
-                let then = AfterInput::AnswerUntil(self.now().at);
+                let then = AfterInput::AnswerWithin(Duration::ZERO);
                 self.handle(Event::Finished { conn: CLIENT, then })
             }
             Report::Said(job, text) => {

@@ -93,6 +93,8 @@ pub(crate) struct ColdState {
     pub(crate) linger_timer: Option<Armed>,
     /// Pings sent to find out whether the peer is still there.
     pub(crate) probes: u64,
+    /// Open requests when `linger_timer` was armed.
+    pub(crate) lingering: usize,
     /// Names that only the peer could have used, in frames that were never sent.
     pub(crate) lost_handles: Vec<Handle>,
     /// Capabilities that the client declared, as JSON text, for servers behind us.
@@ -108,6 +110,7 @@ impl IsEmpty for ColdState {
         stall_timer: None,
         linger_timer: None,
         probes: 0,
+        lingering: 0,
         lost_handles: Vec::new(),
         declared: None,
     };
@@ -118,6 +121,7 @@ impl IsEmpty for ColdState {
             && self.behind.is_empty()
             && timers.iter().all(|timer| timer.is_none())
             && self.probes == 0
+            && self.lingering == 0
             && self.lost_handles.is_empty()
             && self.declared.is_none()
     }

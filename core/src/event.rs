@@ -40,8 +40,10 @@ pub enum AfterInput {
     /// They are answered, and the peer is pinged this often meanwhile, in ACP by a notification of
     /// ours: on such a transport one that is gone shows only when it is written to.
     AnswerAndProbe(Duration),
-    /// They are answered until then, and cancelled after.
-    AnswerUntil(Instant),
+    /// They are answered for this long: counted from the end of the input, from each answer, and
+    /// from the end of an upstream's start. The rest are then cancelled, and get
+    /// no answer.
+    AnswerWithin(Duration),
 }
 
 /// Something that happened.

@@ -69,6 +69,10 @@ impl StopReason {
 pub enum CloseReason {
     /// The peer closed its side and everything it asked for is answered. Flush first.
     Finished,
+    /// The peer closed its side, and the time for answers is over. The requests that are left get no
+    /// answer: a client that has closed its connection, and not only its sending side, may fail on
+    /// one. Flush first.
+    Unanswered,
     /// The first bytes were no JSON-RPC. The content of the send queue may still be sent.
     Alien,
     /// There are too many connections already.
@@ -88,9 +92,12 @@ impl CloseReason {
     #[must_use]
     pub const fn flushes(self) -> bool {
         match self {
-            Self::Finished | Self::Alien | Self::TooMany | Self::Displaced | Self::NoSession => {
-                true
-            }
+            Self::Finished
+            | Self::Unanswered
+            | Self::Alien
+            | Self::TooMany
+            | Self::Displaced
+            | Self::NoSession => true,
             Self::Flooded | Self::Stalled => false,
         }
     }

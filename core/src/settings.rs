@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::acp::protocol::AcpServices;
 use crate::identity::Identity;
 use crate::limits::{Limits, TaskPolicy};
-use crate::tool::Catalog;
+use crate::tool::{Catalog, Tool};
 use crate::upstream::server::UpstreamServer;
 
 /// Offers and permissions of an engine.
@@ -25,6 +25,9 @@ pub struct Settings {
     /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
     /// params of the request. With task support it is declared as a task as well.
     pub services: Catalog,
+    /// The tool behind `ceased/run`, with which a user of this machine runs a command of its own;
+    /// `None` if the host runs none. Its arguments are the params of the request.
+    pub run: Option<Arc<Tool>>,
     /// Existing MCP servers whose methods are offered as well.
     pub servers: Vec<Arc<UpstreamServer>>,
     /// Existing ACP agents, each of which runs behind a client of its own.

@@ -1,5 +1,7 @@
 //! The command line's interface to the daemon: serving, checking, locating, embedding.
 
+mod check;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +12,6 @@ use ceased_transports::Address;
 use crate::announce::say;
 use crate::cli::{Backend, DaemonLocation, Embedded, EngineFiles, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
-use crate::daemon::preflight::{Preflight, preflight};
 use crate::daemon::reload::reload;
 use crate::daemon::{Daemon, DaemonHandle};
 use crate::event_loop::RunError;
@@ -21,7 +22,7 @@ use crate::service_manager::Service;
 use crate::signals;
 use crate::start_error::StartError;
 use crate::store::StateDirError;
-use crate::store::inspect::{Inspected, inspect};
+use crate::store::inspect::inspect;
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
 use crate::wrap::WrapOptions;
 use ceased_process::daemon_support::{close_inherited, forbid_tracing, trim_heap};
@@ -418,6 +419,7 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
         true => daemon.agent(options.server()).limits(agent_limits()),
         false => daemon.upstream(options.server()),
     };
+    daemon = daemon.eof_grace(options.eof_grace);
     if let Some(containment) = containment()? {
         daemon = daemon.containment(containment);
     }
@@ -467,55 +469,50 @@ impl Backend for LocalBackend {
         said(wrap(options))
     }
 
-    fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
-        let mut complain = |text: &str| {
-            for line in text.lines() {
-                let _ = writeln!(err, "ceased: {line}");
-            }
+    fn check(
+        &self,
+        config: Option<&Path>,
+        json: bool,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Exit {
+        let found = find_with_project(config).map(|Found { config, source, note, .. }| {
+            let path = source.path().map(|path| path.display().to_string());
+            check::ToCheck { config, path, note }
+        });
+        let checked = check::configuration(found);
+        let place = place_of_configuration(&Environment::of_process());
+        let written = match json {
+            true => checked.write_json(out),
+            false => checked.write_text(&place, out, err),
         };
-        match find_with_project(config) {
-            Ok(Found { config, source, note, .. }) => {
-                if let Some(note) = note {
-                    complain(&format!("warning: {note}"));
-                }
-                let Preflight { refusals, warnings } = preflight(&config);
-                for warning in warnings {
-                    complain(&format!("warning: {warning}"));
-                }
-                if !refusals.is_empty() {
-                    refusals.iter().for_each(|refusal| complain(&refusal.to_string()));
-                    return Exit::Usage;
-                }
-                let name = source.path().map_or_else(
-                    || {
-                        let place = place_of_configuration(&Environment::of_process());
-                        format!("no configuration file: the defaults (create one at {place})")
-                    },
-                    |path| path.display().to_string(),
-                );
-                match writeln!(out, "{name}: ok\n{}", config.describe().trim_end()) {
-                    Ok(()) => Exit::Done,
-                    Err(_) => Exit::Failed,
-                }
-            }
-            Err(error) => {
-                complain(&error.to_string());
-                Exit::Usage
-            }
+        match written {
+            Ok(()) if checked.is_valid() => Exit::Done,
+            Ok(()) => Exit::Usage,
+            Err(_) => Exit::Failed,
         }
     }
 
-    fn check_store(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
-        let inspected = find(config)
-            .map_err(Failure::from)
-            .and_then(|found| inspect(&found.config.daemon.state_dir).map_err(Failure::from));
+    fn check_store(
+        &self,
+        config: Option<&Path>,
+        json: bool,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Exit {
+        let place = find(config).map(|found| found.config.daemon.state_dir);
+        let inspected = place.map_err(Failure::from).and_then(|state_dir| {
+            let inspected = inspect(&state_dir).map_err(Failure::from)?;
+            Ok((state_dir, inspected))
+        });
         let (exit, written) = match inspected {
-            Ok(Inspected { verdict, problems }) if problems.is_empty() => {
-                (Exit::Done, writeln!(out, "{verdict}"))
-            }
-            Ok(Inspected { problems, .. }) => {
-                let said = problems.iter().try_for_each(|line| writeln!(err, "ceased: {line}"));
-                (Exit::Store, said)
+            Ok((state_dir, inspected)) => {
+                let exit = if inspected.problems.is_empty() { Exit::Done } else { Exit::Store };
+                let written = match json {
+                    true => check::write_store_json(&state_dir, &inspected, out),
+                    false => check::write_store_text(&inspected, out, err),
+                };
+                (exit, written)
             }
             Err(Failure { exit, message }) => (exit, writeln!(err, "ceased: {message}")),
         };

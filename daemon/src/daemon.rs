@@ -8,6 +8,7 @@ pub(crate) mod preflight;
 pub(crate) mod reload;
 pub(crate) mod servers;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    bounded, guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy,
+    thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -40,10 +42,10 @@ use crate::store::Store;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
 use crate::store::open::StoreLocation;
-use crate::tools::catalog;
+use crate::tools::{catalog, run_command};
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
-use ceased_process::{Containment, Orphans};
+use ceased_process::{Containment, Controller, Orphans};
 
 /// Builder of a daemon.
 ///
@@ -60,6 +62,8 @@ pub struct Daemon {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
+    /// The tool behind `ceased/run`, if it is allowed.
+    run: Option<Arc<Tool>>,
     servers: Vec<Arc<UpstreamServer>>,
     agents: Vec<Arc<UpstreamServer>>,
     agent_only: bool,
@@ -73,6 +77,8 @@ pub struct Daemon {
     guard: Option<Program>,
     /// Tools configured to run in a pid namespace.
     isolated: Vec<String>,
+    /// Tools with bounds, by the controller that enforces them.
+    bounded: BTreeMap<Controller, Vec<String>>,
     /// Directory of the roster of guards if there is no state directory.
     runtime_dir: Option<PathBuf>,
     orphans: Orphans,
@@ -113,6 +119,7 @@ impl Daemon {
             limits: Limits::default(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
+            run: None,
             servers: Vec::new(),
             agents: Vec::new(),
             agent_only: false,
@@ -123,10 +130,11 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: Vec::new(),
+            bounded: BTreeMap::new(),
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
-            eof_grace: Duration::from_millis(500),
+            eof_grace: Duration::from_millis(1500),
             authenticate_within: config::Limits::default().authenticate_within,
             guards: Guards::default(),
             inherited: InheritedSockets::default(),
@@ -153,6 +161,7 @@ impl Daemon {
             limits: limits(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
+            run: run_command::tool(config),
             servers,
             agents: Vec::new(),
             agent_only: false,
@@ -163,6 +172,7 @@ impl Daemon {
             containment: None,
             guard: None,
             isolated: isolated(config),
+            bounded: bounded(config),
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
@@ -277,6 +287,14 @@ impl Daemon {
         self
     }
 
+    /// How long calls of a peer on stdio are answered after the end of its input, and after each
+    /// answer from then on.
+    #[must_use]
+    pub const fn eof_grace(mut self, grace: Duration) -> Self {
+        self.eof_grace = grace;
+        self
+    }
+
     /// Writes an audit log to this file, one JSON object a line; without it, nothing is recorded.
     #[must_use]
     pub fn audit(mut self, path: impl Into<PathBuf>) -> Self {
@@ -375,6 +393,8 @@ impl Daemon {
                 .map_err(StartError::Containment)?,
         };
         warn_of_isolation(&containment, &self.isolated);
+        let missing = containment.enable(&self.bounded.keys().copied().collect());
+        unenforced(&self.bounded, &missing).iter().for_each(|line| tracing::warn!("{line}"));
         let dir = kept.as_ref().and_then(|kept| kept.dir.as_ref());
         let roster = match (dir, &self.runtime_dir) {
             (Some(dir), _) => dir.roster(),
@@ -403,6 +423,7 @@ impl Daemon {
                 limits: scarcity::within_files(self.limits),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                run: self.run,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
                 agents: self.agents,

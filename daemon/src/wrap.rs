@@ -34,6 +34,8 @@ pub struct WrapOptions {
     pub start_timeout: Duration,
     /// The longest that one call may take; no bound if `None`.
     pub call_timeout: Option<Duration>,
+    /// How long calls are still answered after the end of the input and after each answer.
+    pub eof_grace: Duration,
     /// Whether its tools run as tasks; as the server says if `None`.
     pub task_support: Option<TaskSupport>,
     /// Whether a server that goes on with a cancelled call is left running.
@@ -77,7 +79,7 @@ impl WrapOptions {
                 false => OnIgnoredCancel::Replace,
             },
             task_support: self.task_support,
-            // The server runs as the user of this process, which its client has started.
+            // The only client is this user, and with `--share call` an instance has no owner.
             payload: UpstreamLaunch { launch, run_as: Some(RunAs::Daemon) }.into_payload(),
             ..UpstreamServer::new(name)
         }

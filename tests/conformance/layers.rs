@@ -207,7 +207,7 @@ fn state_of_the_event_loop_does_not_import_the_loop() {
 
 /// The folders and files at the top of `ceased-process`, lowest first.
 const PROCESS: [&[&str]; 9] = [
-    &["account", "ids", "isolation", "limit_hint", "nameless_file", "ready"],
+    &["account", "bounds", "ids", "isolation", "limit_hint", "nameless_file", "ready"],
     &["sys", "output", "proc"],
     &["launch"],
     &["cgroup"],

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ceased_tests::binary::ceased;
 
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 10] = [
     "activated by its socket",
     "watchdog fed",
     "reloaded",
@@ -16,6 +16,8 @@ const STEPS: [&str; 8] = [
     "stopped",
     "activated again, with its tasks",
     "open to members of the group only",
+    "a tool of the peer unit is its caller, without a right of the daemon",
+    "processes of another user end",
 ];
 
 /// Exit status of `outside` on a machine that cannot boot systemd this way.

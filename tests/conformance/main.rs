@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod book;
+mod completion;
 mod dependencies;
 mod example_hello;
 mod fuzz;
@@ -9,5 +10,6 @@ mod layers;
 mod ledger;
 mod living_systemd;
 mod packaging;
+mod real;
 mod sdk;
 mod tidy;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ceased_tests::binary::ceased;
-use ceased_tests::daemon::{Config, Daemon};
+use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 
 /// Every public command.
@@ -19,6 +19,7 @@ const COMMANDS: &[&str] = &[
     "stdio",
     "connect",
     "call",
+    "run",
     "tools",
     "tasks",
     "get",
@@ -79,6 +80,32 @@ fn the_list_of_commands_is_complete() {
     assert!(COMMANDS.iter().all(|name| listed.contains(name)), "{listed:?}");
 }
 
+/// Commands that print no data: they relay messages, serve, draw a screen, or print a script.
+const NO_DATA: &[&str] = &["top", "serve", "stdio", "connect", "wrap", "completions"];
+
+/// Every command that prints data prints JSON, too, and the schema has its output. The option of
+/// `call` has another name: its `--json` takes the arguments.
+#[test]
+fn every_command_that_prints_data_has_json() {
+    let defined = OutputSchema::read().commands();
+    let page = workspace::root().join("docs/src/reference/json.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut printing = std::collections::BTreeSet::new();
+    for command in COMMANDS.iter().filter(|command| !NO_DATA.contains(command)) {
+        let words: &[&str] = if *command == "store" { &["store", "check"] } else { &[command] };
+        let help = run(Command::new(ceased()).args(words).arg("--help")).stdout;
+        let help = String::from_utf8(help).unwrap();
+        let option = if *command == "call" { "--json-result" } else { "--json" };
+        let has = help.split_whitespace().any(|word| word == option);
+        assert!(has, "`ceased {}` prints data and has no {option}", words.join(" "));
+        let name = words.join("-");
+        assert!(defined.contains(&name), "the schema has no definition {name}");
+        assert!(page.contains(&format!("`{name}`")), "docs/src/reference/json.md lacks {name}");
+        printing.insert(name);
+    }
+    assert_eq!(defined, printing, "the schema has definitions of no command");
+}
+
 /// The script of each shell asks the program, which knows every command.
 #[test]
 fn completions_ask_the_program() {
@@ -98,43 +125,6 @@ fn completions_ask_the_program() {
     }
 }
 
-/// Bash completes commands, and names of tools, their arguments and ids of tasks as the daemon has
-/// them.
-#[test]
-fn bash_completes() {
-    if !has("bash", "bash_completes") {
-        return;
-    }
-    let daemon = Daemon::start(&Config::default());
-    let task = daemon.peer().create_task("count", "{}");
-    let dir = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(ceased(), dir.path().join("ceased")).unwrap();
-    let complete = |words: &[&str]| {
-        let script = "source <(ceased completions bash); COMP_WORDS=(\"$@\"); \
-                      COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
-                      _clap_complete_ceased ceased \"${COMP_WORDS[COMP_CWORD]}\"; \
-                      echo \"${COMPREPLY[@]}\"";
-        let mut command = daemon.home.command(&[]);
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", dir.path().display());
-        let environment: Vec<_> =
-            command.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
-        command = Command::new("bash");
-        for (name, value) in environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.args(["-c", script, "bash"]).args(words).env("PATH", path);
-        String::from_utf8_lossy(&run(&mut command).stdout).trim().to_owned()
-    };
-    assert_eq!(complete(&["ceased", "conn"]), "connect");
-    assert_eq!(complete(&["ceased", "call", "cou"]), "count");
-    assert_eq!(complete(&["ceased", "call", "count", "n"]), "n=");
-    assert_eq!(complete(&["ceased", "cancel", &task[..4]]), task);
-}
-
 #[test]
 fn manual_pages_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
@@ -142,15 +132,16 @@ fn manual_pages_of_every_command() {
     let page = |name: &str| fs::read_to_string(dir.path().join("new").join(name));
     let top = page("ceased.1").unwrap();
     let version = String::from_utf8(run(Command::new(ceased()).arg("--version")).stdout).unwrap();
-    for command in COMMANDS {
-        assert!(top.contains(command), "{command}");
+    for command in COMMANDS.iter().chain(&["store-check"]) {
+        assert!(top.contains(command) || *command == "store-check", "{command}");
         let own = page(&format!("ceased-{command}.1")).unwrap_or_else(|_| panic!("{command}"));
+        assert!(own.contains(".SH EXAMPLES"), "{command}");
         assert!(own.contains(".SH NAME") && own.contains(".SH OPTIONS"), "{command}");
         assert!(own.contains(".SH FILES") && own.contains(".SH ENVIRONMENT"), "{command}");
         let title = own.lines().find(|line| line.starts_with(".TH ")).unwrap_or_default();
         assert!(title.contains(&format!("\"{}\"", version.trim())), "{title}");
     }
-    assert!(page("ceased-call.1").is_ok_and(|page| page.contains(".SH EXAMPLES")));
+    assert!(top.contains(".SH EXAMPLES"));
     assert!(page("ceased-man.1").is_err(), "a hidden command has no page");
 }
 
@@ -195,6 +186,45 @@ fn systemd_accepts_the_units() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!said.contains("ceased"), "{said}");
     }
+}
+
+/// The units stay as tight as they are: the exposure of systemd, in tenths. The peer unit cannot hide
+/// the files of users from their tools.
+#[test]
+fn units_are_not_exposed_more_than_needed() {
+    if !has("systemd-analyze", "units_are_not_exposed_more_than_needed") {
+        return;
+    }
+    for (unit, most) in [("ceased.service", "20"), ("peer/ceased-peer.service", "70")] {
+        let mut analyze = Command::new("systemd-analyze");
+        analyze.args(["security", "--offline=true", &format!("--threshold={most}")]);
+        run(analyze.arg(packaging().join("systemd").join(unit)));
+    }
+}
+
+/// Each right of the root unit has its reason, and each reason its right.
+#[test]
+fn rights_of_the_peer_unit_have_reasons() {
+    let unit = packaging().join("systemd/peer/ceased-peer.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let rights = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let reasons: Vec<&str> = unit.lines().filter(|line| line.starts_with("# CAP_")).collect();
+    for right in rights.split(' ') {
+        let is_told = |reason: &&str| {
+            let (named, why) = reason.split_once(": ").unwrap_or_default();
+            named.trim_start_matches("# ").split(", ").any(|name| name == right) && why.len() > 20
+        };
+        assert!(reasons.iter().any(is_told), "{right} has no reason");
+    }
+    let named = reasons.iter().flat_map(|reason| {
+        let (named, _) = reason.trim_start_matches("# ").split_once(':').unwrap_or_default();
+        named.split(", ").collect::<Vec<_>>()
+    });
+    assert!(
+        named.clone().all(|name| rights.contains(name)),
+        "{named:?}",
+        named = named.collect::<Vec<_>>()
+    );
 }
 
 /// Settings of the units match the daemon's needs.
@@ -251,13 +281,22 @@ fn the_package_installs_and_purges() {
         "./usr/share/bash-completion/completions/ceased",
         "./usr/share/zsh/vendor-completions/_ceased",
         "./usr/share/fish/vendor_completions.d/ceased.fish",
+        "./usr/lib/systemd/system/ceased-peer.service",
+        "./usr/lib/systemd/system/ceased-peer.socket",
+        "./etc/logrotate.d/ceased",
+        "./usr/share/man/man5/ceased.toml.5",
+        "./usr/share/ceased/output.schema.json",
+        "./usr/share/doc/ceased/docs/hosts.md",
+        "./usr/share/doc/ceased/docs/operations/service.md",
     ] {
         assert!(listing.contains(file), "{file} is not in the package:\n{listing}");
     }
     let control = dir.path().join("control");
     run(Command::new("dpkg-deb").arg("--control").arg(&deb).arg(&control));
     let conffiles = fs::read_to_string(control.join("conffiles")).unwrap();
-    assert_eq!(conffiles.trim(), "/etc/ceased/config.toml");
+    let mut conffiles: Vec<&str> = conffiles.lines().collect();
+    conffiles.sort_unstable();
+    assert_eq!(conffiles, ["/etc/ceased/config.toml", "/etc/logrotate.d/ceased"]);
     for script in ["postinst", "prerm", "postrm"] {
         run(Command::new("sh").arg("-n").arg(control.join(script)));
         let text = fs::read_to_string(control.join(script)).unwrap();

@@ -19,7 +19,7 @@ mod acp;
 mod http;
 mod install;
 mod modern;
-mod processes;
+pub(crate) mod processes;
 mod record;
 mod server;
 

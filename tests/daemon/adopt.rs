@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
 use ceased_tests::daemon::{Home, Program, Ran};
+use ceased_tests::disk::SmallDisk;
 
 const TEXT: &str = r#"{
   // Servers.
@@ -258,4 +259,46 @@ fn check_accepts_the_output_of_import() {
     host.0.configure_as(&ran.out);
     let ran = Program::start(&host.0, host.0.command(&["check"])).wait();
     assert!(ran.code == Some(0) && ran.out.contains("server git"), "{ran:?}");
+}
+
+/// A full disk: the file stays as it was, the failure is told, and no half of a file is left.
+#[test]
+fn full_disk_changes_nothing() {
+    let Some(disk) = SmallDisk::mount(256 << 10) else { return };
+    let host = Host::new("");
+    let file = disk.path().join("mcp.json");
+    // Longer than the free space that a file system rounds up to.
+    let text = TEXT.replace("// Servers.", &format!("// {}", "a long comment ".repeat(2000)));
+    fs::write(&file, &text).unwrap();
+    disk.fill();
+    let before = names(disk.path());
+    let ran = host.run_on(&file, &["adopt", "--write"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("mcp.json") && ran.err.contains("No space left"), "{ran:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    assert_eq!(names(disk.path()), before);
+    // With room again, the same command succeeds, and a disk that is full then keeps the undo from
+    // destroying anything.
+    fs::remove_file(disk.path().join("filler")).unwrap();
+    assert_eq!(host.run_on(&file, &["adopt", "--write"]).code, Some(0));
+    let adopted = fs::read_to_string(&file).unwrap();
+    assert_ne!(adopted, text);
+    disk.fill();
+    let before = names(disk.path());
+    let ran = host.run_on(&file, &["adopt", "--undo", "--write"]);
+    if ran.code == Some(0) {
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    } else {
+        assert!(ran.err.contains("No space left"), "{ran:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), adopted);
+        assert_eq!(names(disk.path()), before);
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }

@@ -1,7 +1,7 @@
 //! `[[server]]`: existing MCP servers behind the daemon (UPS-06 to UPS-15).
 
 mod crowd;
-mod kit;
+pub(crate) mod kit;
 mod views;
 
 use std::fs;

@@ -1,132 +1,24 @@
-//! `ceased ps` and `ceased top` on a terminal of 80 columns and 24 lines (CAN-13).
+//! `ceased ps` and `ceased top` on a terminal of 80 columns and 24 lines (CAN-13), and on a wide one.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::num::NonZero;
-use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
-use ceased_tests::binary::ceased;
-use ceased_tests::daemon::{
-    Config, Daemon, PATIENCE, Peer, Signal, assert_none_left, marker, wait_until,
-};
+use ceased_tests::daemon::{Config, Daemon, Peer, Signal, assert_none_left, marker, wait_until};
+use ceased_tests::screen::Screen;
 use rustix::process::{Pid, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::json;
-
-/// A program on its own terminal.
-struct Screen {
-    child: Child,
-    ours: OwnedFd,
-    /// The other end, to check the mode in which the program leaves the terminal.
-    theirs: OwnedFd,
-    before: Termios,
-    terminal: Arc<Mutex<vt100::Parser>>,
-}
 
 const LINES: u16 = 24;
 const COLUMNS: u16 = 80;
 
-/// A number of lines or columns.
-fn some(number: u16) -> NonZero<u16> {
-    NonZero::new(number).expect("a screen has lines and columns")
+fn start_sized(daemon: &Daemon, args: &[&str], no_color: bool, size: (u16, u16)) -> Screen {
+    let mut command = daemon.home.command(args);
+    command.env("CEASED_SOCKET", daemon.socket()).env_remove("NO_COLOR");
+    if no_color {
+        command.env("NO_COLOR", "1");
+    }
+    Screen::start(&command, size)
 }
 
-fn size(ours: &OwnedFd, rows: u16, columns: u16) {
-    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(ours, size).expect("a terminal has a size");
-}
-
-impl Screen {
-    fn start(daemon: &Daemon, args: &[&str], no_color: bool) -> Self {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let ours = openpt(flags).expect("a terminal");
-        grantpt(&ours).expect("ours");
-        unlockpt(&ours).expect("ours");
-        let theirs = ioctl_tiocgptpeer(&ours, flags).expect("the terminal has another end");
-        size(&ours, LINES, COLUMNS);
-        let before = tcgetattr(&theirs).expect("a terminal has a mode");
-        let end = || Stdio::from(theirs.try_clone().expect("a descriptor"));
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait"]).arg(ceased()).args(args).current_dir(daemon.home.path());
-        command.env("TERM", "xterm-256color").env("CEASED_SOCKET", daemon.socket());
-        command.env_remove("NO_COLOR").stdin(end()).stdout(end()).stderr(end());
-        if no_color {
-            command.env("NO_COLOR", "1");
-        }
-        let child = command.spawn().expect("the program can be started");
-        let terminal = Arc::new(Mutex::new(vt100::Parser::new(some(LINES), some(COLUMNS), 0)));
-        let mut reader = File::from(ours.try_clone().expect("a descriptor"));
-        let shared = Arc::clone(&terminal);
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = reader.read(&mut bytes) {
-                let mut terminal = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                terminal.process(bytes.get(..count).unwrap_or_default());
-            }
-        });
-        Self { child, ours, theirs, before, terminal }
-    }
-
-    fn look<T>(&self, see: impl FnOnce(&vt100::Screen) -> T) -> T {
-        see(self.terminal.lock().unwrap_or_else(PoisonError::into_inner).screen())
-    }
-
-    fn text(&self) -> String {
-        self.look(vt100::Screen::contents)
-    }
-
-    /// Waits until the screen shows the text and is stable.
-    fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
-        let until = Instant::now() + PATIENCE;
-        let mut before = self.text();
-        loop {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            let text = self.text();
-            if text == before && shows(&text) {
-                return text;
-            }
-            assert!(Instant::now() < until, "in vain: {what}\n{text}");
-            before = text;
-        }
-    }
-
-    fn press(&self, keys: &str) {
-        let mut ours = File::from(self.ours.try_clone().expect("a descriptor"));
-        ours.write_all(keys.as_bytes()).expect("it reads");
-    }
-
-    fn resize(&self, rows: u16, columns: u16) {
-        let mut terminal = self.terminal.lock().unwrap_or_else(PoisonError::into_inner);
-        terminal.screen_mut().set_size(some(rows), some(columns));
-        drop(terminal);
-        size(&self.ours, rows, columns);
-    }
-
-    /// Waits for the exit and checks that the terminal's mode is restored.
-    fn end(mut self) -> Option<i32> {
-        let mut code = None;
-        wait_until("it ends", || {
-            code = self.child.try_wait().expect("a child").map(|status| status.code());
-            code.is_some()
-        });
-        let after = tcgetattr(&self.theirs).expect("a terminal has a mode");
-        assert_eq!(after.local_modes, self.before.local_modes, "raw mode is left");
-        assert!(after.local_modes.contains(LocalModes::ECHO));
-        wait_until("the other screen is left", || self.look(|screen| !screen.alternate_screen()));
-        wait_until("the cursor is shown again", || !self.look(vt100::Screen::hide_cursor));
-        code.flatten()
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn start(daemon: &Daemon, args: &[&str], no_color: bool) -> Screen {
+    start_sized(daemon, args, no_color, (LINES, COLUMNS))
 }
 
 /// A tool that ignores SIGTERM for longer than the test takes.
@@ -213,7 +105,7 @@ fn top_cancels_the_selected_job() {
     let mark = marker();
     let call = peer.call("stubborn", &json!({"t": mark}).to_string());
     peer.wait_started(&[call]);
-    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
+    let screen = start(&daemon, &["top", "--every", "100ms"], false);
     let text = screen.wait("the job is shown", |text| text.contains("stubborn"));
     assert!(text.lines().count() <= usize::from(LINES));
     assert!(line(&text, "stubborn").starts_with('>'), "the job is not selected:\n{text}");
@@ -270,7 +162,7 @@ fn top_shows_jobs_owners_ages_and_cancels() {
     wait_until("the first cancel is complete", || {
         daemon.home.run(&["ps"]).out.contains(", 0 left in ")
     });
-    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], true);
+    let screen = start(&daemon, &["top", "--every", "100ms"], true);
     screen.wait("the receipt is shown", |text| text.contains("CANCEL DONE"));
     peer.cancel(calls[1]);
     let text =
@@ -318,7 +210,7 @@ fn top_filters_sorts_and_inspects() {
     let task = peer.create_task("sleep", r#"{"ms":600000}"#);
     let call = peer.call("hang", &json!({"t": marker()}).to_string());
     wait_until("both run", || daemon.status()["running"] == 2);
-    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
+    let screen = start(&daemon, &["top", "--every", "100ms"], false);
     screen.wait("job and task are shown", |text| text.contains("hang") && text.contains("TASK"));
     screen.press("/hang");
     let shows = |text: &str| text.contains("filter: hang_") && !text.contains("TASK");
@@ -349,7 +241,7 @@ fn top_without_colours_handles_resize_and_signals() {
     let call = peer.call("stubborn", &json!({"t": marker()}).to_string());
     peer.wait_started(&[call]);
     for no_color in [true, false] {
-        let screen = Screen::start(&daemon, &["top", "--every", "100ms"], no_color);
+        let screen = start(&daemon, &["top", "--every", "100ms"], no_color);
         screen.wait("the job is shown", |text| text.contains("stubborn"));
         let is_coloured = screen.look(|screen| {
             let cells = (0..LINES).flat_map(|row| (0..COLUMNS).map(move |column| (row, column)));
@@ -363,7 +255,7 @@ fn top_without_colours_handles_resize_and_signals() {
             text.lines().count() <= 10 && text.contains("q quit") && text.contains("stubborn")
         });
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
-        let pid = Pid::from_raw(screen.child.id().cast_signed()).expect("a child has an id");
+        let pid = Pid::from_raw(screen.id().cast_signed()).expect("a child has an id");
         kill_process(pid, Signal::TERM).expect("it runs");
         assert_eq!(screen.end(), Some(0));
     }
@@ -374,7 +266,7 @@ fn top_without_colours_handles_resize_and_signals() {
 #[test]
 fn top_is_idle_without_changes_and_exits_with_the_daemon() {
     let (daemon, _peer) = daemon();
-    let screen = Screen::start(&daemon, &["top", "--every", "1h"], false);
+    let screen = start(&daemon, &["top", "--every", "1h"], false);
     screen.wait("the screen is shown", |text| text.contains("q quit"));
     let ticks = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
@@ -382,12 +274,12 @@ fn top_is_idle_without_changes_and_exits_with_the_daemon() {
         let number = |at| rest.split_whitespace().nth(at).and_then(|it| it.parse::<u64>().ok());
         number(11).zip(number(12)).map_or(0, |(user, system)| user + system)
     };
-    let before = ticks(screen.child.id());
+    let before = ticks(screen.id());
     std::thread::sleep(std::time::Duration::from_secs(1));
-    assert!(ticks(screen.child.id()) - before <= 20, "the program uses the processor while idle");
+    assert!(ticks(screen.id()) - before <= 20, "the program uses the processor while idle");
     screen.press("q");
     assert_eq!(screen.end(), Some(0));
-    let screen = Screen::start(&daemon, &["top", "--every", "100ms"], false);
+    let screen = start(&daemon, &["top", "--every", "100ms"], false);
     screen.wait("the screen is shown", |text| text.contains("q quit"));
     drop(daemon);
     assert_eq!(screen.end(), Some(3));
@@ -418,15 +310,128 @@ command = ["sh", "-c", 'printf "\033[31mred\033[0m\n" >&2; sleep 2; echo last; e
 "#;
     let daemon = Daemon::start(&Config { tools: TALK, ..Config::default() });
     let mark = marker();
-    let screen = Screen::start(&daemon, &["call", "talk", &format!("t={mark}")], true);
+    let screen = start(&daemon, &["call", "talk", &format!("t={mark}")], true);
     screen.wait("output is shown", |text| text.contains("begun\ntrouble\n"));
     screen.press("\x03");
     let text = screen.wait("it is cancelled", |text| text.contains("processes are gone"));
     assert_eq!(text.matches("begun").count(), 1, "{text}");
     assert_eq!(screen.end(), Some(130));
     assert_none_left(&mark);
-    let screen = Screen::start(&daemon, &["call", "flunk"], true);
+    let screen = start(&daemon, &["call", "flunk"], true);
     let text = screen.wait("it has failed", |text| text.contains("exited with code 3"));
     assert!(text.contains("red\nlast\nexited with code 3"), "{text}");
     assert_eq!(screen.end(), Some(1));
+}
+
+/// A tool that uses a CPU and memory, and prints.
+const BUSY: &str = r#"
+[[tool]]
+name = "busy"
+command = ["sh", "-c", 'echo begun; echo "line of $1"; while :; do :; done', "x", "{project}", "{api_token}"]
+task_support = "optional"
+[tool.input.project]
+type = "string"
+required = true
+[tool.input.api_token]
+type = "string"
+required = true
+"#;
+
+/// `ps`, `top` and `get` show arguments without secrets, the last line, CPU and memory of a job: below
+/// it on a narrow screen, in columns on a wide one.
+#[test]
+fn views_show_arguments_output_and_usage() {
+    let daemon = Daemon::start(&Config { tools: BUSY, ..Config::default() });
+    let mut peer = daemon.peer();
+    let call = peer.call("busy", r#"{"project":"demo","api_token":"s3cret"}"#);
+    let mut ran = String::new();
+    // The first measurement may be of the very start.
+    wait_until("CPU and memory are shown", || {
+        ran = daemon.home.run(&["ps"]).out;
+        ran.contains("% CPU, ") && !ran.contains(" 0% CPU") && ran.contains("| line of demo")
+    });
+    let below = line(&ran, "% CPU");
+    assert!(below.contains("project=demo") && below.contains("api_token=[redacted]"), "{ran}");
+    assert!(!ran.contains("s3cret"), "{ran}");
+    let status = daemon.home.run(&["ps", "--json"]).out;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let work = &status["host"]["jobs"][status["jobs"][0]["job"].to_string()];
+    assert!(work["memoryBytes"].as_u64().is_some_and(|bytes| bytes > 64 * 1024), "{work}");
+    assert!(work["cpuMs"].as_u64().is_some_and(|cpu| cpu > 0), "{work}");
+    assert_eq!(work["lastLine"], "line of demo");
+    let got = daemon.home.run(&["get", &format!("job:{}", status["jobs"][0]["job"])]).out;
+    assert!(got.contains("of one CPU lately; memory ") && got.contains("project=demo"), "{got}");
+
+    let screen = start(&daemon, &["top", "--every", "200ms"], true);
+    let text = screen.wait("the job is shown", |text| text.contains("% CPU, "));
+    assert!(line(&text, "% CPU").contains("project=demo"), "{text}");
+    screen.resize(LINES, 160);
+    let text = screen.wait("the columns are shown", |text| text.contains("ARGUMENTS"));
+    let job = line(&text, " busy ");
+    for part in ["%", "project=demo", "api_token=[redacted]", "running | line of demo"] {
+        assert!(job.contains(part), "{part}: {text}");
+    }
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+    peer.cancel(call);
+}
+
+/// Another user sees no job of its own, neither its arguments nor its numbers.
+#[test]
+fn work_is_shown_to_its_owner_alone() {
+    let daemon = Daemon::start(&Config { tools: BUSY, ..Config::default() });
+    let Some(mut other) = daemon.peer_of(1) else {
+        eprintln!("skipped: another user needs root");
+        return;
+    };
+    let mut peer = daemon.peer();
+    let call = peer.call("busy", r#"{"project":"demo","api_token":"s3cret"}"#);
+    wait_until("it runs", || daemon.status()["running"] == 1);
+    let status = other.result("ceased/status", r#"{"detail":true}"#);
+    assert_eq!((&status["running"], &status["host"]["jobs"]), (&json!(0), &json!({})), "{status}");
+    assert!(!status.to_string().contains("demo"), "{status}");
+    peer.cancel(call);
+}
+
+/// A list that does not fit is scrolled by a page, and says how much more there is.
+#[test]
+fn top_scrolls_by_pages() {
+    let config = Config { daemon: "workers = 60", ..Config::default() };
+    let daemon = Daemon::start(&config);
+    let mut peer = daemon.peer();
+    let calls: Vec<_> = (0..50).map(|_| peer.call("sleep", r#"{"ms":600000}"#)).collect();
+    wait_until("all run", || daemon.status()["running"] == 50);
+    let screen = start(&daemon, &["top", "--every", "200ms"], true);
+    screen.wait("the list does not fit", |text| {
+        text.contains("0 more above") && text.contains(" more below (PageUp, PageDown)")
+    });
+    screen.press("\x1b[6~\x1b[6~");
+    let text = screen.wait("the list is scrolled", |text| {
+        text.contains(" more above") && !text.contains(" 0 more above")
+    });
+    assert!(text.lines().count() <= usize::from(LINES), "{text}");
+    screen.press("\x1b[5~\x1b[5~");
+    screen.wait("it is at its top again", |text| text.contains(" 0 more above"));
+    screen.press("q");
+    assert_eq!(screen.end(), Some(0));
+    calls.into_iter().for_each(|call| peer.cancel(call));
+}
+
+/// `watch` has a heading on a terminal; `tasks` and `ps` are as wide as the terminal at most.
+#[test]
+fn tables_fit_the_terminal() {
+    let (daemon, mut peer) = daemon();
+    let task = peer.create_task("sleep", r#"{"ms":600000}"#);
+    let screen = start(&daemon, &["watch", &task[..6]], true);
+    let text = screen.wait("the task is shown", |text| text.contains("working"));
+    assert!(line(&text, "TIME").contains("ID        TOOL"), "{text}");
+    assert!(line(&text, "working").contains(&format!("{}  sleep", &task[..8])), "{text}");
+    screen.press("\x03");
+    assert_eq!(screen.end(), Some(130));
+    for (args, shows) in [(&["tasks"][..], "STATE"), (&["ps"], "survivors")] {
+        let screen = start_sized(&daemon, args, false, (LINES, 60));
+        let text = screen.wait("the list is shown", |text| text.contains(shows));
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        assert_eq!(screen.end(), Some(0));
+    }
 }

@@ -34,7 +34,8 @@ fn transcript_is_that_without_the_supervisor() {
             let is_question = line.contains("\"ask\"");
             let ends = |line: &str| {
                 let message: Value = serde_json::from_str(line).unwrap();
-                message.get("method").is_none() || (is_question && message["method"] == "session/request_permission")
+                message.get("method").is_none()
+                    || (is_question && message["method"] == "session/request_permission")
             };
             let waits = line.contains("\"id\"");
             while waits {
@@ -85,7 +86,8 @@ fn processes_of_a_cancelled_turn_are_ended() {
     let session = editor.session();
     let stray = marker();
     editor.prompt(2, &session, &format!("stray {stray}"));
-    let running = || Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap().stdout;
+    let running =
+        || Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap().stdout;
     wait_until("the stray runs", || !running().is_empty());
     editor.cancel(&session);
     let answer = editor.answer(&json!(2));
@@ -171,7 +173,8 @@ fn death_of_the_agent_is_told() {
         }
     };
     editor.say(&json!({"jsonrpc": "2.0", "id": "other", "method": "_x/never"}));
-    let running = || Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap().stdout;
+    let running =
+        || Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap().stdout;
     wait_until("the stray runs", || !running().is_empty());
     let pid = editor.pids().pop().unwrap();
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
@@ -207,7 +210,9 @@ fn nothing_is_left_of_an_agent() {
         let session = editor.session();
         let stray = editor.mark.clone();
         editor.prompt(2, &session, &format!("stray {stray}"));
-        let running = || Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap().stdout;
+        let running = || {
+            Command::new("pgrep").args(["-f", &format!("sleep {stray}")]).output().unwrap().stdout
+        };
         wait_until("the stray runs", || !running().is_empty());
         match end {
             "close" => editor.close_input(),
@@ -223,10 +228,9 @@ fn nothing_is_left_of_an_agent() {
 /// A turn that takes too long is cancelled, and one without a sign of work as well.
 #[test]
 fn watchdogs_end_turns() {
-    for (option, text, reason) in [
-        ("--turn-timeout=500ms", "obey", "timed out"),
-        ("--stall-timeout=1s", "late", "limit"),
-    ] {
+    for (option, text, reason) in
+        [("--turn-timeout=500ms", "obey", "timed out"), ("--stall-timeout=1s", "late", "limit")]
+    {
         let mut editor = Editor::start(Options { extra: Some(option), ..Options::default() });
         let session = editor.session();
         editor.prompt(2, &session, text);
@@ -246,7 +250,8 @@ fn watchdogs_end_turns() {
 /// Busy or talkative turns, and those that wait for the user, are no stalls.
 #[test]
 fn turns_with_signs_of_work_do_not_stall() {
-    let mut editor = Editor::start(Options { extra: Some("--stall-timeout=400ms"), ..Options::default() });
+    let mut editor =
+        Editor::start(Options { extra: Some("--stall-timeout=400ms"), ..Options::default() });
     let session = editor.session();
     for (id, text) in [(2, "busy 1.5"), (3, "talk 1.5")] {
         editor.prompt(id, &session, text);

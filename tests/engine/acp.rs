@@ -206,7 +206,7 @@ fn what_we_cancel_ourselves_is_answered_alike() {
     let mut w = World::new();
     let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
-    w.feed(Input::Finished(c, AfterInput::AnswerUntil(w.now().at + SECOND)));
+    w.feed(Input::Finished(c, AfterInput::AnswerWithin(SECOND)));
     w.advance(SECOND);
     w.expect(c, cancelled(AcpForm::Published, &json!(1), Some("disconnect")));
     assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Disconnected)]);

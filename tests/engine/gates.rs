@@ -33,6 +33,7 @@ fn settings(gates: &[(&str, Option<usize>, Option<&str>)]) -> Arc<Settings> {
         operators: Vec::new(),
         servers: usual.servers.clone(),
         start_at_once: usual.start_at_once,
+        run: None,
     })
 }
 

@@ -293,7 +293,8 @@ fn a_half_closed_peer_is_answered() {
     assert!(!w.is_open(c));
 }
 
-/// A half-closed peer waits no longer than it may linger: its running jobs are stopped.
+/// A half-closed peer is answered for as long as answers keep coming: each one begins the grace
+/// anew. The rest is stopped, and its requests get an error.
 #[test]
 fn a_half_closed_peer_does_not_linger() {
     let mut w = World::new();
@@ -304,16 +305,19 @@ fn a_half_closed_peer_does_not_linger() {
     // It does not read either: its jobs are stopped before the connection is gone.
     w.stop_reading(c);
     w.send(c, &request(json!(3), "ping", json!({})));
-    w.feed(Input::Finished(c, AfterInput::AnswerUntil(w.now().at + 3 * SECOND)));
+    let soon = w.call(c, json!(4), "build");
+    w.feed(Input::Finished(c, AfterInput::AnswerWithin(3 * SECOND)));
     w.advance(3 * SECOND - TICK);
+    w.done(soon, "made it");
+    w.advance(3 * SECOND);
     assert_eq!((w.steps(job).len(), w.closed.len()), (0, 0));
     w.advance(TICK);
     assert_eq!(w.steps(job), [(StopStep::Terminate, StopReason::Disconnected)]);
-    assert_eq!(w.closed, [(c, CloseReason::Finished)]);
+    assert_eq!(w.closed, [(c, CloseReason::Unanswered)]);
     assert_eq!((w.sizes().requests, w.sizes().connections), (0, 1));
     w.read_again(c);
     w.lose(c);
-    assert_eq!(w.next(c)["id"], 3);
+    assert_eq!((w.next(c)["id"].clone(), w.next(c)["id"].clone()), (json!(3), json!(4)));
     w.silent(c);
     w.stopped(job);
     w.done(task_job, "on its own");

@@ -494,10 +494,7 @@ fn disturb(world: &mut World, rng: &mut Rng, conns: &mut [ConnId; 2]) {
         3 => world.stop_reading(conn),
         4 => world.block(conn),
         5 => world.read_again(conn),
-        6 => world.feed(Input::Finished(
-            conn,
-            AfterInput::AnswerUntil(world.now().at + Duration::from_secs(1)),
-        )),
+        6 => world.feed(Input::Finished(conn, AfterInput::AnswerWithin(Duration::from_secs(1)))),
         7 => {
             let limits = Limits { running_max: 1 + rng.below(4), ..Limits::default() };
             world.feed(Input::Configured(tools::settings(limits, TaskPolicy::default())));

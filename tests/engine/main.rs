@@ -32,6 +32,7 @@ mod requestor_interleavings;
 mod restart;
 mod retry;
 mod rpc;
+mod run;
 mod services;
 mod shares;
 mod shutdown;

@@ -6,6 +6,9 @@ mod questions;
 mod starts;
 mod tasked;
 
+use std::time::Duration;
+
+use ceased_core::event::AfterInput;
 use ceased_core::ids::InstanceId;
 use ceased_core::policy::access::Allow;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
@@ -366,7 +369,7 @@ fn shutdown_ends_every_instance() {
     let (mut kit, client, upstream, instance) = ready(server("s"));
     kit.send(client, &call(&json!(1), "work"));
     kit.read(upstream);
-    let by = ceased_core::Instant::ZERO + std::time::Duration::from_secs(60);
+    let by = ceased_core::Instant::ZERO + Duration::from_secs(60);
     kit.feed(Event::Drain { by });
     assert!(matches!(kit.want(), UpstreamAction::End { .. }));
     assert_eq!(kit.exits, 0);
@@ -651,4 +654,27 @@ fn server_of_others_is_not_reached_by_any_method() {
         assert_eq!(kit.one(client)["error"]["code"], -32602, "{method}");
         assert!(kit.starts().is_empty(), "{method}");
     }
+}
+
+/// A client that has closed its input is answered however long its server takes to start.
+#[test]
+fn start_of_a_server_outlasts_the_end_of_the_input() {
+    let grace = Duration::from_secs(1);
+    let mut kit = Kit::new(vec![wrapped()]);
+    let client = kit.open();
+    kit.send(client, &call(&json!(1), "work"));
+    kit.send(client, &call(&json!(2), "work"));
+    let instance = kit.starts().remove(0);
+    kit.feed(Event::Finished { conn: client, then: AfterInput::AnswerWithin(grace) });
+    kit.pass(20_000);
+    kit.silent(client);
+    let upstream = kit.started(instance);
+    kit.handshake(upstream, &[tool("work")]);
+    let relayed = kit.early.clone();
+    assert_eq!(relayed.len(), 2, "{relayed:?}");
+    kit.answer(upstream, &relayed[0], &json!({"content": []}));
+    let ids: Vec<Value> = kit.read(client).iter().map(|answer| answer["id"].clone()).collect();
+    assert_eq!(ids, [json!("init"), json!(1)]);
+    kit.pass(900);
+    kit.silent(client);
 }

@@ -396,6 +396,7 @@ fn a_panic_of_the_supervisor_ends_its_jobs() {
             pipes: None,
             user: None,
             isolation: Isolation::None,
+            bounds: ceased::process::Bounds::default(),
             output: ceased::process::OutputOptions::default(),
         };
         supervisor.order(Order::Launch(Box::new(launch))).unwrap();

@@ -4,6 +4,7 @@
 mod accounts;
 mod attacks;
 mod births;
+mod bounds;
 mod guard_death;
 mod lasting;
 mod orphans;
@@ -21,7 +22,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ceased::process::guard::Program;
-use ceased::process::{Cgroup, Orphans};
+use ceased::process::{Cgroup, Containment, Controller, Orphans};
 use process_kit::{PATIENCE, Rig, Tier};
 
 /// Uid of an ordinary user without processes.
@@ -103,12 +104,18 @@ impl Delegated {
         // A trial group tells the parent of new groups.
         let trial = Cgroup::create().ok()?;
         let path = trial.path().parent()?.join(format!("ordinary-{}", std::process::id()));
+        // The new group has the controllers that its parent offers then.
+        let mut trial = Containment::Cgroup { group: trial, keeper: None };
+        let all = [Controller::Memory, Controller::Pids, Controller::Cpu];
+        drop(trial.enable(&all.into_iter().collect()));
         drop(trial);
         std::fs::create_dir(&path).ok()?;
         let group = Self(path);
         let owner = Some(ORDINARY);
         std::os::unix::fs::chown(&group.0, owner, owner).ok()?;
-        std::os::unix::fs::chown(group.0.join("cgroup.procs"), owner, owner).ok()?;
+        for file in ["cgroup.procs", "cgroup.subtree_control"] {
+            std::os::unix::fs::chown(group.0.join(file), owner, owner).ok()?;
+        }
         Some(group)
     }
 }
@@ -116,10 +123,17 @@ impl Delegated {
 impl Drop for Delegated {
     fn drop(&mut self) {
         let until = Instant::now() + PATIENCE;
-        while std::fs::remove_dir(&self.0).is_err() && Instant::now() < until {
+        while !remove_groups(&self.0) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Removes a control group and those below it, if all are empty.
+fn remove_groups(path: &std::path::Path) -> bool {
+    let below = std::fs::read_dir(path).into_iter().flatten().flatten();
+    below.filter(|entry| entry.path().is_dir()).for_each(|it| _ = remove_groups(&it.path()));
+    std::fs::remove_dir(path).is_ok()
 }
 
 /// Argument given to [`alone`]; `None` in a test that was started otherwise.

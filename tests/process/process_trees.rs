@@ -84,11 +84,18 @@ fn is_listed_in_a_status(rig: &mut Rig, marker: &str) {
     // The last process has already called exec.
     eventually("each process is listed by its name", || {
         rig.order(Order::Survey { ticket: 7, jobs: vec![job, never] });
-        let Report::Surveyed { ticket, mut processes } = rig.report() else { panic!("no survey") };
+        let Report::Surveyed { ticket, mut processes, usage } = rig.report() else {
+            panic!("no survey")
+        };
         assert_eq!((ticket, processes.len()), (7, 1));
         let (of, told) = processes.remove(0);
         assert_eq!(of, job);
         found = told;
+        let [(of, usage)] = usage[..] else { panic!("{usage:?}") };
+        assert_eq!(of, job);
+        // Three processes have some memory, and some CPU time at least one tick of it or none.
+        assert!(usage.memory.is_some_and(|bytes| bytes > 64 * 1024), "{usage:?}");
+        assert!(usage.cpu.is_some() && usage.cpus.is_some_and(f64::is_finite), "{usage:?}");
         let mut names: Vec<&str> = found.iter().map(|process| process.name.as_str()).collect();
         names.sort_unstable();
         names == ["sh", "sleep", "sleep"]

@@ -241,6 +241,7 @@ fn shutdown_of_a_blocked_supervisor_is_bounded() {
         pipes: None,
         user: None,
         isolation: Isolation::None,
+        bounds: ceased::process::Bounds::default(),
         output: ceased::process::OutputOptions::default(),
     };
     supervisor.order(Order::Launch(Box::new(launch))).unwrap();

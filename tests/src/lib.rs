@@ -12,9 +12,12 @@ pub mod ledger;
 pub mod model;
 pub mod modern;
 pub mod mutants;
+pub mod output_schema;
 pub mod prose;
 pub mod rng;
 pub mod schema;
+#[cfg(feature = "daemon")]
+pub mod screen;
 pub mod sim;
 pub mod slow;
 pub mod soak;

@@ -226,7 +226,7 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
         "resources/read" => &["ReadResourceResult"],
         "resources/templates/list" => &["ListResourceTemplatesResult"],
         "tools/list" => &["ListToolsResult"],
-        "tools/call" | "sampling/createMessage" | "elicitation/create"
+        "tools/call" | "ceased/run" | "sampling/createMessage" | "elicitation/create"
             if newest && asked.with_task =>
         {
             &["CreateTaskResult"]
@@ -234,7 +234,7 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
         "sampling/createMessage" => &["CreateMessageResult"],
         "elicitation/create" => &["ElicitResult"],
         "roots/list" => &["ListRootsResult"],
-        "tools/call" => &["CallToolResult"],
+        "tools/call" | "ceased/run" => &["CallToolResult"],
         "tasks/get" if newest => &["GetTaskResult"],
         "tasks/list" if newest => &["ListTasksResult"],
         "tasks/cancel" if newest => &["CancelTaskResult"],

@@ -210,7 +210,7 @@ impl Transport for Stdio {
 
     fn short_read_drains(&self) -> bool {
         // A terminal gives a line a read, a pipe in packet mode a packet.
-        false
+        matches!(self.input, Input::Socket(_))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
@@ -79,30 +80,39 @@ impl Engine {
         }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.ending = Ending::Finished(then);
-        let at = match then {
+        let after = match then {
             AfterInput::Answer => None,
-            AfterInput::AnswerAndProbe(every) => Some(self.now.at + every),
-            AfterInput::AnswerUntil(at) => Some(at),
+            AfterInput::AnswerAndProbe(after) | AfterInput::AnswerWithin(after) => Some(after),
         };
-        if let Some(at) = at {
+        if let Some(after) = after {
+            let at = self.now.at + after;
             self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
         let calls = self.take_all_calls(conn);
         self.lose_calls(conn, calls);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && matches!(then, AfterInput::AnswerWithin(_))
+        {
+            connection.aside.lingering = connection.requests.len();
+        }
         self.close_if_finished(conn);
     }
 
     /// Closes a connection whose peer has sent everything and was answered everything.
     pub(crate) fn close_if_finished(&mut self, conn: ConnId) {
+        self.close_if_finished_as(conn, CloseReason::Finished);
+    }
+
+    fn close_if_finished_as(&mut self, conn: ConnId, why: CloseReason) {
         if self.drain.as_ref().is_some_and(|drain| drain.tells) {
             return;
         }
         if self.connections.get(&conn).is_some_and(|connection| {
             matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
-            self.close(conn, CloseReason::Finished);
+            self.close(conn, why);
         }
     }
 
@@ -361,16 +371,30 @@ impl Engine {
         }
     }
 
+    /// A period in which a peer without input was to be answered is over. Another follows if a
+    /// request was answered meanwhile, or if one waits for an upstream that still starts: answers
+    /// to a script that was written into a pipe are on their way.
+    fn linger_or_end(&mut self, conn: ConnId, grace: Duration) {
+        let waits = self.awaits_start(conn);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let open = connection.requests.len();
+        if !grace.is_zero() && (waits || open < connection.aside.lingering) {
+            connection.aside.lingering = open;
+            let at = self.now.at + grace;
+            return self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
+        }
+        let requests = connection.requests.take_all();
+        let why = if requests.is_empty() { CloseReason::Finished } else { CloseReason::Unanswered };
+        self.cancel_requests(conn, requests);
+        self.close_if_finished_as(conn, why);
+    }
+
     fn on_linger_timer(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.aside.linger_timer = None;
         match connection.ending {
             Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
-            Ending::Finished(AfterInput::AnswerUntil(_)) => {
-                let requests = connection.requests.take_all();
-                self.cancel_requests(conn, requests);
-                self.close_if_finished(conn);
-            }
+            Ending::Finished(AfterInput::AnswerWithin(grace)) => self.linger_or_end(conn, grace),
             // Outside a session there is nothing a server may send unasked: the answer will tell.
             Ending::Finished(AfterInput::AnswerAndProbe(_)) if connection.phase == Phase::Fresh => {
             }

@@ -87,7 +87,10 @@ impl Engine {
     fn server_info_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
         match reply.dialect.results {
             Results::Bare => None,
-            Results::Typed => Some(Arc::clone(&self.server_info)),
+            Results::Typed => Some(match self.shown_server_info(reply.conn) {
+                Some(info) => info.as_bytes().into(),
+                None => Arc::clone(&self.server_info),
+            }),
         }
     }
 

@@ -115,6 +115,7 @@ impl Engine {
             ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
+            ("ceased/run", Phase::Ready) => self.run_command(reply, params),
             (_, Phase::Ready) if self.is_for_outputs(reply.conn, method, params) => {
                 self.read_outputs(reply, method, params);
             }
@@ -223,24 +224,27 @@ impl Engine {
         let others = self.offered_capabilities(reply.conn, true);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
-            json.raw("{").member("protocolVersion", dialect.revision);
-            match &shown {
-                Some(shown) => json.raw(",\"capabilities\":").raw(shown.open_capabilities()),
-                None => json
-                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
-                    .raw(&others),
-            };
-            match (dialect.tasks, lists) {
-                (TaskRules::None | TaskRules::Extension, _) => &mut *json,
+            json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");
+            let tasks = match (dialect.tasks, lists) {
+                (TaskRules::None | TaskRules::Extension, _) => None,
                 // TSK-01
-                (TaskRules::Core, true) => json.raw(
-                    ",\"tasks\":{\"list\":{},\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}",
-                ),
+                (TaskRules::Core, true) => {
+                    Some(r#"{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}}"#)
+                }
                 (TaskRules::Core, false) => {
-                    json.raw(",\"tasks\":{\"cancel\":{},\"requests\":{\"tools\":{\"call\":{}}}}")
+                    Some(r#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#)
                 }
             };
-            json.raw("},\"serverInfo\":");
+            if let Some(shown) = &shown {
+                json.raw(&shown.capabilities_with(tasks.map(|tasks| ("tasks", tasks))));
+            } else {
+                json.raw("{\"logging\":{},\"tools\":{\"listChanged\":true}").raw(&others);
+                if let Some(tasks) = tasks {
+                    json.raw(",\"tasks\":").raw(tasks);
+                }
+                json.raw("}");
+            }
+            json.raw(",\"serverInfo\":");
             match shown.as_ref().and_then(|shown| shown.info.as_deref()) {
                 Some(info) => json.raw(info),
                 None => json.bytes(&us),

@@ -120,16 +120,19 @@ impl Engine {
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");
             request_meta::write_supported(json);
+            let extensions = r#"{"io.modelcontextprotocol/tasks":{}}"#;
+            json.raw(",\"capabilities\":");
             match &shown {
                 Some(shown) => {
-                    json.raw(",\"capabilities\":").raw(shown.open_capabilities()).raw(",")
+                    json.raw(&shown.capabilities_with(Some(("extensions", extensions)))).raw(",")
                 }
                 None => json
-                    .raw(",\"capabilities\":{\"logging\":{},\"tools\":{\"listChanged\":true}")
+                    .raw("{\"logging\":{},\"tools\":{\"listChanged\":true}")
                     .raw(&others)
-                    .raw(","),
+                    .raw(",\"extensions\":")
+                    .raw(extensions)
+                    .raw("},"),
             };
-            json.raw("\"extensions\":{\"io.modelcontextprotocol/tasks\":{}}},");
             if let Some(shown) = &shown {
                 if let Some(instructions) = &shown.instructions {
                     json.raw("\"instructions\":").raw(instructions).raw(",");

@@ -276,7 +276,7 @@ impl Engine {
         })
     }
 
-    /// As [`Engine::admit`], for a service: the arguments are the params.
+    /// As [`Engine::admit`], for a service.
     fn admit_service<'a>(
         &self,
         reply: &Reply,
@@ -284,37 +284,37 @@ impl Engine {
         params: Option<&Params<'a>>,
         tasks: bool,
     ) -> Result<Admitted<'a>, ErrorObject> {
-        let read = params::members(params)?;
-        read.once(params::ALL)?;
-        params::check_meta(params)?;
-        let Some(service) = self.settings.services.get(method) else {
-            // It was declared, and a reload took it away.
-            let message = alloc::format!("there is no method {method:?}");
-            return Err(ErrorObject::new(code::METHOD_NOT_FOUND, message));
-        };
-        let task = match (tasks, service.task_support, read.task) {
-            // TSK-03
-            (false, ..) | (true, TaskSupport::Forbidden, _) => None,
-            (true, TaskSupport::Optional, None) => None,
-            (true, TaskSupport::Optional | TaskSupport::Required, Some(task)) => {
-                Some(read_ttl(task)?)
+        match self.settings.services.get(method) {
+            Some(service) => admit_params(reply, service, method, params, tasks),
+            None => {
+                // It was declared, and a reload took it away. Its params are checked first.
+                params::members(params)?.once(params::ALL)?;
+                params::check_meta(params)?;
+                let message = alloc::format!("there is no method {method:?}");
+                Err(ErrorObject::new(code::METHOD_NOT_FOUND, message))
             }
-            (true, TaskSupport::Required, None) => {
-                // TSK-06
-                let message =
-                    alloc::format!("{method:?} runs as a task only: params.task is required");
-                return Err(ErrorObject::new(code::INVALID_REQUEST, message));
+        }
+    }
+
+    /// A user of this machine asks for a command of its own, which the host runs as that user.
+    pub(crate) fn run_command(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let refused = |why: &'static str| Err(ErrorObject::new(code::FORBIDDEN, why));
+        let admitted = match (&self.settings.run, self.identity(reply.conn)) {
+            (None, _) => refused(
+                "this daemon runs no commands of callers; `allow_run = true` in [daemon] permits it",
+            ),
+            (Some(run), Some(Identity::User(_))) => {
+                let tasks = reply.dialect.tasks == TaskRules::Core;
+                admit_params(&reply, run, "ceased/run", params, tasks)
+            }
+            (Some(_), Some(Identity::Token(_) | Identity::Anonymous) | None) => {
+                refused("ceased/run is for users of this machine, over a Unix socket")
             }
         };
-        let arguments = checked(service, params.map_or("{}", Params::get))
-            .map_err(ErrorObject::invalid_params)?;
-        Ok(Admitted {
-            tool: Arc::clone(service),
-            arguments,
-            task,
-            progress_token: progress_token(read.meta.as_ref()),
-            terms: RequestContext::Session(reply.dialect),
-        })
+        match admitted {
+            Ok(admitted) => self.accept(reply, admitted),
+            Err(error) => self.fail(reply, &error),
+        }
     }
 
     fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
@@ -434,6 +434,39 @@ impl Engine {
 /// The terms of a request with or without a claim.
 fn terms_of(reply: &Reply, claim: Option<&RequestMeta>) -> RequestContext {
     claim.map_or(RequestContext::Session(reply.dialect), |claim| RequestContext::Request(*claim))
+}
+
+/// A request whose params are the arguments of a tool.
+fn admit_params<'a>(
+    reply: &Reply,
+    tool: &Arc<Tool>,
+    method: &str,
+    params: Option<&Params<'a>>,
+    tasks: bool,
+) -> Result<Admitted<'a>, ErrorObject> {
+    let read = params::members(params)?;
+    read.once(params::ALL)?;
+    params::check_meta(params)?;
+    let task = match (tasks, tool.task_support, read.task) {
+        // TSK-03
+        (false, ..) | (true, TaskSupport::Forbidden, _) => None,
+        (true, TaskSupport::Optional, None) => None,
+        (true, TaskSupport::Optional | TaskSupport::Required, Some(task)) => Some(read_ttl(task)?),
+        (true, TaskSupport::Required, None) => {
+            // TSK-06
+            let message = alloc::format!("{method:?} runs as a task only: params.task is required");
+            return Err(ErrorObject::new(code::INVALID_REQUEST, message));
+        }
+    };
+    let arguments =
+        checked(tool, params.map_or("{}", Params::get)).map_err(ErrorObject::invalid_params)?;
+    Ok(Admitted {
+        tool: Arc::clone(tool),
+        arguments,
+        task,
+        progress_token: progress_token(read.meta.as_ref()),
+        terms: RequestContext::Session(reply.dialect),
+    })
 }
 
 /// The arguments that a tool is given, once its check has passed.

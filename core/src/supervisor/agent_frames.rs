@@ -188,6 +188,7 @@ impl Supervision {
         // A late answer to a request that was answered already goes nowhere.
         let Some(at) = self.works.iter().position(is_it) else { return };
         self.out.push(Effect::ForwardToClient);
+        self.note_answer(now);
         let runs = {
             let work = &self.works[at];
             let session = work.session.as_deref().and_then(|id| self.sessions.get(id));

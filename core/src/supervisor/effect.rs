@@ -33,8 +33,9 @@ pub(crate) enum Input<'a> {
     StraysEnded { check: u64, ended: u32, left: u32 },
     /// No process of the agent is left.
     Ended { status: &'a str, stderr: &'a str },
-    /// The client has sent everything, and its requests are answered until then.
-    Finished(Option<Instant>),
+    /// The client has sent everything, and its requests are answered for this long, counted from the
+    /// end of its input, from each answer, and from the end of the handshake.
+    Finished(Option<Duration>),
     /// The client is gone.
     Closed,
     /// The agent does not read, or broke the framing.

@@ -27,8 +27,8 @@ impl Supervision {
         if self.agent == Agent::Off {
             return;
         }
-        let was_ready = self.is_greeted
-            && !matches!(self.agent, Agent::Starting | Agent::Preparing { .. });
+        let was_ready =
+            self.is_greeted && !matches!(self.agent, Agent::Starting | Agent::Preparing { .. });
         let ignored = !self.given_up.is_empty();
         let error = texts::death(&self.terms.name, self.why.take(), status, stderr);
         self.agent = Agent::Off;
@@ -91,10 +91,7 @@ impl Supervision {
             // The agent is ended with its tree; its end is no receipt of a cancel.
             work.stop = None;
         }
-        let error = texts::cancelled(
-            StopReason::Shutdown,
-            Some("the supervisor is shutting down"),
-        );
+        let error = texts::cancelled(StopReason::Shutdown, Some("the supervisor is shutting down"));
         self.fail_held(&error);
         self.is_over = true;
     }

@@ -54,9 +54,10 @@ impl Engine {
     pub(crate) fn on_supervised_frame(&mut self, conn: ConnId, side: Side, frame: &[u8]) {
         match side {
             Side::Client => {
-                let is_open = self.connections.get(&conn).is_some_and(|it| {
-                    !matches!(it.ending, Ending::Closing(_))
-                });
+                let is_open = self
+                    .connections
+                    .get(&conn)
+                    .is_some_and(|it| !matches!(it.ending, Ending::Closing(_)));
                 if is_open {
                     if let Some(connection) = self.connections.get_mut(&conn) {
                         connection.requests_made += 1;
@@ -267,8 +268,8 @@ impl Engine {
             (Some(Side::Agent(client)), _) => {
                 self.hand_in_to(client, Input::Unusable("it closed its standard output"), &[]);
             }
-            (Some(Side::Client), Some(AfterInput::AnswerUntil(at))) => {
-                self.hand_in_to(conn, Input::Finished(Some(at)), &[]);
+            (Some(Side::Client), Some(AfterInput::AnswerWithin(span))) => {
+                self.hand_in_to(conn, Input::Finished(Some(span)), &[]);
             }
             (Some(Side::Client), Some(AfterInput::Answer | AfterInput::AnswerAndProbe(_))) => {
                 self.hand_in_to(conn, Input::Finished(None), &[]);

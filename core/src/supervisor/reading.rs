@@ -15,9 +15,20 @@ const CANCELS: [&str; 2] = ["$/cancel_request", "$/cancelRequest"];
 /// A frame, as far as supervision is concerned.
 #[derive(Debug)]
 pub(super) enum Frame<'a> {
-    Request { id: RequestId, token: &'a str, method: Cow<'a, str>, params: Option<Params<'a>> },
-    Notification { method: Cow<'a, str>, params: Option<Params<'a>> },
-    Response { id: Option<RequestId>, outcome: Result<&'a str, &'a str> },
+    Request {
+        id: RequestId,
+        token: &'a str,
+        method: Cow<'a, str>,
+        params: Option<Params<'a>>,
+    },
+    Notification {
+        method: Cow<'a, str>,
+        params: Option<Params<'a>>,
+    },
+    Response {
+        id: Option<RequestId>,
+        outcome: Result<&'a str, &'a str>,
+    },
     /// Batches and invalid messages, which the other side judges.
     Other,
     /// A text that is not JSON.

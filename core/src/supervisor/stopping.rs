@@ -135,9 +135,10 @@ impl Supervision {
     pub(super) fn answer_stopped(&mut self, work: &Work) {
         let Some(stop) = &work.stop else { return };
         let limit = match stop.why {
-            StopReason::TimedOut => self.terms.turn_timeout.map(|span| {
-                alloc::format!("turn_timeout = {} ms is over", span.as_millis())
-            }),
+            StopReason::TimedOut => self
+                .terms
+                .turn_timeout
+                .map(|span| alloc::format!("turn_timeout = {} ms is over", span.as_millis())),
             StopReason::Limit => self.terms.stall_timeout.map(|span| {
                 alloc::format!("stall_timeout = {} ms without a sign of work", span.as_millis())
             }),

@@ -120,8 +120,8 @@ pub(crate) struct Supervision {
     pub(super) crossing: Vec<Crossing>,
     pub(super) last_own: u64,
     pub(super) watch: Watch,
-    /// The client has sent everything; the agent is ended then, or once everything is answered.
-    pub(super) finished: Option<Option<Instant>>,
+    /// The client has sent everything: how long its requests are answered, and until when now.
+    pub(super) finished: Option<Option<(Duration, Instant)>>,
     /// The client is gone, or the daemon shuts down.
     pub(super) is_over: bool,
     /// Whether the client's connection was closed.
@@ -182,7 +182,7 @@ impl Supervision {
                 self.advance_stop(now, check, StopInput::StraysEnded { ended, left });
             }
             Input::Ended { status, stderr } => self.on_ended(now, status, stderr),
-            Input::Finished(by) => self.finished = Some(by),
+            Input::Finished(span) => self.finished = Some(span.map(|span| (span, now + span))),
             Input::Closed => (self.is_over, self.is_closed) = (true, true),
             Input::Unusable(why) => self.end(why),
             Input::ShutDown => self.shut_down(now),
@@ -219,10 +219,18 @@ impl Supervision {
         };
         let finished = match self.agent {
             Agent::Off | Agent::Ending => None,
-            _ => self.finished.flatten(),
+            _ if self.start_by.is_some() => None,
+            _ => self.finished.flatten().map(|(_, by)| by),
         };
         let own = [self.start_by, drain, finished, self.watch_deadline()];
         stops.chain(own.into_iter().flatten()).min()
+    }
+
+    /// A request was answered: a client that has sent everything may get one more answer.
+    pub(super) fn note_answer(&mut self, now: Instant) {
+        if let Some(Some((span, by))) = &mut self.finished {
+            *by = now + *span;
+        }
     }
 
     fn on_due(&mut self, now: Instant) {
@@ -233,9 +241,8 @@ impl Supervision {
         if matches!(self.agent, Agent::Draining(at) if at <= now) {
             self.end("its drain deadline has passed");
         }
-        let due = |work: &&Work| {
-            work.stop.as_ref().and_then(|stop| stop.due).is_some_and(|at| at <= now)
-        };
+        let due =
+            |work: &&Work| work.stop.as_ref().and_then(|stop| stop.due).is_some_and(|at| at <= now);
         let due: Vec<u64> = self.works.iter().filter(due).map(|work| work.number).collect();
         for number in due {
             self.advance_stop(now, number, StopInput::Due);
@@ -248,7 +255,10 @@ impl Supervision {
     fn settle(&mut self, now: Instant) {
         let is_idle = self.works.is_empty() && self.held.is_empty();
         let finished = match self.finished {
-            Some(by) => is_idle || by.is_some_and(|by| by <= now),
+            Some(until) => {
+                let is_late = until.is_some_and(|(_, by)| by <= now);
+                is_idle || (is_late && self.start_by.is_none())
+            }
             None => false,
         };
         if self.is_over || finished {

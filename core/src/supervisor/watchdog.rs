@@ -67,9 +67,7 @@ impl Supervision {
         let before = self.watch.cpu;
         self.watch.cpu = cpu.map(|cpu| (now, cpu));
         let is_idle = match (before, cpu) {
-            (Some((at, before)), Some(cpu)) => {
-                cpu.saturating_sub(before) <= (now - at) / IDLE_PART
-            }
+            (Some((at, before)), Some(cpu)) => cpu.saturating_sub(before) <= (now - at) / IDLE_PART,
             // A fact that is not known is no evidence.
             (None, _) | (_, None) => false,
         };

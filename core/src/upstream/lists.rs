@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{ConnId, InstanceId};
+use crate::json::meta::SERVER_INFO;
 use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
@@ -335,38 +336,50 @@ impl Engine {
     /// Members of `initialize` and `server/discover` that a transparent server decides: its
     /// capabilities as far as they are relayed, its name and its instructions.
     pub(crate) fn shown_identity(&self, conn: ConnId) -> Option<Shown> {
-        let manifest = self.shown_through(conn)?.manifest.as_ref()?;
+        let server = self.shown_through(conn)?;
+        let manifest = server.manifest.as_ref()?;
         let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
-        let mut capabilities = without(said, &["tasks", "extensions", "resources", "logging"]);
-        capabilities = with_member(&capabilities, "logging", "{}");
-        if member(said, "resources").is_some() {
-            let own = member(said, "resources").and_then(|own| member(own, "subscribe"));
-            let resources = match own == Some("true") {
-                true => r#"{"subscribe":true,"listChanged":true}"#,
-                false => r#"{"listChanged":true}"#,
-            };
-            capabilities = with_member(&capabilities, "resources", resources);
+        let mut capabilities = without(said, &["tasks", "extensions"]);
+        if member(said, "resources").is_some() && server.server.share == Share::Call {
+            // The process that would tell of an update ends with its call.
+            capabilities = with_member(&capabilities, "resources", r#"{"listChanged":true}"#);
         }
-        let in_meta = member(&manifest.identity, "_meta")
-            .and_then(|meta| member(meta, "io.modelcontextprotocol/serverInfo"));
-        let info = member(&manifest.identity, "serverInfo").or(in_meta).map(Into::into);
+        let info = server_info(&manifest.identity).map(Into::into);
         let instructions = member(&manifest.identity, "instructions").map(Into::into);
-        Some(Shown { capabilities, info, instructions })
+        let has_tasks =
+            server.tools.values().any(|tool| tool.task_support != TaskSupport::Forbidden);
+        Some(Shown { capabilities, info, instructions, has_tasks })
+    }
+
+    /// Name and version of a transparent server, as JSON text.
+    pub(crate) fn shown_server_info(&self, conn: ConnId) -> Option<&str> {
+        server_info(&self.shown_through(conn)?.manifest.as_ref()?.identity)
     }
 }
 
 /// Identity of a transparent server, as JSON text.
 pub(crate) struct Shown {
     pub(crate) capabilities: String,
+    /// Whether one of its tools runs as a task.
+    pub(crate) has_tasks: bool,
     pub(crate) info: Option<Box<str>>,
     pub(crate) instructions: Option<Box<str>>,
 }
 
 impl Shown {
-    /// The capabilities up to their closing brace, after which others are written; never empty.
-    pub(crate) fn open_capabilities(&self) -> &str {
-        self.capabilities.strip_suffix('}').unwrap_or("{\"logging\":{}")
+    /// The capabilities, with one of ours if its tools run as tasks.
+    pub(crate) fn capabilities_with(&self, ours: Option<(&str, &str)>) -> String {
+        match ours.filter(|_| self.has_tasks) {
+            Some((name, value)) => with_member(&self.capabilities, name, value),
+            None => self.capabilities.clone(),
+        }
     }
+}
+
+/// Name and version in the answer to `initialize` or `server/discover`.
+fn server_info(identity: &str) -> Option<&str> {
+    let in_meta = || member(identity, "_meta").and_then(|meta| member(meta, SERVER_INFO));
+    member(identity, "serverInfo").or_else(in_meta)
 }
 
 /// The name and the URI in the params of a request.

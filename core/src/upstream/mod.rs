@@ -21,6 +21,7 @@ pub mod route;
 pub(crate) mod scope;
 pub mod server;
 pub(crate) mod server_counts;
+mod starting;
 mod status;
 pub(crate) mod table;
 pub(crate) mod tasked;

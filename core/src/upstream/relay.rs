@@ -26,7 +26,9 @@ use crate::upstream::inputs::asks_for_input;
 use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
 use crate::upstream::lifecycle::Assigned;
 use crate::upstream::questions::{passed_capabilities, write_capabilities};
-use crate::upstream::rewrite::{error_of, member, text_member, with_member, without};
+use crate::upstream::rewrite::{
+    error_of, member, text_member, with_member, without, without_stateless_members,
+};
 use crate::upstream::route::Route;
 use crate::upstream::table::{Key, Phase, Relayed, Sent};
 
@@ -211,10 +213,25 @@ impl Engine {
             Ok(result) if asks_for_input(result.get()) && !self.passes_inputs(id) => {
                 return self.take_inputs(id, result.get());
             }
-            Ok(result) => Outcome::Result(Json::from_checked(result.get().into())),
+            Ok(result) => {
+                let text = match self.crosses_from_modern(id) {
+                    true => without_stateless_members(result.get()),
+                    false => result.get().into(),
+                };
+                Outcome::Result(Json::from_checked(text))
+            }
             Err(error) => Outcome::Error(error_of(error.get())),
         };
         self.end_relayed(id, outcome);
+    }
+
+    /// Whether the server of a relayed job has no sessions, and its client has one.
+    fn crosses_from_modern(&self, id: JobId) -> bool {
+        let is_session =
+            self.jobs.get(id).is_some_and(|job| matches!(job.terms, RequestContext::Session(_)));
+        let to = self.upstreams.jobs.get(&id).and_then(|relayed| relayed.instance);
+        let conn = to.and_then(|to| self.upstreams.instances.get(&to)?.conn);
+        is_session && conn.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28)
     }
 
     /// The upstream is busy with a relayed request.

@@ -1,10 +1,12 @@
 //! Rewriting of messages between client and upstream: JSON text in, JSON text out, every member
 //! but the named ones byte for byte as it was.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::json::meta::SERVER_INFO;
 use crate::json::raw::{Json, Raw};
 use crate::json::scan;
 use crate::json::writer::Writer;
@@ -104,6 +106,31 @@ pub(crate) fn with_member(object: &str, name: &str, json: &str) -> String {
     out
 }
 
+/// A result without the members that a server without sessions has to put into each, and that
+/// describe its hop alone (UPS-01): its type, and its name and version.
+pub(crate) fn without_stateless_members(result: &str) -> Cow<'_, str> {
+    // Most results are told apart without being read.
+    if !result.contains(SERVER_INFO) && !result.contains("\"resultType\"") {
+        return Cow::Borrowed(result);
+    }
+    let mut out = String::with_capacity(result.len());
+    out.push('{');
+    for (key, value) in members(result) {
+        match known(key, &["resultType", "_meta"]) {
+            Some("_meta") => {
+                let meta = without(value, &[SERVER_INFO]);
+                if meta != "{}" || member(value, SERVER_INFO).is_none() {
+                    push(&mut out, (key, &meta));
+                }
+            }
+            Some(_) => {}
+            None => push(&mut out, (key, value)),
+        }
+    }
+    out.push('}');
+    Cow::Owned(out)
+}
+
 /// An object without the members of these names.
 pub(crate) fn without(object: &str, names: &[&str]) -> String {
     let mut out = String::from("{");
@@ -160,6 +187,29 @@ pub(crate) fn failed_result(why: &str) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// UPS-01, UPS-10: only the members of the hop go.
+    #[test]
+    fn result_of_a_stateless_server_keeps_every_other_byte() {
+        let info = r#""io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}"#;
+        let cases: [(String, &str); 4] = [
+            (r#"{"content":[ ],"x":1.50}"#.into(), r#"{"content":[ ],"x":1.50}"#),
+            (
+                alloc::format!(
+                    r#"{{"_meta":{{{info}}},"resultType":"complete","a":{{"resultType":1}}}}"#
+                ),
+                r#"{"a":{"resultType":1}}"#,
+            ),
+            (
+                alloc::format!(r#"{{"a":1,"_meta":{{"k":[1, 2],{info}}}}}"#),
+                r#"{"a":1,"_meta":{"k":[1, 2]}}"#,
+            ),
+            (r#"{"resultType":"complete","_meta":{}}"#.into(), r#"{"_meta":{}}"#),
+        ];
+        for (result, expected) in cases {
+            assert_eq!(without_stateless_members(&result), expected);
+        }
+    }
 
     /// UPS-03, UPS-10: only the name, the task and the keys of the hop change.
     #[test]

@@ -62,6 +62,30 @@ impl Client {
         })
     }
 
+    /// Starts a command of this user as a job of the daemon (`ceased/run`): `params` has `command`,
+    /// and optionally `cwd` and `env`. [`Client::wait`] returns its result, as that of a tool.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub fn start_run(&mut self, params: &Value) -> Result<CallId, Error> {
+        self.request("ceased/run", Kind::Plain, |id| with_token(params, id))
+    }
+
+    /// As [`Client::start_run`], as a task; see [`Client::start_task`].
+    ///
+    /// # Errors
+    /// As [`Client::start_task`].
+    pub fn start_run_task(&mut self, params: &Value) -> Result<CallId, Error> {
+        if !self.runs_tasks() {
+            return Err(Refusal::NotOffered("tasks for tool calls").into());
+        }
+        self.request("ceased/run", Kind::CreatesTask, |id| {
+            let mut params = with_token(params, id);
+            params["task"] = json!({});
+            params
+        })
+    }
+
     /// Creates a task and waits for its creation.
     ///
     /// # Errors
@@ -165,6 +189,12 @@ impl Client {
             cursor = next;
         }
     }
+}
+
+fn with_token(params: &Value, id: CallId) -> Value {
+    let mut params = params.clone();
+    params["_meta"] = json!({"progressToken": id.0});
+    params
 }
 
 fn tool_call(id: CallId, name: &str, arguments: &Value) -> Value {

@@ -1,5 +1,6 @@
 //! Containment: means to find every process of a job when it has to end.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::bounds::{Controller, Unenforced};
 use crate::cgroup::{self, Cgroup};
 use crate::guard::Program;
 use crate::guard::roster::Roster;
@@ -132,6 +134,20 @@ impl Containment {
         }
     }
 
+    /// Makes the controllers available that bounds of jobs need
+    /// ([`Launch::bounds`](crate::Launch::bounds)). Returns those that are not, with the reasons: a
+    /// bound without its controller has no effect.
+    ///
+    /// In a control group that the system has given to this process alone, it moves this process to
+    /// a group below, because the kernel requires that. So call it before other threads or processes
+    /// depend on the group.
+    pub fn enable(&mut self, wanted: &BTreeSet<Controller>) -> Vec<Unenforced> {
+        match self {
+            Self::Cgroup { group, .. } => group.enable(wanted),
+            Self::Guard(_) | Self::Groups => unavailable(wanted),
+        }
+    }
+
     /// Tests whether commands can have a pid namespace
     /// ([`Isolation::Pid`](crate::isolation::Isolation::Pid)).
     ///
@@ -171,6 +187,20 @@ impl Containment {
             "call ceased_process::guard::init() first in main, or name a guard program"
         }
     }
+}
+
+/// Why no controller is available without control groups.
+fn unavailable(wanted: &BTreeSet<Controller>) -> Vec<Unenforced> {
+    let why = "the jobs of this daemon are not in control groups, the only means to bound a job as a \
+               whole; the log at level \"info\" gives the reason";
+    wanted.iter().map(|it| Unenforced { controller: *it, why: why.into() }).collect()
+}
+
+/// Predicts the controllers that a daemon started here, with the containment that it would detect,
+/// would not have. Changes nothing.
+#[must_use]
+pub fn predict_unenforced(wanted: &BTreeSet<Controller>) -> Vec<Unenforced> {
+    cgroup::predict_unenforced(wanted)
 }
 
 impl Containment {

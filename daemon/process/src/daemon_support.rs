@@ -1,6 +1,7 @@
 //! Parts that the daemon needs besides: hidden, and outside the promise of a stable interface.
 
 pub use crate::cgroup::end_left_behind;
+pub use crate::containment::predict_unenforced;
 pub use crate::guard::roster::Roster;
 pub use crate::launch::environment::{is_private, variables_of_the_service_manager};
 pub use crate::launch::unrunnable;

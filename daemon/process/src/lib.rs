@@ -23,6 +23,7 @@
 #![deny(unsafe_code)]
 
 mod account;
+mod bounds;
 mod cgroup;
 mod containment;
 #[doc(hidden)]
@@ -40,6 +41,7 @@ mod supervisor;
 mod sys;
 mod tree;
 
+pub use bounds::{Bounds, Controller, Reached, Unenforced};
 pub use cgroup::Cgroup;
 pub use containment::Containment;
 pub use ids::JobId;
@@ -51,6 +53,7 @@ pub use output::plain_text;
 pub use output::{Captured, OutputOptions, SharedOutput, Stream};
 pub use proc::processes::Process;
 pub use supervisor::report::{Ending, Evidence, Exit, Located, Order, Report, Stopped};
+pub use supervisor::usage::Usage;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use tree::{EndError, ProcessTree, Runner, TreeState};
 

@@ -1,8 +1,12 @@
 //! `ceased adopt`: the servers of a host's configuration behind ceased, and back.
 
+use std::path::Path;
+
+use serde_json::json;
+
 use super::args::AdoptArgs;
 use super::host_entry::{failure, label};
-use super::{Backend, Exit, Failure, Io, shared_servers};
+use super::{Backend, Exit, Failure, Io, format, shared_servers};
 use crate::host_files::{Binary, Change, HostFile, Outcome, adopt as wrap_all, diff, masked, undo};
 
 /// Runs the command.
@@ -26,15 +30,18 @@ pub(super) fn adopt(
     };
     let outcome = outcome.map_err(|why| failure(&args.file, &why))?;
     report(&outcome, args, io);
-    if outcome.edits.is_empty() {
-        io.say("there is nothing to change");
-        return Ok(Exit::Done);
-    }
     // Values of variables and headers are no part of a change, and may be secrets.
     let text = masked(&file.text).map_err(|why| failure(&args.file, &why))?;
-    write!(io.out, "{}", diff(&args.file.to_string_lossy(), &text, &outcome.edits))?;
+    let mut shown = diff(&args.file.to_string_lossy(), &text, &outcome.edits);
     if let Some(shared) = &shared {
-        write!(io.out, "{}", shared.diff())?;
+        shown.push_str(&shared.diff());
+    }
+    if outcome.edits.is_empty() {
+        io.say("there is nothing to change");
+        return finish(args, &outcome, &shown, None, io);
+    }
+    if !args.json {
+        write!(io.out, "{shown}")?;
     }
     if !args.write {
         let name = args.file.display();
@@ -46,7 +53,7 @@ pub(super) fn adopt(
             ""
         };
         io.say(&format!("nothing is written yet; `ceased adopt {name}{option} --write` writes it"));
-        return Ok(Exit::Done);
+        return finish(args, &outcome, &shown, None, io);
     }
     if let Some(shared) = &shared {
         shared.write(io)?;
@@ -60,6 +67,38 @@ pub(super) fn adopt(
             "restart the host; `ceased adopt {} --undo --write` takes it back",
             args.file.display()
         ));
+    }
+    finish(args, &outcome, &shown, Some(&copy), io)
+}
+
+/// Prints the outcome as JSON, where that is wanted. `copy` has the old content of a file that was
+/// written.
+fn finish(
+    args: &AdoptArgs,
+    outcome: &Outcome,
+    diff: &str,
+    copy: Option<&Path>,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
+    if args.json {
+        let entries = outcome.entries.iter().map(|(entry, change)| {
+            let reason = match change {
+                Change::Changed => None,
+                Change::Left(why) => Some(why),
+            };
+            json!({
+                "name": entry.name, "project": entry.project, "line": entry.line,
+                "changed": reason.is_none(), "reason": reason,
+            })
+        });
+        let document = json!({
+            "file": args.file.to_string_lossy(),
+            "entries": entries.collect::<Vec<_>>(),
+            "diff": diff,
+            "written": copy.is_some(),
+            "backup": copy.map(Path::to_string_lossy),
+        });
+        format::json(&document, io)?;
     }
     Ok(Exit::Done)
 }

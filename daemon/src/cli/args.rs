@@ -46,6 +46,8 @@ pub(super) enum Command {
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
     Call(CallArgs),
+    /// Run a command as a job of the daemon, as this user; Ctrl-C cancels it properly
+    Run(RunArgs),
     /// List the tools, or show the arguments of one
     Tools(ToolsArgs),
     /// List the tasks
@@ -81,7 +83,7 @@ pub(super) enum Command {
     /// Print the MCP servers in a host's configuration as [[server]] tables
     Import(ImportArgs),
     /// Validate a config file and print its tools
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Offer the tools of ./ceased.toml in `ceased stdio` there, until the file changes
     Trust(TrustArgs),
     /// Maintain the tasks on disk while no daemon uses them
@@ -100,6 +102,16 @@ pub(super) struct ConfigArgs {
     /// /etc/ceased/config.toml]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+}
+
+/// `check`, `store check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `serve`.
@@ -165,6 +177,9 @@ pub(super) struct WrapArgs {
     /// The longest that one call may take [default: no limit]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     call_timeout: Option<Duration>,
+    /// How long to wait for answers after the end of stdin, and after each answer
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "1500ms")]
+    eof_grace: Duration,
     /// Whether its tools run as tasks [default: as the server says]
     #[arg(long, value_name = "SUPPORT")]
     task_support: Option<WrapTasks>,
@@ -226,6 +241,7 @@ impl WrapArgs {
             kill_grace: self.kill_grace,
             start_timeout: self.start_timeout,
             call_timeout: self.call_timeout,
+            eof_grace: self.eof_grace,
             task_support: self.task_support.map(|support| match support {
                 WrapTasks::Forbidden => TaskSupport::Forbidden,
                 WrapTasks::Optional => TaskSupport::Optional,
@@ -344,6 +360,9 @@ pub(super) struct AdoptArgs {
     /// Config file of the daemon, with --shared [default: as of `serve`]
     #[arg(long, value_name = "FILE", requires = "shared")]
     pub(super) config: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `import`.
@@ -352,6 +371,9 @@ pub(super) struct ImportArgs {
     /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
     #[arg(value_hint = clap::ValueHint::FilePath)]
     pub(super) file: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `trust`.
@@ -365,6 +387,9 @@ pub(super) struct TrustArgs {
     /// Trust it no longer
     #[arg(long)]
     pub(super) revoke: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `store`.
@@ -378,7 +403,7 @@ pub(super) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Read the whole store and report whether it is intact; changes nothing
-    Check(ConfigArgs),
+    Check(CheckArgs),
 }
 
 /// `completions`.
@@ -430,6 +455,9 @@ pub(super) struct InitArgs {
     /// How long each tool may run, such as "90s" or "10m" [default: 30m]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// `restart`.
@@ -438,6 +466,9 @@ pub(super) struct RestartArgs {
     /// Name of the server
     #[arg(add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -445,6 +476,9 @@ pub(super) struct RestartArgs {
 /// `reload`, `stop`.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -468,6 +502,9 @@ pub(super) struct CallArgs {
     /// Arguments, converted as the tool's input schema says; KEY:=JSON for a value in JSON
     #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(completion::pairs))]
     pub(super) pairs: Vec<String>,
+    /// Print the result as one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json_result: bool,
     /// Arguments as one JSON object; KEY=VALUE overrides its members
     #[arg(long, value_name = "OBJECT")]
     pub(super) json: Option<String>,
@@ -482,6 +519,35 @@ pub(super) struct CallArgs {
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The daemon must allow it: allow_run = true in [daemon] of its config. The \
+                        command starts in this directory, with the PATH of this process and \
+                        otherwise the clean environment of tools. Its standard output is the result, \
+                        its standard error is shown while it runs. Exit code 1 if it fails."
+)]
+pub(super) struct RunArgs {
+    /// Start it as a task, print its id and exit
+    #[arg(long, conflicts_with = "timeout")]
+    pub(super) detach: bool,
+    /// Cancel it after this time, such as "90s" or "1h 30m", and exit with 124
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) timeout: Option<Duration>,
+    /// Variable that is set for the command; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = variable)]
+    pub(super) env: Vec<(String, String)>,
+    /// Print the result, or with --detach the task, as one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND",
+          value_hint = clap::ValueHint::CommandWithArguments)]
+    pub(super) command: Vec<OsString>,
 }
 
 /// `get`.
@@ -503,6 +569,9 @@ pub(super) struct ResultArgs {
     /// Id of the task, or the beginning of it, or job:N
     #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
+    /// Print one JSON document, as the server wrote it
+    #[arg(long)]
+    pub(super) json: bool,
     /// Wait no longer than this and exit with 124; the task continues
     #[arg(long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
@@ -518,17 +587,20 @@ pub(super) struct CancelArgs {
     #[arg(conflicts_with_all = ["job", "all", "tool", "user"], add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
     /// The job of this number, as `ceased ps` shows it
-    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"], add = ArgValueCompleter::new(completion::jobs))]
     pub(super) job: Option<u64>,
     /// Every job: of all users for an operator, one's own otherwise
     #[arg(long, conflicts_with_all = ["tool", "user"])]
     pub(super) all: bool,
     /// The jobs of a tool
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::tools))]
     pub(super) tool: Option<String>,
     /// The jobs of a user, by name or number, or of an identity such as token:ci
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::users))]
     pub(super) user: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
     /// Why, for the daemon's log
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
@@ -540,10 +612,14 @@ pub(super) struct CancelArgs {
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
     /// The job, as `job:7` or `7`, or the id of its task, or the name of a server
+    #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: String,
     /// Go on until the job has ended, for a server until Ctrl-C
     #[arg(short, long)]
     pub(super) follow: bool,
+    /// Print a JSON document for each line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }
@@ -554,6 +630,9 @@ pub(super) struct WatchArgs {
     /// Id of the task, or the beginning of it, or job:N [default: all tasks]
     #[arg(add = ArgValueCompleter::new(completion::ids))]
     pub(super) id: Option<String>,
+    /// Print a JSON document for each line
+    #[arg(long)]
+    pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
 }

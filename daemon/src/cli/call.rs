@@ -30,23 +30,76 @@ pub(super) fn call(
         discover::daemon_or_embedded(&args.daemon, io, backend)?
     };
     let client = &mut session.client;
+    if args.json_result {
+        // Standard output has the result alone, as for a program that reads it.
+        io.out_is_terminal = false;
+    }
     let tool = tools::find(client, &args.tool)?;
     let arguments = arguments::parse(&tool, &args.pairs, args.json.as_deref())?;
     let wants_task = args.task || args.detach;
+    let output = CallOutput { timeout: args.timeout, detach: args.detach, json: args.json_result };
     match (tool.task_support, wants_task) {
         (TaskSupport::Forbidden, true) => Err(Failure::new(
             Exit::Usage,
             format!("{} cannot run as a task; leave out --task and --detach", tool.name),
         )),
         (TaskSupport::Forbidden | TaskSupport::Optional, false) => {
-            plain(client, &tool, &arguments, args.timeout, io)
+            plain(client, &Request::Tool { tool: &tool, arguments: &arguments }, output, io)
         }
         (TaskSupport::Required, false) => {
             io.say(&format!("{} runs as a task only; creating one", tool.name));
-            Follow { client, io, args, tool: &tool }.task(&arguments)
+            let request = &Request::Tool { tool: &tool, arguments: &arguments };
+            Follow { client, io, output, request }.task()
         }
         (TaskSupport::Optional | TaskSupport::Required, true) => {
-            Follow { client, io, args, tool: &tool }.task(&arguments)
+            let request = &Request::Tool { tool: &tool, arguments: &arguments };
+            Follow { client, io, output, request }.task()
+        }
+    }
+}
+
+/// Time limit and output of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallOutput {
+    pub(super) timeout: Option<Duration>,
+    /// Whether only the id of the task is wanted.
+    pub(super) detach: bool,
+    /// Whether the result is printed as JSON.
+    pub(super) json: bool,
+}
+
+/// The request that starts the work.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Request<'a> {
+    /// A call of a tool.
+    Tool { tool: &'a Tool, arguments: &'a Value },
+    /// A command of this user, with the params of its request.
+    Run { params: &'a Value },
+}
+
+impl Request<'_> {
+    /// The name of the work in messages.
+    fn name(&self) -> String {
+        match self {
+            Self::Tool { tool, .. } => tool.name.clone(),
+            Self::Run { params } => {
+                let program = params["command"][0].as_str().unwrap_or_default();
+                program.rsplit('/').next().unwrap_or_default().to_owned()
+            }
+        }
+    }
+
+    fn start(&self, client: &mut Client) -> Result<CallId, Error> {
+        match self {
+            Self::Tool { tool, arguments } => client.start_tool(&tool.name, arguments),
+            Self::Run { params } => client.start_run(params),
+        }
+    }
+
+    fn start_task(&self, client: &mut Client) -> Result<CallId, Error> {
+        match self {
+            Self::Tool { tool, arguments } => client.start_task(&tool.name, arguments, None),
+            Self::Run { params } => client.start_run_task(params),
         }
     }
 }
@@ -93,28 +146,30 @@ impl Stop {
     }
 }
 
-fn plain(
+/// Starts the work and waits for its answer, or for its end if it is cancelled.
+pub(super) fn plain(
     client: &mut Client,
-    tool: &Tool,
-    arguments: &Value,
-    timeout: Option<Duration>,
+    request: &Request<'_>,
+    output: CallOutput,
     io: &mut Io<'_>,
 ) -> Result<Exit, Failure> {
-    let call = client.start_tool(&tool.name, arguments)?;
+    let timeout = output.timeout;
+    let call = request.start(client)?;
     let mut live = LiveOutput::of(Whose::Call(call), client, io);
     let answer = live.wait(client, call, timeout, Display::new(io, call, None));
     match Stop::sort(answer)? {
+        Ok(result) if output.json => format::result_as_json(&result, io),
         Ok(result) => format::result_without(&result, &|at, text| live.has_shown(at, text), io),
         Err(stop) => {
             let reason = stop.reason(timeout);
-            announce(&tool.name, &reason, io);
+            announce(&request.name(), &reason, io);
             let gone = if live.prepare_cancel(client) {
                 client.cancel(call, Some(&reason))?;
                 Gone::Left
             } else {
                 stop_call(client, call, &reason, io)
             };
-            if matches!(gone, Gone::Yes | Gone::StillThere(_)) {
+            if matches!(gone, Gone::Yes | Gone::StillThere(_)) && !output.json {
                 live.print_rest(client, io);
             }
             report(&gone, client, io);
@@ -124,17 +179,18 @@ fn plain(
 }
 
 /// A call as a task, followed to its end.
-struct Follow<'a, 'io> {
-    client: &'a mut Client,
-    io: &'a mut Io<'io>,
-    args: &'a CallArgs,
-    tool: &'a Tool,
+pub(super) struct Follow<'a, 'io> {
+    pub(super) client: &'a mut Client,
+    pub(super) io: &'a mut Io<'io>,
+    pub(super) output: CallOutput,
+    pub(super) request: &'a Request<'a>,
 }
 
 impl Follow<'_, '_> {
-    fn task(&mut self, arguments: &Value) -> Result<Exit, Failure> {
-        let deadline = self.args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let creation = self.client.start_task(&self.tool.name, arguments, None)?;
+    /// Creates the task, and waits for its result unless it is detached.
+    pub(super) fn task(&mut self) -> Result<Exit, Failure> {
+        let deadline = self.output.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let creation = self.request.start_task(self.client)?;
         let (task, stop) = match self.created(creation)? {
             Created::Task(task) => (task, None),
             Created::Stopping(task, stop) => (task, Some(stop)),
@@ -144,8 +200,12 @@ impl Follow<'_, '_> {
             let live = LiveOutput::of(Whose::Task(&task.id), self.client, self.io);
             return self.stop(&task, stop, None, live);
         }
-        if self.args.detach {
-            let said = writeln!(self.io.out, "{}", format::clean(&task.id));
+        if self.output.detach {
+            let said = if self.output.json {
+                format::raw(task.raw.get(), self.io)
+            } else {
+                writeln!(self.io.out, "{}", format::clean(&task.id))
+            };
             said.and_then(|()| self.io.out.flush()).map_err(|why| goes_on(&task, why))?;
             return Ok(Exit::Done);
         }
@@ -157,11 +217,12 @@ impl Follow<'_, '_> {
         let answer = live.wait(self.client, result, left, display);
         let answer = Stop::sort(answer).map_err(|error| still_there(&task, error))?;
         match answer {
+            Ok(answer) if self.output.json => format::result_as_json(&answer, self.io),
             Ok(answer) => {
                 format::result_without(&answer, &|at, text| live.has_shown(at, text), self.io)
             }
             Err(stop) => {
-                announce(&self.tool.name, &stop.reason(self.args.timeout), self.io);
+                announce(&self.request.name(), &stop.reason(self.output.timeout), self.io);
                 self.stop(&task, stop, Some(result), live)
             }
         }
@@ -170,7 +231,7 @@ impl Follow<'_, '_> {
     /// Waits for the creation of the task. Before its id is known it cannot be cancelled (CAN-05),
     /// so an interrupt is handled afterwards.
     fn created(&mut self, creation: CallId) -> Result<Created, Failure> {
-        let timeout = self.args.timeout;
+        let timeout = self.output.timeout;
         let mut display = Display::new(self.io, creation, None);
         let answer = self.client.wait(creation, timeout, &mut |note| display.show(note));
         drop(display);
@@ -178,7 +239,7 @@ impl Follow<'_, '_> {
             Ok(answer) => return Ok(Created::Task(Task::created(&answer)?)),
             Err(stop) => stop,
         };
-        announce(&self.tool.name, &stop.reason(timeout), self.io);
+        announce(&self.request.name(), &stop.reason(timeout), self.io);
         match self.client.wait(creation, Some(DUE), &mut |_| {}) {
             Ok(answer) => Ok(Created::Stopping(Task::created(&answer)?, stop)),
             Err(error) => {
@@ -198,7 +259,7 @@ impl Follow<'_, '_> {
         result: Option<CallId>,
         mut live: LiveOutput<'_>,
     ) -> Result<Exit, Failure> {
-        let reason = stop.reason(self.args.timeout);
+        let reason = stop.reason(self.output.timeout);
         let leaves = live.prepare_cancel(self.client);
         let gone = match self.client.cancel_task(&task.id, Some(&reason)) {
             Ok(_) if leaves => Gone::Left,
@@ -212,7 +273,7 @@ impl Follow<'_, '_> {
                 return Ok(stop.exit());
             }
         };
-        if matches!(gone, Gone::Yes | Gone::StillThere(_)) {
+        if matches!(gone, Gone::Yes | Gone::StillThere(_)) && !self.output.json {
             live.print_rest(self.client, self.io);
         }
         report(&gone, self.client, self.io);
@@ -226,6 +287,9 @@ impl Follow<'_, '_> {
             None => self.client.start_task_result(&task.id)?,
         };
         let answer = self.client.wait(result, Some(DUE), &mut |_| {})?;
+        if self.output.json {
+            return format::result_as_json(&answer, self.io);
+        }
         format::result(&answer, self.io)
     }
 }

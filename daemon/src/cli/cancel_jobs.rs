@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::args::CancelArgs;
 use super::cancel::{Gone, Whose, report, wait_until_gone};
-use super::format::clean;
+use super::format::{self, clean};
 use super::{Backend, Exit, Failure, Io, discover, ps};
 use crate::accounts;
 use crate::client::{Client, Error, INVALID_PARAMS};
@@ -26,23 +26,48 @@ pub(super) fn cancel(
     let owner = args.user.as_deref().map(owner).transpose()?;
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let chosen = chosen(client, args, owner.as_deref())?;
+    let chosen = chosen(client, args.job, args, owner.as_deref())?;
+    cancel_all(&chosen, args.job, args, client, io)
+}
+
+/// Cancels the job of this number.
+pub(super) fn cancel_one(
+    job: u64,
+    args: &CancelArgs,
+    client: &mut Client,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
+    let chosen = chosen(client, Some(job), args, None)?;
+    cancel_all(&chosen, Some(job), args, client, io)
+}
+
+fn cancel_all(
+    chosen: &[Chosen],
+    job: Option<u64>,
+    args: &CancelArgs,
+    client: &mut Client,
+    io: &mut Io<'_>,
+) -> Result<Exit, Failure> {
     if chosen.is_empty() {
-        let what = match args.job {
+        let what = match job {
             Some(job) => format!("there is no job {job}: it has ended, or is another user's"),
             None => "no job is to be cancelled; `ceased ps` lists those that you may see".into(),
         };
         return Err(Failure::new(Exit::Failed, what));
     }
     let mut jobs = Vec::new();
-    for Chosen { job, tool, owner } in &chosen {
+    let mut cancelled = Vec::new();
+    for Chosen { job, tool, owner } in chosen {
         let mut params = json!({"job": job});
         if let (Some(reason), Some(params)) = (&args.reason, params.as_object_mut()) {
             params.insert("reason".into(), reason.as_str().into());
         }
         match client.call("ceased/cancel", params) {
             Ok(_) => {
-                writeln!(io.out, "job {job} {} {} cancelled", clean(tool), clean(owner))?;
+                if !args.json {
+                    writeln!(io.out, "job {job} {} {} cancelled", clean(tool), clean(owner))?;
+                }
+                cancelled.push(json!({"job": job, "tool": tool, "identity": owner}));
                 jobs.push(*job);
             }
             // It has ended meanwhile.
@@ -52,12 +77,31 @@ pub(super) fn cancel(
     }
     let gone = wait_until_gone(client, Whose::Jobs(&jobs), io);
     report(&gone, client, io);
-    Ok(match gone {
+    if args.json {
+        format::json(&outcome(&cancelled.into(), &gone), io)?;
+    }
+    Ok(exit(&gone))
+}
+
+/// The exit code of a cancel.
+pub(super) const fn exit(gone: &Gone) -> Exit {
+    match gone {
         Gone::Yes | Gone::Unknown => Exit::Done,
         Gone::StillThere(_) => Exit::TimedOut,
         Gone::Left => Exit::Cancelled,
         Gone::Lost(_) => Exit::Unreachable,
-    })
+    }
+}
+
+/// The outcome of a cancel as JSON: the cancelled tasks or jobs, and whether their processes have
+/// ended; `null` if unknown.
+pub(super) fn outcome(cancelled: &Value, gone: &Gone) -> Value {
+    let ended = match gone {
+        Gone::Yes => Some(true),
+        Gone::StillThere(_) => Some(false),
+        Gone::Unknown | Gone::Left | Gone::Lost(_) => None,
+    };
+    json!({"cancelled": cancelled, "ended": ended})
 }
 
 /// An identity as a daemon shows it, by the name or number of a user, or as it is.
@@ -74,12 +118,11 @@ fn owner(written: &str) -> Result<String, Failure> {
 /// The jobs that are meant, of those that this user may see.
 fn chosen(
     client: &mut Client,
+    job: Option<u64>,
     args: &CancelArgs,
     owner: Option<&str>,
 ) -> Result<Vec<Chosen>, Failure> {
-    let raw = ps::status(client)?;
-    let status: Value = serde_json::from_str(raw.get())
-        .map_err(|why| Failure::new(Exit::Failed, format!("ceased/status is no status ({why})")))?;
+    let status = ps::status_value(client)?;
     let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |job: &Value, key: &str| job[key].as_str().unwrap_or_default().to_owned();
     let all = jobs.iter().filter_map(|job| {
@@ -87,7 +130,7 @@ fn chosen(
         Some(Chosen { job: job["job"].as_u64()?, tool, owner })
     });
     let is_meant = |chosen: &Chosen| {
-        args.job.is_none_or(|job| chosen.job == job)
+        job.is_none_or(|job| chosen.job == job)
             && args.tool.as_ref().is_none_or(|tool| chosen.tool == *tool)
             && owner.is_none_or(|owner| chosen.owner == owner)
     };

@@ -4,12 +4,15 @@
 //! running itself once more with `--json`, so that a daemon is found exactly as it is for a
 //! command. Without a daemon there is nothing to complete.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
 
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use serde_json::Value;
+
+use crate::accounts;
 
 /// The variable that makes the program complete a command line instead of running it.
 pub(super) const VARIABLE: &str = "CEASED_COMPLETE";
@@ -117,13 +120,58 @@ pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
     candidates
 }
 
-/// Ids of tasks, with their states.
+/// Ids of tasks with their states, and jobs as `job:N` with their tools.
 pub(super) fn ids(current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
+    if current.starts_with("job:") {
+        return jobs_as(&current, "job:");
+    }
     let tasks = list("tasks");
     let named = tasks.iter().filter_map(|task| {
         let id = task["taskId"].as_str().filter(|id| id.starts_with(&*current))?;
         Some(candidate(id, task["status"].as_str().unwrap_or_default()))
     });
+    let mut candidates: Vec<CompletionCandidate> = named.collect();
+    if "job:".starts_with(&*current) {
+        candidates.extend(jobs_as(&current, "job:"));
+    }
+    candidates
+}
+
+/// Numbers of jobs, with their tools.
+pub(super) fn jobs(current: &OsStr) -> Vec<CompletionCandidate> {
+    jobs_as(&current.to_string_lossy(), "")
+}
+
+/// Jobs that run or wait.
+fn running() -> Vec<Value> {
+    let status = ask("ps").unwrap_or_default();
+    status["jobs"].as_array().cloned().unwrap_or_default()
+}
+
+fn jobs_as(current: &str, prefix: &str) -> Vec<CompletionCandidate> {
+    let jobs = running();
+    let named = jobs.iter().filter_map(|job| {
+        let id = format!("{prefix}{}", job["job"].as_u64()?);
+        let tool = job["tool"].as_str().unwrap_or_default();
+        id.starts_with(current).then(|| candidate(&id, tool))
+    });
     named.collect()
+}
+
+/// Owners of jobs: names of users, and other identities as the daemon shows them.
+pub(super) fn users(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let jobs = running();
+    let name = |job: &Value| {
+        let identity = job["identity"].as_str()?;
+        let uid = identity.strip_prefix("uid:").and_then(|uid| uid.parse().ok());
+        Some(uid.and_then(accounts::name_of).unwrap_or_else(|| identity.to_owned()))
+    };
+    let names: BTreeSet<String> = jobs.iter().filter_map(name).collect();
+    names
+        .iter()
+        .filter(|name| name.starts_with(&*current))
+        .map(|name| candidate(name, ""))
+        .collect()
 }

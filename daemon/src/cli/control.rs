@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::args::ControlArgs;
-use super::{Backend, Exit, Failure, Io, discover, ps};
+use super::{Backend, Exit, Failure, Io, discover, format, ps};
 use crate::client::{Client, Error, METHOD_NOT_FOUND};
 
 /// Time between two looks at the effect of an order.
@@ -68,7 +68,14 @@ pub(super) fn reload(
             return match host.reload_error {
                 None => {
                     io.say("reloaded");
+                    if args.json {
+                        format::json(&json!({"reloaded": true, "error": null}), io)?;
+                    }
                     Ok(Exit::Done)
+                }
+                Some(why) if args.json => {
+                    format::json(&json!({"reloaded": false, "error": why}), io)?;
+                    Ok(Exit::Usage)
                 }
                 Some(why) => Err(Failure::new(
                     Exit::Usage,
@@ -116,6 +123,9 @@ pub(super) fn stop(
         }
     }
     io.say(&format!("the daemon has ended (process {pid})"));
+    if args.json {
+        format::json(&json!({"stopped": true, "pid": pid}), io)?;
+    }
     Ok(Exit::Done)
 }
 

@@ -60,6 +60,17 @@ pub(super) fn result(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure
     result_without(result, &|_, _| false, io)
 }
 
+/// Prints the result of a tool as one JSON document and returns its exit status.
+pub(super) fn result_as_json(result: &RawValue, io: &mut Io<'_>) -> Result<Exit, Failure> {
+    raw(result.get(), io)?;
+    let value: Value = serde_json::from_str(result.get()).unwrap_or_default();
+    Ok(match (value["isError"] == true, says_timed_out(&value["structuredContent"])) {
+        (_, true) => Exit::TimedOut,
+        (true, false) => Exit::Failed,
+        (false, false) => Exit::Done,
+    })
+}
+
 /// As [`result`], without the texts that `is_shown` says so of, by their position.
 pub(super) fn result_without(
     result: &RawValue,
@@ -131,6 +142,11 @@ fn text_block(text: &str, io: &mut Io<'_>) -> io::Result<()> {
 pub(super) fn raw(json: &str, io: &mut Io<'_>) -> io::Result<()> {
     let json = if io.out_is_terminal { clean(json) } else { Cow::Borrowed(json) };
     writeln!(io.out, "{json}")
+}
+
+/// Prints a value as one JSON document.
+pub(super) fn json(value: &Value, io: &mut Io<'_>) -> io::Result<()> {
+    raw(&value.to_string(), io)
 }
 
 /// Prints a list as one JSON document.

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use clap_complete::Shell;
 use clap_complete::env::Shells;
 
 use super::args::{Arguments, CompletionsArgs, ManArgs};
@@ -12,6 +13,16 @@ use super::{Exit, Failure, Io, completion};
 
 /// `ceased completions`.
 pub(super) fn completions(args: &CompletionsArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
+    // Those of clap split words at = and :, or add a space after NAME=.
+    let own = match args.shell {
+        Shell::Bash => Some(include_str!("shells/ceased.bash")),
+        Shell::Zsh => Some(include_str!("shells/ceased.zsh")),
+        Shell::Elvish | Shell::Fish | Shell::PowerShell | _ => None,
+    };
+    if let Some(script) = own {
+        io.out.write_all(script.as_bytes())?;
+        return Ok(Exit::Done);
+    }
     let shell = args.shell.to_string();
     let shells = Shells::builtins();
     let Some(shell) = shells.completer(&shell) else {
@@ -78,17 +89,65 @@ const EXAMPLES: &[(&str, &str)] = &[
         "# The beginning of an id is enough; so is the number of a job\nceased get 19c7f\nceased get job:7",
     ),
     ("result", "ceased result 19c7f --timeout 10m"),
-    ("cancel", "ceased cancel 19c7f --reason 'not needed any more'"),
+    (
+        "cancel",
+        "# A task, a job, all jobs of a tool\nceased cancel 19c7f --reason 'not needed any more'\nceased cancel job:7\nceased cancel --tool test",
+    ),
     ("watch", "# All tasks, until Ctrl-C\nceased watch"),
     ("status", "ceased status\nceased status --json | jq .running"),
-    ("ps", "ceased ps"),
-    ("top", "ceased top --every 500ms"),
-    ("check", "ceased check --config ./config.toml"),
+    (
+        "ps",
+        "ceased ps\n# Memory of each job\nceased ps --json | jq '.host.jobs | map_values(.memoryBytes)'",
+    ),
+    (
+        "top",
+        "# On a wide terminal with arguments, CPU and memory in columns\nceased top --every 500ms",
+    ),
+    (
+        "check",
+        "# Validate a configuration, and list its tools\nceased check --config ./config.toml\nceased check --json | jq '.tools[].name'",
+    ),
+    (
+        "logs",
+        "# Output of a job while it runs, and of a task that has ended\nceased logs job:7 --follow\nceased logs 19c7f",
+    ),
+    (
+        "run",
+        "# A command that ceased ends with all its processes; Ctrl-C cancels it\nceased run -- cargo test\n# As a task\nceased run --detach -- make all",
+    ),
+    (
+        "servers",
+        "# MCP servers behind the daemon, and the memory of each\nceased servers\nceased servers --json | jq '.servers[] | {server, state}'",
+    ),
+    ("restart", "# New processes for a server; calls under way are finished\nceased restart git"),
+    (
+        "import",
+        "# The servers of a host as tables of the configuration\nceased import ~/.cursor/mcp.json >>~/.config/ceased/config.toml",
+    ),
+    ("reload", "# Read the configuration again\nceased reload"),
+    ("stop", "# End the daemon and everything that it ran\nceased stop"),
+    (
+        "init",
+        "# Tools of the project in this directory, for it alone\nceased init --project\n# Show them only\nceased init --print",
+    ),
+    (
+        "wrap",
+        "# An MCP server whose cancelled calls end\nceased wrap -- npx -y @modelcontextprotocol/server-everything",
+    ),
+    (
+        "trust",
+        "# Offer the tools of ./ceased.toml, list trusted files\nceased trust\nceased trust --list",
+    ),
+    ("store", "# Verify the tasks on disk while no daemon runs\nceased store check"),
+    ("store-check", "ceased store check --json"),
     (
         "adopt",
-        "# Show the change, write it, take it back\nceased adopt ~/.cursor/mcp.json\nceased adopt ~/.cursor/mcp.json --write\nceased adopt ~/.cursor/mcp.json --undo",
+        "# Show the change, write it, take it back\nceased adopt ~/.cursor/mcp.json\nceased adopt ~/.cursor/mcp.json --write\nceased adopt ~/.cursor/mcp.json --undo --write",
     ),
-    ("completions", "# For this shell\nsource <(ceased completions bash)"),
+    (
+        "completions",
+        "# For this shell, in ~/.bashrc or ~/.zshrc\nsource <(ceased completions bash)\n# For fish\nceased completions fish >~/.config/fish/completions/ceased.fish",
+    ),
 ];
 
 /// Files and variables that every command knows.

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
+
 use super::args::ImportArgs;
 use super::host_entry::{failure, label};
-use super::{Exit, Failure, Io};
-use crate::host_files::{HostFile, entries, tables};
+use super::{Exit, Failure, Io, format};
+use crate::host_files::{Entry, HostFile, entries, tables};
 use crate::printable::clean;
 
 /// Runs the command.
 pub(super) fn import(args: &ImportArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
     let file = HostFile::read(&args.file).map_err(|why| failure(&args.file, &why))?;
     let found = entries(&file.text).map_err(|why| failure(&args.file, &why))?;
+    if args.json {
+        return as_json(args, &found, io);
+    }
     let (mut printed, mut secrets) = (0, Vec::new());
     for (entry, table) in found.iter().zip(tables(&found, &BTreeSet::new())) {
         let table = match table {
@@ -47,5 +52,25 @@ pub(super) fn import(args: &ImportArgs, io: &mut Io<'_>) -> Result<Exit, Failure
             secrets.join(", ")
         ));
     }
+    Ok(Exit::Done)
+}
+
+/// Prints every entry with its table, or with the reason for which it has none.
+fn as_json(args: &ImportArgs, found: &[Entry], io: &mut Io<'_>) -> Result<Exit, Failure> {
+    let rows = found.iter().zip(tables(found, &BTreeSet::new())).map(|(entry, table)| {
+        let (table, reason) = match table {
+            Ok(table) => (Some(table), None),
+            Err(why) => (None, Some(why)),
+        };
+        json!({
+            "name": entry.name, "project": entry.project, "line": entry.line,
+            "server": table.as_ref().map(|table| &table.name),
+            "table": table.as_ref().map(|table| &table.text),
+            "unresolved": table.as_ref().map(|table| table.unresolved.clone()).unwrap_or_default(),
+            "reason": reason.map(|why| why.to_string()),
+        })
+    });
+    let rows: Vec<Value> = rows.collect();
+    format::json(&json!({"file": args.file.to_string_lossy(), "entries": rows}), io)?;
     Ok(Exit::Done)
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::args::InitArgs;
 use super::cancel::stop_call;
 use super::project_tools::{self, FILES, ProjectTool};
-use super::{Backend, Exit, Failure, Io};
+use super::{Backend, Exit, Failure, Io, format};
 use crate::client::{Client, Error, Options};
 use crate::config::Environment;
 use crate::trust_store::{PROJECT_FILE, TrustStore};
@@ -80,7 +80,11 @@ pub(super) fn init(
     let cwd = if args.project { "." } else { "client" };
     let text = text(&trials, cwd);
     if args.print {
-        io.out.write_all(text.as_bytes())?;
+        if args.json {
+            format::json(&document(&trials, &text, None), io)?;
+        } else {
+            io.out.write_all(text.as_bytes())?;
+        }
         return Ok(Exit::Done);
     }
     if !trials.iter().any(Trial::is_usable) {
@@ -98,7 +102,26 @@ pub(super) fn init(
         );
         io.say("your home directory; `ceased reload` has a running daemon read it");
     }
+    if args.json {
+        format::json(&document(&trials, &text, Some(&path)), io)?;
+    }
     Ok(Exit::Done)
+}
+
+/// The outcome as JSON; `path` is that of the file that was written.
+fn document(trials: &[Trial], text: &str, path: Option<&Path>) -> Value {
+    let tools = trials.iter().map(|trial| {
+        let (outcome, detail) = match &trial.outcome {
+            None => ("not_run", None),
+            Some(Outcome::Worked(_)) => ("worked", None),
+            Some(Outcome::Failed(how)) => ("failed", Some(how)),
+            Some(Outcome::Unusable(why)) => ("unusable", Some(why)),
+        };
+        let ProjectTool { name, command, .. } = &trial.tool;
+        json!({"name": name, "command": command, "outcome": outcome, "detail": detail})
+    });
+    let tools: Vec<Value> = tools.collect();
+    json!({"path": path.map(Path::to_string_lossy), "text": text, "tools": tools})
 }
 
 /// Where the file goes, which must not be there.

@@ -31,6 +31,13 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// The piece as JSON; `None` if nothing is new in it.
+    pub(super) fn json(&self, stream: &str) -> Option<Value> {
+        let is_new = !self.text.is_empty() || self.cut > 0;
+        let text = &self.text;
+        is_new.then(|| json!({"stream": stream, "from": self.from, "cut": self.cut, "text": text}))
+    }
+
     /// The text, after a line that stands for bytes that are not kept.
     pub(super) fn text(&self) -> String {
         match self.cut {

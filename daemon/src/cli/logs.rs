@@ -4,10 +4,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::args::LogsArgs;
-use super::format::clean_lines;
+use super::format::{self, clean_lines};
 use super::job_output::{Piece, Reader};
 use super::{Backend, Exit, Failure, Io, directory, discover, server_logs};
 use ceased_client::{Error, INVALID_PARAMS};
+use serde_json::json;
 
 /// Time between two looks at a job that runs.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -26,7 +27,7 @@ pub(super) fn logs(
         // Also one that has ended, which the daemon lists no longer.
         Some(job) => Reader::of_job(job),
         None if server_logs::is_server(client, &args.id)? => {
-            return server_logs::show(&args.id, args.follow, client, io);
+            return server_logs::show(&args.id, args, client, io);
         }
         None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
     };
@@ -44,10 +45,22 @@ pub(super) fn logs(
             Err(Error::Interrupted) => return Ok(Exit::Cancelled),
             Err(error) => return Err(error.into()),
         };
-        show(io.out, &part.stdout, io.out_is_terminal)?;
-        io.out.flush()?;
-        show(io.err, &part.stderr, io.err_is_terminal)?;
+        if args.json {
+            for (stream, piece) in [("stdout", &part.stdout), ("stderr", &part.stderr)] {
+                if let Some(line) = piece.json(stream) {
+                    format::json(&line, io)?;
+                }
+            }
+            io.out.flush()?;
+        } else {
+            show(io.out, &part.stdout, io.out_is_terminal)?;
+            io.out.flush()?;
+            show(io.err, &part.stderr, io.err_is_terminal)?;
+        }
         if part.is_last() || !moved && !args.follow {
+            if args.json {
+                format::json(&json!({"ended": part.ended}), io)?;
+            }
             return Ok(Exit::Done);
         }
         if !moved {

@@ -26,6 +26,7 @@ mod output;
 mod project_tools;
 mod project_trust;
 mod ps;
+mod run;
 mod server_logs;
 mod servers;
 mod shared_servers;
@@ -117,11 +118,25 @@ pub trait Backend {
     /// `ceased wrap`, until its client disconnects.
     fn wrap(&self, options: &WrapOptions) -> Exit;
 
-    /// `ceased check`: writes the verdict to `out` and problems to `err`.
-    fn check(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
+    /// `ceased check`: writes the verdict to `out` and problems to `err`; with `json` everything to
+    /// `out`.
+    fn check(
+        &self,
+        config: Option<&Path>,
+        json: bool,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Exit;
 
-    /// `ceased store check`: writes the verdict to `out` and damage to `err`.
-    fn check_store(&self, config: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Exit;
+    /// `ceased store check`: writes the verdict to `out` and damage to `err`; with `json` both to
+    /// `out`.
+    fn check_store(
+        &self,
+        config: Option<&Path>,
+        json: bool,
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Exit;
 
     /// Settings of this user's daemon.
     ///
@@ -184,7 +199,7 @@ impl Default for DaemonLocation {
         Self {
             config: None,
             socket: None,
-            eof_grace: Duration::from_millis(500),
+            eof_grace: Duration::from_millis(1500),
             shutdown_grace: Duration::from_secs(10),
             state_dir: None,
         }
@@ -362,9 +377,13 @@ pub fn run(
         }
         Command::Stdio(args) => Ok(backend.stdio(args.files())),
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
-        Command::Check(args) => Ok(backend.check(args.config.as_deref(), io.out, io.err)),
+        Command::Check(args) => {
+            let config = args.config.config.as_deref();
+            Ok(backend.check(config, args.json, io.out, io.err))
+        }
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
-            Ok(backend.check_store(args.config.as_deref(), io.out, io.err))
+            let config = args.config.config.as_deref();
+            Ok(backend.check_store(config, args.json, io.out, io.err))
         }
         Command::Init(args) => init::init(args, io, backend),
         Command::Adopt(args) => adopt::adopt(args, io, backend),
@@ -374,6 +393,7 @@ pub fn run(
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),
+        Command::Run(args) => run::run(args, io, backend),
         Command::Tools(args) => tools::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
         Command::Ps(args) => ps::ps(args, io, backend),
@@ -442,11 +462,17 @@ impl Backend for ClientOnly {
         Self::refuse(&mut io::stderr())
     }
 
-    fn check(&self, _: Option<&Path>, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    fn check(&self, _: Option<&Path>, _: bool, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
         Self::refuse(err)
     }
 
-    fn check_store(&self, _: Option<&Path>, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    fn check_store(
+        &self,
+        _: Option<&Path>,
+        _: bool,
+        _: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Exit {
         Self::refuse(err)
     }
 

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
+
 use super::args::TrustArgs;
-use super::format::{clean, table};
+use super::format::{self, clean, table};
 use super::{Exit, Failure, Io};
 use crate::config::{Config, Environment};
-use crate::trust_store::{Digest, PROJECT_FILE, TrustError, TrustStore};
+use crate::trust_store::{Digest, PROJECT_FILE, TrustError, TrustStore, Trusted};
 
 impl From<TrustError> for Failure {
     fn from(error: TrustError) -> Self {
@@ -18,7 +20,7 @@ impl From<TrustError> for Failure {
 pub(super) fn trust(args: &TrustArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {
     let store = TrustStore::of(&Environment::of_process())?;
     if args.list {
-        return list(&store, io);
+        return list(&store, args.json, io);
     }
     let named = args.file.as_deref().unwrap_or(Path::new(PROJECT_FILE));
     let path = resolved(named);
@@ -28,14 +30,26 @@ pub(super) fn trust(args: &TrustArgs, io: &mut Io<'_>) -> Result<Exit, Failure> 
             return Err(Failure::new(Exit::Failed, format!("{what}\n`ceased trust --list` lists")));
         }
         io.say(&format!("{} is trusted no longer", path.display()));
+        if args.json {
+            let document = json!({"path": path.to_string_lossy(), "state": "unknown"});
+            format::json(&document, io)?;
+        }
         return Ok(Exit::Done);
     }
     let bytes = Config::read(&path)?;
     let config = Config::from_bytes(bytes.clone(), &path)?;
     let rows: Vec<Vec<String>> =
         config.tools.iter().map(|tool| vec![tool.name.clone(), tool.runs()]).collect();
-    table(io.out, &rows)?;
     let digest = store.trust(&path, &bytes)?;
+    if args.json {
+        let tool = |row: &Vec<String>| json!({"name": row.first(), "runs": row.last()});
+        let tools: Vec<Value> = rows.iter().map(tool).collect();
+        let path = path.to_string_lossy();
+        let document = json!({"path": path, "state": "trusted", "sha256": digest, "tools": tools});
+        format::json(&document, io)?;
+    } else {
+        table(io.out, &rows)?;
+    }
     let dir = path.parent().unwrap_or(&path).display();
     io.say(&format!(
         "{} is trusted as it is now (sha256 {digest}): `ceased stdio` offers these tools in {dir}",
@@ -58,12 +72,12 @@ fn resolved(named: &Path) -> PathBuf {
     }
 }
 
-fn list(store: &TrustStore, io: &mut Io<'_>) -> Result<Exit, Failure> {
+fn list(store: &TrustStore, json: bool, io: &mut Io<'_>) -> Result<Exit, Failure> {
     let trusted = store.read()?;
     if trusted.is_empty() {
         io.say("no file is trusted; `ceased trust` in a project trusts its ceased.toml");
     }
-    let rows: Vec<Vec<String>> = trusted
+    let states: Vec<(&str, &Trusted)> = trusted
         .iter()
         .map(|trusted| {
             let state = match Config::read(&trusted.path) {
@@ -72,10 +86,21 @@ fn list(store: &TrustStore, io: &mut Io<'_>) -> Result<Exit, Failure> {
                 Err(_) if trusted.path.exists() => "refused",
                 Err(_) => "missing",
             };
-            let path = clean(&trusted.path.to_string_lossy()).into_owned();
-            vec![state.to_owned(), trusted.sha256.to_string(), path]
+            (state, trusted)
         })
         .collect();
-    table(io.out, &rows)?;
+    if json {
+        let entry = |(state, trusted): &(&str, &Trusted)| {
+            let path = trusted.path.to_string_lossy();
+            json!({"path": path, "state": state, "sha256": trusted.sha256})
+        };
+        format::json(&states.iter().map(entry).collect(), io)?;
+        return Ok(Exit::Done);
+    }
+    let row = |(state, trusted): &(&str, &Trusted)| {
+        let path = clean(&trusted.path.to_string_lossy()).into_owned();
+        vec![(*state).to_owned(), trusted.sha256.to_string(), path]
+    };
+    table(io.out, &states.iter().map(row).collect::<Vec<_>>())?;
     Ok(Exit::Done)
 }

@@ -1,9 +1,10 @@
 //! `ceased ps`: lists running jobs with owner, age and cancel state once.
 
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::args::{DaemonArgs, ListArgs};
+use super::table::{cut, has_colours, paint, width};
 use super::view::{Sort, Status, Trees};
 use super::{Backend, Exit, Failure, Io, discover, format};
 use crate::accounts;
@@ -18,11 +19,16 @@ pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
         return Ok(Exit::Done);
     }
     let status = read(&raw, &args.daemon)?;
-    for (_, line) in status.summary() {
-        writeln!(io.out, "{line}")?;
-    }
-    for row in status.rows("", Sort::State, Trees::Whole) {
-        writeln!(io.out, "{}", row.text)?;
+    let (colours, width) = (has_colours(io), width(io));
+    let rows = status.rows("", Sort::State, Trees::Whole, width);
+    let lines = rows.into_iter().map(|row| (row.tone, row.text));
+    for (tone, line) in status.summary().into_iter().chain(lines) {
+        let line = match width {
+            Some(width) => cut(&line, width),
+            None => line.as_str().into(),
+        };
+        paint(io.out, &line, tone, colours)?;
+        writeln!(io.out)?;
     }
     Ok(Exit::Done)
 }
@@ -41,10 +47,34 @@ pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
     }
 }
 
+/// The detailed status as JSON.
+pub(super) fn status_value(client: &mut Client) -> Result<Value, Failure> {
+    let raw = status(client)?;
+    serde_json::from_str(raw.get())
+        .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse ceased/status ({why})")))
+}
+
+/// One job of a detailed status, with its processes, usage, arguments and last line; `null` if it has
+/// ended.
+pub(super) fn job_value(status: &Value, number: u64) -> Value {
+    let jobs = status["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let job = jobs.iter().find(|job| job["job"] == number);
+    let Some(mut job) = job.and_then(Value::as_object).cloned() else { return Value::Null };
+    let (host, number) = (&status["host"], number.to_string());
+    if let Some(work) = host["jobs"][&number].as_object() {
+        job.extend(work.clone());
+    }
+    if let Some(processes) = host["processes"].get(&number) {
+        job.insert("processes".to_owned(), processes.clone());
+    }
+    job.into()
+}
+
 /// Parses it, with the names of local users.
 pub(super) fn read(raw: &RawValue, daemon: &DaemonArgs) -> Result<Status, Failure> {
-    let mut status: Status = serde_json::from_str(raw.get())
+    let status: Status = serde_json::from_str(raw.get())
         .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse ceased/status ({why})")))?;
+    let mut status = status.join();
     if daemon.tcp.is_none() {
         status.name_users(accounts::name_of);
     }

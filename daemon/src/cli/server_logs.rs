@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::format::clean_lines;
+use super::args::LogsArgs;
+use super::format::{self, clean_lines};
 use super::{Exit, Failure, Io};
 use ceased_client::{Client, Error, INVALID_PARAMS};
 
@@ -69,18 +70,18 @@ pub(super) fn is_server(client: &mut Client, name: &str) -> Result<bool, Failure
     Ok(status.servers.iter().any(|server| server.server == name))
 }
 
-/// Prints the output of every kept instance, oldest first; with `follow` until Ctrl-C.
+/// Prints the output of every kept instance, oldest first; with `--follow` until Ctrl-C.
 pub(super) fn show(
     server: &str,
-    follow: bool,
+    args: &LogsArgs,
     client: &mut Client,
     io: &mut Io<'_>,
 ) -> Result<Exit, Failure> {
-    let mut reader = Reader { server, read: BTreeMap::new(), shown: None };
+    let mut reader = Reader { server, json: args.json, read: BTreeMap::new(), shown: None };
     loop {
         match reader.round(client, io) {
             Ok(true) => continue,
-            Ok(false) if !follow => return Ok(Exit::Done),
+            Ok(false) if !args.follow => return Ok(Exit::Done),
             Ok(false) => {}
             Err(Interruption::Interrupted) => return Ok(Exit::Cancelled),
             Err(Interruption::Failed(failure)) => return Err(failure),
@@ -108,6 +109,7 @@ impl<E: Into<Failure>> From<E> for Interruption {
 /// A reader of the instances of a server, which remembers how far it has read each.
 struct Reader<'s> {
     server: &'s str,
+    json: bool,
     read: BTreeMap<u64, u64>,
     /// The instance whose text was printed last.
     shown: Option<u64>,
@@ -132,7 +134,7 @@ impl Reader<'_> {
             }
             let piece = &part.stderr;
             if piece.next > from {
-                self.print(part.instance, piece.from.saturating_sub(from), &piece.text, io)?;
+                self.print(part.instance, from, piece, io)?;
                 moved = true;
             }
             self.read.insert(part.instance, piece.next);
@@ -143,7 +145,16 @@ impl Reader<'_> {
         }
     }
 
-    fn print(&mut self, id: u64, cut: u64, text: &str, io: &mut Io<'_>) -> std::io::Result<()> {
+    /// Prints a piece of an instance that was read up to `from`.
+    fn print(&mut self, id: u64, from: u64, piece: &Piece, io: &mut Io<'_>) -> std::io::Result<()> {
+        let (cut, text) = (piece.from.saturating_sub(from), &piece.text);
+        if self.json {
+            let line = json!({
+                "instance": id, "stream": "stderr", "from": piece.from, "cut": cut, "text": text,
+            });
+            format::json(&line, io)?;
+            return io.out.flush();
+        }
         if self.shown.replace(id) != Some(id) {
             io.say(&format!("instance {id} of {}:", self.server));
         }

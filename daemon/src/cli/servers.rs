@@ -155,6 +155,10 @@ pub(super) fn restart(
     };
     let Restarted { instances } = serde_json::from_str(answer.get())
         .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse the answer ({why})")))?;
+    if args.json {
+        format::json(&json!({"server": args.server, "instances": instances}), io)?;
+        return Ok(Exit::Done);
+    }
     let name = &args.server;
     io.say(&match instances {
         0 => format!("{name} has no running instance; the next request starts one"),

@@ -2,8 +2,8 @@
 
 use super::args::ListArgs;
 use super::format::{self, clean};
-use super::table::{has_colours, paint};
-use super::view::{Sort, Tone, Trees};
+use super::table::{has_colours, paint, width};
+use super::view::{Tone, Trees};
 use super::{Backend, Exit, Failure, Io, discover, ps};
 
 /// Lines of jobs and receipts that are shown.
@@ -29,7 +29,7 @@ pub(super) fn status(
         paint(io.out, &clean(&text), tone, colours)?;
         writeln!(io.out)?;
     }
-    let rows = status.running_rows(Sort::State, Trees::Of(None));
+    let rows = status.running_rows(Trees::Of(None), width(io));
     let more = rows.len().saturating_sub(ROWS_MAX);
     writeln!(io.out)?;
     for row in rows.iter().take(ROWS_MAX) {

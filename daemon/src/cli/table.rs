@@ -90,7 +90,7 @@ fn line(
 }
 
 /// At most this many characters, the last one a mark where more follow.
-fn cut(text: &str, room: usize) -> Cow<'_, str> {
+pub(super) fn cut(text: &str, room: usize) -> Cow<'_, str> {
     if text.chars().count() <= room {
         return Cow::Borrowed(text);
     }

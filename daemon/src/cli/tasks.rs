@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
-use super::cancel::{Gone, Whose, report, wait_until_gone};
+use super::cancel::{Whose, report, wait_until_gone};
 use super::directory::{self, Directory, Named};
 use super::display::Display;
 use super::format::{self, clean, table};
 use super::local_time::LocalTime;
 use super::table::{Cell, Table, tone_of};
 use super::view::Tone;
-use super::{Backend, Exit, Failure, Io, cancel_jobs, discover};
+use super::{Backend, Exit, Failure, Io, cancel_jobs, discover, ps};
 use ceased_client::{Client, Error, INVALID_PARAMS, Task};
+use serde_json::json;
 
 /// `ceased tasks`.
 pub(super) fn tasks(
@@ -75,8 +76,9 @@ pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     let id = match directory::resolve(&mut session.client, &args.id, &args.daemon)? {
         Named::Task(id) => id,
         Named::Job(job) if args.json => {
-            let message = format!("job {} is no task; `ceased ps --json` has it", job.job);
-            return Err(Failure::new(Exit::Usage, message));
+            let status = ps::status_value(&mut session.client)?;
+            format::json(&ps::job_value(&status, job.job), io)?;
+            return Ok(Exit::Done);
         }
         Named::Job(job) => {
             for line in job.details() {
@@ -123,6 +125,7 @@ pub(super) fn result(
         client.wait(call, args.timeout, &mut |note| display.show(note))
     };
     match answer {
+        Ok(answer) if args.json => format::result_as_json(&answer, io),
         Ok(answer) => format::result(&answer, io),
         Err(error @ (Error::Interrupted | Error::TimedOut(_))) => {
             // CAN-15: ends only the wait.
@@ -149,7 +152,10 @@ pub(super) fn cancel(
     let Some(id) = &args.id else { return cancel_jobs::cancel(args, io, backend) };
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let id = directory::task(client, id, &args.daemon)?;
+    let id = match directory::resolve(client, id, &args.daemon)? {
+        Named::Task(id) => id,
+        Named::Job(job) => return cancel_jobs::cancel_one(job.job, args, client, io),
+    };
     let task = match client.cancel_task(&id, args.reason.as_deref()) {
         Ok(task) => task,
         Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
@@ -157,15 +163,16 @@ pub(super) fn cancel(
         }
         Err(error) => return Err(error.into()),
     };
-    writeln!(io.out, "{} {}", clean(&task.id), task.status)?;
+    if !args.json {
+        writeln!(io.out, "{} {}", clean(&task.id), task.status)?;
+    }
     let gone = wait_until_gone(client, Whose::Task(&id), io);
     report(&gone, client, io);
-    Ok(match gone {
-        Gone::Yes | Gone::Unknown => Exit::Done,
-        Gone::StillThere(_) => Exit::TimedOut,
-        Gone::Left => Exit::Cancelled,
-        Gone::Lost(_) => Exit::Unreachable,
-    })
+    if args.json {
+        let cancelled = json!([{"taskId": task.id, "status": task.status.to_string()}]);
+        format::json(&cancel_jobs::outcome(&cancelled, &gone), io)?;
+    }
+    Ok(cancel_jobs::exit(&gone))
 }
 
 /// Error of a failed cancel: unknown and ended tasks have the same code (TSK-23, TSK-27).

@@ -1,50 +1,19 @@
 //! Text rendering of the daemon's status: one list for `ps` and `top`.
 
+mod entries;
+mod layout;
 mod model;
+mod row;
 mod servers;
 
 use super::format::clean;
+use layout::{Layout, known, millis, span};
 pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task};
+use row::matches;
+pub(super) use row::{Key, Row, Tone};
 
 /// Maximum number of processes shown per job.
 const TREE_MAX: usize = 8;
-/// Width of a progress bar.
-const BAR: usize = 10;
-
-/// Subject of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Key {
-    Job(u64),
-    Task(String),
-    Connection(String),
-    Receipt(u64),
-    /// An instance of a server.
-    Instance(u64),
-}
-
-/// Emphasis of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
-    Heading,
-    Plain,
-    /// In transition, such as being cancelled.
-    Pending,
-    /// Ended as expected.
-    Good,
-    /// Ended with a problem.
-    Bad,
-    /// Secondary information.
-    Quiet,
-}
-
-/// A row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
-    /// The entry, if the row can be selected.
-    pub(super) key: Option<Key>,
-    pub(super) tone: Tone,
-    pub(super) text: String,
-}
 
 /// Jobs whose processes are all shown, besides those being cancelled.
 #[derive(Debug, Clone, Copy)]
@@ -203,26 +172,39 @@ impl Status {
         lines
     }
 
-    /// The jobs that run and the latest receipts.
-    pub(super) fn running_rows(&self, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
-        let mut rows = Vec::new();
-        self.job_rows("", sort, trees, &mut rows);
-        self.receipt_rows("", &mut rows);
+    /// The jobs that run and the latest receipts, on a screen of so many columns.
+    pub(super) fn running_rows(&self, trees: Trees<'_>, width: Option<usize>) -> Vec<Row> {
+        let (mut rows, layout) = (Vec::new(), Layout::of(self, width));
+        self.job_rows(&layout, "", Sort::State, trees, &mut rows);
+        self.receipt_rows(&layout, "", &mut rows);
         rows
     }
 
-    /// All rows that contain `filter`, a line each.
-    pub(super) fn rows(&self, filter: &str, sort: Sort, trees: Trees<'_>) -> Vec<Row> {
-        let mut rows = Vec::new();
-        self.job_rows(filter, sort, trees, &mut rows);
-        self.server_rows(filter, trees, &mut rows);
-        self.receipt_rows(filter, &mut rows);
-        self.task_rows(filter, sort, &mut rows);
-        self.peer_rows(filter, &mut rows);
+    /// All rows that contain `filter`, a line each, on a screen of so many columns.
+    pub(super) fn rows(
+        &self,
+        filter: &str,
+        sort: Sort,
+        trees: Trees<'_>,
+        width: Option<usize>,
+    ) -> Vec<Row> {
+        let (mut rows, layout) = (Vec::new(), Layout::of(self, width));
+        self.job_rows(&layout, filter, sort, trees, &mut rows);
+        self.server_rows(&layout, filter, trees, &mut rows);
+        self.receipt_rows(&layout, filter, &mut rows);
+        self.task_rows(&layout, filter, sort, &mut rows);
+        self.peer_rows(&layout, filter, &mut rows);
         rows
     }
 
-    fn job_rows(&self, filter: &str, sort: Sort, trees: Trees<'_>, rows: &mut Vec<Row>) {
+    fn job_rows(
+        &self,
+        layout: &Layout,
+        filter: &str,
+        sort: Sort,
+        trees: Trees<'_>,
+        rows: &mut Vec<Row>,
+    ) {
         let mut jobs: Vec<&Job> = self.jobs.iter().collect();
         let rank = |job: &Job| match job.state.as_str() {
             "cancelling" => 0,
@@ -235,52 +217,56 @@ impl Status {
             Sort::Tool => jobs.sort_by(|a, b| (&a.tool, a.job).cmp(&(&b.tool, b.job))),
             Sort::User => jobs.sort_by(|a, b| (&a.identity, a.job).cmp(&(&b.identity, b.job))),
         }
-        rows.push(heading("JOB", "TOOL", "USER", "STARTED", "STATE"));
+        rows.push(layout.job_heading());
         let before = rows.len();
         for job in jobs {
-            let row = job.row();
-            if matches(&row.text, filter) {
-                let whole = match trees {
-                    Trees::Whole => true,
-                    Trees::Of(selected) => selected == row.key.as_ref(),
-                };
-                rows.push(row);
-                rows.extend(self.tree(job.job, whole || job.state == "cancelling"));
+            let row = job.row(layout);
+            if !job.matches(&row, filter) {
+                continue;
+            }
+            let is_whole = match trees {
+                Trees::Whole => true,
+                Trees::Of(selected) => selected == row.key.as_ref(),
+            };
+            rows.push(row);
+            let lines = self.tree(job.job);
+            if is_whole || job.state == "cancelling" {
+                rows.extend(
+                    job.work_line(None).filter(|_| !layout.is_wide).map(|it| layout.below(&it)),
+                );
+                rows.extend(whole(layout, &lines));
+            } else {
+                let work = job.work_line(Some(lines.len())).filter(|_| !layout.is_wide);
+                rows.extend(work.or_else(|| folded(&lines)).map(|line| layout.below(&line)));
             }
         }
         if rows.len() == before {
-            rows.push(quiet("nothing"));
+            rows.push(layout.below("nothing"));
         }
     }
 
-    /// The processes of a job as a tree; or only the first, and the number of others.
-    fn tree(&self, job: u64, whole: bool) -> Vec<Row> {
-        let Some(processes) = self.host.processes.get(&job) else { return Vec::new() };
-        tree_of(processes, whole)
+    /// The processes of a job as a tree.
+    fn tree(&self, job: u64) -> Vec<String> {
+        self.host.processes.get(&job).map(|processes| tree_of(processes)).unwrap_or_default()
     }
 
-    fn receipt_rows(&self, filter: &str, rows: &mut Vec<Row>) {
+    fn receipt_rows(&self, layout: &Layout, filter: &str, rows: &mut Vec<Row>) {
         let shown: Vec<Row> = self
             .host
             .receipts
             .iter()
-            .map(Receipt::row)
+            .map(|receipt| receipt.row(layout))
             .filter(|row| matches(&row.text, filter))
             .take(5)
             .collect();
         if !shown.is_empty() {
-            rows.push(heading(
-                "CEASED",
-                "TOOL",
-                "USER",
-                "ENDED",
-                "CANCEL DONE: PROCESSES ENDED, LEFT",
-            ));
+            let names = ["CEASED", "TOOL", "USER", "ENDED"];
+            rows.push(layout.heading(names, "CANCEL DONE: PROCESSES ENDED, LEFT"));
             rows.extend(shown);
         }
     }
 
-    fn task_rows(&self, filter: &str, sort: Sort, rows: &mut Vec<Row>) {
+    fn task_rows(&self, layout: &Layout, filter: &str, sort: Sort, rows: &mut Vec<Row>) {
         let mut tasks: Vec<&Task> = self.task_list.iter().collect();
         let is_over = |task: &Task| !matches!(&*task.status, "working" | "input_required");
         match sort {
@@ -290,25 +276,20 @@ impl Status {
             Sort::User => tasks.sort_by(|a, b| a.identity.cmp(&b.identity)),
         }
         let job_of = |task: &Task| self.jobs.iter().find(|job| Some(job.job) == task.job);
-        let shown = tasks.into_iter().map(|task| task.row(job_of(task)));
+        let shown = tasks.into_iter().map(|task| task.row(layout, job_of(task)));
         let shown: Vec<Row> = shown.filter(|row| matches(&row.text, filter)).collect();
         if !shown.is_empty() {
-            rows.push(heading(
-                "TASK",
-                "TOOL",
-                "USER",
-                "CREATED",
-                "STATE, HOW LONG IT IS KEPT (TTL)",
-            ));
+            let names = ["TASK", "TOOL", "USER", "CREATED"];
+            rows.push(layout.heading(names, "STATE, HOW LONG IT IS KEPT (TTL)"));
             rows.extend(shown);
         }
     }
 
-    fn peer_rows(&self, filter: &str, rows: &mut Vec<Row>) {
-        let shown = self.peers.iter().map(Peer::row);
+    fn peer_rows(&self, layout: &Layout, filter: &str, rows: &mut Vec<Row>) {
+        let shown = self.peers.iter().map(|peer| peer.row(layout));
         let shown: Vec<Row> = shown.filter(|row| matches(&row.text, filter)).collect();
         if !shown.is_empty() {
-            rows.push(heading("PEER", "PROTOCOL", "USER", "SINCE", "REQUESTS"));
+            rows.push(layout.heading(["PEER", "PROTOCOL", "USER", "SINCE"], "REQUESTS"));
             rows.extend(shown);
         }
     }
@@ -330,205 +311,33 @@ impl Status {
     }
 }
 
-impl Job {
-    fn row(&self) -> Row {
-        let (tone, state) = match self.state.as_str() {
-            "cancelling" => (Tone::Pending, self.cancelling()),
-            "running" => (Tone::Plain, self.progress().unwrap_or_else(|| "running".into())),
-            "queued" => (Tone::Quiet, "queued: waiting for a worker".into()),
-            other => (Tone::Plain, other.to_owned()),
-        };
-        let since = ago(self.elapsed_ms);
-        let text = columns(&self.job.to_string(), &self.tool, &self.identity, &since, &state);
-        Row { key: Some(Key::Job(self.job)), tone, text }
-    }
-
-    /// CAN-13: elapsed time, step and reason of a cancel.
-    fn cancelling(&self) -> String {
-        let why = self.said.as_deref().unwrap_or(&self.reason);
-        format!("cancelling {} {}: {why}", span(self.cancelling_ms), self.step)
-    }
-
-    fn progress(&self) -> Option<String> {
-        let done = self.progress?;
-        let message = self.message.as_deref().unwrap_or_default();
-        Some(match self.total {
-            Some(total) => format!("{} {done}/{total} {message}", bar(done, total)),
-            None => format!("{done} {message}"),
-        })
-    }
-
-    pub(super) fn details(&self) -> Vec<String> {
-        let mut lines = vec![
-            format!("job {} runs {} for {}", self.job, self.tool, self.identity),
-            format!("requested on connection {} {} ago", self.connection, span(self.elapsed_ms)),
-        ];
-        if let Some(task) = &self.task {
-            lines.push(format!("task {task}"));
-        }
-        lines.extend(self.progress().map(|progress| format!("progress {progress}")));
-        if self.state == "cancelling" {
-            let by = self.by.as_deref().unwrap_or("the daemon");
-            lines.push(format!("cancelling since {} by {by}", span(self.cancelling_ms)));
-            lines.push(format!("why: {}", self.said.as_deref().unwrap_or(&self.reason)));
-            lines.push(format!("last step: {}; some processes are still alive", self.step));
-        } else {
-            lines.push(self.state.clone());
-        }
-        lines
-    }
-}
-
-impl Task {
-    fn row(&self, job: Option<&Job>) -> Row {
-        let tone = match self.status.as_str() {
-            "working" => Tone::Plain,
-            "input_required" => Tone::Pending,
-            "failed" => Tone::Bad,
-            "cancelled" if self.job.is_some() => Tone::Pending,
-            _ => Tone::Quiet,
-        };
-        let mut state = self.status.clone();
-        // CAN-13: its status is cancelled at once; its job has not ended before its processes have.
-        if self.status == "cancelled" && self.job.is_some() {
-            state.push_str(", cancelling its job");
-        } else if let Some(Job { progress: Some(done), total: Some(total), .. }) = job {
-            state.push_str(&format!(" {}", bar(*done, *total)));
-        }
-        if let Some(left) = self.ttl_left_ms {
-            state.push_str(&format!(", ttl {}", span(left)));
-        }
-        let short = self.task.get(..8).unwrap_or(&self.task);
-        let text = columns(short, &self.tool, &self.identity, &ago(self.age_ms), &state);
-        Row { key: Some(Key::Task(self.task.clone())), tone, text }
-    }
-
-    fn details(&self) -> Vec<String> {
-        let mut lines = vec![
-            format!("task {}", self.task),
-            format!("of {}, created {} ago by {}", self.tool, span(self.age_ms), self.identity),
-            self.status.clone(),
-        ];
-        lines.extend(
-            self.status_message.as_ref().map(|message| format!("status message: {message}")),
-        );
-        lines.extend(self.ttl_left_ms.map(|left| format!("kept for {}", span(left))));
-        lines.push(match self.job {
-            Some(job) => format!("its job is {job}"),
-            None => "no running job".into(),
-        });
-        lines
-    }
-}
-
-impl Peer {
-    fn row(&self) -> Row {
-        let mut requests = format!("{} made, {} unanswered", self.requests, self.in_flight);
-        if self.unsent_bytes > 0 {
-            requests.push_str(&format!(", {} bytes unread", self.unsent_bytes));
-        }
-        let since = ago(self.elapsed_ms);
-        let text = columns(&self.connection, &self.protocol, &self.identity, &since, &requests);
-        Row { key: Some(Key::Connection(self.connection.clone())), tone: Tone::Plain, text }
-    }
-
-    fn details(&self) -> Vec<String> {
-        vec![
-            format!("connection {} of {}", self.connection, self.identity),
-            format!("protocol MCP {}, connected for {}", self.protocol, span(self.elapsed_ms)),
-            format!("{} requests, {} of them unanswered", self.requests, self.in_flight),
-            format!("{} bytes not read by the peer", self.unsent_bytes),
-        ]
-    }
-}
-
-/// A tree of processes; or only the first, and the number of others.
-fn tree_of(processes: &[Process], whole: bool) -> Vec<Row> {
+/// A tree of processes on a line each.
+fn tree_of(processes: &[Process]) -> Vec<String> {
     let mut lines = Vec::new();
     let is_listed = |pid: i32| processes.iter().any(|process| process.pid == pid);
     let roots: Vec<&Process> =
         processes.iter().filter(|process| !is_listed(process.parent)).collect();
     grow(processes, &roots, "", &mut lines);
-    if let (false, [first, rest @ ..]) = (whole, lines.as_slice()) {
-        let others = match rest.len() {
-            0 => String::new(),
-            others => format!(", and {others} more"),
-        };
-        return vec![quiet(&format!("{first}{others}"))];
-    }
+    lines
+}
+
+/// Rows of a whole tree, up to [`TREE_MAX`] processes.
+fn whole(layout: &Layout, lines: &[String]) -> Vec<Row> {
+    let mut rows: Vec<Row> = lines.iter().take(TREE_MAX).map(|line| layout.below(line)).collect();
     let more = lines.len().saturating_sub(TREE_MAX);
-    lines.truncate(TREE_MAX);
     if more > 0 {
-        lines.push(format!("… and {more} more processes"));
+        rows.push(layout.below(&format!("… and {more} more processes")));
     }
-    lines.into_iter().map(|line| quiet(&line)).collect()
+    rows
 }
 
-/// A number that may be unknown.
-fn known(number: Option<u64>) -> String {
-    number.map_or(String::from("unknown"), |number| number.to_string())
-}
-
-impl Receipt {
-    fn row(&self) -> Row {
-        let why = self.reason.as_deref().unwrap_or(&self.why);
-        let (ended, left) = (known(self.processes_ended), known(self.survivors));
-        let how = match (self.died_after_ms, self.survivors) {
-            (Some(after), _) => format!("{ended} ended, {left} left in {}: {why}", millis(after)),
-            (None, Some(_)) => format!("{ended} ended, {left} cannot be ended: {why}"),
-            (None, None) => format!("its end is not known: {why}"),
-        };
-        let tone = if self.survivors == Some(0) { Tone::Good } else { Tone::Bad };
-        let when = ago(self.ended_ago_ms);
-        let text = columns(&self.job.to_string(), &self.tool, &self.identity, &when, &how);
-        Row { key: Some(Key::Receipt(self.job)), tone, text }
+/// The one line of a tree that is not shown whole: its first process and the number of others.
+fn folded(lines: &[String]) -> Option<String> {
+    match lines {
+        [] => None,
+        [only] => Some(only.clone()),
+        [first, rest @ ..] => Some(format!("{first}, and {} more", rest.len())),
     }
-
-    fn details(&self) -> Vec<String> {
-        let when = ago(self.ended_ago_ms);
-        vec![
-            format!("job {} of {} ran {}", self.job, self.identity, self.tool),
-            format!("stopped by {}: {}", self.by, self.reason.as_deref().unwrap_or(&self.why)),
-            format!("last step: {}; {} processes ended", self.stage, known(self.processes_ended)),
-            match (self.died_after_ms, self.survivors) {
-                (Some(after), _) => {
-                    format!("its last process ended after {}, {when}", millis(after))
-                }
-                (None, Some(_)) => format!("some processes could not be ended, {when}"),
-                (None, None) => format!("the end of its work is not known, {when}"),
-            },
-            format!("survivors: {}", known(self.survivors)),
-        ]
-    }
-}
-
-fn heading(id: &str, what: &str, user: &str, since: &str, state: &str) -> Row {
-    let text = columns(id, what, user, since, state);
-    Row { key: None, tone: Tone::Heading, text }
-}
-
-fn quiet(text: &str) -> Row {
-    Row { key: None, tone: Tone::Quiet, text: clean(&format!("{:9}{text}", "")).into_owned() }
-}
-
-/// Formats a line of five columns; the last one is not limited.
-fn columns(id: &str, what: &str, user: &str, since: &str, state: &str) -> String {
-    let [id, what, user, state] = [id, what, user, state].map(clean);
-    let what = short(&what, 12);
-    let user = short(&user, 10);
-    format!("{id:>8} {what:<12} {user:<10} {since:>9}  {state}").trim_end().to_owned()
-}
-
-/// Truncates to a number of characters.
-fn short(text: &str, max: usize) -> String {
-    if text.chars().count() <= max {
-        return text.to_owned();
-    }
-    text.chars().take(max - 1).chain(['…']).collect()
-}
-
-fn matches(text: &str, filter: &str) -> bool {
-    filter.is_empty() || text.to_lowercase().contains(&filter.to_lowercase())
 }
 
 fn grow(all: &[Process], siblings: &[&Process], indent: &str, lines: &mut Vec<String>) {
@@ -544,33 +353,6 @@ fn grow(all: &[Process], siblings: &[&Process], indent: &str, lines: &mut Vec<St
             all.iter().filter(|child| child.parent == process.pid).collect();
         grow(all, &children, &format!("{indent}{}", if is_last { "  " } else { "│ " }), lines);
     }
-}
-
-fn bar(done: f64, total: f64) -> String {
-    let share = if total > 0.0 { (done / total).clamp(0.0, 1.0) } else { 0.0 };
-    let full = (share * BAR as f64).round() as usize;
-    format!("[{}{}] {:.0}%", "#".repeat(full), "-".repeat(BAR - full.min(BAR)), share * 100.0)
-}
-
-/// Formats a duration in two units.
-fn span(millis: u64) -> String {
-    let seconds = millis / 1000;
-    match seconds {
-        0..10 => format!("{}.{}s", seconds, millis % 1000 / 100),
-        10..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
-}
-
-/// Formats an elapsed time.
-fn ago(millis: u64) -> String {
-    format!("{} ago", span(millis))
-}
-
-fn millis(millis: f64) -> String {
-    if millis < 1000.0 { format!("{millis:.0}ms") } else { format!("{:.1}s", millis / 1e3) }
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use super::args::{DaemonArgs, WatchArgs};
 use super::directory::{self, Directory};
-use super::format::clean;
+use super::format::{self, clean};
 use super::local_time::LocalTime;
 use super::table::{has_colours, paint, tone_of};
 use super::tasks::unknown;
+use super::view::Tone;
 use super::{Backend, Exit, Failure, Io, discover};
 use ceased_client::{Client, Notification, Task, TaskStatus};
+use serde_json::{Value, json};
 
 /// Default polling interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -21,6 +23,10 @@ const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 /// Maximum polling interval, the longest that a ceased daemon requests: servers need not announce
 /// the end of a task.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Columns of a terminal for the name of the tool, and for the longest state.
+const TOOL_WIDTH: usize = 12;
+const STATE_WIDTH: usize = 14;
 
 /// The printed part of a task.
 type Seen = (TaskStatus, Option<String>);
@@ -36,6 +42,8 @@ pub(super) fn watch(
     let id = args.id.as_deref().map(|id| directory::task(client, id, &args.daemon)).transpose()?;
     let mut watch = Watch {
         colours: has_colours(io),
+        json: args.json,
+        has_heading: false,
         io,
         daemon: &args.daemon,
         known: Directory::of(client, &args.daemon)?,
@@ -55,6 +63,9 @@ pub(super) fn watch(
 struct Watch<'a, 'io> {
     io: &'a mut Io<'io>,
     colours: bool,
+    json: bool,
+    /// The heading is printed.
+    has_heading: bool,
     daemon: &'a DaemonArgs,
     known: Directory,
     local: LocalTime,
@@ -94,7 +105,12 @@ impl Watch<'_, '_> {
             let is_gone = |id: &&String| !kept.contains(id.as_str());
             let gone: Vec<String> = self.seen.keys().filter(is_gone).cloned().collect();
             for id in gone {
-                writeln!(self.io.out, "{} no longer kept", clean(&id))?;
+                if self.json {
+                    format::json(&json!({"taskId": id, "kept": false}), self.io)?;
+                    self.io.out.flush()?;
+                } else {
+                    writeln!(self.io.out, "{} no longer kept", clean(&id))?;
+                }
                 self.seen.remove(&id);
             }
             let soonest = tasks
@@ -127,21 +143,43 @@ impl Watch<'_, '_> {
         }
         let message = clean(task.message.as_deref().unwrap_or_default()).into_owned();
         self.seen.insert(task.id.clone(), now);
-        // A line per change is read by programs, too: they get whole ids.
-        let length = if self.io.out_is_terminal { 8 } else { usize::MAX };
-        let (id, tool) = (directory::shortened(&task.id, length), self.known.tool(&task.id));
-        write!(
-            self.io.out,
-            "{}  {}  {}  ",
-            self.local.short(&task.last_updated_at),
-            clean(id),
-            clean(tool)
-        )?;
-        let state = task.status.to_string();
+        if self.json {
+            let task_value: Value = serde_json::from_str(task.raw.get()).unwrap_or_default();
+            let tool = self.known.knows(&task.id).then(|| self.known.tool(&task.id));
+            format::json(&json!({"tool": tool, "task": task_value}), self.io)?;
+            return self.io.out.flush();
+        }
+        let (time, state) = (self.local.short(&task.last_updated_at), task.status.to_string());
+        if self.io.out_is_terminal {
+            self.head(time.chars().count())?;
+        }
+        // Programs read lines without a heading and with whole ids; people read columns.
+        let (length, tool, width) = match self.io.out_is_terminal {
+            true => (8, TOOL_WIDTH, STATE_WIDTH),
+            false => (usize::MAX, 0, 0),
+        };
+        let id = clean(directory::shortened(&task.id, length));
+        let name = clean(self.known.tool(&task.id));
+        write!(self.io.out, "{time}  {id}  {name:<tool$}  ")?;
         paint(self.io.out, &state, tone_of(&state), self.colours)?;
-        let gap = if message.is_empty() { "" } else { "  " };
-        writeln!(self.io.out, "{gap}{message}")?;
+        let gap = width.saturating_sub(state.len()) + 2;
+        let message = if message.is_empty() { message } else { format!("{:gap$}{message}", "") };
+        writeln!(self.io.out, "{message}")?;
         self.io.out.flush()
+    }
+
+    /// Prints the heading, once.
+    fn head(&mut self, time: usize) -> io::Result<()> {
+        if self.has_heading {
+            return Ok(());
+        }
+        self.has_heading = true;
+        let [tool, state] = [TOOL_WIDTH, STATE_WIDTH];
+        let (names, last) = (["TIME", "ID", "TOOL", "STATE"], "MESSAGE");
+        let [when, id, what, how] = names;
+        let heading = format!("{when:<time$}  {id:<8}  {what:<tool$}  {how:<state$}  {last}");
+        paint(self.io.out, &heading, Tone::Heading, self.colours)?;
+        writeln!(self.io.out)
     }
 
     /// Waits for the next poll. A notification contains the same data as a poll, so its task is

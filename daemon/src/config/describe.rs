@@ -10,7 +10,7 @@ use super::{
     RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::store::Damaged;
-use ceased_process::Isolation;
+use ceased_process::{Bounds, Isolation};
 
 impl Listen {
     /// Describes the transport and address in one line.
@@ -66,6 +66,27 @@ impl Config {
     /// Describes listeners, limits, and every tool with its command line; ends with a newline.
     #[must_use]
     pub fn describe(&self) -> String {
+        let mut rows = self.settings_in_words();
+        for tool in &self.tools {
+            rows.extend(describe_tool(tool, &self.daemon));
+        }
+        for server in &self.servers {
+            rows.extend(describe_server(server, self));
+        }
+        if self.tools.is_empty() && self.servers.is_empty() {
+            rows.push(("tools".into(), "none: no tool is configured".into()));
+        }
+        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+        let mut text = String::new();
+        for (name, value) in rows {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{name:width$}  {value}");
+        }
+        text
+    }
+
+    /// Names and values of the settings but for tools; a row without a name continues the one before.
+    pub(crate) fn settings_in_words(&self) -> Vec<(String, String)> {
         let (daemon, limits, tasks) = (&self.daemon, &self.limits, &self.tasks);
         let mut rows: Vec<(String, String)> = Vec::new();
         let mut row = |name: &str, text: String| rows.push((name.to_owned(), text));
@@ -98,6 +119,9 @@ impl Config {
             daemon.roots.iter().map(|root| root.display().to_string()).collect();
         if !roots.is_empty() {
             row("roots", roots.join(", "));
+        }
+        if daemon.allow_run {
+            row("allow_run", "true".into());
         }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("text_limit", size(daemon.text_limit));
@@ -183,23 +207,8 @@ impl Config {
         row("alerts", format!("{} % of a limit, stops slower than {slow}", alerts.high_water));
         let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
         row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
-        for tool in &self.tools {
-            rows.extend(describe_tool(tool, daemon));
-        }
-        rows.push(("start_at_once".into(), self.start_at_once.to_string()));
-        for server in &self.servers {
-            rows.extend(describe_server(server, self));
-        }
-        if self.tools.is_empty() && self.servers.is_empty() {
-            rows.push(("tools".into(), "none: no tool is configured".into()));
-        }
-        let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
-        let mut text = String::new();
-        for (name, value) in rows {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name:width$}  {value}");
-        }
-        text
+        row("start_at_once", self.start_at_once.to_string());
+        rows
     }
 }
 
@@ -211,6 +220,14 @@ impl Tool {
             Run::Builtin(builtin) => format!("builtin {}", builtin.name()),
             Run::Command(command) => argv(command),
         }
+    }
+}
+
+impl Tool {
+    /// The settings of the tool, a line each.
+    #[cfg(feature = "cli")]
+    pub(crate) fn settings_in_words(&self, daemon: &Daemon) -> Vec<String> {
+        describe_tool(self, daemon).into_iter().skip(1).map(|(_, text)| text).collect()
     }
 }
 
@@ -279,6 +296,17 @@ fn on_disconnect(policy: OnDisconnect) -> String {
 }
 
 /// Describes the environment of a command, as far as it is configured.
+fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
+    let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
+    let rows = [
+        memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
+        pids_max.map(|count| format!("pids_max {count}")),
+        cpu_max.map(|percent| format!("cpu_max {percent}%")),
+        nice.map(|nice| format!("nice {nice}")),
+    ];
+    rows.into_iter().flatten().for_each(more);
+}
+
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
@@ -296,6 +324,7 @@ fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     if command.isolation == Isolation::Pid {
         more("isolation pid".into());
     }
+    describe_bounds(&command.bounds, more);
     if command.inherit.everything {
         more("inherit_env true".into());
     }

@@ -9,6 +9,14 @@ use super::server::{Server, prefix_of};
 use super::units::show_duration;
 use super::{Config, RunAs};
 
+impl Server {
+    /// The settings of the server, a line each.
+    #[cfg(feature = "cli")]
+    pub(crate) fn settings_in_words(&self, config: &Config) -> Vec<String> {
+        describe_server(self, config).into_iter().skip(1).map(|(_, text)| text).collect()
+    }
+}
+
 /// Name and command, then the other settings.
 pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, String)> {
     let mut rows = vec![(format!("server {}", server.name), server.runs())];

@@ -46,6 +46,12 @@ impl ConfigError {
         Self { problems }
     }
 
+    /// An error with these problems, if there are any.
+    #[cfg(feature = "cli")]
+    pub(crate) fn of(problems: Vec<Problem>) -> Option<Self> {
+        (!problems.is_empty()).then(|| Self::new(problems))
+    }
+
     /// An error about a file as a whole.
     pub(crate) fn of_file(file: &Path, what: impl Into<String>, hint: impl Into<String>) -> Self {
         let (what, hint) = (what.into(), hint.into());

@@ -40,7 +40,7 @@ use crate::owned_file::{self, Secrecy, Unfit};
 use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin_name::Builtin;
-use ceased_process::{Isolation, OutputOptions, ReadProgress};
+use ceased_process::{Bounds, Isolation, OutputOptions, ReadProgress};
 
 pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
@@ -51,6 +51,7 @@ pub use progress::ProgressPattern;
 pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};
 pub(crate) use server_table::start_at_once_default;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
+pub(crate) use units::show_size;
 pub use users::Users;
 
 /// Size limit of a configuration file.
@@ -106,6 +107,8 @@ pub struct Daemon {
     pub isolation: Isolation,
     /// Directories below which clients choose where a tool runs; empty: the home of the caller.
     pub roots: Vec<PathBuf>,
+    /// Whether users of this machine run commands of their own (`ceased run`).
+    pub allow_run: bool,
     /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
     /// heartbeat.
     pub heartbeat: Option<Duration>,
@@ -408,6 +411,8 @@ pub enum Output {
 pub struct CommandTool {
     /// The command; [`CommandTemplate::fill`] produces the command line of a call.
     pub template: CommandTemplate,
+    /// Whether each call names its own command, as `ceased run` does; `template` is not used then.
+    pub is_given: bool,
     /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Duration,
     /// Bytes of output kept of each stream: its head and its tail.
@@ -416,6 +421,8 @@ pub struct CommandTool {
     pub run_as: Option<RunAs>,
     /// Isolation from other processes of the same user.
     pub isolation: Isolation,
+    /// Bounds of the resources of a call.
+    pub bounds: Bounds,
     /// Variables inherited from the daemon's environment.
     pub inherit: Inherit,
     /// File of additional variables.

@@ -38,10 +38,12 @@ impl Daemon {
             workers: 64,
             queue: 1024,
             shutdown_grace: Duration::from_secs(10),
-            eof_grace: Duration::from_millis(500),
+            // The official SDKs send SIGTERM two seconds after they have closed a server's input.
+            eof_grace: Duration::from_millis(1500),
             on_disconnect: OnDisconnect::Cancel,
             isolation: Isolation::None,
             roots: Vec::new(),
+            allow_run: false,
             heartbeat: Some(DEFAULT_HEARTBEAT),
             text_limit: 32 << 10,
             title: None,
@@ -167,6 +169,7 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             .unwrap_or(default.on_disconnect),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
         roots: roots(key("roots"), raw.roots.as_ref(), check),
+        allow_run: raw.allow_run.unwrap_or(default.allow_run),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
         text_limit: check.size(
             key("text_limit"),

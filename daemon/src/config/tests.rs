@@ -88,6 +88,7 @@ fn every_key_is_read() {
         on_disconnect = "5s"
         isolation = "pid"
         roots = ["/srv", "~/src"]
+        allow_run = true
         heartbeat = "2s"
         text_limit = "2KiB"
         title = "T"
@@ -162,6 +163,7 @@ fn every_key_is_read() {
             on_disconnect: OnDisconnect::Grace(secs(5)),
             isolation: Isolation::Pid,
             roots: vec!["/srv".into(), "/home/u/src".into()],
+            allow_run: true,
             heartbeat: Some(secs(2)),
             text_limit: 2048,
             title: Some("T".into()),

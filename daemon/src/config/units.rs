@@ -40,7 +40,7 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Formats a size in the largest binary unit that divides it.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     let (unit, factor) = SIZE_UNITS
         .iter()
         .filter(|(unit, _)| unit.contains('i') || *unit == "B")

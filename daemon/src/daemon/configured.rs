@@ -1,5 +1,6 @@
 //! The settings of a daemon that a configuration stands for.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::http::access::HttpRules;
 use crate::observability::metrics::Thresholds;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
-use ceased_process::Isolation;
+use ceased_process::{Controller, Isolation, Unenforced};
 
 /// How the server of a configuration names itself.
 pub(super) fn server_info(config: &Config) -> ServerInfo {
@@ -39,6 +40,30 @@ pub(super) fn operators() -> Vec<Identity> {
 pub(super) const fn thresholds(config: &Config) -> Thresholds {
     let alerts = &config.alerts;
     Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
+}
+
+/// Names of the tools with a bound, by the controller that enforces it.
+pub(super) fn bounded(config: &Config) -> BTreeMap<Controller, Vec<String>> {
+    let mut tools: BTreeMap<Controller, Vec<String>> = BTreeMap::new();
+    for tool in &config.tools {
+        let config::Run::Command(command) = &tool.run else { continue };
+        for controller in command.bounds.controllers() {
+            tools.entry(controller).or_default().push(tool.name.clone());
+        }
+    }
+    tools
+}
+
+/// One line for each bound that has no effect, with the tools that have it.
+pub(super) fn unenforced(
+    bounded: &BTreeMap<Controller, Vec<String>>,
+    missing: &[Unenforced],
+) -> Vec<String> {
+    let line = |missing: &Unenforced| {
+        let tools = bounded.get(&missing.controller).map_or_else(String::new, |it| it.join(", "));
+        format!("{missing}: calls of {tools} run without it")
+    };
+    missing.iter().map(line).collect()
 }
 
 /// Names of the tools configured to run in a pid namespace.

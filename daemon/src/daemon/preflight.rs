@@ -2,11 +2,11 @@
 
 use crate::access::Access;
 use crate::config::{self, CommandTool, Config, Run, Server};
-use crate::daemon::configured::isolated;
+use crate::daemon::configured::{bounded, isolated, unenforced};
 use crate::observability::audit;
 use crate::start_error::StartError;
 use ceased_core::upstream::server::Share;
-use ceased_process::daemon_support::unrunnable;
+use ceased_process::daemon_support::{predict_unenforced, unrunnable};
 use ceased_process::guard::Program;
 use rustix::process::geteuid;
 
@@ -38,6 +38,9 @@ pub(crate) fn preflight(config: &Config) -> Preflight {
     }
     warnings.extend(config.servers.iter().flat_map(server_warnings));
     warnings.extend(isolation(config));
+    let bounded = bounded(config);
+    let missing = predict_unenforced(&bounded.keys().copied().collect());
+    warnings.extend(unenforced(&bounded, &missing));
     Preflight { refusals, warnings }
 }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 
 use super::configured::{
-    guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    bounded, guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
 use super::servers::KnownServers;
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
 use crate::scarcity;
-use crate::tools::catalog;
+use crate::tools::{catalog, run_command};
+use ceased_process::Controller;
 
 /// Reads the configuration that a reload applies.
 pub(crate) type LoadConfig = Arc<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -42,6 +43,7 @@ pub(crate) fn reload(
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 outputs: true,
+                run: run_command::tool(&config),
                 servers,
                 start_at_once: config.start_at_once,
                 operators: operators(),
@@ -77,6 +79,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         isolation: _,
         eof_grace: _,
         roots: _,
+        allow_run: _,
         heartbeat: _,
         text_limit: _,
         title: _,
@@ -86,6 +89,10 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
     let config::Log { audit, calls, redact, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
     let was = &started.daemon;
+    let (bounded_then, bounded_now) = (bounded(started), bounded(now));
+    let is_new = |controller| {
+        bounded_now.contains_key(&controller) && !bounded_then.contains_key(&controller)
+    };
     let keys = [
         ("daemon.state_dir", was.state_dir != *state_dir),
         ("daemon.store", was.store != *store),
@@ -95,6 +102,9 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.calls", started.log.calls != *calls),
         ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
+        ("memory_max of a [[tool]], the first one", is_new(Controller::Memory)),
+        ("pids_max of a [[tool]], the first one", is_new(Controller::Pids)),
+        ("cpu_max of a [[tool]], the first one", is_new(Controller::Cpu)),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

@@ -12,6 +12,7 @@ use ceased_core::action::{Action, AuditEvent, Receipt};
 use ceased_core::event::Event;
 use ceased_core::ids::StatusId;
 use ceased_core::outgoing::call::Caller;
+use ceased_core::reason::CloseReason;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 use rustix::process::getuid;
@@ -86,8 +87,10 @@ impl Server {
                 let job = from_process(job);
                 self.engine.handle(now, Event::Lingering { job }, &mut self.actions);
             }
-            ceased_process::Report::Surveyed { ticket, processes } => {
-                self.answer_survey(now, StatusId::new(ticket), processes);
+            ceased_process::Report::Surveyed { ticket, processes, usage } => {
+                let usage = usage.into_iter().map(|(job, usage)| (from_process(job), usage));
+                let (survey, usage) = (StatusId::new(ticket), usage.collect());
+                self.answer_survey(now, survey, processes, &usage);
             }
             ceased_process::Report::Located { ticket, located } => {
                 self.take_located(now, ticket, &located);
@@ -142,7 +145,12 @@ impl Server {
                 Action::Load { load, key } => self.order_store(Order::Load { load, key }),
                 Action::Flush { conn } => self.connections.note_output(conn, Sending::First),
                 Action::Close { conn, why } => {
-                    tracing::debug!(%conn, ?why, "closing");
+                    if why == CloseReason::Unanswered {
+                        let eof_grace = self.eof_grace;
+                        tracing::warn!(%conn, ?eof_grace, "cancelled requests that were not answered in time after the end of the input");
+                    } else {
+                        tracing::debug!(%conn, ?why, "closing");
+                    }
                     if self.http.is_engine_side(conn) {
                         if why.flushes() {
                             self.http.note_closing(conn);

@@ -180,7 +180,7 @@ impl Server {
         }
         let Some(origin) = self.connections.origin(conn) else { return };
         let then = match origin {
-            _ if self.connections.is_sole(conn) => AfterInput::AnswerUntil(now.at + self.eof_grace),
+            _ if self.connections.is_sole(conn) => AfterInput::AnswerWithin(self.eof_grace),
             // A half-close cannot be told from a disconnect.
             Origin::Tcp { .. } => AfterInput::AnswerAndProbe(PROBE),
             Origin::Unix { .. } | Origin::Stdio { .. } | Origin::Child { .. } => AfterInput::Answer,

@@ -32,6 +32,7 @@ use crate::tools::cancel_token::CancelToken;
 use crate::tools::catalog::{Payload, PayloadRun};
 use crate::tools::command_result::Ended;
 use crate::tools::handler::{Call, ToolError, outcome};
+use crate::tools::run_command;
 use crate::tools::worker_pool::Work;
 use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
 
@@ -56,7 +57,12 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        self.observer.calls.begin(job, &tool, arguments.get(), task);
+        match &*tool.name == run_command::NAME {
+            true => {
+                self.observer.calls.begin(job, &tool, &run_command::shown(arguments.get()), task);
+            }
+            false => self.observer.calls.begin(job, &tool, arguments.get(), task),
+        }
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
@@ -234,13 +240,17 @@ impl Server {
         arguments: &Json,
         (task, cwd): (Option<TaskId>, Option<WorkingDir>),
     ) -> Result<(), Outcome> {
-        let filled = command
-            .template
-            .fill(rules, Some(arguments.get()))
-            .map_err(|why| Outcome::Refused(ErrorObject::invalid_params(why)))?;
-        let owner = self.engine.owner(job);
-        let user = run_as::user(command.run_as, owner, geteuid().as_raw())
-            .map_err(|why| Outcome::Error(ErrorObject::new(code::FORBIDDEN, why)))?;
+        let filled = match command.is_given {
+            true => run_command::command(arguments.get()),
+            false => command.template.fill(rules, Some(arguments.get())),
+        };
+        let filled = filled.map_err(|why| Outcome::Refused(ErrorObject::invalid_params(why)))?;
+        let (owner, us) = (self.engine.owner(job), geteuid().as_raw());
+        let user = match command.is_given {
+            true => run_as::caller(owner, us),
+            false => run_as::user(command.run_as, owner, us),
+        };
+        let user = user.map_err(|why| Outcome::Error(ErrorObject::new(code::FORBIDDEN, why)))?;
         let internal = |why| Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, why));
         let env = filled.env.into_iter().map(|(name, value)| (name.into(), value.into()));
         self.jobs.start_command(job, Arc::clone(tool));
@@ -263,6 +273,7 @@ impl Server {
             pipes: None,
             user,
             isolation: command.isolation,
+            bounds: command.bounds,
             output,
         };
         self.supervisor

@@ -2,7 +2,7 @@
 //! CAN-12, CAN-13).
 
 use super::server::Server;
-use super::state::observer::{End, Ended};
+use super::state::observer::{End, Ended, Survey};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,9 +21,10 @@ use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
 use super::upstreams::{instance_of, quoted, to_job};
 use crate::observability::audit::{CancelRecord, Happening};
 use crate::observability::calls::CallOutcome;
-use crate::observability::metrics::{InstanceStatus, Snapshot};
+use crate::observability::job_status::{self, JobStatus};
+use crate::observability::metrics::{InstanceStatus, Listed, Snapshot};
 use crate::process_ids::{from_process, to_process};
-use ceased_process::{Exit, Order, Process, Stopped, Stream};
+use ceased_process::{Exit, Order, Process, Stopped, Stream, Usage};
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -259,12 +260,12 @@ impl Server {
         instances: Vec<InstanceId>,
         viewer: Option<Identity>,
     ) {
-        self.observer.surveys.insert(survey, viewer);
-        let jobs = jobs.into_iter().map(to_process);
-        let jobs = jobs.chain(instances.into_iter().map(to_job)).collect();
-        let order = Order::Survey { ticket: survey.get(), jobs };
+        let asked = jobs.iter().copied().map(to_process);
+        let asked = asked.chain(instances.into_iter().map(to_job)).collect();
+        self.observer.surveys.insert(survey, Survey { viewer, jobs });
+        let order = Order::Survey { ticket: survey.get(), jobs: asked };
         if self.supervisor.order(order).is_err() {
-            self.answer_survey(now, survey, Vec::new());
+            self.answer_survey(now, survey, Vec::new(), &BTreeMap::new());
         }
     }
 
@@ -274,8 +275,9 @@ impl Server {
         now: Now,
         survey: StatusId,
         processes: Vec<(ceased_process::JobId, Vec<Process>)>,
+        usage: &BTreeMap<JobId, Usage>,
     ) {
-        let Some(viewer) = self.observer.surveys.remove(&survey) else { return };
+        let Some(Survey { viewer, jobs }) = self.observer.surveys.remove(&survey) else { return };
         let (mut of_jobs, mut instances) = (BTreeMap::new(), BTreeMap::new());
         for (job, list) in processes {
             match instance_of(job) {
@@ -288,7 +290,13 @@ impl Server {
         }
         let (viewer, containment) = (viewer.as_ref(), self.observer.containment);
         let store = self.store_status(viewer);
-        let status = self.snapshot().host_status(containment, viewer, of_jobs, instances, store);
+        let jobs = job_status::of_jobs(&jobs, usage, |job| JobStatus {
+            arguments: self.observer.calls.shown_arguments(job),
+            last_line: self.outputs.last_line(job),
+            ..JobStatus::default()
+        });
+        let listed = Listed { processes: of_jobs, jobs, instances };
+        let status = self.snapshot().host_status(containment, viewer, listed, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::HostStatusCollected { survey, host: &host };

@@ -44,6 +44,28 @@ pub(super) fn user(
     }
 }
 
+/// The user for a command of the caller's own (`ceased run`), which is the caller's; `None` to keep
+/// the daemon's user.
+///
+/// # Errors
+/// A sentence that says why the command must not run.
+pub(super) fn caller(owner: Option<&Identity>, us: u32) -> Result<Option<u32>, String> {
+    match owner {
+        Some(Identity::User(uid)) if *uid == us => Ok(None),
+        Some(Identity::User(uid)) if us == 0 => Ok(Some(*uid)),
+        Some(Identity::User(uid)) => Err(format!(
+            "not run: the command runs as its caller, uid {uid}, and only a daemon running as root \
+             can become that user; this one runs as uid {us}: start a daemon of your own, such as \
+             with `ceased serve`"
+        )),
+        Some(Identity::Token(_) | Identity::Anonymous) | None => {
+            Err("not run: the command runs as its caller, and this caller is not a user of this \
+                 machine"
+                .into())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +96,22 @@ mod tests {
             assert_eq!(run(Some(peer), &anonymous, us), Err(()));
         }
         assert_eq!(user(None, None, 0).map_err(|_| ()), Err(()));
+    }
+
+    /// TSK-39: no caller gets another user's rights, root's least of all.
+    #[test]
+    fn command_of_a_caller_runs_as_the_caller_alone() {
+        let (root, ann) = (Identity::User(0), Identity::User(7));
+        let run = |owner: Option<&Identity>, us| caller(owner, us).map_err(|_| ());
+        assert_eq!(run(Some(&ann), 7), Ok(None));
+        assert_eq!(run(Some(&ann), 0), Ok(Some(7)));
+        assert_eq!(run(Some(&root), 0), Ok(None));
+        for (owner, us) in [(Some(&ann), 8), (Some(&root), 7), (None, 0), (None, 7)] {
+            assert_eq!(run(owner, us), Err(()), "{owner:?} {us}");
+        }
+        for other in [Identity::Token("ci".into()), Identity::Anonymous] {
+            assert_eq!(run(Some(&other), 0), Err(()));
+            assert_eq!(run(Some(&other), 7), Err(()));
+        }
     }
 }

@@ -120,9 +120,19 @@ impl HostFile {
         name.into()
     }
 
-    /// Creates a new file with its permissions; nothing is followed or overwritten.
+    /// Creates a new file with its permissions; nothing is followed or overwritten, and no part of
+    /// a file is left if the disk is full.
     fn create(&self, path: &Path, text: &str) -> io::Result<()> {
-        let mut file = options().write(true).create_new(true).mode(0o600).open(path)?;
+        let file = options().write(true).create_new(true).mode(0o600).open(path)?;
+        let filled = self.fill(file, text);
+        if filled.is_err() {
+            // The reason is the error of the caller.
+            let _ = fs::remove_file(path);
+        }
+        filled
+    }
+
+    fn fill(&self, mut file: File, text: &str) -> io::Result<()> {
         file.write_all(text.as_bytes())?;
         if file.metadata()?.gid() != self.found.gid() {
             // Without it the mode could give rights to another group.

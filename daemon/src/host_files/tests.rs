@@ -256,7 +256,12 @@ fn agents_are_wrapped_as_agents() {
 }"#;
     let outcome = adopt(text, &Binary::at("/usr/bin/ceased")).unwrap();
     let new = outcome.apply(text);
-    assert!(new.contains(r#""command": "/usr/bin/ceased", "args": ["wrap", "--acp", "--", "npx", "-y","#), "{new}");
+    assert!(
+        new.contains(
+            r#""command": "/usr/bin/ceased", "args": ["wrap", "--acp", "--", "npx", "-y","#
+        ),
+        "{new}"
+    );
     assert!(new.contains(r#"["wrap", "--acp", "--", "gemini", "--experimental-acp"], }"#), "{new}");
     assert!(new.contains(r#""args": ["wrap","--acp","--","my-agent"]"#), "{new}");
     assert!(new.contains(r#"["wrap", "--", "uvx", "mcp-server-git"]"#), "{new}");

@@ -15,6 +15,8 @@ use crate::config::RecordCalls;
 
 /// Bytes of the arguments of one call that are recorded; longer ones are counted instead.
 const ARGUMENTS_BYTES_MAX: usize = 4096;
+/// Characters of the arguments of one call in a status.
+const SHOWN_CHARS_MAX: usize = 256;
 /// Tools that have numbers of their own. Names come from the configuration, and a reload brings new
 /// ones.
 const TOOLS_MAX: usize = 256;
@@ -38,7 +40,33 @@ struct Running {
     tool: Arc<str>,
     task: Option<TaskId>,
     started: Instant,
-    arguments: Option<Value>,
+    arguments: Arguments,
+}
+
+/// Arguments of a call that runs.
+#[derive(Debug)]
+enum Arguments {
+    /// As they were written, up to [`ARGUMENTS_BYTES_MAX`].
+    Text(Box<str>),
+    /// The length of longer ones.
+    Long(usize),
+}
+
+impl Arguments {
+    fn of(text: &str) -> Self {
+        match text.len() {
+            0..=ARGUMENTS_BYTES_MAX => Self::Text(text.into()),
+            length => Self::Long(length),
+        }
+    }
+
+    /// As JSON; a text that states the length of long ones.
+    fn read(&self) -> Value {
+        match self {
+            Self::Text(text) => serde_json::from_str(text).unwrap_or_default(),
+            Self::Long(length) => format!("[{length} bytes]").into(),
+        }
+    }
 }
 
 /// How a call ended.
@@ -143,12 +171,8 @@ impl Calls {
 
     /// A call begins.
     pub(crate) fn begin(&mut self, job: JobId, tool: &Tool, arguments: &str, task: Option<TaskId>) {
-        let arguments = match self.policy.record {
-            RecordCalls::Arguments => serde_json::from_str(arguments).ok(),
-            RecordCalls::Names | RecordCalls::None => None,
-        };
-        let running =
-            Running { tool: Arc::clone(&tool.name), task, started: Instant::now(), arguments };
+        let (tool, arguments) = (Arc::clone(&tool.name), Arguments::of(arguments));
+        let running = Running { tool, task, started: Instant::now(), arguments };
         self.running.insert(job, running);
     }
 
@@ -166,7 +190,8 @@ impl Calls {
         if self.policy.record == RecordCalls::None {
             return None;
         }
-        let arguments = arguments.map(|arguments| self.without_secrets(arguments));
+        let is_recorded = self.policy.record == RecordCalls::Arguments;
+        let arguments = is_recorded.then(|| self.without_secrets(arguments.read()));
         Some(CallRecord {
             job,
             tool,
@@ -194,6 +219,27 @@ impl Calls {
         &self.tools
     }
 
+    /// The arguments of a call that runs, for its owner and operators: `n=30 name="a b"`, without
+    /// secrets and at most [`SHOWN_CHARS_MAX`] characters; `None` if it does not run or has none.
+    pub(crate) fn shown_arguments(&self, job: JobId) -> Option<String> {
+        let mut arguments = self.running.get(&job)?.arguments.read();
+        redact(&mut arguments, &self.policy.redact);
+        let words: Vec<String> = match &arguments {
+            Value::Object(members) => {
+                members.iter().map(|(name, value)| format!("{name}={}", in_words(value))).collect()
+            }
+            Value::Null => Vec::new(),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                vec![in_words(other)]
+            }
+        };
+        let text = words.join(" ");
+        if text.chars().count() <= SHOWN_CHARS_MAX {
+            return (!text.is_empty()).then_some(text);
+        }
+        Some(text.chars().take(SHOWN_CHARS_MAX - 1).chain(['…']).collect())
+    }
+
     /// The arguments as text; values under names that are to be redacted are left out at any depth.
     fn without_secrets(&self, mut arguments: Value) -> String {
         redact(&mut arguments, &self.policy.redact);
@@ -202,6 +248,18 @@ impl Calls {
             return text;
         }
         Value::from(format!("[{} bytes]", text.len())).to_string()
+    }
+}
+
+/// A value as JSON; a text without quotation marks where it is one word.
+fn in_words(value: &Value) -> String {
+    let is_word = |text: &str| {
+        let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'\\".contains(c);
+        !text.is_empty() && text.chars().all(is_plain)
+    };
+    match value.as_str().filter(|text| is_word(text)) {
+        Some(word) => word.to_owned(),
+        None => value.to_string(),
     }
 }
 
@@ -256,6 +314,31 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn shown_arguments_have_no_secrets_and_a_bound() {
+        let policy = CallPolicy { record: RecordCalls::None, redact: vec!["*token*".into()] };
+        let mut calls = Calls::new(policy);
+        let mut shown = |arguments: &str| {
+            let (job, tool) = (JobId::new(1), "t".into());
+            let arguments = Arguments::of(arguments);
+            let running = Running { tool, task: None, started: Instant::now(), arguments };
+            calls.running.insert(job, running);
+            calls.shown_arguments(job)
+        };
+        let text = r#"{"n":3,"name":"a b","my_token":"x","path":"/tmp","list":[1,"\u001b"]}"#;
+        let told = shown(text).unwrap_or_default();
+        for word in ["n=3", "name=\"a b\"", "my_token=[redacted]", "path=/tmp", "list=[1,"] {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+        assert!(!told.contains('\u{1b}'), "{told:?}");
+        assert_eq!(shown("{}"), None);
+        let long = shown(&format!(r#"{{"x":"{}"}}"#, "y".repeat(1000))).unwrap_or_default();
+        assert!(long.chars().count() == SHOWN_CHARS_MAX && long.ends_with('…'), "{long}");
+        let longer = shown(&format!(r#"{{"x":"{}"}}"#, "y".repeat(5000)));
+        assert_eq!(longer.as_deref(), Some("\"[5008 bytes]\""));
+        assert_eq!(calls.shown_arguments(JobId::new(2)), None);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;
 use crate::observability::calls::ToolNumbers;
+use crate::observability::job_status::JobStatus;
 
 /// Number of receipts kept for views.
 const RECEIPTS_MAX: usize = 32;
@@ -215,9 +216,22 @@ pub(crate) struct HostStatus<'a> {
     receipts: Vec<&'a Past>,
     /// Processes of each job.
     processes: BTreeMap<u64, Vec<ProcessStatus>>,
+    /// Arguments, output and usage of each job that runs.
+    jobs: BTreeMap<u64, JobStatus>,
     /// Instances of servers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instances: BTreeMap<u64, InstanceStatus>,
+}
+
+/// Running jobs and instances, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    /// Processes of each job.
+    pub(crate) processes: BTreeMap<u64, Vec<Process>>,
+    /// Arguments, output and usage of each job.
+    pub(crate) jobs: BTreeMap<u64, JobStatus>,
+    /// Instances of servers.
+    pub(crate) instances: BTreeMap<u64, InstanceStatus>,
 }
 
 /// The processes of an instance of a server, and their output beside messages.
@@ -297,8 +311,7 @@ impl<'a> Snapshot<'a> {
         &self,
         containment: &'a str,
         viewer: Option<&Identity>,
-        processes: BTreeMap<u64, Vec<Process>>,
-        instances: BTreeMap<u64, InstanceStatus>,
+        listed: Listed,
         store: StoreStatus,
     ) -> HostStatus<'a> {
         HostStatus {
@@ -310,8 +323,9 @@ impl<'a> Snapshot<'a> {
             reload_error: self.reloads.1.filter(|_| viewer.is_none()),
             store,
             receipts: self.metrics.receipts(viewer),
-            processes: processes.into_iter().map(ProcessStatus::all_of).collect(),
-            instances,
+            processes: listed.processes.into_iter().map(ProcessStatus::all_of).collect(),
+            jobs: listed.jobs,
+            instances: listed.instances,
         }
     }
 }

@@ -217,7 +217,7 @@ impl Happened {
                 let then = match then {
                     AfterInput::Answer => Then::Answer,
                     AfterInput::AnswerAndProbe(every) => Then::Probe(*every),
-                    AfterInput::AnswerUntil(at) => Then::Until(at.as_nanos()),
+                    AfterInput::AnswerWithin(grace) => Then::Within(*grace),
                 };
                 Self::Finished { conn: conn.get(), then }
             }
@@ -333,7 +333,7 @@ impl Happened {
                 let then = match then {
                     Then::Answer => AfterInput::Answer,
                     Then::Probe(every) => AfterInput::AnswerAndProbe(*every),
-                    Then::Until(at) => AfterInput::AnswerUntil(Instant::from_nanos(*at)),
+                    Then::Within(grace) => AfterInput::AnswerWithin(*grace),
                 };
                 Event::Finished { conn: conn_of(*conn), then }
             }

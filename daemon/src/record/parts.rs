@@ -29,7 +29,7 @@ pub(super) enum Who {
 pub(super) enum Then {
     Answer,
     Probe(Duration),
-    Until(u64),
+    Within(Duration),
 }
 
 #[derive(Debug, Serialize, Deserialize)]

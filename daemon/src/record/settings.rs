@@ -1,6 +1,7 @@
 //! Settings in a recording: everything the engine reads, without the data of a host that runs a
 //! tool.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::acp::protocol::{AcpServices, Offer};
@@ -28,6 +29,8 @@ pub(super) struct Recipe {
     tools: Vec<ToolRecipe>,
     #[serde(default)]
     services: Vec<ToolRecipe>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<ToolRecipe>,
     #[serde(default)]
     acp: (OfferRecipe, OfferRecipe),
     #[serde(default)]
@@ -93,7 +96,7 @@ struct ToolRecipe {
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
         let Settings { server, limits, tasks, catalog, services, acp, outputs, .. } = settings;
-        let Settings { operators, servers, start_at_once, agents, agent_only, .. } = settings;
+        let Settings { operators, servers, start_at_once, run, agents, agent_only, .. } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             words: [&server.title, &server.website, &server.instructions]
@@ -103,6 +106,7 @@ impl Recipe {
             tasks: *tasks,
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+            run: run.as_deref().map(ToolRecipe::new),
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
             operators: operators.iter().map(Who::new).collect(),
             servers: servers.iter().filter_map(|server| ServerRecipe::new(server)).collect(),
@@ -140,6 +144,7 @@ impl Recipe {
             tasks: self.tasks,
             catalog: made(&self.tools)?,
             services: made(&self.services)?,
+            run: self.run.as_ref().map(|tool| tool.get().map(Arc::new)).transpose()?,
             acp: AcpServices { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
             operators: self.operators.iter().map(Who::get).collect(),
             servers: self.servers.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,

@@ -14,6 +14,16 @@ pub(crate) struct Inspected {
     pub(crate) verdict: String,
     /// Descriptions of the problems; empty if there are none.
     pub(crate) problems: Vec<String>,
+    /// Content of the store; `None` if there is no store, or it cannot be read.
+    pub(crate) content: Option<Content>,
+}
+
+/// Content of a store.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(crate) struct Content {
+    pub(crate) tasks: usize,
+    pub(crate) ended: usize,
+    pub(crate) bytes: u64,
 }
 
 /// Reads the whole store in a state directory. Holds its lock meanwhile, which keeps daemons out.
@@ -25,13 +35,15 @@ pub(crate) fn inspect(state_dir: &Path) -> Result<Inspected, StartError> {
     })?;
     if !is_there {
         let verdict = format!("{}: no store found; no task was stored here", store.display());
-        return Ok(Inspected { verdict, problems: Vec::new() });
+        return Ok(Inspected { verdict, problems: Vec::new(), content: None });
     }
     let _lock = directory::hold(state_dir, directory::HELD_FOR, directory::Phase::Starting)?;
     match look(&store) {
-        Err(StoreError::Unusable(what)) => {
-            Ok(Inspected { verdict: String::new(), problems: vec![what.to_string()] })
-        }
+        Err(StoreError::Unusable(what)) => Ok(Inspected {
+            verdict: String::new(),
+            problems: vec![what.to_string()],
+            content: None,
+        }),
         other => Ok(other?),
     }
 }
@@ -46,7 +58,8 @@ fn look(store: &Path) -> Result<Inspected, StoreError> {
         found.ended,
         found.bytes
     );
-    Ok(Inspected { verdict, problems: found.problems })
+    let content = Content { tasks: found.tasks, ended: found.ended, bytes: found.bytes };
+    Ok(Inspected { verdict, problems: found.problems, content: Some(content) })
 }
 
 #[cfg(not(feature = "sqlite"))]

@@ -281,6 +281,26 @@ fn output_schema(tool: &config::Tool) -> Option<&str> {
     }
 }
 
+/// A tool that is a command, with the schema of its arguments.
+///
+/// # Panics
+/// If the schema is invalid, which is part of the program.
+pub(crate) fn command(
+    name: &str,
+    schema: &str,
+    kill_grace: Duration,
+    command: CommandTool,
+) -> Tool {
+    let arguments = Arguments::new(schema).expect("a schema of this program is valid");
+    let run = PayloadRun::Command { command: Box::new(command), arguments: arguments.clone() };
+    Tool {
+        input_schema: schema.into(),
+        check: Some(Box::new(BySchema(arguments))),
+        payload: payload(run, None),
+        ..Tool::new(name, StopPolicy::Command { kill_grace })
+    }
+}
+
 /// A tool of a configuration, for a server.
 #[must_use]
 pub(crate) fn configured(tool: &config::Tool) -> Tool {

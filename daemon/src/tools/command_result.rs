@@ -7,11 +7,11 @@ use ceased_core::protocol::revision::{ContentTypes, Dialect};
 use ceased_core::reason::StopReason;
 use serde_json::{Value, json};
 
-use crate::config::{CommandTool, Output};
+use crate::config::{CommandTool, Output, show_size};
 use crate::tools::content::{Content, ResourceLink};
 use crate::tools::handler::ToolResult;
 use ceased_process::plain_text::plain_text;
-use ceased_process::{Captured, Exit};
+use ceased_process::{Captured, Exit, Reached};
 
 /// Share of a limited text that its beginning gets, in quarters. Errors and summaries come last.
 const HEAD_QUARTERS: usize = 1;
@@ -19,7 +19,7 @@ const HEAD_QUARTERS: usize = 1;
 const LINE_NEAR: usize = 512;
 
 /// Schema of the `structuredContent` of commands whose output is text.
-pub(crate) const EXIT_SCHEMA: &str = r#"{"type":"object","properties":{"exitCode":{"type":["integer","null"],"description":"null if a signal ended the command"},"signal":{"type":["integer","null"]},"durationMs":{"type":"integer"},"truncated":{"type":"boolean","description":"whether the text leaves output out"},"bytes":{"type":"integer","description":"bytes of output in all"},"timedOut":{"type":"boolean"},"cancelled":{"type":"boolean"},"survivors":{"type":"integer","description":"processes that could not be ended"}},"required":["exitCode","signal","durationMs","truncated","bytes"]}"#;
+pub(crate) const EXIT_SCHEMA: &str = r#"{"type":"object","properties":{"exitCode":{"type":["integer","null"],"description":"null if a signal ended the command"},"signal":{"type":["integer","null"]},"durationMs":{"type":"integer"},"truncated":{"type":"boolean","description":"whether the text leaves output out"},"bytes":{"type":"integer","description":"bytes of output in all"},"timedOut":{"type":"boolean"},"cancelled":{"type":"boolean"},"survivors":{"type":"integer","description":"processes that could not be ended"},"reached":{"type":"array","items":{"enum":["memory_max","pids_max"]},"description":"bounds of the tool that the command reached"}},"required":["exitCode","signal","durationMs","truncated","bytes"]}"#;
 
 /// The URI of the output of a job, as a resource.
 pub(crate) fn output_uri(job: JobId) -> String {
@@ -65,6 +65,7 @@ impl Ended<'_> {
         let omitted = output.omitted > 0;
         let mut content = Vec::new();
         push_text(&mut content, output.text);
+        push_refused(&mut content, exit);
         self.push_left(&mut content, exit);
         self.push_link(&mut content, omitted);
         let structured_content = Some(numbers(exit, None, omitted));
@@ -83,6 +84,7 @@ impl Ended<'_> {
         push_text(&mut content, stdout.text);
         push_text(&mut content, stderr.text);
         content.push(Content::text(verdict(exit, stopped.map(|(_, how)| how))));
+        push_refused(&mut content, exit);
         self.push_left(&mut content, exit);
         self.push_link(&mut content, omitted);
         // The schema of a JSON tool is for results that it printed.
@@ -213,6 +215,14 @@ impl Ended<'_> {
     }
 }
 
+/// Tells that the command could not start as many processes as it tried to.
+fn push_refused(content: &mut Vec<Content>, exit: &Exit) {
+    if let Some(max) = exit.reached.pids_max {
+        let text = format!("pids_max {max} was reached: the start of a further process failed");
+        content.push(Content::text(text));
+    }
+}
+
 fn push_text(content: &mut Vec<Content>, text: String) {
     // No empty blocks, and none that looks so.
     if !text.trim().is_empty() {
@@ -272,6 +282,9 @@ const fn stopped(why: Option<StopReason>) -> Option<(&'static str, &'static str)
 }
 
 fn verdict(exit: &Exit, stopped: Option<&str>) -> String {
+    if let Some(max) = exit.reached.memory_max {
+        return format!("killed: memory_max {} was reached", show_size(max));
+    }
     match (stopped, exit.code, exit.signal) {
         (Some(how), ..) => how.to_owned(),
         (None, Some(code), _) => format!("exited with code {code}"),
@@ -293,6 +306,12 @@ fn numbers(exit: &Exit, stopped: Option<&str>, omitted: bool) -> Value {
     if let Some(members) = numbers.as_object_mut() {
         if let Some(member) = stopped {
             members.insert(member.into(), true.into());
+        }
+        let Reached { memory_max, pids_max } = exit.reached;
+        let reached = [memory_max.map(|_| "memory_max"), pids_max.map(|_| "pids_max")];
+        let reached: Vec<&str> = reached.into_iter().flatten().collect();
+        if !reached.is_empty() {
+            members.insert("reached".into(), reached.into());
         }
         if let Some(left) = exit.survivors.filter(|left| *left > 0) {
             members.insert("survivors".into(), left.into());

@@ -25,7 +25,8 @@ const CHECKS: [&str; 7] = [
 /// Checks of turns that no cancel ends.
 const STUBBORN: [&str; 2] = ["stubborn_session_cancel", "stubborn_cancel_request"];
 /// Checks of version 2.
-const VERSION_2: [&str; 4] = ["streams", "session_cancel", "stubborn_session_cancel", "late_cancel"];
+const VERSION_2: [&str; 4] =
+    ["streams", "session_cancel", "stubborn_session_cancel", "late_cancel"];
 
 /// The supervisor in front of a command.
 fn supervised(command: Vec<OsString>) -> Vec<OsString> {

@@ -156,7 +156,8 @@ async function silentTool() {
     assert.ok(seen.length >= 4, `${seen.length} heartbeats`);
     const values = seen.map(({ progress }) => progress);
     assert.ok(values.every((value, at) => at === 0 || value > values[at - 1]), `${values}`);
-    assert.match(seen.at(-1).message, /^\d+s: working$/);
+    // The last heartbeat can come after the last line.
+    assert.match(seen[0].message, /^\d+s: working$/);
 }
 
 async function failingTool() {

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A server that speaks 2025-06-18. `pid` answers with its process id, `env` with its environment,
 /// `stray` waits for a child in a session of its own and ignores a cancel, `wait` answers when its
 /// file is there, `die` exits with 3. It takes a name, a file for notes, and options.
-pub(super) const SERVER: &str = r#"
+pub(crate) const SERVER: &str = r#"
 import json, os, subprocess, sys, threading, time
 name, dir, options = sys.argv[1], sys.argv[2], sys.argv[3:]
 lock = threading.Lock()
@@ -82,26 +82,26 @@ for line in sys.stdin:
 "#;
 
 /// A directory with the script of a server. Each of its processes carries the mark of the place.
-pub(super) struct Place {
-    pub(super) home: Home,
-    pub(super) mark: String,
+pub(crate) struct Place {
+    pub(crate) home: Home,
+    pub(crate) mark: String,
     /// Mark of children that servers leave.
-    pub(super) strays: String,
+    pub(crate) strays: String,
 }
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Self { home: Home::new(), mark: marker(), strays: marker() };
         fs::write(place.script(), SERVER).unwrap();
         place
     }
 
-    pub(super) fn script(&self) -> PathBuf {
+    pub(crate) fn script(&self) -> PathBuf {
         self.home.path().join("server.py")
     }
 
     /// A `[[server]]` table with further lines, of a server with these options.
-    pub(super) fn server_with(&self, name: &str, options: &[&str], more: &str) -> String {
+    pub(crate) fn server_with(&self, name: &str, options: &[&str], more: &str) -> String {
         let (script, dir, mark) = (self.script(), self.home.path(), &self.mark);
         let mut command = format!("\"python3\", {script:?}, {name:?}, {dir:?}, {mark:?}");
         for option in options {
@@ -113,47 +113,47 @@ impl Place {
         )
     }
 
-    pub(super) fn server(&self, name: &str, more: &str) -> String {
+    pub(crate) fn server(&self, name: &str, more: &str) -> String {
         self.server_with(name, &[], more)
     }
 
     /// Writes a configuration with these servers, beside the usual tools.
-    pub(super) fn configure(&self, servers: &str) {
+    pub(crate) fn configure(&self, servers: &str) {
         self.home.configure(&Config { tools: servers, ..Config::default() });
     }
 
     /// Writes a configuration with these servers and nothing else.
-    pub(super) fn configure_alone(&self, servers: &str) {
+    pub(crate) fn configure_alone(&self, servers: &str) {
         let socket = self.home.socket();
         let listen = format!("[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n");
         self.home.configure_as(&format!("{listen}{servers}"));
     }
 
-    pub(super) fn start(&self, servers: &str) -> Daemon {
+    pub(crate) fn start(&self, servers: &str) -> Daemon {
         self.configure(servers);
         Daemon::start_in(self.home.clone())
     }
 
-    pub(super) fn start_alone(&self, servers: &str) -> Daemon {
+    pub(crate) fn start_alone(&self, servers: &str) -> Daemon {
         self.configure_alone(servers);
         Daemon::start_in(self.home.clone())
     }
 
     /// Number of times that a server was started.
-    pub(super) fn starts(&self, name: &str) -> usize {
+    pub(crate) fn starts(&self, name: &str) -> usize {
         let path = self.home.path().join(format!("{name}.starts"));
         fs::read_to_string(path).unwrap_or_default().lines().count()
     }
 
     /// Children that servers of this place have left.
-    pub(super) fn strays(&self) -> usize {
+    pub(crate) fn strays(&self) -> usize {
         let pattern = format!("sleep {}", self.strays);
         let found = Command::new("pgrep").args(["-fxc", &pattern]).output().unwrap();
         String::from_utf8_lossy(&found.stdout).trim().parse().unwrap_or_default()
     }
 
     /// Processes of servers of this place.
-    pub(super) fn processes(&self) -> usize {
+    pub(crate) fn processes(&self) -> usize {
         let pattern = format!("server.py.*{}", self.mark);
         let found = Command::new("pgrep").args(["-fc", &pattern]).output().unwrap();
         String::from_utf8_lossy(&found.stdout).trim().parse().unwrap_or_default()
@@ -161,20 +161,20 @@ impl Place {
 }
 
 /// Names of listed tools.
-pub(super) fn names(peer: &mut Peer) -> Vec<String> {
+pub(crate) fn names(peer: &mut Peer) -> Vec<String> {
     let list = peer.result("tools/list", "{}");
     let tools = list["tools"].as_array().unwrap().iter();
     tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The text that a tool answers with.
-pub(super) fn say(peer: &mut Peer, tool: &str, arguments: &str) -> String {
+pub(crate) fn say(peer: &mut Peer, tool: &str, arguments: &str) -> String {
     let call = peer.call(tool, arguments);
     peer.text(call)
 }
 
 /// The error that a tool answers with.
-pub(super) fn error(peer: &mut Peer, tool: &str, arguments: &str) -> String {
+pub(crate) fn error(peer: &mut Peer, tool: &str, arguments: &str) -> String {
     let call = peer.call(tool, arguments);
     let answer: Value = peer.answer(call);
     answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()

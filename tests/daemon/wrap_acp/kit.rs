@@ -57,13 +57,18 @@ impl Editor {
             Command::new("python3")
         } else {
             let mut command = Command::new(ceased());
-            command.args(["wrap", "--acp", "--cancel-grace=500ms", "--kill-grace=300ms", "--audit"]);
+            command.args([
+                "wrap",
+                "--acp",
+                "--cancel-grace=500ms",
+                "--kill-grace=300ms",
+                "--audit",
+            ]);
             command.arg(dir.path().join("audit.jsonl")).args(options.extra).args(["--", "python3"]);
             command
         };
         command.arg(&script).arg(dir.path()).arg(options.declares).arg(&mark);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
         let output = Some(lines_of(stdout, if options.deaf { 1 } else { 100_000 }));
         Self { child, input, output, dir, mark, sessions: 0 }

@@ -248,7 +248,7 @@ fn capabilities_say_what_is_relayed() {
     let upstream = kit.started(instance);
     kit.settle(upstream, &whole(), &[]);
     let shown = kit.read(client).remove(0)["result"]["capabilities"].clone();
-    assert_eq!(shown["resources"], json!({"subscribe": true, "listChanged": true}));
+    assert_eq!(shown["resources"], json!({"subscribe": true}));
     for name in ["tools", "prompts", "logging", "completions"] {
         assert!(shown[name].is_object(), "{name}");
     }

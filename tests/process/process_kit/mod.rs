@@ -82,6 +82,7 @@ impl Rig {
             pipes: None,
             user: None,
             isolation: Isolation::None,
+            bounds: ceased::process::Bounds::default(),
             output: ceased::process::OutputOptions::kept(64 * 1024),
         }
     }

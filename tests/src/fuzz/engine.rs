@@ -198,7 +198,7 @@ impl Host {
                 let then = match text.len() % 3 {
                     0 => AfterInput::Answer,
                     1 => AfterInput::AnswerAndProbe(Duration::from_secs(1)),
-                    _ => AfterInput::AnswerUntil(self.now.at + Duration::from_secs(1)),
+                    _ => AfterInput::AnswerWithin(Duration::from_secs(1)),
                 };
                 self.feed(Event::Finished { conn, then });
             }

@@ -354,7 +354,7 @@ impl<'a> Generator<'a> {
         let then = match self.rng.below(3) {
             0 => Then::Answer,
             1 => Then::Probe,
-            _ => Then::Until(self.rng.word() % 3_000_000_000),
+            _ => Then::Within(self.rng.word() % 3_000_000_000),
         };
         Some(Op::Finish { conn, then })
     }

@@ -250,7 +250,7 @@ impl Judge {
         let then = match then {
             Then::Answer => AfterInput::Answer,
             Then::Probe => AfterInput::AnswerAndProbe(Duration::from_secs(1)),
-            Then::Until(span) => AfterInput::AnswerUntil(self.now.at + Duration::from_nanos(span)),
+            Then::Within(span) => AfterInput::AnswerWithin(Duration::from_nanos(span)),
         };
         self.feed(Input::Finished(id, then));
     }

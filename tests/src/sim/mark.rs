@@ -10,6 +10,8 @@ pub enum Mark {
     ArgumentsCorrected,
     AnsweredAgain,
     AnsweredNoLonger,
+    /// A peer without input was answered for another period, because one was answered in the last.
+    AnsweredLonger,
     AskAnswered,
     AskCancelled,
     AskExtended,
@@ -137,13 +139,14 @@ pub enum Mark {
 
 impl Mark {
     /// Every mark.
-    pub const ALL: [Self; 128] = [
+    pub const ALL: [Self; 129] = [
         Self::Abandoned,
         Self::AcpServed,
         Self::Alien,
         Self::ArgumentsCorrected,
         Self::AnsweredAgain,
         Self::AnsweredNoLonger,
+        Self::AnsweredLonger,
         Self::AskAnswered,
         Self::AskCancelled,
         Self::AskExtended,

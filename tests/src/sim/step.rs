@@ -193,7 +193,7 @@ pub struct Wish {
 pub enum Then {
     Answer,
     Probe,
-    Until(u64),
+    Within(u64),
 }
 
 /// See [`Cause`](ceased_core::acp::protocol::HostStopReason).

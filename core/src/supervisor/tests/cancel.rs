@@ -77,7 +77,8 @@ fn ignored_cancel_replaces_the_agent() {
         assert_eq!(world.prompt(3, "s"), [""; 0]);
         assert_eq!(world.agent(&answer(2, "end_turn")), [""; 0]);
         assert_eq!(world.agent(&answer(3, "end_turn")), [""; 0]);
-        let update = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
+        let update =
+            r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
         assert_eq!(world.agent(update), [""; 0]);
         assert_eq!(world.ended(), ["receipt requested ended", "start"]);
         let greeting = r#"agent {"jsonrpc":"2.0","id":"ceased-1","method":"initialize","params":{"protocolVersion":1,"x":[1]}}"#;
@@ -103,7 +104,9 @@ fn replayed_history_does_not_reach_the_client() {
     let load = world.agent(r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#);
     assert!(load[0].contains("\"session/load\"") && load.len() == 1, "{load:?}");
     let update = |of: &str| {
-        format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{of}","update":{{}}}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{of}","update":{{}}}}}}"#
+        )
     };
     assert_eq!(world.agent(&update("s")), [""; 0]);
     assert_eq!(world.agent(&update("other")).len(), 1);
@@ -156,7 +159,10 @@ fn prompt_behind_a_cancelled_turn_waits() {
     assert_eq!(world.prompt(3, "s")[0], format!("agent {CANCEL}"));
     assert_eq!(world.prompt(4, "t"), [format!("agent {}", prompt(4, "t"))]);
     let cancelled = world.client(CANCEL);
-    assert!(cancelled[1].contains(r#""id":3,"result":{"stopReason":"cancelled"}"#), "{cancelled:?}");
+    assert!(
+        cancelled[1].contains(r#""id":3,"result":{"stopReason":"cancelled"}"#),
+        "{cancelled:?}"
+    );
     world.turn();
     world.prompt(5, "s");
     let request = r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":5}}"#;
@@ -182,7 +188,8 @@ fn other_turns_may_finish_before_the_agent_is_replaced() {
     assert_eq!(given_up.len(), 1);
     assert!(given_up[0].contains(r#""id":3,"#), "{given_up:?}");
     assert_eq!(world.prompt(4, "s"), [""; 0]);
-    let muted = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
+    let muted =
+        r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
     assert_eq!(world.agent(muted), [""; 0]);
     let asks = r#"{"jsonrpc":"2.0","id":9,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
     assert!(world.agent(asks)[0].starts_with("agent "), "the agent is answered");
@@ -194,10 +201,8 @@ fn other_turns_may_finish_before_the_agent_is_replaced() {
 /// With `leave`, the agent is told both ways, and the receipt claims no more.
 #[test]
 fn ignored_cancel_may_be_left_alone() {
-    let terms = crate::supervisor::supervision::Terms {
-        on_ignored: OnIgnoredCancel::Leave,
-        ..terms()
-    };
+    let terms =
+        crate::supervisor::supervision::Terms { on_ignored: OnIgnoredCancel::Leave, ..terms() };
     let mut world = World::with_session(terms, "{}");
     world.prompt(2, "s");
     world.client(CANCEL);

@@ -59,11 +59,21 @@ fn every_course_of_a_stop_has_an_end() {
             OnIgnoredCancel::Replace,
         ),
         (
-            &[(Due, SayOther), (Due, Examine), (Examined(Some(1)), EndStrays), (ended(0, 1), GiveUp)],
+            &[
+                (Due, SayOther),
+                (Due, Examine),
+                (Examined(Some(1)), EndStrays),
+                (ended(0, 1), GiveUp),
+            ],
             OnIgnoredCancel::Replace,
         ),
         (
-            &[(Due, SayOther), (Due, Over(Proof::Told)), (Due, Nothing), (Examined(Some(1)), Nothing)],
+            &[
+                (Due, SayOther),
+                (Due, Over(Proof::Told)),
+                (Due, Nothing),
+                (Examined(Some(1)), Nothing),
+            ],
             OnIgnoredCancel::Leave,
         ),
     ];

@@ -51,14 +51,16 @@ fn death_answers_everything_once() {
         assert!(answer.starts_with("client ") && answer.contains(id), "{answer}");
         assert!(answer.contains("exit code 3") && answer.contains("one | last words"), "{answer}");
     }
-    let withdrawn = r#"client {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":0}}"#;
+    let withdrawn =
+        r#"client {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":0}}"#;
     assert_eq!(told[2], withdrawn);
     // The successor asks with the same id before the client has answered the first question.
     assert_eq!(world.prompt(3, "u"), ["start"]);
     world.input(Input::Started);
     let hello = r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1}}"#;
     assert_eq!(world.agent(hello), [format!("agent {}", prompt(3, "u"))]);
-    let asks = r#"{"jsonrpc":"2.0","id" : 0 ,"method":"fs/read_text_file","params":{"sessionId":"u"}}"#;
+    let asks =
+        r#"{"jsonrpc":"2.0","id" : 0 ,"method":"fs/read_text_file","params":{"sessionId":"u"}}"#;
     let renamed = r#"client {"jsonrpc":"2.0","id" : "ceased-2" ,"method":"fs/read_text_file","params":{"sessionId":"u"}}"#;
     assert_eq!(world.agent(asks), [renamed]);
     assert_eq!(world.client(r#"{"jsonrpc":"2.0","id":0,"result":{"old":1}}"#), [""; 0]);
@@ -83,7 +85,10 @@ fn agent_that_does_not_start_is_reported() {
 fn handshake_has_a_time_limit() {
     let mut world = World::new(terms());
     world.client(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#);
-    assert_eq!(world.supervision.deadline().map(|at| at - world.now), Some(Duration::from_secs(60)));
+    assert_eq!(
+        world.supervision.deadline().map(|at| at - world.now),
+        Some(Duration::from_secs(60))
+    );
     assert_eq!(world.wait(), ["end"]);
     assert!(world.ended()[0].contains("start_timeout"));
 }
@@ -99,13 +104,13 @@ fn agent_ends_with_its_client() {
 
     let mut world = World::with_session(terms(), "{}");
     world.prompt(2, "s");
-    let by = world.now + Duration::from_millis(500);
-    assert_eq!(world.input(Input::Finished(Some(by))), [""; 0]);
+    let span = Duration::from_millis(500);
+    assert_eq!(world.input(Input::Finished(Some(span))), [""; 0]);
     assert_eq!(world.wait(), ["end"]);
     assert_eq!(world.ended().last().map(|last| &**last), Some("close"));
 
     let mut world = World::with_session(terms(), "{}");
-    assert_eq!(world.input(Input::Finished(Some(by))), ["end"]);
+    assert_eq!(world.input(Input::Finished(Some(span))), ["end"]);
     assert_eq!(world.ended(), ["close"]);
 
     let mut world = World::with_session(terms(), "{}");
@@ -121,7 +126,10 @@ fn turn_timeout_ends_a_turn() {
     let terms = Terms { turn_timeout: Some(Duration::from_secs(600)), ..terms() };
     let mut world = World::with_session(terms, "{}");
     world.prompt(2, "s");
-    assert_eq!(world.supervision.deadline().map(|at| at - world.now), Some(Duration::from_secs(600)));
+    assert_eq!(
+        world.supervision.deadline().map(|at| at - world.now),
+        Some(Duration::from_secs(600))
+    );
     let cancel = r#"agent {"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#;
     assert_eq!(world.wait(), [cancel]);
     world.wait();
@@ -135,9 +143,12 @@ fn turn_timeout_ends_a_turn() {
 /// Neither an update, CPU time nor an open question: a stall. Each alone is a sign of work.
 #[test]
 fn stall_timeout_needs_every_sign_to_be_missing() {
-    let update = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
+    let update =
+        r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
     let asks = r#"{"jsonrpc":"2.0","id":0,"method":"session/request_permission","params":{"sessionId":"s"}}"#;
-    for (sign, stalls) in [("none", true), ("update", false), ("cpu", false), ("unknown", false), ("question", false)] {
+    for (sign, stalls) in
+        [("none", true), ("update", false), ("cpu", false), ("unknown", false), ("question", false)]
+    {
         let terms = Terms { stall_timeout: Some(Duration::from_secs(8)), ..terms() };
         let mut world = World::with_session(terms, "{}");
         world.prompt(2, "s");

@@ -2,6 +2,6 @@
 
 mod cancel;
 mod kit;
-mod life;
 mod ladder;
+mod life;
 mod version_two;

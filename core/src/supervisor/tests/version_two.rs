@@ -14,8 +14,11 @@ fn state(state: &str) -> String {
 
 fn world() -> World {
     let mut world = World::new(terms());
-    world.client(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2}}"#);
-    world.agent(r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"capabilities":{"session":{}}}}"#);
+    world
+        .client(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2}}"#);
+    world.agent(
+        r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":2,"capabilities":{"session":{}}}}"#,
+    );
     world.client(r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w"}}"#);
     world.agent(r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}"#);
     world

@@ -3,14 +3,16 @@
 //!
 //! Every job gets a group below one base group of the daemon. Only version 2 is used, wherever it
 //! is mounted, below the daemon's own group: at the root in a container or on a small machine, in
-//! the unit's group under systemd with `Delegate=yes`. No controller is enabled, so the rule
-//! against processes in inner groups does not apply, and the daemon stays in its own group.
+//! the unit's group under systemd with `Delegate=yes`. Controllers are enabled only for jobs with
+//! bounds (see [`limits`](crate::cgroup::limits)); otherwise the rule against processes in inner
+//! groups does not apply, and the daemon stays in its own group.
 //!
 //! A tool with permission to write to other groups can move itself out, and `su`, `sudo`, podman
 //! and systemd-run have their children moved. Those are tracked by descent: see
 //! [`families`](crate::cgroup::families).
 
 pub(crate) mod families;
+mod limits;
 mod mounts;
 pub(crate) mod roll;
 
@@ -29,6 +31,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use crate::bounds::{Bounds, Controller, Reached, Unenforced};
 use crate::cgroup::mounts::own_groups;
 use crate::proc::descent::Followed;
 use crate::proc::table::{self, KILL, TERMINATE};
@@ -50,6 +53,8 @@ pub struct Cgroup {
     path: PathBuf,
     name: String,
     kill: File,
+    /// Controllers that the groups of jobs have.
+    enabled: BTreeSet<Controller>,
     /// Locked for the lifetime of the daemon: an unlocked base group belongs to a dead daemon.
     _lock: OwnedFd,
 }
@@ -104,7 +109,8 @@ impl Cgroup {
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| at(path, &error.into()))?;
         let kill = open_kill(path)?;
-        Ok(Self { path: path.to_owned(), name, kill, _lock: lock })
+        let enabled = BTreeSet::new();
+        Ok(Self { path: path.to_owned(), name, kill, enabled, _lock: lock })
     }
 
     /// Tests that a process can be started in a job's group, is listed there, and can be killed
@@ -120,6 +126,28 @@ impl Cgroup {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes controllers available to jobs; returns those that are not, with the reasons.
+    pub(crate) fn enable(&mut self, wanted: &BTreeSet<Controller>) -> Vec<Unenforced> {
+        let mut unenforced = Vec::new();
+        for controller in wanted.iter().copied() {
+            match limits::enable(&self.path, controller) {
+                Ok(()) => _ = self.enabled.insert(controller),
+                Err(why) => unenforced.push(Unenforced { controller, why }),
+            }
+        }
+        unenforced
+    }
+
+    /// Writes the bounds of a job into its group. Those without their controller have no effect.
+    pub(crate) fn bound(&self, group: &Group, bounds: &Bounds) -> io::Result<()> {
+        limits::bound(&group.path, bounds, |controller| self.enabled.contains(&controller))
+    }
+
+    /// Whether a bound of them can be enforced.
+    pub(crate) fn enforces(&self, bounds: &Bounds) -> bool {
+        !self.enabled.is_disjoint(&bounds.controllers())
     }
 
     /// Creates a group for a job; `number` must be unique.
@@ -204,11 +232,32 @@ impl Group {
             .is_some_and(|text| text.split(|b| *b == b'\n').any(|l| l == b"populated 0")))
     }
 
+    /// The bounds that its processes have reached so far.
+    pub(crate) fn reached(&self, bounds: &Bounds) -> Reached {
+        limits::reached(&self.path, bounds)
+    }
+
+    /// Moves a process into the group.
+    pub(crate) fn take_in(&self, pid: Pid) -> io::Result<()> {
+        let path = self.path.join("cgroup.procs");
+        let text = pid.as_raw_nonzero().to_string();
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut procs| procs.write_all(text.as_bytes()))
+            .map_err(|error| at(&path, &error))
+    }
+
     /// CPU time of all processes that are or were in or below the group.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         let text = fs::read_to_string(self.path.join("cpu.stat")).ok()?;
         let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
         Some(Duration::from_micros(usage.parse().ok()?))
+    }
+
+    /// Bytes of memory of the group and the groups below it; `None` without the memory controller.
+    pub(crate) fn memory(&self) -> Option<u64> {
+        fs::read_to_string(self.path.join("memory.current")).ok()?.trim().parse().ok()
     }
 
     /// Sends SIGKILL to all processes in and below the group at once. A process whose main thread
@@ -312,6 +361,28 @@ fn processes(path: &Path) -> Vec<Pid> {
         groups.extend(subgroups(&group));
     }
     found
+}
+
+/// Predicts which controllers a daemon started here would not have, without a change.
+pub(crate) fn predict_unenforced(wanted: &BTreeSet<Controller>) -> Vec<Unenforced> {
+    let read = |path: &str| fs::read(path).unwrap_or_default();
+    let groups = own_groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+    let may_write = |group: &PathBuf| {
+        rustix::fs::access(group, rustix::fs::Access::WRITE_OK).map_err(io::Error::from)
+    };
+    let why = |controller: Controller| match groups.first() {
+        None => Some("no mounted cgroup version 2 hierarchy contains this process".to_owned()),
+        Some(group) => match may_write(group) {
+            Ok(()) => limits::available(group, controller).err(),
+            Err(error) => Some(format!(
+                "groups cannot be created in the control group {}: {error}; a unit of systemd can \
+                 with Delegate=yes",
+                group.display()
+            )),
+        },
+    };
+    let of = |controller| Some(Unenforced { controller, why: why(controller)? });
+    wanted.iter().copied().filter_map(of).collect()
 }
 
 /// The version 2 group of a process.

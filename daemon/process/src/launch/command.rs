@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::bounds::Bounds;
 use crate::ids::JobId;
 use crate::isolation::Isolation;
 use crate::launch::inherit::Inherit;
@@ -36,6 +37,9 @@ pub struct Launch {
     pub user: Option<u32>,
     /// Isolation from other processes.
     pub isolation: Isolation,
+    /// Bounds of its resources, as far as the containment enforces them
+    /// ([`Containment::enable`](crate::Containment::enable)).
+    pub bounds: Bounds,
     /// Treatment of its output.
     pub output: OutputOptions,
 }
@@ -58,6 +62,7 @@ impl Launch {
             pipes: None,
             user: None,
             isolation: Isolation::None,
+            bounds: Bounds::default(),
             output: OutputOptions::kept(OUTPUT_BYTES_DEFAULT),
         }
     }

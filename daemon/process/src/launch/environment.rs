@@ -111,6 +111,7 @@ mod tests {
             pipes: None,
             user: None,
             isolation: crate::isolation::Isolation::None,
+            bounds: crate::bounds::Bounds::default(),
             output: crate::output::OutputOptions::default(),
         }
     }

@@ -60,7 +60,8 @@ impl Prepared {
             // A daemon that already runs as this user need not, and may not, change credentials.
             .filter(|wanted| wanted.uid != rustix::process::geteuid().as_raw());
         let limits = limits::of_command(credentials.is_some());
-        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
+        let nice = launch.bounds.nice.unwrap_or_default();
+        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits, nice }))
     }
 
     /// The job's number from the environment.
@@ -89,6 +90,7 @@ impl Prepared {
             below: None,
             credentials: None,
             limits: Vec::new(),
+            nice: 0,
         }))
     }
 
@@ -103,9 +105,10 @@ impl Prepared {
     }
 
     /// Encodes the launch for a guard: five lists, each a count and length-prefixed strings; then a
-    /// count and that many numbers, user and groups; then a count of limits, three numbers each.
+    /// count and that many numbers, user and groups; then a count of limits, three numbers each;
+    /// then the niceness.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let Image { programs, argv, env, cwds, below, credentials, limits } = &self.0;
+        let Image { programs, argv, env, cwds, below, credentials, limits, nice } = &self.0;
         let mut bytes = Vec::new();
         let number = |bytes: &mut Vec<u8>, n: usize| bytes.extend((n as u64).to_le_bytes());
         let below: Vec<_> = below.iter().cloned().collect();
@@ -128,6 +131,7 @@ impl Prepared {
                 [u64::from(*resource), *soft, *hard].into_iter().flat_map(u64::to_le_bytes),
             );
         }
+        bytes.push(*nice);
         bytes
     }
 
@@ -137,7 +141,8 @@ impl Prepared {
         let (programs, argv, env) = (list(bytes)?, list(bytes)?, list(bytes)?);
         let (cwds, below) = (list(bytes)?, list(bytes)?.pop());
         let (credentials, limits) = (credentials(bytes)?, limits_of(bytes)?);
-        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits }))
+        let nice = *bytes.first().ok_or_else(cut)?;
+        Ok(Self(Image { programs, argv, env, cwds, below, credentials, limits, nice }))
     }
 }
 
@@ -309,6 +314,7 @@ mod tests {
         let below = Some(WorkingDir { base: "/tmp".into(), below: Some("a/b".into()) });
         for (cwd, user) in [(None, None), (below, Some(1)), (None, Some(0))] {
             (launch.cwd, launch.user) = (cwd, user);
+            launch.bounds.nice = user.map(|_| 7);
             let account = user.map(|uid| Account::of(uid).unwrap());
             let inherited = env(&[("PATH", "/a::/b")]);
             let prepared = Prepared::new(&launch, account.as_ref(), &inherited).unwrap();

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::output::last_line::ReadProgress;
 
+/// Bytes in which the last line is searched.
+const LAST_LINE_BYTES: usize = 4 * 1024;
+
 /// Treatment of a command's output.
 #[derive(Debug, Clone, Default)]
 pub struct OutputOptions {
@@ -42,7 +45,25 @@ pub enum Stream {
 
 /// The output of one command, which its supervisor writes and others read.
 #[derive(Debug, Clone)]
-pub struct SharedOutput(Arc<Mutex<[Capture; 2]>>);
+pub struct SharedOutput(Arc<Mutex<Streams>>);
+
+/// Both streams of a command.
+#[derive(Debug)]
+struct Streams {
+    stdout: Capture,
+    stderr: Capture,
+    /// The stream that was written last.
+    latest: Stream,
+}
+
+impl Streams {
+    const fn of(&self, stream: Stream) -> &Capture {
+        match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        }
+    }
+}
 
 impl Default for SharedOutput {
     fn default() -> Self {
@@ -54,7 +75,8 @@ impl SharedOutput {
     /// Keeps at most this many bytes of each stream.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self(Arc::new(Mutex::new([Capture::new(bytes_max), Capture::new(bytes_max)])))
+        let (stdout, stderr) = (Capture::new(bytes_max), Capture::new(bytes_max));
+        Self(Arc::new(Mutex::new(Streams { stdout, stderr, latest: Stream::Stdout })))
     }
 
     /// Output that was printed already, for tests.
@@ -65,32 +87,46 @@ impl SharedOutput {
         output
     }
 
-    fn streams(&self) -> MutexGuard<'_, [Capture; 2]> {
+    fn streams(&self) -> MutexGuard<'_, Streams> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
-        let [stdout, stderr] = &mut *self.streams();
+        let mut streams = self.streams();
+        streams.latest = stream;
         match stream {
-            Stream::Stdout => stdout.push(bytes),
-            Stream::Stderr => stderr.push(bytes),
+            Stream::Stdout => streams.stdout.push(bytes),
+            Stream::Stderr => streams.stderr.push(bytes),
         }
     }
 
     /// The captured part of a stream so far.
     #[must_use]
     pub fn captured(&self, stream: Stream) -> Captured {
-        let [stdout, stderr] = &*self.streams();
-        match stream {
-            Stream::Stdout => stdout.captured(),
-            Stream::Stderr => stderr.captured(),
-        }
+        self.streams().of(stream).captured()
+    }
+
+    /// The last line so far that is not empty, without escape sequences, of the stream that was
+    /// written last; `None` without one. At most `chars_max` characters.
+    #[must_use]
+    pub fn last_line(&self, chars_max: usize) -> Option<String> {
+        let end = {
+            let streams = self.streams();
+            streams.of(streams.latest).end(LAST_LINE_BYTES)
+        };
+        let text = plain_text::plain_text(&end);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(line.chars().take(chars_max).collect())
     }
 
     /// Number of kept bytes of both streams.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.streams().iter().map(|stream| stream.head.len() + stream.tail.len()).sum()
+        let streams = self.streams();
+        [&streams.stdout, &streams.stderr]
+            .map(|stream| stream.head.len() + stream.tail.len())
+            .iter()
+            .sum()
     }
 
     /// Whether no output is kept.
@@ -145,6 +181,23 @@ impl Capture {
             self.cut += run as u64;
             rest = later;
         }
+    }
+
+    /// At most this many of the last bytes.
+    fn end(&self, max: usize) -> Vec<u8> {
+        let (later, earlier) = self.tail.split_at(self.oldest);
+        let mut end = Vec::new();
+        // From the last part to the first one, until there are enough.
+        for part in [later, earlier, &self.head] {
+            // Bytes were cut between head and tail, so that they make no line.
+            if self.cut > 0 && !end.is_empty() && std::ptr::eq(part, &*self.head) {
+                break;
+            }
+            let room = max - end.len();
+            let (_, kept) = part.split_at(part.len().saturating_sub(room));
+            end.splice(0..0, kept.iter().copied());
+        }
+        end
     }
 
     /// The captured part so far.
@@ -322,6 +375,24 @@ mod tests {
         assert_eq!(captured.from(10, 9), (10, &b""[..]));
         assert_eq!(captured.from(99, 9), (10, &b""[..]));
         assert_eq!(capture(0, &[]).from(0, 9), (0, &b""[..]));
+    }
+
+    #[test]
+    fn last_line_is_of_the_stream_written_last() {
+        let output = SharedOutput::new(16);
+        assert_eq!(output.last_line(9), None);
+        output.push(Stream::Stdout, b"one\ntwo");
+        assert_eq!(output.last_line(9).as_deref(), Some("two"));
+        output.push(Stream::Stderr, b"\x1b[31merror\x1b[0m\n\n");
+        assert_eq!(output.last_line(9).as_deref(), Some("error"));
+        output.push(Stream::Stdout, b"");
+        assert_eq!(output.last_line(2).as_deref(), Some("tw"));
+        // The tail is a ring of eight bytes now, and does not join the head.
+        output.push(Stream::Stdout, b"0123456789\nabc");
+        assert_eq!(output.last_line(9).as_deref(), Some("abc"));
+        output.push(Stream::Stdout, b"defghij");
+        assert_eq!(output.last_line(99).as_deref(), Some("cdefghij"));
+        assert_eq!(SharedOutput::new(0).last_line(9), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_send_signal, waitid,
 };
 
+use crate::bounds::{Bounds, Reached};
 use crate::cgroup::families::Families;
 use crate::cgroup::{self, Group};
 use crate::guard::protocol::Status;
@@ -26,6 +27,7 @@ use crate::supervisor::pipes::Watched;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
 use crate::supervisor::strays::Members;
+use crate::supervisor::usage::resident;
 use crate::sys::{self, Fault, FaultCell, Spawned};
 
 /// Longest pause between two SIGKILLs to processes that did not end.
@@ -268,6 +270,12 @@ impl Direct {
         total + world.boot_clock.to_duration(outside.cpu())
     }
 
+    /// Memory of the processes of the job, which are listed.
+    pub(crate) fn memory(&self, listed: &[Process]) -> u64 {
+        let group = self.group.as_ref().and_then(Group::memory);
+        group.unwrap_or_else(|| resident(listed))
+    }
+
     /// The live processes of the job.
     pub(crate) fn processes(&self, world: &mut Shared) -> Vec<Process> {
         match &self.group {
@@ -311,6 +319,11 @@ impl Direct {
             None => false,
         };
         (is_known || alive > 0).then(|| u32::try_from(alive).unwrap_or(u32::MAX))
+    }
+
+    /// The bounds that the job has reached.
+    pub(crate) fn reached(&self, bounds: &Bounds) -> Reached {
+        self.group.as_ref().map(|group| group.reached(bounds)).unwrap_or_default()
     }
 
     /// Releases the kernel resources of the job; returns the number of signalled processes.

@@ -218,13 +218,15 @@ impl State {
     }
 
     fn survey(&mut self, ticket: u64, jobs: &[JobId]) {
-        let mut processes = Vec::new();
+        let (mut processes, mut usage) = (Vec::new(), Vec::new());
         for id in jobs {
-            if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get(slot)) {
-                processes.push((*id, job.processes(&mut self.world)));
+            if let Some(job) = self.slots.get(id).and_then(|slot| self.jobs.get_mut(slot)) {
+                let listed = job.processes(&mut self.world);
+                usage.push((*id, job.usage(&listed, &self.world)));
+                processes.push((*id, listed));
             }
         }
-        (self.world.report)(Report::Surveyed { ticket, processes });
+        (self.world.report)(Report::Surveyed { ticket, processes, usage });
     }
 
     fn examine(&mut self, ticket: u64, job: JobId, since: Instant) {

@@ -1,6 +1,6 @@
 //! A running job: its processes, pipes and state.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -11,7 +11,10 @@ use rustix::fs::{FileType, Uid, fchown, fstat};
 use rustix::process::Pid;
 
 use crate::account::Account;
+use crate::bounds::{Bounds, Reached};
+
 use crate::cgroup::families::Families;
+use crate::cgroup::{self, Cgroup, Group};
 use crate::containment::Containment;
 use crate::guard::Started;
 use crate::guard::protocol::{FromGuard, Status};
@@ -31,7 +34,9 @@ use crate::supervisor::report::Exit;
 use crate::supervisor::report::Report;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
+use crate::supervisor::spares::SparePool;
 use crate::supervisor::strays::{Members, Strays};
+use crate::supervisor::usage::{Usage, UsageMeter, resident};
 use crate::sys::Fault;
 
 /// Error text of an isolated command without a guard program.
@@ -46,6 +51,8 @@ pub(crate) struct Job {
     started: Instant,
     pipes: Pipes,
     body: Runner,
+    /// Control group of an isolated job with bounds, which its guard contains.
+    bounded: Option<Group>,
     failed: Option<Failure>,
     exited: Option<(Status, Duration)>,
     stopped: Stopped,
@@ -55,6 +62,7 @@ pub(crate) struct Job {
     outlasts: Outlasts,
     /// Orders to end processes by their birth that are being carried out.
     strays: Vec<Strays>,
+    usage: UsageMeter,
 }
 
 /// Whether a job outlasts its SIGKILL.
@@ -123,12 +131,13 @@ impl Job {
         }
         let started = Instant::now();
         match Runner::start(&launch, prepared, &theirs, slot, world) {
-            Ok((body, failed)) => Ok(Self {
+            Ok(Begun { body, failed, bounded }) => Ok(Self {
                 id: launch.job,
                 launch,
                 started,
                 pipes,
                 body,
+                bounded,
                 failed,
                 exited: None,
                 stopped: Stopped::No,
@@ -136,6 +145,7 @@ impl Job {
                 told_lingering: false,
                 outlasts: Outlasts::No,
                 strays: Vec::new(),
+                usage: UsageMeter::new(started),
             }),
             Err(reason) => {
                 pipes.discard(&world.registry);
@@ -302,6 +312,24 @@ impl Job {
         }
     }
 
+    /// CPU time and memory of the job, of which these are the processes.
+    pub(crate) fn usage(&mut self, listed: &[Process], world: &Shared) -> Usage {
+        let body = &self.body;
+        self.usage.read(Instant::now(), || {
+            let pids = listed.iter().filter_map(|process| Pid::from_raw(process.pid));
+            let members = Members::new(pids, None, true);
+            match body {
+                Runner::Direct(direct) => {
+                    (Some(direct.cpu(&members, world)), Some(direct.memory(listed)))
+                }
+                Runner::Guarded(guarded) => {
+                    (Some(guarded.cpu(&members, world)), Some(resident(listed)))
+                }
+                Runner::Lost(_) => (None, None),
+            }
+        })
+    }
+
     /// Whether a process belongs to the job by its descent.
     pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
         match &self.body {
@@ -401,8 +429,28 @@ impl Job {
             Status::Signal(signal) => (None, Some(signal)),
             Status::Unknown => (None, None),
         };
-        let stopped = self.stopped;
-        Exit { code, signal, stdout, stderr, duration, stopped, signalled, survivors, gone }
+        let (stopped, reached) = (self.stopped, self.reached());
+        Exit {
+            code,
+            signal,
+            stdout,
+            stderr,
+            duration,
+            stopped,
+            signalled,
+            survivors,
+            reached,
+            gone,
+        }
+    }
+
+    fn reached(&self) -> Reached {
+        let bounds = &self.launch.bounds;
+        match (&self.body, &self.bounded) {
+            (Runner::Direct(direct), _) => direct.reached(bounds),
+            (Runner::Guarded(_) | Runner::Lost(_), Some(group)) => group.reached(bounds),
+            (Runner::Guarded(_) | Runner::Lost(_), None) => Reached::default(),
+        }
     }
 
     /// Releases all resources of the job and returns its ending.
@@ -438,6 +486,7 @@ impl Job {
 
     /// Releases the kernel resources of the job; returns the number of signalled processes.
     fn release(&mut self, world: &mut Shared) -> u32 {
+        world.emptied.extend(self.bounded.iter().map(|group| group.path().to_owned()));
         match &mut self.body {
             Runner::Direct(direct) => direct.release(world),
             Runner::Guarded(guarded) => guarded.release(&world.registry),
@@ -480,9 +529,39 @@ impl Job {
     }
 }
 
+/// Takes a control group and writes the bounds of its job.
+fn bounded_group(spare: &mut SparePool, base: &Cgroup, bounds: &Bounds) -> Result<Group, String> {
+    let group = spare
+        .take_group(base)
+        .map_err(|error| explain_resources("create a control group for the command", &error))?;
+    match base.bound(&group, bounds) {
+        Ok(()) => Ok(group),
+        Err(error) => Err(discard(group, "set the bounds of", &error)),
+    }
+}
+
+/// Removes a group that a command cannot use; returns the reason for a user.
+fn discard(group: Group, what: &str, error: &io::Error) -> String {
+    let _ = cgroup::remove(group.path());
+    explain_resources(&format!("{what} the control group of the command"), error)
+}
+
+/// The bounds of a job whose guard is in its group.
+fn with_guard(bounds: Bounds) -> Bounds {
+    Bounds { pids_max: bounds.pids_max.map(|max| max.saturating_add(1)), ..bounds }
+}
+
 fn told(job: JobId, progress: Progress) -> Report {
     let Progress { progress, total, message } = progress;
     Report::Progress { job, progress, total, message }
+}
+
+/// A command on its way.
+struct Begun {
+    body: Runner,
+    failed: Option<Failure>,
+    /// See [`Job::bounded`].
+    bounded: Option<Group>,
 }
 
 impl Runner {
@@ -492,25 +571,34 @@ impl Runner {
         theirs: &[OwnedFd; 4],
         slot: usize,
         world: &mut Shared,
-    ) -> Result<(Self, Option<Failure>), String> {
+    ) -> Result<Begun, String> {
         let no_process = |error| explain_resources("start a process for the command", &error);
+        let mut bounded = None;
         let (pid, body, failed) = match &world.containment {
             containment if launch.isolation == Isolation::Pid => {
                 let program = containment.guard().ok_or(NO_GUARD)?;
                 let guard = world.spare.take_isolated(program, &mut world.own_children);
-                let guard = guard.map_err(|error| {
+                let mut guard = guard.map_err(|error| {
                     if error.kind() == ErrorKind::Unsupported {
                         format!("cannot run the command: {error}")
                     } else {
                         no_process(error)
                     }
                 })?;
+                if let Containment::Cgroup { group, .. } = containment
+                    && group.enforces(&launch.bounds)
+                {
+                    let taken = bounded_group(&mut world.spare, group, &with_guard(launch.bounds));
+                    let taken = taken.and_then(|group| match group.take_in(guard.pid) {
+                        Ok(()) => Ok(group),
+                        Err(error) => Err(discard(group, "enter", &error)),
+                    });
+                    bounded = Some(taken.inspect_err(|_| guard.end())?);
+                }
                 Self::behind(guard, &prepared, theirs, slot, &world.registry)
             }
             Containment::Cgroup { group, .. } => {
-                let group = world.spare.take_group(group).map_err(|error| {
-                    explain_resources("create a control group for the command", &error)
-                })?;
+                let group = bounded_group(&mut world.spare, group, &launch.bounds)?;
                 let direct = Direct::start(launch.job, prepared, theirs, Some(group), slot, world)
                     .map_err(no_process)?;
                 (direct.pid(), Self::Direct(direct), None)
@@ -526,7 +614,7 @@ impl Runner {
             }
         };
         world.own_children.insert(pid.as_raw_nonzero());
-        Ok((body, failed))
+        Ok(Begun { body, failed, bounded })
     }
 
     /// Hands a command to its guard.

@@ -16,6 +16,7 @@ mod shared;
 mod spares;
 mod strays;
 mod uid_lookup;
+pub(crate) mod usage;
 
 pub use handle::Supervisor;
 pub use mailbox::SupervisorGone;

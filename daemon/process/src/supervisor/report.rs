@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
+use crate::bounds::Reached;
 use crate::ids::JobId;
 use crate::launch::Launch;
 use crate::output::Captured;
 use crate::proc::processes::Process;
+use crate::supervisor::usage::Usage;
 
 /// An order to a supervisor.
 #[derive(Debug)]
@@ -23,7 +25,8 @@ pub enum Order {
     /// Drop the output of the job and close its pipes: it has no receiver any more. The job is
     /// still watched, and reported as ended.
     Abandon(JobId),
-    /// List the processes of these jobs. Answered by one [`Report::Surveyed`].
+    /// List the processes of these jobs, with their CPU time and memory, which are measured at most
+    /// once a second for each job. Answered by one [`Report::Surveyed`].
     Survey {
         /// Number of the question, repeated in the answer.
         ticket: u64,
@@ -135,6 +138,8 @@ pub enum Report {
         ticket: u64,
         /// The live processes of each job, unordered.
         processes: Vec<(JobId, Vec<Process>)>,
+        /// CPU time and memory of each job.
+        usage: Vec<(JobId, Usage)>,
     },
     /// Evidence about a job. Nothing is alive of a job that has ended.
     Examined {
@@ -194,6 +199,8 @@ pub struct Exit {
     /// [`Containment::Groups`](crate::Containment::Groups) does not find descendants in a session
     /// of their own, and an orphan that left its control group may belong to several jobs.
     pub survivors: Option<u32>,
+    /// Bounds that it has reached.
+    pub reached: Reached,
     /// Time at which no process of it was left, or of the last check.
     pub gone: Instant,
 }

@@ -106,6 +106,9 @@ impl ChildSetup {
                 give_up_priority();
                 assume(credentials).map_err(at(Step::Credentials))?;
             }
+            if self.image.nice > 0 {
+                lower_priority(self.image.nice);
+            }
             if self.dies_with_caller {
                 // Set after the change of user, which resets it.
                 let (set, kill) = (libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize);
@@ -308,6 +311,33 @@ unsafe fn give_up_priority() {
             if read.is_ok() && score == *b"-" {
                 let _ = raw::call(libc::SYS_write, [fd, digit.expose_provenance(), 1, 0, 0]);
             }
+            let _ = raw::call(libc::SYS_close, [fd, 0, 0, 0, 0]);
+        }
+    }
+}
+
+/// Raises the niceness of the calling process to at least this value, and that of its session where
+/// the scheduler shares the CPU among sessions first. Lowering a priority is always permitted.
+///
+/// # Safety
+///
+/// Only in the child of a fork.
+unsafe fn lower_priority(nice: u8) {
+    const PROCESS: usize = libc::PRIO_PROCESS as usize;
+    // The kernel's value: larger is a higher priority.
+    let most = 20_usize.saturating_sub(nice as usize);
+    let digits = [b'0' + nice / 10, b'0' + nice % 10];
+    let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
+    let file = c"/proc/self/autogroup".as_ptr();
+    // SAFETY: plain system calls on integers, a live string and live bytes.
+    unsafe {
+        if raw::call(libc::SYS_getpriority, [PROCESS, 0, 0, 0, 0]).is_ok_and(|it| it > most) {
+            let _ = raw::call(libc::SYS_setpriority, [PROCESS, 0, nice as usize, 0, 0]);
+        }
+        let open = [of(libc::AT_FDCWD), file.expose_provenance(), flags, 0, 0];
+        if let Ok(fd) = raw::call(libc::SYS_openat, open) {
+            let start = digits.as_ptr().expose_provenance();
+            let _ = raw::call(libc::SYS_write, [fd, start, digits.len(), 0, 0]);
             let _ = raw::call(libc::SYS_close, [fd, 0, 0, 0, 0]);
         }
     }

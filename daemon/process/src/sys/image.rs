@@ -45,6 +45,8 @@ pub(crate) struct Image {
     pub(crate) credentials: Option<Credentials>,
     /// Resource limits that replace the caller's.
     pub(crate) limits: Vec<Limit>,
+    /// Least niceness, 0 to 19.
+    pub(crate) nice: u8,
 }
 
 /// A resource limit; `u64::MAX` is unlimited.

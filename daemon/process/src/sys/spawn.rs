@@ -276,6 +276,7 @@ mod tests {
                 below: None,
                 credentials: None,
                 limits: Vec::new(),
+                nice: 0,
             };
             let exec = Exec {
                 image,

@@ -33,7 +33,7 @@ impl Backend for Fake {
         Exit::Done
     }
 
-    fn check_store(&self, _: Option<&Path>, _: &mut dyn Write, _: &mut dyn Write) -> Exit {
+    fn check_store(&self, _: Option<&Path>, _: bool, _: &mut dyn Write, _: &mut dyn Write) -> Exit {
         Exit::Done
     }
 
@@ -41,7 +41,13 @@ impl Backend for Fake {
         Exit::Done
     }
 
-    fn check(&self, config: Option<&Path>, out: &mut dyn Write, _: &mut dyn Write) -> Exit {
+    fn check(
+        &self,
+        config: Option<&Path>,
+        _: bool,
+        out: &mut dyn Write,
+        _: &mut dyn Write,
+    ) -> Exit {
         self.note("check", config);
         writeln!(out, "fine").unwrap();
         Exit::Done

@@ -34,7 +34,7 @@ pub(super) fn top(args: &TopArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let every = args.every.unwrap_or(LOOK_EVERY).max(Duration::from_millis(100));
     let mut terminal = Terminal::take_over()?;
-    let theme = Theme::of(std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()));
+    let theme = Theme::of(io.env.colours);
     let (client, state, daemon) = (&mut session.client, State::default(), &args.daemon);
     let mut top = Top { client, daemon, state, theme, every };
     top.run(&mut terminal.0)

@@ -11,7 +11,7 @@ use super::super::view::{Row, Tone};
 use super::state::{Mode, State};
 
 /// Lines of the details pane, including its border.
-const DETAILS: u16 = 9;
+const DETAILS: u16 = 11;
 
 /// Styles, with or without colours; colours carry no information of their own.
 #[derive(Debug, Clone, Copy)]
@@ -20,8 +20,8 @@ pub(super) struct Theme {
 }
 
 impl Theme {
-    pub(super) const fn of(no_color: bool) -> Self {
-        Self { coloured: !no_color }
+    pub(super) const fn of(coloured: bool) -> Self {
+        Self { coloured }
     }
 
     fn style(self, tone: Tone) -> Style {
@@ -43,6 +43,7 @@ impl Theme {
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State, theme: Theme) {
+    state.fit(usize::from(frame.area().width));
     let details = if state.inspects { DETAILS.min(frame.area().height / 2) } else { 0 };
     let areas = Layout::vertical([
         Constraint::Length(3),
@@ -168,7 +169,7 @@ mod tests {
                 state.selected = Some(super::super::super::view::Key::Job(selected));
                 for inspects in [false, true] {
                     state.inspects = inspects;
-                    let (lines, coloured) = drawn(&mut state, width, height, Theme::of(true));
+                    let (lines, coloured) = drawn(&mut state, width, height, Theme::of(false));
                     assert!(!coloured);
                     if (width, height) == (80, 24) {
                         let at = lines.iter().position(|line| line.starts_with('>'));
@@ -178,6 +179,6 @@ mod tests {
                 }
             }
         }
-        assert!(drawn(&mut state, 80, 24, Theme::of(false)).1);
+        assert!(drawn(&mut state, 80, 24, Theme::of(true)).1);
     }
 }

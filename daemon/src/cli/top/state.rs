@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) message: Option<String>,
     /// The first visible row.
     pub(super) scroll: usize,
+    /// Columns of the screen.
+    pub(super) width: usize,
     /// Rows that fit; a page key moves by as many.
     pub(super) height: usize,
 }
@@ -67,9 +69,17 @@ impl State {
         }
     }
 
+    /// Lays the rows out for a screen of so many columns.
+    pub(super) fn fit(&mut self, width: usize) {
+        if self.width != width {
+            self.width = width;
+            self.arrange();
+        }
+    }
+
     fn arrange(&mut self) {
         let trees = Trees::Of(self.selected.as_ref());
-        self.rows = self.status.rows(&self.filter, self.sort, trees);
+        self.rows = self.status.rows(&self.filter, self.sort, trees, Some(self.width));
     }
 
     /// Index of the selected row.

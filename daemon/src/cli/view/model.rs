@@ -28,6 +28,14 @@ pub(in crate::cli) struct Status {
 }
 
 impl Status {
+    /// Hands the host's knowledge of each job to the job.
+    pub(in crate::cli) fn join(mut self) -> Self {
+        for job in &mut self.jobs {
+            job.work = self.host.jobs.remove(&job.job).unwrap_or_default();
+        }
+        self
+    }
+
     /// Replaces user ids by names from `name_of`. Only for a local daemon: another machine has
     /// different users.
     pub(in crate::cli) fn name_users(&mut self, name_of: impl Fn(u32) -> Option<String>) {
@@ -77,6 +85,23 @@ pub(in crate::cli) struct Job {
     pub(in crate::cli) total: Option<f64>,
     pub(in crate::cli) message: Option<String>,
     pub(in crate::cli) task: Option<String>,
+    /// From [`Host::jobs`]: see [`Status::join`].
+    #[serde(skip)]
+    pub(in crate::cli) work: Work,
+}
+
+/// Arguments, output and usage of a job that runs; `None` if unknown.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Work {
+    /// As `name=value`, without secrets.
+    pub(in crate::cli) arguments: Option<String>,
+    pub(in crate::cli) last_line: Option<String>,
+    /// CPU time of its processes so far.
+    pub(in crate::cli) cpu_ms: Option<u64>,
+    /// CPU time lately, in percent of one CPU.
+    pub(in crate::cli) cpu_percent: Option<u64>,
+    pub(in crate::cli) memory_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -120,6 +145,7 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) receipts: Vec<Receipt>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
     pub(in crate::cli) instances: BTreeMap<u64, InstanceProcesses>,
+    pub(in crate::cli) jobs: BTreeMap<u64, Work>,
 }
 
 /// The store of tasks.
@@ -180,6 +206,8 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) why: String,
     pub(in crate::cli) reason: Option<String>,
     pub(in crate::cli) stage: String,
+    /// How the end of a relayed request is known.
+    pub(in crate::cli) proof: Option<String>,
     /// `None` if they were not counted, as for a relayed request that a server was only told of.
     pub(in crate::cli) processes_ended: Option<u64>,
     /// `None` if processes outlast SIGKILL, or the end of the work is unknown.

@@ -1,36 +1,49 @@
 //! Rows of MCP servers: their instances with processes and calls.
 
+use super::layout::{Layout, ago, span};
 use super::model::{Instance, InstanceProcesses, Process, Server};
-use super::{Key, Row, Status, Tone, Trees, ago, columns, heading, matches, span, tree_of};
+use super::row::{Key, Row, Tone, matches};
+use super::{Status, Trees, folded, tree_of, whole};
 
 /// Lines of standard error in the details of an instance.
 const LINES_MAX: usize = 5;
 
 impl Status {
     /// The servers and their instances.
-    pub(in crate::cli) fn server_rows(&self, filter: &str, trees: Trees<'_>, rows: &mut Vec<Row>) {
+    pub(in crate::cli) fn server_rows(
+        &self,
+        layout: &Layout,
+        filter: &str,
+        trees: Trees<'_>,
+        rows: &mut Vec<Row>,
+    ) {
         let mut shown = Vec::new();
         for server in &self.servers {
             if server.instances.is_empty() {
-                let row = server.row();
+                let row = server.row(layout);
                 shown.extend(matches(&row.text, filter).then_some(row));
             }
             for instance in &server.instances {
                 let of = self.host.instances.get(&instance.instance);
-                let row = instance.row(&server.server, of);
+                let row = instance.row(layout, &server.server, of);
                 if !matches(&row.text, filter) {
                     continue;
                 }
-                let whole = match trees {
+                let is_whole = match trees {
                     Trees::Whole => true,
                     Trees::Of(selected) => selected == row.key.as_ref(),
                 };
                 shown.push(row);
-                shown.extend(of.into_iter().flat_map(|of| tree_of(&of.processes, whole)));
+                let lines = of.map(|of| tree_of(&of.processes)).unwrap_or_default();
+                match is_whole {
+                    true => shown.extend(whole(layout, &lines)),
+                    false => shown.extend(folded(&lines).map(|line| layout.below(&line))),
+                }
             }
         }
         if !shown.is_empty() {
-            rows.push(heading("INSTANCE", "SERVER", "USER", "STARTED", "STATE, CALLS"));
+            let names = ["INSTANCE", "SERVER", "USER", "STARTED"];
+            rows.push(layout.heading(names, "STATE, CALLS"));
             rows.extend(shown);
         }
     }
@@ -75,7 +88,7 @@ impl Status {
 }
 
 impl Server {
-    fn row(&self) -> Row {
+    fn row(&self, layout: &Layout) -> Row {
         let tone = if self.state == "failed" { Tone::Bad } else { Tone::Quiet };
         let mut state = self.state.clone();
         if let Some(wait) = self.may_start_in_ms {
@@ -84,12 +97,12 @@ impl Server {
         if let Some(error) = self.last_error.as_ref().filter(|_| self.state == "failed") {
             state.push_str(&format!(": {error}"));
         }
-        Row { key: None, tone, text: columns("-", &self.server, "", "", &state) }
+        Row { key: None, tone, text: layout.line("-", &self.server, "", "", &state) }
     }
 }
 
 impl Instance {
-    fn row(&self, server: &str, of: Option<&InstanceProcesses>) -> Row {
+    fn row(&self, layout: &Layout, server: &str, of: Option<&InstanceProcesses>) -> Row {
         let tone = match self.state.as_str() {
             "ready" => Tone::Plain,
             _ => Tone::Pending,
@@ -103,8 +116,8 @@ impl Instance {
         }
         let since = of.map_or_else(String::new, |of| ago(of.uptime_ms));
         let user = self.identity.as_deref().unwrap_or_default();
-        let text = columns(&format!("i{}", self.instance), server, user, &since, &state);
-        Row { key: Some(Key::Instance(self.instance)), tone, text }
+        let id = format!("i{}", self.instance);
+        layout.row(Key::Instance(self.instance), tone, [&*id, server, user, &since], &state)
     }
 
     /// The calls under it.
@@ -159,7 +172,8 @@ mod tests {
     #[test]
     fn instances_are_listed_with_trees_and_calls() {
         let mut rows = Vec::new();
-        status().server_rows("", Trees::Whole, &mut rows);
+        let layout = Layout::of(&status(), None);
+        status().server_rows(&layout, "", Trees::Whole, &mut rows);
         let text: Vec<&str> = rows.iter().map(|row| row.text.trim()).collect();
         let [_, instance, sh, node, bad] = text.as_slice() else { panic!("{text:?}") };
         for part in ["i7", "git", "ann", "draining", "job 3", "1 waiting", "2 processes, 3 MiB"] {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::layout::bytes;
 use super::*;
 
 fn status() -> Status {
@@ -45,7 +46,8 @@ fn receipt_without_a_known_end_is_shown() {
         "survivors": null
     }))
     .expect("a receipt");
-    assert!(receipt.row().text.contains("its end is not known"), "{}", receipt.row().text);
+    let row = receipt.row(&Layout::of(&Status::default(), None));
+    assert!(row.text.contains("its end is not known"), "{}", row.text);
     let details = receipt.details().join("\n");
     assert!(details.contains("unknown processes ended"), "{details}");
     assert!(details.contains("the end of its work is not known"), "{details}");
@@ -57,7 +59,7 @@ fn receipt_without_a_known_end_is_shown() {
 fn list_shows_all_sections() {
     let mut status = status();
     status.name_users(|uid| (uid == 7).then(|| "ann".to_owned()));
-    let rows = status.rows("", Sort::State, Trees::Whole);
+    let rows = status.rows("", Sort::State, Trees::Whole, Some(80));
     let text: Vec<&str> = rows.iter().map(|row| row.text.as_str()).collect();
     assert_eq!(
         text,
@@ -90,13 +92,17 @@ fn list_shows_all_sections() {
 #[test]
 fn list_is_filtered_and_sorted() {
     let ids = |filter, sort| -> Vec<Key> {
-        status().rows(filter, sort, Trees::Of(None)).into_iter().filter_map(|row| row.key).collect()
+        status()
+            .rows(filter, sort, Trees::Of(None), None)
+            .into_iter()
+            .filter_map(|row| row.key)
+            .collect()
     };
     assert_eq!(ids("UID:8", Sort::State), [Key::Job(2)]);
     let age = ids("", Sort::Age);
     assert_eq!(age[..3], [Key::Job(1), Key::Job(2), Key::Job(3)]);
     assert_eq!(ids("", Sort::User)[2], Key::Job(2));
-    let nothing = status().rows("nowhere", Sort::State, Trees::Whole);
+    let nothing = status().rows("nowhere", Sort::State, Trees::Whole, None);
     assert_eq!(nothing.len(), 2, "{nothing:?}");
 }
 
@@ -108,7 +114,7 @@ fn cyclic_processes_terminate() {
     let processes =
         circle.map(|(pid, parent)| Process { pid, parent, name: "x".into(), memory_bytes: 0 });
     status.host.processes.insert(3, processes.to_vec());
-    assert!(status.rows("", Sort::State, Trees::Whole).len() < 20);
+    assert!(status.rows("", Sort::State, Trees::Whole, None).len() < 20);
 }
 
 #[test]
@@ -132,10 +138,102 @@ fn trees_are_folded_unless_selected() {
     let mut status = status();
     let mut trees = |state: &str, selected: Option<&Key>| -> Vec<String> {
         status.jobs[2].state = state.into();
-        let rows = status.rows("", Sort::State, Trees::Of(selected));
+        let rows = status.rows("", Sort::State, Trees::Of(selected), None);
         rows.into_iter().filter(|row| row.text.contains('└')).map(|row| row.text).collect()
     };
     assert_eq!(trees("running", None), ["         └ 10 sh, and 3 more"]);
     assert_eq!(trees("running", Some(&Key::Job(3))).len(), 3);
     assert_eq!(trees("cancelling", None).len(), 3);
+}
+
+fn with_work() -> Status {
+    let mut status = status();
+    status.host.jobs = serde_json::from_value(json!({
+        "1": {"arguments": "n=10 project=demo", "lastLine": "line\u{1b}[2J 3", "cpuMs": 61_000,
+            "cpuPercent": 150, "memoryBytes": 47_185_920},
+        "3": {"arguments": "t=abc"}
+    }))
+    .expect("work");
+    status.join()
+}
+
+/// Arguments, last line, CPU and memory are on a line below the job on a narrow screen.
+#[test]
+fn narrow_screen_has_the_work_below_the_job() {
+    let status = with_work();
+    let lines = |trees, width| -> Vec<String> {
+        let rows = status.rows("", Sort::State, trees, width);
+        rows.into_iter().take(8).map(|row| row.text).collect()
+    };
+    let narrow = lines(Trees::Of(None), Some(80));
+    assert_eq!(narrow[2], "         t=abc");
+    assert_eq!(narrow[3], "         └ 10 sh", "the job is being cancelled");
+    let whole = "         150% CPU, 45M  n=10 project=demo  | line\\u{1b}[2J 3";
+    let rows = status.rows("", Sort::Age, Trees::Of(Some(&Key::Job(1))), Some(80));
+    assert_eq!(rows[2].text, whole);
+    let cut = status.rows("", Sort::Age, Trees::Of(None), Some(40));
+    assert_eq!(cut[2].text, "         150% CPU, 45M  n=10 project=de…");
+}
+
+#[test]
+fn wide_screen_has_the_work_in_columns() {
+    let mut status = with_work();
+    status.jobs[0].tool = "a_longer_name".into();
+    let rows = status.rows("", Sort::Age, Trees::Of(None), Some(140));
+    let text: Vec<&str> = rows.iter().take(3).map(|row| row.text.as_str()).collect();
+    assert_eq!(
+        text,
+        [
+            "     JOB TOOL          USER         STARTED    CPU MEMORY  ARGUMENTS          STATE",
+            "       1 a_longer_name uid:7      1m01s ago   150%    45M  n=10 project=demo  \
+             [###-------] 30% 3/10 counting | line\\u{1b}[2J 3",
+            "       2 echo          uid:8       0.9s ago                                   queued: \
+             waiting for a worker",
+        ]
+    );
+}
+
+#[test]
+fn filter_finds_arguments() {
+    let rows = with_work().rows("project=demo", Sort::State, Trees::Of(None), Some(80));
+    assert_eq!(rows.into_iter().find_map(|row| row.key), Some(Key::Job(1)));
+}
+
+#[test]
+fn details_of_a_job_have_its_work() {
+    let details = with_work().details(&Key::Job(1));
+    for line in [
+        "arguments n=10 project=demo",
+        "CPU time 1m01s, 150% of one CPU lately; memory 45M",
+        "last line: line\u{1b}[2J 3",
+    ] {
+        assert!(details.iter().any(|it| it == line), "{line}: {details:?}");
+    }
+}
+
+/// A server that was only told of a cancel may have ended any number of processes.
+#[test]
+fn receipt_without_a_count_of_processes_is_read() {
+    let receipt = json!({"tool": "t", "job": 1, "processes_ended": null, "survivors": null,
+        "proof": "told", "reason": "no use"});
+    let status: Status = serde_json::from_value(json!({"host": {"receipts": [receipt]}})).unwrap();
+    let rows = status.rows("", Sort::State, Trees::Whole, None);
+    assert!(
+        rows.iter().any(|row| row.text.ends_with("proof of its end: told: no use")),
+        "{rows:?}"
+    );
+}
+
+#[test]
+fn bytes_are_short() {
+    for (number, text) in [
+        (0, "0K"),
+        (1 << 10, "1K"),
+        (1000 << 10, "1.0M"),
+        (10 << 20, "10M"),
+        (1536 << 20, "1.5G"),
+        (u64::MAX, "16384P"),
+    ] {
+        assert_eq!(bytes(number), text);
+    }
 }

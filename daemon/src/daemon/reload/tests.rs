@@ -21,6 +21,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.on_disconnect", "\"detach\"", false),
     ("daemon.isolation", "\"pid\"", false),
     ("daemon.roots", "[\"/srv\"]", false),
+    ("daemon.allow_run", "true", false),
     ("daemon.heartbeat", "\"3s\"", false),
     ("daemon.text_limit", "\"3KiB\"", false),
     ("daemon.title", "\"x\"", false),
@@ -126,9 +127,9 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let times = (brought.shutdown_grace, brought.eof_grace, brought.authenticate_within);
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
     let (limits, tasks) = (&settings.limits, &settings.tasks);
-    let (server, starts) = (&settings.server, settings.start_at_once);
+    let (server, run, starts) = (&settings.server, &settings.run, settings.start_at_once);
     let told = format!(
-        "{server:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
+        "{server:?} {run:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
     );
     (told, needs_restart.clone())
 }

@@ -13,6 +13,7 @@ use ceased_core::ids::{ConnId, JobId, TaskId};
 use ceased_core::time::Instant;
 use serde_json::{Value, json};
 
+use crate::observability::job_status::LINE_CHARS_MAX;
 use crate::tools::command_result::output_uri;
 use ceased_process::plain_text::plain_text;
 use ceased_process::{Captured, SharedOutput, Stream};
@@ -145,6 +146,12 @@ impl JobOutputs {
         // The id of a task cannot be guessed, the number of a job can.
         let by_task = of.task.is_some();
         may_read(entry, viewer, by_task).then_some((job, entry))
+    }
+
+    /// The last line of a job that runs.
+    pub(crate) fn last_line(&self, job: JobId) -> Option<String> {
+        let entry = self.jobs.get(&job).filter(|entry| entry.ended.is_none())?;
+        entry.output.last_line(LINE_CHARS_MAX)
     }
 
     pub(crate) fn read(&self, query: &OutputQuery) -> Option<Value> {

@@ -24,10 +24,18 @@ pub(crate) struct Observer {
     /// The same of those that have ended since its actions were last carried out.
     pub(crate) fresh_ends: BTreeMap<JobId, End>,
     /// Whose the detailed statuses are that wait for their processes.
-    pub(crate) surveys: BTreeMap<StatusId, Option<Identity>>,
+    pub(crate) surveys: BTreeMap<StatusId, Survey>,
     /// Why the store takes nothing at the moment, and since when.
     pub(crate) store_trouble: Option<(Unstored, Wall)>,
     pub(crate) started: Instant,
+}
+
+/// A detailed status that waits for its processes.
+pub(crate) struct Survey {
+    /// Identity that asks; `None` for an operator.
+    pub(crate) viewer: Option<Identity>,
+    /// The jobs that the viewer may see.
+    pub(crate) jobs: Vec<JobId>,
 }
 
 /// Whether a job has ended, or outlasts SIGKILL.

@@ -313,6 +313,7 @@ impl Oracle {
             batches: Vec::new(),
             stall: None,
             linger: None,
+            lingering: 0,
             probes: 0,
             able: Able::default(),
             stateless: false,
@@ -355,13 +356,17 @@ impl Oracle {
     }
 
     fn close_if_finished(&mut self, conn: u64) {
+        self.close_if_finished_as(conn, "Finished");
+    }
+
+    fn close_if_finished_as(&mut self, conn: u64, why: &'static str) {
         if self.drain.as_ref().is_some_and(|drain| drain.tells) {
             return;
         }
         let idle =
             |conn: &Conn| matches!(conn.ended, Ended::Finished(_)) && conn.pending.is_empty();
         if self.conns.get(&conn).is_some_and(idle) {
-            self.close(conn, "Finished", true);
+            self.close(conn, why, true);
         }
     }
 
@@ -375,7 +380,7 @@ impl Oracle {
         entry.linger = match then {
             AfterInput::Answer => None,
             AfterInput::AnswerAndProbe(every) => Some(now + nanos(every)),
-            AfterInput::AnswerUntil(at) => Some(at.as_nanos()),
+            AfterInput::AnswerWithin(grace) => Some(now + nanos(grace)),
         };
         let remote = std::mem::take(&mut entry.remote).into_iter().map(|remote| remote.out);
         let lost = std::mem::take(&mut entry.calls).into_iter().chain(remote).collect();
@@ -385,6 +390,9 @@ impl Oracle {
         // It has half-closed, so requests to it are not answered any more.
         self.lose_calls(lost);
         self.end_subscriptions(conn);
+        if let Some(entry) = self.conns.get_mut(&conn) {
+            entry.lingering = entry.pending.len();
+        }
         self.close_if_finished(conn);
     }
 

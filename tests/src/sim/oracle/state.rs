@@ -85,6 +85,8 @@ pub struct Conn {
     pub(super) stall: Option<(u64, u64)>,
     pub(super) linger: Option<u64>,
     pub(super) probes: u64,
+    /// Requests without an answer at the beginning of the period of grace.
+    pub(super) lingering: usize,
     /// Declared capabilities of its peer.
     pub(super) able: Able,
     /// A request spoke for itself before any session (MOD-01).

@@ -134,11 +134,20 @@ impl Oracle {
         entry.linger = None;
         match entry.ended {
             Ended::No | Ended::Closing { .. } | Ended::Finished(AfterInput::Answer) => {}
-            Ended::Finished(AfterInput::AnswerUntil(_)) => {
+            // Each period in which something was answered is followed by another.
+            Ended::Finished(AfterInput::AnswerWithin(grace))
+                if !grace.is_zero() && entry.pending.len() < entry.lingering =>
+            {
+                entry.lingering = entry.pending.len();
+                entry.linger = Some(now + nanos(grace));
+                self.mark(Mark::AnsweredLonger);
+            }
+            Ended::Finished(AfterInput::AnswerWithin(_)) => {
                 let pending = std::mem::take(&mut entry.pending);
                 self.mark(Mark::AnsweredNoLonger);
+                let why = if pending.is_empty() { "Finished" } else { "Unanswered" };
                 self.abandon_requests(conn, pending);
-                self.close_if_finished(conn);
+                self.close_if_finished_as(conn, why);
             }
             // Outside a session there is nothing a server may send unasked.
             Ended::Finished(AfterInput::AnswerAndProbe(_)) if entry.rules.is_none() => {}

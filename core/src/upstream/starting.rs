@@ -1,0 +1,26 @@
+//! Requests of clients that wait for an upstream to start.
+
+use crate::engine::Engine;
+use crate::ids::ConnId;
+use crate::server::requests::Work;
+
+impl Engine {
+    /// Whether a request of this connection waits for an upstream that still starts. Such a wait is
+    /// bounded by `start_timeout`.
+    pub(crate) fn awaits_start(&self, conn: ConnId) -> bool {
+        if self.upstreams.is_empty() {
+            return false;
+        }
+        let Some(connection) = self.connections.get(&conn) else { return false };
+        connection.requests.iter().any(|(_, _, work)| match work {
+            Work::Upstream(_) => true,
+            Work::Job(job) => {
+                let relayed = self.upstreams.jobs.get(job);
+                let instance = relayed.and_then(|relayed| relayed.instance);
+                let instance = instance.and_then(|id| self.upstreams.instances.get(&id));
+                instance.is_some_and(|instance| instance.is_starting())
+            }
+            Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Question(_) => false,
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! The servers, the steps that a client takes with each, and the calls that are cut off.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+/// Hook of a repository: it starts a server in a session of its own, as `npm start &` does, and
+/// goes on for longer than any test.
+const HOOK: &str = "#!/bin/sh\nsetsid sleep 86400 &\nexec sleep 86401\n";
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Every server with its steps.
+pub(super) fn servers(installed: &Path, folder: &Path, repository: &Path) -> Vec<Value> {
+    let node = |name: &str| text(&installed.join("node/node_modules/.bin").join(name));
+    let python = |name: &str| text(&installed.join("venv/bin").join(name));
+    let dates = json!({
+        "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z", "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z"});
+    vec![
+        everything("everything", &node("mcp-server-everything"), &json!({})),
+        asking(&node("mcp-server-everything")),
+        files(&node("mcp-server-filesystem"), &folder.join("files")),
+        memory(&node("mcp-server-memory"), &folder.join("memory.jsonl")),
+        git(&python("mcp-server-git"), repository, dates),
+        time(&python("mcp-server-time")),
+        fetch(&python("mcp-server-fetch")),
+    ]
+}
+
+fn step(label: &str, op: &str, params: Value) -> Value {
+    json!({"label": label, "op": op, "params": params})
+}
+
+fn call(label: &str, tool: &str, arguments: Value) -> Value {
+    step(label, "call", json!({"name": tool, "arguments": arguments}))
+}
+
+/// A server with its steps; each begins with its tools, and ends with a tool that it has not and a
+/// ping.
+fn server(name: &str, command: &[String], env: Value, steps: Vec<Value>) -> Value {
+    let mut all = vec![step("tools", "tools", json!({}))];
+    all.extend(steps);
+    all.push(call("no such tool", "no-such-tool", json!({})));
+    all.push(step("ping", "ping", json!({})));
+    json!({"name": name, "command": command, "env": env, "capabilities": {}, "steps": all})
+}
+
+fn everything(name: &str, command: &str, env: &Value) -> Value {
+    let prompt = json!({"type": "ref/prompt", "name": "completable-prompt"});
+    let template =
+        json!({"type": "ref/resource", "uri": "demo://resource/dynamic/text/{resourceId}"});
+    let complete = |of: &Value, name: &str, value: &str| json!({"ref": of, "argument": {"name": name, "value": value}});
+    let read = |uri: &str| json!({"uri": uri});
+    let get = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments});
+    let mut long =
+        call("progress", "trigger-long-running-operation", json!({"duration": 0.4, "steps": 4}));
+    long["progress"] = json!(true);
+    let mut subscribe = step("subscribe", "subscribe", read("demo://resource/dynamic/text/1"));
+    subscribe["awaits"] = json!("notifications/message");
+    let steps = vec![
+        step("prompts", "prompts", json!({})),
+        step("resources", "resources", json!({})),
+        step("templates", "templates", json!({})),
+        call("echo", "echo", json!({"message": "ünï \u{1f600} \"quoted\"\\\n\t\u{2028} done"})),
+        call("sum", "get-sum", json!({"a": 0.1, "b": 1e300})),
+        call("image", "get-tiny-image", json!({})),
+        call("structured", "get-structured-content", json!({"location": "Chicago"})),
+        call(
+            "annotated",
+            "get-annotated-message",
+            json!({"messageType": "error", "includeImage": true}),
+        ),
+        call("links", "get-resource-links", json!({"count": 3})),
+        call(
+            "reference",
+            "get-resource-reference",
+            json!({"resourceType": "Text", "resourceId": 2}),
+        ),
+        call("environment", "get-env", json!({})),
+        call("invalid arguments", "get-sum", json!({"a": "one"})),
+        call("task required", "simulate-research-query", json!({"topic": "x"})),
+        long,
+        step("prompt", "prompt", get("simple-prompt", json!({}))),
+        step("prompt with arguments", "prompt", get("args-prompt", json!({"city": "Rome"}))),
+        step(
+            "prompt with a resource",
+            "prompt",
+            get("resource-prompt", json!({"resourceType": "Text", "resourceId": "1"})),
+        ),
+        step("no such prompt", "prompt", get("no-such-prompt", json!({}))),
+        step("static resource", "read", read("demo://resource/static/document/features.md")),
+        step("dynamic resource", "read", read("demo://resource/dynamic/text/7")),
+        step("no such resource", "read", read("demo://resource/none")),
+        step("completion of a prompt", "complete", complete(&prompt, "department", "S")),
+        step("completion of a template", "complete", complete(&template, "resourceId", "1")),
+        step("level", "level", json!({"level": "debug"})),
+        subscribe,
+    ];
+    server(name, &[command.to_owned()], env.clone(), steps)
+}
+
+/// The same server for a client that lets servers ask: it then has tools that ask.
+fn asking(command: &str) -> Value {
+    let steps = vec![
+        call("sample", "trigger-sampling-request", json!({"prompt": "Why?", "maxTokens": 10})),
+        call("elicit", "trigger-elicitation-request", json!({})),
+        call("roots", "get-roots-list", json!({})),
+    ];
+    let mut server = server("asking", &[command.to_owned()], json!({}), steps);
+    server["capabilities"] = json!({"sampling": {}, "elicitation": {}, "roots": {}});
+    server
+}
+
+fn files(command: &str, folder: &Path) -> Value {
+    let at = |name: &str| text(&folder.join(name));
+    let edits = json!([{"oldText": "beta", "newText": "gamma"}]);
+    let steps = vec![
+        call("read", "read_text_file", json!({"path": at("a.txt")})),
+        call("write", "write_file", json!({"path": at("b.txt"), "content": "two\n"})),
+        call("edit", "edit_file", json!({"path": at("a.txt"), "edits": edits})),
+        call("list", "list_directory", json!({"path": text(folder)})),
+        call("tree", "directory_tree", json!({"path": text(folder)})),
+        call("search", "search_files", json!({"path": text(folder), "pattern": "*.txt"})),
+        call("outside", "read_text_file", json!({"path": "/etc/hostname"})),
+        call("allowed", "list_allowed_directories", json!({})),
+    ];
+    server("filesystem", &[command.to_owned(), text(folder)], json!({}), steps)
+}
+
+fn memory(command: &str, file: &Path) -> Value {
+    let entity = |name: &str| json!({"name": name, "entityType": "person", "observations": ["is"]});
+    let steps = vec![
+        step("resources", "resources", json!({})),
+        call("create", "create_entities", json!({"entities": [entity("Ann"), entity("Bob")]})),
+        call(
+            "relate",
+            "create_relations",
+            json!({"relations": [{"from": "Ann", "to": "Bob", "relationType": "knows"}]}),
+        ),
+        call("graph", "read_graph", json!({})),
+        call("search", "search_nodes", json!({"query": "Ann"})),
+        step("resource", "read", json!({"uri": "memory://knowledge-graph"})),
+        call("delete", "delete_entities", json!({"entityNames": ["Bob"]})),
+        call("graph again", "read_graph", json!({})),
+    ];
+    server("memory", &[command.to_owned()], json!({"MEMORY_FILE_PATH": text(file)}), steps)
+}
+
+fn git(command: &str, repository: &Path, env: Value) -> Value {
+    let at = |more: Value| {
+        let mut arguments = json!({"repo_path": text(repository)});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            arguments[name] = value.clone();
+        }
+        arguments
+    };
+    let steps = vec![
+        call("status", "git_status", at(json!({}))),
+        call("commit", "git_commit", at(json!({"message": "one"}))),
+        call("log", "git_log", at(json!({"max_count": 5}))),
+        call("show", "git_show", at(json!({"revision": "HEAD"}))),
+        call("branch", "git_create_branch", at(json!({"branch_name": "other"}))),
+        call("nothing to commit", "git_commit", at(json!({"message": "two"}))),
+        call("no repository", "git_status", json!({"repo_path": "/"})),
+        call("invalid arguments", "git_log", json!({"max_count": "many"})),
+    ];
+    let command = [command.to_owned(), "--repository".to_owned(), text(repository)];
+    server("git", &command, env, steps)
+}
+
+fn time(command: &str) -> Value {
+    let convert = json!({
+        "source_timezone": "Europe/London", "time": "12:30", "target_timezone": "Asia/Tokyo"});
+    let steps = vec![
+        call("now", "get_current_time", json!({"timezone": "Asia/Tokyo"})),
+        call("convert", "convert_time", convert),
+        call("no such zone", "get_current_time", json!({"timezone": "Mars/Base"})),
+    ];
+    server("time", &[command.to_owned(), "--local-timezone=Etc/UTC".to_owned()], json!({}), steps)
+}
+
+/// It refuses addresses of this machine, and there are no others in a test.
+fn fetch(command: &str) -> Value {
+    let steps = vec![
+        step("prompts", "prompts", json!({})),
+        call("fetch", "fetch", json!({"url": "http://127.0.0.1:9/"})),
+        call("no address", "fetch", json!({"url": "nothing"})),
+        step(
+            "prompt",
+            "prompt",
+            json!({"name": "fetch", "arguments": {"url": "http://127.0.0.1:9/"}}),
+        ),
+        step("prompt without arguments", "prompt", json!({"name": "fetch"})),
+    ];
+    server("fetch", &[command.to_owned(), "--ignore-robots-txt".to_owned()], json!({}), steps)
+}
+
+/// A server, a call that takes long, words in the command lines of its processes, and the next call.
+pub(super) fn cut(
+    installed: &Path,
+    folder: &Path,
+    server: &str,
+    repository: impl FnOnce(&str) -> PathBuf,
+) -> Value {
+    match server {
+        "git" => {
+            let at = text(&repository(HOOK));
+            json!({
+                "command": [text(&installed.join("venv/bin/mcp-server-git"))],
+                "env": {},
+                "call": {"name": "git_commit", "arguments": {"repo_path": at, "message": "m"}},
+                "shows": "sleep 86400",
+                "work": "sleep 8640",
+                "next": {"name": "git_status", "arguments": {"repo_path": at}},
+            })
+        }
+        _ => json!({
+            "command": ["npx", "--offline", "--prefix", text(&installed.join("node")),
+                "mcp-server-everything"],
+            "env": {"HOME": text(folder), "npm_config_update_notifier": "false"},
+            "call": {"name": "trigger-long-running-operation",
+                "arguments": {"duration": 600, "steps": 6000}},
+            "shows": "mcp-server-everything",
+            "work": "",
+            "next": {"name": "echo", "arguments": {"message": "next"}},
+        }),
+    }
+}
