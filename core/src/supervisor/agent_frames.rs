@@ -162,16 +162,10 @@ impl Supervision {
             }
             return;
         }
-        let mut over = alloc::vec::Vec::new();
-        self.works.retain_mut(|work| {
-            let ends = work.is_turn() && work.is_of(session) && work.id.is_none();
-            if ends {
-                over.push((work.stop.take(), work.method.clone()));
-            }
-            !ends
-        });
-        for (stop, method) in over {
-            self.end_stop(now, stop, None, method, StopInput::Answered);
+        let ends = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
+        let over: alloc::vec::Vec<Work> = self.works.extract_if(.., ends).collect();
+        for work in over {
+            self.end_stop(now, work, StopInput::Answered);
         }
         self.release(now);
     }
@@ -201,15 +195,14 @@ impl Supervision {
             self.works[at].id = None;
             return;
         }
-        let mut work = self.works.swap_remove(at);
-        let (stop, request) = (work.stop.take(), work.id.clone().map(|of| of.id));
-        self.end_stop(now, stop, request, work.method.clone(), StopInput::Answered);
+        let work = self.works.swap_remove(at);
         if let Ok(result) = outcome {
             self.note_result(&work, result);
         }
         if &*work.method == "initialize" {
             (self.start_by, self.is_greeted) = (None, outcome.is_ok());
         }
+        self.end_stop(now, work, StopInput::Answered);
         self.release(now);
     }
 

@@ -11,7 +11,7 @@ use crate::rpc::params::Params;
 use crate::supervisor::effect::Effect;
 use crate::supervisor::held::Held;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
-use crate::supervisor::stop::Form;
+use crate::supervisor::stop::{Form, Stop};
 use crate::supervisor::supervision::{Agent, Crossing, Supervision};
 use crate::supervisor::texts;
 use crate::supervisor::work::{Id, Work};
@@ -95,7 +95,10 @@ impl Supervision {
 
     /// Where a request goes. `is_behind`: a frame of its session waits before it.
     fn way_of(&self, held: &Held, is_behind: bool) -> Way {
-        if self.agent != Agent::Live || is_behind {
+        let ends = |work: &Work| work.stop.as_ref().is_some_and(Stop::ends_strays);
+        // Processes of a new request could not be told from those that are being ended.
+        let ends_strays = !self.freed.is_empty() || self.works.iter().any(ends);
+        if self.agent != Agent::Live || is_behind || ends_strays {
             return Way::Hold;
         }
         let session = held.session.as_deref();

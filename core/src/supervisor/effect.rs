@@ -9,8 +9,9 @@ use crate::reason::StopReason;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 
-/// Number of a check that belongs to the stall watchdog; those of stops are numbers of works.
-pub(crate) const WATCH: u64 = u64::MAX;
+/// Number of a check that belongs to the stall watchdog; those of stops are numbers of works, which
+/// begin at 1.
+pub(crate) const WATCH: u64 = 0;
 
 /// Something that happens to a supervision.
 #[derive(Debug)]

@@ -35,11 +35,11 @@ impl Supervision {
         (self.start_by, self.is_greeted) = (None, false);
         self.crossing.clear();
         let others = !self.works.is_empty();
-        for given_up in core::mem::take(&mut self.given_up) {
-            let (stop, method) = (Some(given_up.stop), given_up.method);
-            let input = StopInput::AgentEnded { others };
-            self.end_stop(now, stop, given_up.request, method, input);
+        let input = StopInput::AgentEnded { others };
+        for work in core::mem::take(&mut self.given_up) {
+            self.end_answered(now, work, input);
         }
+        self.end_freed(now, None, input);
         self.fail_works(now, &error);
         self.withdraw(|_| true);
         self.sessions.agent_ended();
@@ -56,12 +56,10 @@ impl Supervision {
     }
 
     fn fail_works(&mut self, now: Instant, error: &ErrorObject) {
-        for mut work in core::mem::take(&mut self.works) {
+        for work in core::mem::take(&mut self.works) {
             if work.stop.is_some() {
                 self.answer_stopped(&work);
-                let (stop, request) = (work.stop.take(), work.id.clone().map(|of| of.id));
-                let input = StopInput::AgentEnded { others: false };
-                self.end_stop(now, stop, request, work.method.clone(), input);
+                self.end_stop(now, work, StopInput::AgentEnded { others: false });
                 continue;
             }
             if let Some(id) = &work.id {

@@ -47,6 +47,8 @@ pub(super) struct Stop {
     on_ignored: OnIgnoredCancel,
     /// Processes of the turn that were ended.
     ended: u32,
+    /// Whether the agent has answered while its processes are being ended.
+    is_answered: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,16 +106,37 @@ impl Stop {
         on_ignored: OnIgnoredCancel,
     ) -> Self {
         let due = Some(now + grace);
-        Self { state: State::Told, why, form, since: now, due, grace, on_ignored, ended: 0 }
+        Self {
+            state: State::Told,
+            why,
+            form,
+            since: now,
+            due,
+            grace,
+            on_ignored,
+            ended: 0,
+            is_answered: false,
+        }
     }
 
     /// Takes one input. Total: an input that a state has no use for changes nothing.
     pub(super) fn take(&mut self, now: Instant, input: StopInput) -> StopStep {
         match (self.state, input) {
-            (_, StopInput::Answered) => StopStep::Over(match self.ended {
-                0 => Proof::Answered,
-                ended => Proof::ChildrenEnded(ended),
-            }),
+            // The number of ended processes is not known yet.
+            (State::EndingStrays, StopInput::Answered) => {
+                self.is_answered = true;
+                StopStep::Nothing
+            }
+            (State::EndingStrays, StopInput::StraysEnded { ended, left: _ })
+                if self.is_answered =>
+            {
+                self.ended = self.ended.saturating_add(ended);
+                StopStep::Over(self.answered())
+            }
+            (_, StopInput::Answered) => StopStep::Over(self.answered()),
+            (_, StopInput::AgentEnded { .. }) if self.is_answered => {
+                StopStep::Over(self.answered())
+            }
             (_, StopInput::AgentEnded { others: false }) => StopStep::Over(Proof::Ended),
             (_, StopInput::AgentEnded { others: true }) => StopStep::Over(Proof::Replaced),
             (State::Told, StopInput::Due) => {
@@ -158,6 +181,23 @@ impl Stop {
                 StopInput::StraysEnded { .. },
             ) => StopStep::Nothing,
         }
+    }
+
+    const fn answered(&self) -> Proof {
+        match self.ended {
+            0 => Proof::Answered,
+            ended => Proof::ChildrenEnded(ended),
+        }
+    }
+
+    /// Whether processes of the work are being ended.
+    pub(super) fn ends_strays(&self) -> bool {
+        self.state == State::EndingStrays
+    }
+
+    /// Whether the work was answered and the end of its processes is awaited.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.is_answered
     }
 
     /// Whether nothing more is done about it.

@@ -8,7 +8,7 @@ use crate::ids::RequestId;
 use crate::reason::StopReason;
 use crate::supervisor::effect::{Effect, StopReceipt};
 use crate::supervisor::stop::{Form, Stop, StopInput, StopStep};
-use crate::supervisor::supervision::{Agent, Crossing, GivenUp, Supervision};
+use crate::supervisor::supervision::{Agent, Answered, Crossing, Supervision};
 use crate::supervisor::texts;
 use crate::supervisor::work::Work;
 use crate::time::Instant;
@@ -122,7 +122,8 @@ impl Supervision {
         }
         let request = work.id.clone().map(|of| of.id);
         if let Some(stop) = work.stop.take() {
-            self.given_up.push(GivenUp { stop, request, method: work.method.clone() });
+            let (number, method) = (work.number, work.method.clone());
+            self.given_up.push(Answered { number, stop, request, method });
         }
         if self.works.is_empty() {
             self.end("it ignored a cancel");
@@ -198,23 +199,40 @@ impl Supervision {
         });
     }
 
-    /// Writes the receipt of a stop that is over.
-    pub(super) fn end_stop(
-        &mut self,
-        now: Instant,
-        stop: Option<Stop>,
-        request: Option<RequestId>,
-        method: Box<str>,
-        input: StopInput,
-    ) {
-        let Some(mut stop) = stop else { return };
+    /// Writes the receipt of a work that was answered or has lost its agent, once its stop is over.
+    pub(super) fn end_stop(&mut self, now: Instant, work: Work, input: StopInput) {
+        let Some(stop) = work.stop else { return };
+        let request = work.id.map(|of| of.id);
+        self.end_answered(
+            now,
+            Answered { number: work.number, stop, request, method: work.method },
+            input,
+        );
+    }
+
+    /// As [`Supervision::end_stop`], for a work that was answered before.
+    pub(super) fn end_answered(&mut self, now: Instant, mut work: Answered, input: StopInput) {
         // A stop that was left to itself has its receipt.
-        if stop.is_left() {
+        if work.stop.is_left() {
             return;
         }
-        if let StopStep::Over(proof) = stop.take(now, input) {
-            let (why, since) = (stop.why, stop.since);
+        if let StopStep::Over(proof) = work.stop.take(now, input) {
+            let (why, since) = (work.stop.why, work.stop.since);
+            let Answered { request, method, .. } = work;
             self.out.push(Effect::Receipt(StopReceipt { request, method, why, since, proof }));
+        } else if work.stop.is_answered() {
+            self.freed.push(work);
+        }
+    }
+
+    /// Hands an input to works whose processes are being ended: to one of them, or to all.
+    pub(super) fn end_freed(&mut self, now: Instant, number: Option<u64>, input: StopInput) {
+        for work in core::mem::take(&mut self.freed) {
+            if number.is_none_or(|number| work.number == number) {
+                self.end_answered(now, work, input);
+            } else {
+                self.freed.push(work);
+            }
         }
     }
 }

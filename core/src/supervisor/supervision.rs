@@ -83,9 +83,11 @@ pub(super) struct Crossing {
     pub(super) form: Form,
 }
 
-/// A work that was answered by the supervisor, and whose stop ends with the agent.
+/// A work that was answered, and whose stop goes on: to the end of the agent if the supervisor has
+/// answered it, else to the end of its processes.
 #[derive(Debug)]
-pub(super) struct GivenUp {
+pub(super) struct Answered {
+    pub(super) number: u64,
     pub(super) stop: Stop,
     pub(super) request: Option<RequestId>,
     pub(super) method: Box<str>,
@@ -111,7 +113,10 @@ pub(crate) struct Supervision {
     pub(super) login: Option<(Box<str>, Box<str>)>,
     pub(super) works: Vec<Work>,
     pub(super) last_work: u64,
-    pub(super) given_up: Vec<GivenUp>,
+    /// Works that the supervisor has answered.
+    pub(super) given_up: Vec<Answered>,
+    /// Works that the agent has answered while their processes are being ended.
+    pub(super) freed: Vec<Answered>,
     pub(super) asked: Vec<Asked>,
     /// Requests of ended agents that the client has not answered, by their id at the client.
     pub(super) stale: BTreeSet<RequestId>,
@@ -146,6 +151,7 @@ impl Supervision {
             works: Vec::new(),
             last_work: 0,
             given_up: Vec::new(),
+            freed: Vec::new(),
             asked: Vec::new(),
             stale: BTreeSet::new(),
             sessions: Sessions::default(),
@@ -179,7 +185,10 @@ impl Supervision {
                 self.advance_stop(now, check, StopInput::Examined(born));
             }
             Input::StraysEnded { check, ended, left } => {
-                self.advance_stop(now, check, StopInput::StraysEnded { ended, left });
+                let input = StopInput::StraysEnded { ended, left };
+                self.end_freed(now, Some(check), input);
+                self.advance_stop(now, check, input);
+                self.release(now);
             }
             Input::Ended { status, stderr } => self.on_ended(now, status, stderr),
             Input::Finished(span) => self.finished = Some(span.map(|span| (span, now + span))),

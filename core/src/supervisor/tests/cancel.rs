@@ -229,3 +229,24 @@ fn cancels_of_initialize_and_of_unknown_requests_are_ignored() {
     assert_eq!(world.client(CANCEL), [""; 0]);
     assert_eq!(world.turn(), [""; 0]);
 }
+
+/// SUP-02: an agent that answers because its processes end gets the next request after their end,
+/// and the receipt counts them.
+#[test]
+fn requests_wait_for_the_end_of_processes() {
+    let mut world = World::with_session(terms(), "{}");
+    world.prompt(2, "s");
+    world.client(CANCEL);
+    world.turn();
+    world.wait();
+    world.wait();
+    let found = Input::Examined { check: 3, born: Some(2), cpu: None };
+    assert_eq!(world.input(found), ["end strays"]);
+    let done = answer(2, "cancelled");
+    assert_eq!(world.agent(&done), [format!("client {done}")]);
+    let new = r#"{"jsonrpc":"2.0","id":7,"method":"session/new","params":{}}"#;
+    assert_eq!(world.client(new), [""; 0]);
+    let ended = Input::StraysEnded { check: 3, ended: 2, left: 0 };
+    let told = world.input(ended);
+    assert_eq!(told, ["receipt requested children_ended".into(), format!("agent {new}")]);
+}

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::supervisor::effect::{Effect, Input};
+use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::supervision::{Supervision, Terms};
 use crate::time::Instant;
 use crate::upstream::server::OnIgnoredCancel;
@@ -109,7 +109,7 @@ fn shown(effect: &Effect, frame: &str) -> String {
         Effect::ToClient(bytes) => alloc::format!("client {}", text(bytes)),
         Effect::Start => "start".to_string(),
         Effect::End => "end".to_string(),
-        Effect::Examine { check, .. } if *check == u64::MAX => "look".to_string(),
+        Effect::Examine { check: WATCH, .. } => "look".to_string(),
         Effect::Examine { .. } => "examine".to_string(),
         Effect::EndStrays { .. } => "end strays".to_string(),
         Effect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),

@@ -14,7 +14,7 @@ fn every_course_of_a_stop_has_an_end() {
     use StopInput::{AgentEnded, Answered, Due, Examined, StraysEnded};
     use StopStep::{EndStrays, Examine, GiveUp, Nothing, Over, SayOther};
     let ended = |ended, left| StraysEnded { ended, left };
-    let courses: [(&[(StopInput, StopStep)], OnIgnoredCancel); 8] = [
+    let courses: [(&[(StopInput, StopStep)], OnIgnoredCancel); 9] = [
         (&[(Answered, Over(Proof::Answered))], OnIgnoredCancel::Replace),
         (&[(Due, SayOther), (Answered, Over(Proof::Answered))], OnIgnoredCancel::Replace),
         (
@@ -45,6 +45,16 @@ fn every_course_of_a_stop_has_an_end() {
                 (Examined(Some(2)), Nothing),
                 (ended(2, 0), Nothing),
                 (Answered, Over(Proof::ChildrenEnded(2))),
+            ],
+            OnIgnoredCancel::Replace,
+        ),
+        (
+            &[
+                (Due, SayOther),
+                (Due, Examine),
+                (Examined(Some(2)), EndStrays),
+                (Answered, Nothing),
+                (ended(2, 0), Over(Proof::ChildrenEnded(2))),
             ],
             OnIgnoredCancel::Replace,
         ),
