@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use kit::{Editor, Options};
 
-/// SUP-01: what client and agent say to each other is the same with and without the supervisor,
+/// SUP-01: the messages between client and agent are the same with and without the supervisor,
 /// byte for byte.
 #[test]
 fn transcript_is_that_without_the_supervisor() {
@@ -100,7 +100,7 @@ fn processes_of_a_cancelled_turn_are_ended() {
 }
 
 /// SUP-02: an agent that ignores both forms is replaced; its late answer, which it writes when its
-/// input ends, reaches no one; the session goes on in a fresh agent.
+/// input ends, is dropped; the session goes on in a fresh agent.
 #[test]
 fn agent_that_ignores_every_cancel_is_replaced() {
     for declares in ["resume", "load"] {
@@ -122,7 +122,7 @@ fn agent_that_ignores_every_cancel_is_replaced() {
     }
 }
 
-/// SUP-02: without `session/load` and `session/resume` the client is told what is lost, and a new
+/// SUP-02: without `session/load` and `session/resume` the client is told of the loss, and a new
 /// session works.
 #[test]
 fn lost_session_is_told() {

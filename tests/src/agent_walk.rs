@@ -3,7 +3,7 @@
 //! die (SUP-01 to SUP-04).
 //!
 //! The oracle knows each prompt and question by a marker. A marker that reaches the wrong side, a
-//! prompt that an agent gets twice, an answer that is no one's, or a cancel that comes too late
+//! prompt that an agent gets twice, an answer without a request, or a cancel that comes too late
 //! ends the walk with a panic.
 
 mod actor;

@@ -20,9 +20,9 @@ impl Supervision {
         if matches!(self.agent, Agent::Off | Agent::Starting) {
             return;
         }
-        // Answers that were on their way when the end began still count; after a turn was given
-        // up, nothing of this process does.
-        if self.agent == Agent::Ending && !self.given_up.is_empty() {
+        // Answers that were on their way when the end began still count; after works were answered
+        // by the supervisor, nothing of this process does.
+        if self.is_over || (self.agent == Agent::Ending && !self.given_up.is_empty()) {
             return;
         }
         let mut members = Members::default();

@@ -313,7 +313,7 @@ impl Engine {
     }
 
     /// Whether nothing is to be read from a connection now: the client of this agent does not read
-    /// what the agent has sent already.
+    /// earlier frames of the agent.
     #[must_use]
     pub fn is_paused(&self, conn: ConnId) -> bool {
         let Some(Side::Agent(client)) = self.agents.side_of(conn) else { return false };

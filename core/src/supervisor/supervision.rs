@@ -259,7 +259,7 @@ impl Supervision {
         self.on_watch(now);
     }
 
-    /// Follows from the state: an agent that serves nobody is ended, a client that waits for
+    /// Follows from the state: an agent without a client is ended, a client that waits for
     /// nothing is closed.
     fn settle(&mut self, now: Instant) {
         let is_idle = self.works.is_empty() && self.held.is_empty();

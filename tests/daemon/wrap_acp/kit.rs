@@ -17,7 +17,7 @@ const AGENT: &str = include_str!("agent.py");
 pub(super) struct Options {
     /// Without the supervisor.
     pub(super) bare: bool,
-    /// What the agent declares: `resume`, `load`, or nothing.
+    /// Declaration of the agent: `resume`, `load`, or nothing.
     pub(super) declares: &'static str,
     /// An option of `ceased wrap`.
     pub(super) extra: Option<&'static str>,

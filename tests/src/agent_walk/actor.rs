@@ -73,6 +73,20 @@ impl Actor {
             strays: 0,
         }
     }
+
+    fn hear_cancel(&mut self, obeys: bool, is_it: impl Fn(&Turn) -> bool) {
+        for turn in self.turns.iter_mut().filter(|turn| is_it(turn)) {
+            (turn.is_cancelled, turn.obeys) = (true, turn.obeys || obeys);
+        }
+    }
+}
+
+fn declared(reopens: Reopens) -> Value {
+    match reopens {
+        Reopens::Not => json!({}),
+        Reopens::Loads => json!({"loadSession": true}),
+        Reopens::Resumes => json!({"sessionCapabilities": {"resume": {}}}),
+    }
 }
 
 impl Walk {
@@ -97,16 +111,12 @@ impl Walk {
         let method = message["method"].as_str();
         assert!(actor.is_greeted || method == Some("initialize"), "no handshake: {message}");
         assert_ne!(params["late"], true, "SUP-04: a cancel that came too late: {message}");
-        let (conn, client) = (actor.conn, actor.client);
+        let conn = actor.conn;
         let mut says = Vec::new();
         match method {
             Some("initialize") => {
                 actor.is_greeted = true;
-                let able = match self.reopens {
-                    Reopens::Not => json!({}),
-                    Reopens::Loads => json!({"loadSession": true}),
-                    Reopens::Resumes => json!({"sessionCapabilities": {"resume": {}}}),
-                };
+                let able = declared(self.reopens);
                 says.push(json!({"jsonrpc": "2.0", "id": id, "result": {
                     "protocolVersion": 1, "agentCapabilities": able, "marker": marker}}));
             }
@@ -138,26 +148,24 @@ impl Walk {
             }
             Some("session/cancel") => {
                 let obeys = matches!(actor.temper, Temper::Obeys | Temper::SessionOnly);
-                for turn in actor.turns.iter_mut().filter(|turn| turn.session == session) {
-                    (turn.is_cancelled, turn.obeys) = (true, turn.obeys || obeys);
-                }
+                actor.hear_cancel(obeys, |turn| turn.session == session);
             }
             Some("$/cancel_request" | "$/cancelRequest") => {
                 let obeys = matches!(actor.temper, Temper::Obeys | Temper::RequestOnly);
                 let of = params.get("requestId").or_else(|| params.get("id"));
-                for turn in actor.turns.iter_mut().filter(|turn| Some(&turn.id) == of) {
-                    (turn.is_cancelled, turn.obeys) = (true, turn.obeys || obeys);
-                }
+                actor.hear_cancel(obeys, |turn| Some(&turn.id) == of);
             }
             Some(_) => panic!("no client says this: {message}"),
             None => {
                 let asked = id.as_u64().and_then(|id| actor.asked.remove(&id));
                 let result = &message["result"];
-                assert_eq!(Some(result["marker"].as_str().unwrap_or_default()), asked.as_deref());
-                self.walked.questions += 1;
+                // A question in a turn that was given up gets an answer of the supervisor.
+                if message["error"]["code"] != -32800 {
+                    assert_eq!(result["marker"].as_str(), asked.as_deref(), "{message}");
+                    self.walked.questions += 1;
+                }
             }
         }
-        let _ = client;
         for message in says {
             self.actor_says(instance, &message);
         }

@@ -114,7 +114,7 @@ fn replayed_history_does_not_reach_the_client() {
     assert_eq!(world.agent(&update("s")).len(), 1);
 }
 
-/// SUP-02: the client is told what is lost, and other sessions can be opened.
+/// SUP-02: the client is told of the loss, and other sessions can be opened.
 #[test]
 fn session_that_cannot_be_reopened_is_reported_as_lost() {
     let mut world = World::with_session(terms(), "{}");

@@ -3,97 +3,85 @@
 use core::time::Duration;
 
 use crate::reason::StopReason;
-use crate::supervisor::stop::{Form, Stop, StopInput, StopStep};
+use crate::supervisor::stop::StopInput::{self, AgentEnded, Answered, Due, Examined, StraysEnded};
+use crate::supervisor::stop::StopStep::{
+    self, EndStrays, Examine, GiveUp, Nothing, Over, SayOther,
+};
+use crate::supervisor::stop::{Form, Stop};
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 use crate::upstream::server::OnIgnoredCancel;
 
-/// SUP-02: every order of answers and evidence leads to an end.
-#[test]
-fn every_course_of_a_stop_has_an_end() {
-    use StopInput::{AgentEnded, Answered, Due, Examined, StraysEnded};
-    use StopStep::{EndStrays, Examine, GiveUp, Nothing, Over, SayOther};
-    let ended = |ended, left| StraysEnded { ended, left };
-    let courses: [(&[(StopInput, StopStep)], OnIgnoredCancel); 9] = [
-        (&[(Answered, Over(Proof::Answered))], OnIgnoredCancel::Replace),
-        (&[(Due, SayOther), (Answered, Over(Proof::Answered))], OnIgnoredCancel::Replace),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Examine),
-                (Due, Nothing),
-                (Examined(Some(0)), GiveUp),
-                (Due, Nothing),
-                (AgentEnded { others: false }, Over(Proof::Ended)),
-            ],
-            OnIgnoredCancel::Replace,
-        ),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Examine),
-                (Examined(None), GiveUp),
-                (AgentEnded { others: true }, Over(Proof::Replaced)),
-            ],
-            OnIgnoredCancel::Replace,
-        ),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Examine),
-                (Examined(Some(2)), EndStrays),
-                (Examined(Some(2)), Nothing),
-                (ended(2, 0), Nothing),
-                (Answered, Over(Proof::ChildrenEnded(2))),
-            ],
-            OnIgnoredCancel::Replace,
-        ),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Examine),
-                (Examined(Some(2)), EndStrays),
-                (Answered, Nothing),
-                (ended(2, 0), Over(Proof::ChildrenEnded(2))),
-            ],
-            OnIgnoredCancel::Replace,
-        ),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Examine),
-                (Examined(Some(1)), EndStrays),
-                (ended(1, 0), Nothing),
-                (Due, GiveUp),
-            ],
-            OnIgnoredCancel::Replace,
-        ),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Examine),
-                (Examined(Some(1)), EndStrays),
-                (ended(0, 1), GiveUp),
-            ],
-            OnIgnoredCancel::Replace,
-        ),
-        (
-            &[
-                (Due, SayOther),
-                (Due, Over(Proof::Told)),
-                (Due, Nothing),
-                (Examined(Some(1)), Nothing),
-            ],
-            OnIgnoredCancel::Leave,
-        ),
-    ];
-    for (course, on_ignored) in courses {
+type Course<'a> = &'a [(StopInput, StopStep)];
+
+fn assert_courses(courses: &[Course<'_>], on_ignored: OnIgnoredCancel) {
+    for course in courses {
         let grace = Duration::from_secs(2);
         let mut now = Instant::ZERO;
         let mut stop = Stop::new(now, StopReason::Requested, Form::Session, grace, on_ignored);
-        for (input, expected) in course {
+        for (input, expected) in *course {
             now = if *input == Due { stop.due.unwrap_or(now) } else { now };
             assert_eq!(stop.take(now, *input), *expected, "{input:?} of {course:?}");
         }
     }
+}
+
+const fn ended(ended: u32, left: u32) -> StopInput {
+    StraysEnded { ended, left }
+}
+
+/// SUP-02: an answer ends the stop in every state, with what is known of the processes.
+#[test]
+fn answer_ends_a_stop() {
+    let freed = Over(Proof::ChildrenEnded(2));
+    let looks = [(Due, SayOther), (Due, Examine), (Examined(Some(2)), EndStrays)];
+    let then = |rest: &[(StopInput, StopStep)]| [&looks[..], rest].concat();
+    let courses: [Course<'_>; 5] = [
+        &[(Answered, Over(Proof::Answered))],
+        &[(Due, SayOther), (Answered, Over(Proof::Answered))],
+        &[(Due, SayOther), (Due, Examine), (Answered, Over(Proof::Answered))],
+        &then(&[(Examined(Some(2)), Nothing), (ended(2, 0), Nothing), (Answered, freed)]),
+        // The count is known later than the answer.
+        &then(&[(Answered, Nothing), (ended(2, 0), freed)]),
+    ];
+    assert_courses(&courses, OnIgnoredCancel::Replace);
+}
+
+/// SUP-02: a stop without an answer is given up, and over with the end of the agent.
+#[test]
+fn stop_without_an_answer_is_given_up() {
+    let alone = AgentEnded { others: false };
+    let courses: [Course<'_>; 4] = [
+        &[
+            (Due, SayOther),
+            (Due, Examine),
+            (Due, Nothing),
+            (Examined(Some(0)), GiveUp),
+            (Due, Nothing),
+            (alone, Over(Proof::Ended)),
+        ],
+        &[
+            (Due, SayOther),
+            (Due, Examine),
+            (Examined(None), GiveUp),
+            (AgentEnded { others: true }, Over(Proof::Replaced)),
+        ],
+        &[
+            (Due, SayOther),
+            (Due, Examine),
+            (Examined(Some(1)), EndStrays),
+            (ended(1, 0), Nothing),
+            (Due, GiveUp),
+        ],
+        &[(Due, SayOther), (Due, Examine), (Examined(Some(1)), EndStrays), (ended(0, 1), GiveUp)],
+    ];
+    assert_courses(&courses, OnIgnoredCancel::Replace);
+    let left: Course<'_> = &[
+        (Due, SayOther),
+        (Due, Over(Proof::Told)),
+        (Due, Nothing),
+        (Examined(Some(1)), Nothing),
+        (ended(1, 0), Nothing),
+    ];
+    assert_courses(&[left], OnIgnoredCancel::Leave);
 }
