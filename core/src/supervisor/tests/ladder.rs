@@ -30,7 +30,7 @@ const fn ended(ended: u32, left: u32) -> StopInput {
     StraysEnded { ended, left }
 }
 
-/// SUP-02: an answer ends the stop in every state, with what is known of the processes.
+/// SUP-02: an answer ends the stop in every state; the receipt counts ended processes.
 #[test]
 fn answer_ends_a_stop() {
     let freed = Over(Proof::ChildrenEnded(2));
