@@ -144,7 +144,14 @@ impl Supervision {
                 alloc::format!("stall_timeout = {} ms without a sign of work", span.as_millis())
             }),
             StopReason::Shutdown => Some("the supervisor is shutting down".into()),
-            _ => None,
+            StopReason::Requested
+            | StopReason::Disconnected
+            | StopReason::Expired
+            | StopReason::Unanswered
+            | StopReason::LeftBehind
+            | StopReason::Feature
+            | StopReason::Host
+            | StopReason::Unstored => None,
         };
         if let Some(id) = &work.id {
             let answer = match (&limit, work.is_turn()) {

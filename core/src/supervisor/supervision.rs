@@ -228,8 +228,10 @@ impl Supervision {
         };
         let finished = match self.agent {
             Agent::Off | Agent::Ending => None,
-            _ if self.start_by.is_some() => None,
-            _ => self.finished.flatten().map(|(_, by)| by),
+            Agent::Starting | Agent::Live | Agent::Preparing { .. } | Agent::Draining(_) => {
+                let by = self.finished.flatten().map(|(_, by)| by);
+                by.filter(|_| self.start_by.is_none())
+            }
         };
         let own = [self.start_by, drain, finished, self.watch_deadline()];
         stops.chain(own.into_iter().flatten()).min()

@@ -57,9 +57,8 @@ fn other_form_is_tried_after_the_grace() {
 #[test]
 fn ignored_cancel_replaces_the_agent() {
     let by_session = r#"client {"jsonrpc":"2.0","id":2,"result":{"stopReason":"cancelled"}}"#;
-    let by_request = concat!(
-        r#"client {"jsonrpc":"2.0","id":2,"error":{"code":-32800,"message":"Request cancelled"}}"#
-    );
+    let by_request =
+        r#"client {"jsonrpc":"2.0","id":2,"error":{"code":-32800,"message":"Request cancelled"}}"#;
     let request = r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":2}}"#;
     for (cancel, expected) in [(CANCEL, by_session), (request, by_request)] {
         let mut world = World::with_session(terms(), RESUMES);

@@ -56,7 +56,17 @@ impl World {
             Input::Client(frame) | Input::Agent(frame) => {
                 String::from_utf8_lossy(frame).into_owned()
             }
-            _ => String::new(),
+            Input::Opened
+            | Input::Started
+            | Input::Turn
+            | Input::Due
+            | Input::Examined { .. }
+            | Input::StraysEnded { .. }
+            | Input::Ended { .. }
+            | Input::Finished(_)
+            | Input::Closed
+            | Input::Unusable(_)
+            | Input::ShutDown => String::new(),
         };
         let mut effects = Vec::new();
         self.supervision.take(self.now, input, &mut effects);

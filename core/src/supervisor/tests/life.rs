@@ -21,7 +21,7 @@ fn frames_pass_unchanged() {
         r#"{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"\u00e4"}]}}"#,
     ] {
         assert_eq!(world.client(frame), [format!("agent {frame}")]);
-        assert_eq!(world.turn(), [alloc::string::String::new(); 0]);
+        assert_eq!(world.turn(), [""; 0]);
     }
     for frame in [
         r#"{"jsonrpc":"2.0","id":5,"method":"terminal/create","params":{"sessionId":"s","command":"ls"}}"#,
