@@ -180,7 +180,17 @@ impl Walk {
                     assert!(client.open.is_empty(), "SUP-03: unanswered: {:?}", client.open);
                     self.feed(Event::Closed { conn });
                 }
-                other => panic!("no host is asked for this: {other:?}"),
+                other @ (Action::Start { .. }
+                | Action::Stop { .. }
+                | Action::Tell { .. }
+                | Action::TellProgress { .. }
+                | Action::Notified { .. }
+                | Action::RefuseCancel { .. }
+                | Action::Store { .. }
+                | Action::Load { .. }
+                | Action::CollectHostStatus { .. }
+                | Action::ReadOutput(_)
+                | Action::Operate { .. }) => panic!("no host is asked for this: {other:?}"),
             }
         }
         for actor in self.actors.values_mut() {
