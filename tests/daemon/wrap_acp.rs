@@ -37,8 +37,10 @@ fn transcript_is_that_without_the_supervisor() {
                 message.get("method").is_none()
                     || (is_question && message["method"] == "session/request_permission")
             };
-            let waits = line.contains("\"id\"");
-            while waits {
+            if !line.contains("\"id\"") {
+                continue;
+            }
+            loop {
                 let line = editor.hear_line();
                 let is_end = ends(&line);
                 heard.push(line);
