@@ -6,7 +6,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::Effect;
 use crate::supervisor::stop::{Form, StopInput};
-use crate::supervisor::supervision::{Agent, Supervision};
+use crate::supervisor::supervision::{Agent, Preparation, Supervision};
 use crate::supervisor::texts;
 use crate::time::Instant;
 
@@ -16,7 +16,13 @@ impl Supervision {
         if matches!(self.agent, Agent::Off | Agent::Ending) {
             return;
         }
-        self.agent = Agent::Ending;
+        let before = core::mem::replace(&mut self.agent, Agent::Ending);
+        // Replayed history does not reach the client, and now no end of it will be heard.
+        if let Agent::Preparing { step: Preparation::Reopen { session, .. }, .. } = before
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.is_muted = true;
+        }
         self.why.get_or_insert(why);
         self.start_by = None;
         self.out.push(Effect::End);

@@ -111,6 +111,14 @@ fn replayed_history_does_not_reach_the_client() {
     assert_eq!(world.agent(&update("other")).len(), 1);
     assert_eq!(world.agent(r#"{"jsonrpc":"2.0","id":"ceased-2","result":null}"#).len(), 1);
     assert_eq!(world.agent(&update("s")).len(), 1);
+
+    // An agent that is ended while it replays goes on for a moment.
+    world.ended();
+    world.prompt(3, "s");
+    world.input(Input::Started);
+    world.agent(r#"{"jsonrpc":"2.0","id":"ceased-3","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#);
+    assert_eq!(world.wait(), ["end"]);
+    assert_eq!(world.agent(&update("s")), [""; 0]);
 }
 
 /// SUP-02: the client is told of the loss, and other sessions can be opened.
