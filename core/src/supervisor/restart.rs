@@ -75,7 +75,11 @@ impl Supervision {
                 self.lose(&session, &alloc::format!("its successor answered: {why}"));
             }
         }
-        self.agent = Agent::Live;
+        // A turn that was given up meanwhile means the end of this agent, too.
+        self.agent = match self.given_up.is_empty() {
+            true => Agent::Live,
+            false => Agent::Draining(now + self.terms.drain),
+        };
         self.release(now);
     }
 

@@ -257,3 +257,30 @@ fn requests_wait_for_the_end_of_processes() {
     let told = world.input(ended);
     assert_eq!(told, ["receipt requested children_ended".into(), format!("agent {new}")]);
 }
+
+/// SUP-02: a turn that is given up while another session is being reopened ends the agent as well,
+/// so that its late answer meets no request with the same id.
+#[test]
+fn agent_is_replaced_though_it_reopens_a_session() {
+    let mut world = World::with_session(terms(), RESUMES);
+    world.ended();
+    world.prompt(2, "t");
+    world.input(Input::Started);
+    world.agent(&format!(
+        r#"{{"jsonrpc":"2.0","id":"ceased-1","result":{{"protocolVersion":1,"agentCapabilities":{RESUMES}}}}}"#
+    ));
+    world.client(&CANCEL.replace("\"s\"", "\"t\""));
+    world.turn();
+    world.prompt(3, "u");
+    world.wait();
+    assert_eq!(world.wait(), ["examine"]);
+    // A request in the session of the first agent.
+    assert!(world.prompt(4, "s")[0].contains("session/resume"));
+    let found = Input::Examined { check: 3, born: None, cpu: None };
+    assert!(world.input(found)[0].contains(r#""id":2,"#));
+    world.agent(r#"{"jsonrpc":"2.0","id":"ceased-2","result":{}}"#);
+    assert_eq!(world.prompt(2, "t"), [""; 0]);
+    assert_eq!(world.agent(&answer(2, "end_turn")), [""; 0]);
+    let done = answer(3, "end_turn");
+    assert_eq!(world.agent(&done), [format!("client {done}"), "end".into()]);
+}
