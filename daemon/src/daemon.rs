@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::Tool;
@@ -25,8 +26,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    bounded, guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy,
-    thresholds, unenforced,
+    bounded, guards, isolated, keep, limits, listen_spec, operators, own_operators, server_info,
+    task_policy, thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -60,6 +61,7 @@ use ceased_process::{Containment, Controller, Orphans};
 pub struct Daemon {
     server: ServerInfo,
     limits: Limits,
+    operators: Vec<Identity>,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
     /// The tool behind `ceased/run`, if it is allowed.
@@ -117,6 +119,7 @@ impl Daemon {
         Self {
             server: ServerInfo::default(),
             limits: Limits::default(),
+            operators: own_operators(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
             run: None,
@@ -159,6 +162,7 @@ impl Daemon {
         Self {
             server: server_info(config),
             limits: limits(config),
+            operators: operators(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
             run: run_command::tool(config),
@@ -420,7 +424,7 @@ impl Daemon {
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: self.server,
-                limits: scarcity::within_files(self.limits),
+                limits: scarcity::within_files(self.limits, self.operators.len()),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
                 run: self.run,
@@ -429,7 +433,7 @@ impl Daemon {
                 agents: self.agents,
                 agent_only: self.agent_only,
                 start_at_once: self.start_at_once,
-                operators: operators(),
+                operators: self.operators,
                 ..Settings::default()
             }),
             containment,

@@ -132,6 +132,7 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         ("sessions_per_identity", whole(&raw.sessions_per_identity), http, "http"),
         ("connections_per_address", whole(&raw.connections_per_address), http, "http"),
         ("replay_bytes", raw.replay_bytes.as_ref().map(|it| it.span().start), http, "http"),
+        ("view", raw.view.as_ref().map(|it| it.span().start), http, "http"),
     ] {
         if let Some(at) = written.filter(|_| !allowed) {
             let transport = written_text(raw.transport.as_ref());
@@ -192,6 +193,7 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         sessions_per_identity,
         connections_per_address,
         replay_bytes,
+        view: raw.view.as_ref().is_none_or(|view| *view.get_ref()),
     }))
 }
 

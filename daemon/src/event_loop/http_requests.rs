@@ -22,7 +22,7 @@ use crate::http::access::{Caller, HttpRules};
 use crate::http::envelope::{Envelope, RequestEnvelope};
 use crate::http::peer::Subject;
 use crate::http::session::Session;
-use crate::http::{access, answer, routing};
+use crate::http::{access, answer, routing, view};
 
 /// Header with the id of a session.
 const SESSION: &str = "mcp-session-id";
@@ -50,6 +50,7 @@ impl Server {
         let Request { head, body } = request;
         let refused = match head.method {
             Method::Post => self.on_post(now, conn, &head, &body, caller),
+            Method::Get if head.path() == view::EVENTS => self.on_view(now, conn, &head, caller),
             Method::Get => self.on_get(now, conn, &head, &caller),
             Method::Delete => self.on_delete(now, &head, &caller),
             // Answered by their heads.
@@ -351,6 +352,22 @@ impl Server {
             peer.begin_exchange(Box::new(head.clone()), subject);
         }
         self.engine.handle(now, Event::Frame { conn: engine, frame: body }, &mut self.actions);
+        Ok(())
+    }
+
+    /// Handles a request for the stream of the live view.
+    fn on_view(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        head: &Head,
+        caller: Caller,
+    ) -> Result<(), Response> {
+        self.stateless_connection(now, conn, caller)?;
+        if let Some(peer) = self.http.peer_mut(conn) {
+            peer.begin_view(Box::new(head.clone()));
+        }
+        self.ask_for_status(now, conn);
         Ok(())
     }
 
