@@ -75,6 +75,7 @@ pub mod rpc;
 mod server;
 pub mod settings;
 pub mod stats;
+mod supervisor;
 pub mod tasks;
 pub mod time;
 pub mod tool;

@@ -33,6 +33,10 @@ pub struct Settings {
     pub run: Option<Arc<Tool>>,
     /// Existing MCP servers whose methods are offered as well.
     pub servers: Vec<Arc<UpstreamServer>>,
+    /// Existing ACP agents, each of which runs behind a client of its own.
+    pub agents: Vec<Arc<UpstreamServer>>,
+    /// Whether every connection belongs to a client of the first agent.
+    pub agent_only: bool,
     /// Servers that may be starting at once (UPS-09); 0 counts as 1.
     pub start_at_once: usize,
     /// Offers to ACP peers.

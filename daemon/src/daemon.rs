@@ -69,6 +69,8 @@ pub struct Daemon {
     /// The tool behind `ceased/run`, if it is allowed.
     run: Option<Arc<Tool>>,
     servers: Vec<Arc<UpstreamServer>>,
+    agents: Vec<Arc<UpstreamServer>>,
+    agent_only: bool,
     /// Servers of the configuration that are in use.
     known: KnownServers,
     /// Why a server of the configuration cannot be used.
@@ -127,6 +129,8 @@ impl Daemon {
             offers: Vec::new(),
             run: None,
             servers: Vec::new(),
+            agents: Vec::new(),
+            agent_only: false,
             known: KnownServers::default(),
             unusable: None,
             start_at_once: config::start_at_once_default(),
@@ -169,6 +173,8 @@ impl Daemon {
             offers: Vec::new(),
             run: run_command::tool(config),
             servers,
+            agents: Vec::new(),
+            agent_only: false,
             known,
             unusable,
             start_at_once: config.start_at_once,
@@ -222,6 +228,15 @@ impl Daemon {
     #[must_use]
     pub fn upstream(mut self, server: UpstreamServer) -> Self {
         self.servers.push(Arc::new(server));
+        self
+    }
+
+    /// Puts an existing ACP agent behind every connection: each peer is a client of a process of
+    /// its own. Its payload is an [`UpstreamLaunch`](crate::UpstreamLaunch).
+    #[must_use]
+    pub fn agent(mut self, agent: UpstreamServer) -> Self {
+        self.agents.insert(0, Arc::new(agent));
+        self.agent_only = true;
         self
     }
 
@@ -439,6 +454,8 @@ impl Daemon {
                 run: self.run,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
+                agents: self.agents,
+                agent_only: self.agent_only,
                 start_at_once: self.start_at_once,
                 operators: self.operators,
                 ..Settings::default()

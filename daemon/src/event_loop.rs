@@ -195,6 +195,7 @@ impl Server {
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
         self.send(now, events);
+        self.resume_paused();
         self.observer.audit.hand_over();
         self.look_how_full(now);
         self.run_idle_checks(now);

@@ -49,4 +49,5 @@ mod trust;
 mod upstream_manifests;
 mod user;
 mod wrap;
+mod wrap_acp;
 mod wrap_options;

@@ -138,6 +138,8 @@ pub(super) fn listen_spec(listen: &Listen) -> Result<ListenSpec, TokenFileError>
 pub(super) fn open_http(address: &Address) -> ListenSpec {
     let mut spec = ListenSpec::open(address.clone());
     spec.http = Some(Arc::new(HttpRules {
+        // An embedding program serves /mcp; the view belongs to a daemon of its own.
+        view: false,
         address: address.clone(),
         access: spec.access.clone(),
         allow_origins: Arc::default(),

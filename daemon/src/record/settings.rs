@@ -40,6 +40,10 @@ pub(super) struct Recipe {
     operators: Vec<Who>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     servers: Vec<ServerRecipe>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<ServerRecipe>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    agent_only: bool,
     #[serde(default)]
     start_at_once: usize,
 }
@@ -132,6 +136,7 @@ impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
         let Settings { server, limits, tasks, catalog, services, acp, outputs, .. } = settings;
         let Settings { operators, servers, start_at_once, provider, run, .. } = settings;
+        let Settings { agents, agent_only, .. } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             words: [&server.title, &server.website, &server.instructions]
@@ -146,6 +151,8 @@ impl Recipe {
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
             operators: operators.iter().map(Who::new).collect(),
             servers: servers.iter().filter_map(|server| ServerRecipe::new(server)).collect(),
+            agents: agents.iter().filter_map(|agent| ServerRecipe::new(agent)).collect(),
+            agent_only: *agent_only,
             start_at_once: *start_at_once,
         }
     }
@@ -188,6 +195,8 @@ impl Recipe {
             acp: AcpServices { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
             operators: self.operators.iter().map(Who::get).collect(),
             servers: self.servers.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,
+            agents: self.agents.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,
+            agent_only: self.agent_only,
             start_at_once: self.start_at_once,
         })
     }

@@ -45,7 +45,12 @@ pub(crate) fn python_over_http() -> Option<Client> {
 
 /// The TypeScript client of ACP; `None` with a printed line if there is no Node.js.
 pub(crate) fn acp() -> Option<Client> {
-    node(&["acp.mjs"], "acp.mjs")
+    node(&["acp.mjs", "acp_agent.mjs", "acp_v2.mjs", "acp_v2_agent.mjs"], "acp.mjs")
+}
+
+/// The TypeScript client of version 2 of ACP; `None` with a printed line if there is no Node.js.
+pub(crate) fn acp_version_2() -> Option<Client> {
+    acp().map(|client| Client { script: client.script.with_file_name("acp_v2.mjs"), ..client })
 }
 
 /// The official conformance suite and the MCP Inspector, with the Node.js that they need.
