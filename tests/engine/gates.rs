@@ -32,6 +32,8 @@ fn settings(gates: &[(&str, Option<usize>, Option<&str>)]) -> Arc<Settings> {
         outputs: false,
         operators: Vec::new(),
         servers: usual.servers.clone(),
+        agents: usual.agents.clone(),
+        agent_only: usual.agent_only,
         start_at_once: usual.start_at_once,
         run: None,
     })
