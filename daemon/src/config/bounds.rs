@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::check::{Checker, Key};
 use super::raw;
+use super::units::show_size;
 use super::values::Size;
 
 /// Range of `memory_max`: below it no program starts.
@@ -52,4 +53,16 @@ pub(super) fn bounds(written: &Written<'_>, check: &mut Checker<'_>) -> Bounds {
         percent
     });
     Bounds { memory_max, pids_max, cpu_max, nice }
+}
+
+/// Describes bounds, as far as they are configured.
+pub(super) fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
+    let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
+    let rows = [
+        memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
+        pids_max.map(|count| format!("pids_max {count}")),
+        cpu_max.map(|percent| format!("cpu_max {percent}%")),
+        nice.map(|nice| format!("nice {nice}")),
+    ];
+    rows.into_iter().flatten().for_each(more);
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::bounds::describe_bounds;
 use super::describe_server::describe_server;
 use super::units::{show_duration, show_size};
 use super::{
@@ -10,7 +11,7 @@ use super::{
     RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::store::Damaged;
-use ceased_process::{Bounds, Isolation};
+use ceased_process::Isolation;
 
 impl Listen {
     /// Describes the transport and address in one line.
@@ -297,18 +298,6 @@ fn on_disconnect(policy: OnDisconnect) -> String {
         OnDisconnect::Detach => "detach".into(),
         OnDisconnect::Grace(time) => show_duration(time),
     }
-}
-
-/// Describes bounds, as far as they are configured.
-pub(super) fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
-    let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
-    let rows = [
-        memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
-        pids_max.map(|count| format!("pids_max {count}")),
-        cpu_max.map(|percent| format!("cpu_max {percent}%")),
-        nice.map(|nice| format!("nice {nice}")),
-    ];
-    rows.into_iter().flatten().for_each(more);
 }
 
 /// Describes the environment of a command, as far as it is configured.

@@ -5,7 +5,7 @@ use ceased_core::policy::access::Allow;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::Isolation;
 
-use super::describe::describe_bounds;
+use super::bounds::describe_bounds;
 use super::server::{Server, prefix_of};
 use super::units::show_duration;
 use super::{Config, RunAs};
