@@ -29,6 +29,7 @@ mod live;
 mod loop_handoff;
 mod modern;
 mod output;
+mod probe;
 mod record;
 mod reload;
 mod run;
