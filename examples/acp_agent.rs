@@ -304,8 +304,13 @@ fn turn(
         let call = json!({"toolCallId": "words", "title": what});
         let params = json!({"sessionId": session, "toolCall": call, "options": [option]});
         let method = "session/request_permission".into();
-        let request =
-            OutgoingRequest { method, params: Some(raw(&params)?), patience: None, task: None };
+        let request = OutgoingRequest {
+            key: None,
+            method,
+            params: Some(raw(&params)?),
+            patience: None,
+            task: None,
+        };
         let _ = reports.send(Report::Asks(job, request));
         let mut stop = None;
         // Stopping the turn cancels the question; the client still answers it.

@@ -36,6 +36,7 @@ use crate::server::keyed_calls::KeyedCalls;
 use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
+use crate::supervisor::table::Agents;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::upstream::table::Upstreams;
@@ -68,6 +69,8 @@ pub struct Engine {
     pub(crate) surveys: BTreeMap<StatusId, HostRequest>,
     /// Servers behind this one, their instances, and the jobs that are relayed to them.
     pub(crate) upstreams: Upstreams,
+    /// Agents behind clients that speak ACP.
+    pub(crate) agents: Agents,
     pub(crate) next_survey: u64,
     /// Counts of suspicious requests by identity (TSK-41).
     pub(crate) watch: AbuseDetector,
@@ -146,6 +149,7 @@ impl Engine {
             outgoing: Outgoing::new(),
             surveys: BTreeMap::new(),
             upstreams: Upstreams::default(),
+            agents: Agents::default(),
             next_survey: 1,
             watch: AbuseDetector::default(),
             drain: None,
@@ -201,6 +205,8 @@ impl Engine {
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Upstream(event) => self.on_upstream(&event),
             Event::Configured { settings } => self.on_configured(settings),
+            Event::Escalated { job } => self.escalate(job),
+            Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
@@ -224,6 +230,7 @@ impl Engine {
             && self.jobs.queue().is_ready(self.settings.limits.running_per_identity_max))
             || self.suspended.has_asking()
             || self.upstreams.starts_eager
+            || self.agents.wants_turn()
             || self.tasks.writes().has_fresh()
     }
 
@@ -236,6 +243,7 @@ impl Engine {
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
         self.open_requests(conn) > 0
+            || self.agents.clients.get(&conn).is_some_and(|it| it.supervision.open_works() > 0)
     }
 
     /// Whether a request of a connection waits for its answer.
@@ -294,6 +302,10 @@ impl Engine {
     }
 
     pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
+        if let Some(side) = self.agents.side_of(conn) {
+            self.counters.frames += 1;
+            return self.on_supervised_frame(conn, side, frame);
+        }
         let Some(dialect) = self.dialect_read(conn) else { return };
         self.counters.frames += 1;
         let mut seen = Members::default();
@@ -393,6 +405,9 @@ impl Engine {
     pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
             return self.end_instance(*instance, "it does not read, or broke the protocol");
+        }
+        if self.end_agent_of(conn, "it does not read") {
+            return;
         }
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.

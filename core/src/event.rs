@@ -149,6 +149,17 @@ pub enum Event<'a> {
         /// The request.
         request: OutgoingRequest,
     },
+    /// A job has asked everything that it asks beforehand: its call becomes a task, if its client
+    /// follows tasks and its tool says so ([`Tool::asks_first`](crate::tool::Tool::asks_first)).
+    Escalated {
+        /// Which job.
+        job: JobId,
+    },
+    /// A resource of the host has another content now.
+    ResourceUpdated {
+        /// Which.
+        uri: &'a str,
+    },
     /// The host asks a peer something.
     Call {
         /// Which peer.

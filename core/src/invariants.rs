@@ -339,6 +339,7 @@ fn timers(engine: &Engine) {
             .filter(|(_, call)| call.timer.is_some())
             .count()
         + engine.upstreams.armed()
+        + engine.agents.armed()
         + input_required::armed(engine)
         + disconnect::armed(engine)
         + idempotency::armed(engine)

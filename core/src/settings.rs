@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use crate::acp::protocol::AcpServices;
 use crate::identity::Identity;
 use crate::limits::{Limits, TaskPolicy};
+use crate::provider::Provider;
 use crate::tool::{Catalog, Tool};
 use crate::upstream::server::UpstreamServer;
 
 /// Offers and permissions of an engine.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// How the server names itself in `initialize`.
     pub server: ServerInfo,
@@ -21,6 +22,8 @@ pub struct Settings {
     pub tasks: TaskPolicy,
     /// The tools on offer.
     pub catalog: Catalog,
+    /// Prompts and resources of the host itself.
+    pub provider: Provider,
     /// Services for servers, on connections on which we are the client (TSK-44): a tool named
     /// `sampling/createMessage`, `elicitation/create` or `roots/list`, whose arguments are the
     /// params of the request. With task support it is declared as a task as well.
@@ -30,6 +33,10 @@ pub struct Settings {
     pub run: Option<Arc<Tool>>,
     /// Existing MCP servers whose methods are offered as well.
     pub servers: Vec<Arc<UpstreamServer>>,
+    /// Existing ACP agents, each of which runs behind a client of its own.
+    pub agents: Vec<Arc<UpstreamServer>>,
+    /// Whether every connection belongs to a client of the first agent.
+    pub agent_only: bool,
     /// Servers that may be starting at once (UPS-09); 0 counts as 1.
     pub start_at_once: usize,
     /// Offers to ACP peers.

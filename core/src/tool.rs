@@ -208,6 +208,9 @@ pub struct Tool {
     pub lock: Option<Box<str>>,
     /// Check of its arguments.
     pub check: Option<Box<dyn ArgumentCheck>>,
+    /// Whether its handler says when a call becomes a task, where the server decides that: until
+    /// then it is a plain call, and its questions are inputs of the call (2026-07-28).
+    pub asks_first: bool,
     /// The request of an upstream that a call becomes. The host never runs such a tool.
     pub route: Option<Arc<Route>>,
     /// Data for the host to run it. The engine only hands it back with the job.
@@ -238,6 +241,7 @@ impl Tool {
             max_running: None,
             lock: None,
             check: None,
+            asks_first: false,
             route: None,
             payload: None,
         }
@@ -275,7 +279,7 @@ impl fmt::Display for BadTool {
 impl core::error::Error for BadTool {}
 
 /// The tools on offer, in the order they are listed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     by_name: BTreeMap<Arc<str>, Arc<Tool>>,
@@ -297,6 +301,34 @@ impl Catalog {
         }
         catalog.lists = ToolMembers::ALL.map(|members| render(catalog.iter(), members));
         Ok(catalog)
+    }
+
+    /// The same with one more tool, in the place of one with its name if there is one.
+    ///
+    /// # Errors
+    /// [`BadTool`] as for [`Catalog::new`].
+    pub fn with(&self, tool: Tool) -> Result<Self, BadTool> {
+        let mut tools = Self::new([tool])?.tools;
+        let Some(tool) = tools.pop() else { return Ok(self.clone()) };
+        let mut all = self.tools.clone();
+        match all.iter().position(|other| other.name == tool.name) {
+            Some(at) => all[at] = tool,
+            None => all.push(tool),
+        }
+        Ok(Self::of(all))
+    }
+
+    /// The same without the tool of this name.
+    #[must_use]
+    pub fn without(&self, name: &str) -> Self {
+        Self::of(self.tools.iter().filter(|tool| *tool.name != *name).cloned().collect())
+    }
+
+    /// A catalog of tools that were checked.
+    fn of(tools: Vec<Arc<Tool>>) -> Self {
+        let by_name = tools.iter().map(|tool| (tool.name.clone(), Arc::clone(tool))).collect();
+        let lists = ToolMembers::ALL.map(|members| render(tools.iter(), members));
+        Self { tools, by_name, lists }
     }
 
     fn add(&mut self, tool: Tool) -> Result<(), BadTool> {

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ceased_core::limits::Limits;
 use ceased_transports::Address;
 
 use crate::announce::say;
@@ -140,6 +141,8 @@ fn trusted(path: &Path, environment: &Environment) -> Result<Vec<u8>, String> {
 /// Environment variable that overrides the choice of containment: `cgroup`, `guard` or `groups`.
 /// For debugging only.
 const CONTAINMENT: &str = "CEASED_CONTAINMENT";
+/// Longest message between a client and its agent: twice that of the official SDK.
+const AGENT_FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The containment selected by the environment, if any.
 fn containment() -> Result<Option<Containment>, Failure> {
@@ -283,6 +286,7 @@ impl From<StartError> for Failure {
         let exit = match error {
             StartError::Listen(_)
             | StartError::Tool(_)
+            | StartError::Offer(_)
             | StartError::Server(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
@@ -396,14 +400,26 @@ fn embedded(config: &Config) -> Result<Embedded, Failure> {
     Ok(Embedded { stream, server })
 }
 
-/// Serves one client on standard input and output with one existing server.
+/// Limits for a client and its agent, which have limits of their own: a message is refused only
+/// where the official SDK would refuse it as well.
+fn agent_limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.frames.frame_bytes_max = AGENT_FRAME_BYTES_MAX;
+    limits
+}
+
+/// Serves one client on standard input and output with one existing server or agent.
 fn wrap(options: &WrapOptions) -> Result<(), Failure> {
     logging::can_start().map_err(StartError::Io)?;
     let _logging = logging::start(options.log_level.unwrap_or(Level::Warn));
     forbid_tracing();
     resource_limits::raise_files();
     signals::survive_size_limits().map_err(StartError::Io)?;
-    let mut daemon = Daemon::new().runtime_dir(runtime_dir()).upstream(options.server());
+    let daemon = Daemon::new().runtime_dir(runtime_dir());
+    let mut daemon = match options.acp {
+        true => daemon.agent(options.server()).limits(agent_limits()),
+        false => daemon.upstream(options.server()),
+    };
     daemon = daemon.eof_grace(options.eof_grace);
     if let Some(containment) = containment()? {
         daemon = daemon.containment(containment);

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::provider::{HostOffer, Provider};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::Tool;
 use ceased_core::upstream::server::UpstreamServer;
@@ -25,8 +27,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    bounded, guards, isolated, keep, limits, listen_spec, operators, server_info, task_policy,
-    thresholds, unenforced,
+    bounded, guards, isolated, keep, limits, listen_spec, open_http, operators, own_operators,
+    server_info, task_policy, thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -60,11 +62,15 @@ use ceased_process::{Containment, Controller, Orphans};
 pub struct Daemon {
     server: ServerInfo,
     limits: Limits,
+    operators: Vec<Identity>,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
+    offers: Vec<HostOffer>,
     /// The tool behind `ceased/run`, if it is allowed.
     run: Option<Arc<Tool>>,
     servers: Vec<Arc<UpstreamServer>>,
+    agents: Vec<Arc<UpstreamServer>>,
+    agent_only: bool,
     /// Servers of the configuration that are in use.
     known: KnownServers,
     /// Why a server of the configuration cannot be used.
@@ -98,6 +104,8 @@ pub struct Daemon {
 enum ListenPlace {
     /// An address open to all users that can open the socket.
     Address(Address),
+    /// The same for HTTP.
+    Http(Address),
     /// A listener of the configuration, with its access rule.
     Configured(Listen),
 }
@@ -115,10 +123,14 @@ impl Daemon {
         Self {
             server: ServerInfo::default(),
             limits: Limits::default(),
+            operators: own_operators(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
+            offers: Vec::new(),
             run: None,
             servers: Vec::new(),
+            agents: Vec::new(),
+            agent_only: false,
             known: KnownServers::default(),
             unusable: None,
             start_at_once: config::start_at_once_default(),
@@ -155,10 +167,14 @@ impl Daemon {
         Self {
             server: server_info(config),
             limits: limits(config),
+            operators: operators(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
+            offers: Vec::new(),
             run: run_command::tool(config),
             servers,
+            agents: Vec::new(),
+            agent_only: false,
             known,
             unusable,
             start_at_once: config.start_at_once,
@@ -199,11 +215,28 @@ impl Daemon {
         self
     }
 
+    /// One more prompt or resource, made with [`HandlerOffer`](crate::HandlerOffer). Two of one kind
+    /// and name are refused at the start.
+    #[must_use]
+    pub fn offer(mut self, offer: HostOffer) -> Self {
+        self.offers.push(offer);
+        self
+    }
+
     /// One more existing MCP server whose methods are offered as well. Its payload is an
     /// [`UpstreamLaunch`](crate::UpstreamLaunch).
     #[must_use]
     pub fn upstream(mut self, server: UpstreamServer) -> Self {
         self.servers.push(Arc::new(server));
+        self
+    }
+
+    /// Puts an existing ACP agent behind every connection: each peer is a client of a process of
+    /// its own. Its payload is an [`UpstreamLaunch`](crate::UpstreamLaunch).
+    #[must_use]
+    pub fn agent(mut self, agent: UpstreamServer) -> Self {
+        self.agents.insert(0, Arc::new(agent));
+        self.agent_only = true;
         self
     }
 
@@ -218,6 +251,14 @@ impl Daemon {
     #[must_use]
     pub fn listen(mut self, address: Address) -> Self {
         self.listen.push(ListenPlace::Address(address));
+        self
+    }
+
+    /// Adds an address to serve Streamable HTTP on, at `/mcp`, with the defaults of the configuration.
+    /// Peers on TCP are anonymous, so use a loopback address; requests for other hosts are refused.
+    #[must_use]
+    pub fn listen_http(mut self, address: Address) -> Self {
+        self.listen.push(ListenPlace::Http(address));
         self
     }
 
@@ -370,6 +411,7 @@ impl Daemon {
             return Err(StartError::Server(why));
         }
         let catalog = catalog::catalog(self.tools)?;
+        let provider = Provider::new(self.offers).map_err(StartError::Offer)?;
         // Before accepting: opening waits until the jobs of the previous daemon have ended.
         let kept = self.keep.open(self.limits.resident_result_bytes)?;
         let mut containment = match self.containment {
@@ -405,14 +447,17 @@ impl Daemon {
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: self.server,
-                limits: scarcity::within_files(self.limits),
+                limits: scarcity::within_files(self.limits, self.operators.len()),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
+                provider,
                 run: self.run,
                 outputs: self.servers.iter().all(|server| !server.transparent),
                 servers: self.servers,
+                agents: self.agents,
+                agent_only: self.agent_only,
                 start_at_once: self.start_at_once,
-                operators: operators(),
+                operators: self.operators,
                 ..Settings::default()
             }),
             containment,
@@ -431,6 +476,7 @@ impl Daemon {
         for door in &self.listen {
             let spec = match door {
                 ListenPlace::Address(address) => ListenSpec::open(address.clone()),
+                ListenPlace::Http(address) => open_http(address),
                 ListenPlace::Configured(listen) => listen_spec(listen)?,
             };
             match &spec.address {
@@ -496,6 +542,12 @@ pub struct DaemonHandle {
 }
 
 impl DaemonHandle {
+    /// Reaches into the daemon from other threads.
+    #[must_use]
+    pub const fn remote(&self) -> &ServerHandle {
+        &self.remote
+    }
+
     /// Connects as a peer with this process's user.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ mod actions;
 mod admission;
 mod apply_reload;
 mod frame_limits;
+pub(crate) mod handle;
 mod http_input;
 mod http_output;
 mod http_requests;
@@ -28,8 +29,9 @@ pub(crate) mod state;
 mod upstream_manifests;
 mod upstreams;
 
+pub use self::handle::ServerHandle;
 pub(crate) use self::server::Options;
-pub use self::server::{RunError, Server, ServerHandle};
+pub use self::server::{RunError, Server};
 use self::state::client_directory::ClientDirectories;
 use self::state::clock::Clock;
 use self::state::connections::Connections;
@@ -193,6 +195,7 @@ impl Server {
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
         self.send(now, events);
+        self.resume_paused();
         self.observer.audit.hand_over();
         self.look_how_full(now);
         self.run_idle_checks(now);

@@ -49,7 +49,11 @@ pub use self::tools::builtin::Builtin;
 pub use self::tools::cancel_token::{CancelToken, Cancelled};
 pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
 pub use self::tools::content::{Annotations, Audience, Content, EmbeddedResource, ResourceLink};
-pub use self::tools::handler::{AskError, Handler, Job, ToolError, ToolResult};
+pub use self::tools::handler::{AskError, Handler, Job, Question, ToolError, ToolResult};
+pub use self::tools::offers::{
+    Completion, CompletionArgument, CompletionContext, CompletionRequest, HandlerOffer,
+    PromptMessage, PromptResult, ResourceRequest, ResourceResult,
+};
 pub use self::tools::upstream_launch::UpstreamLaunch;
 #[cfg(feature = "cli")]
 pub use backend::LocalBackend;
@@ -63,6 +67,7 @@ pub use ceased_core::limits::Limits;
 pub use ceased_core::limits::TaskPolicy;
 /// The engine's types that appear in this crate's interface.
 pub use ceased_core::log_level::LogLevel;
+pub use ceased_core::provider::{BadOffer, HostOffer, OfferKind};
 pub use ceased_core::rpc::error::ErrorObject;
 pub use ceased_core::settings::ServerInfo;
 pub use ceased_core::tool::BadTool;

@@ -46,10 +46,11 @@ pub(crate) fn handshake_limits(limits: &Limits) -> HandshakeLimits {
 }
 
 /// Reduces the connection limits to the descriptors left beside those reserved for jobs, so that
-/// accepting stops before tools lack descriptors.
-pub(crate) fn within_files(limits: Limits) -> Limits {
+/// accepting stops before tools lack descriptors. `operators`: the number of identities with places
+/// of their own.
+pub(crate) fn within_files(limits: Limits, operators: usize) -> Limits {
     let Some(files) = resource_limits::files_max() else { return limits };
-    let fitting = fit(limits, files);
+    let fitting = fit(limits, files, operators);
     if fitting.connections_max < limits.connections_max {
         let (wanted, served) = (limits.connections_max, fitting.connections_max);
         tracing::warn!(
@@ -63,15 +64,14 @@ pub(crate) fn within_files(limits: Limits) -> Limits {
     fitting
 }
 
-fn fit(limits: Limits, files: usize) -> Limits {
+fn fit(limits: Limits, files: usize, operators: usize) -> Limits {
     let jobs = limits.running_max.saturating_mul(FILES_A_JOB).saturating_add(FILES_OWN);
     // With very few descriptors, divide them evenly.
     let for_peers = files.saturating_sub(jobs).max(files / 4);
     let of = |connections: usize| {
         let strangers = handshake_limits(&Limits { connections_max: connections, ..limits });
-        // At most two identities are operators: root, and the user of the daemon.
-        let operators = limits.operator_connections.saturating_mul(2);
-        connections + strangers.descriptors() + operators
+        let of_operators = limits.operator_connections.saturating_mul(operators);
+        connections + strangers.descriptors() + of_operators
     };
     let (mut least, mut most) = (1, limits.connections_max.max(1));
     if of(most) <= for_peers {
@@ -107,9 +107,9 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_to_jobs() {
         let limits = Limits { connections_per_identity_max: 896, ..Limits::default() };
-        assert_eq!(fit(limits, 1 << 20), limits);
+        assert_eq!(fit(limits, 1 << 20, 2), limits);
         for files in [1024, 1500, 2000] {
-            let fitting = fit(limits, files);
+            let fitting = fit(limits, files, 2);
             let jobs = limits.running_max * FILES_A_JOB + FILES_OWN;
             assert!(all(&fitting) + jobs <= files, "{files}: {fitting:?}");
             assert!(fitting.connections_max > 100, "{files}: {}", fitting.connections_max);
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn few_descriptors_leave_some_connections() {
         for files in [0, 20, 64, 256, 600] {
-            let fitting = fit(Limits::default(), files);
+            let fitting = fit(Limits::default(), files, 2);
             assert!((1..=files.max(8) / 2).contains(&fitting.connections_max), "{files}");
         }
     }

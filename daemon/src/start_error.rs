@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use ceased_core::provider::BadOffer;
 use ceased_core::tool::BadTool;
 use ceased_transports::ListenError;
 
@@ -18,6 +19,8 @@ pub enum StartError {
     Listen(ListenError),
     /// A tool is invalid.
     Tool(BadTool),
+    /// A prompt or resource is invalid.
+    Offer(BadOffer),
     /// A server of the configuration cannot be used.
     Server(String),
     /// A token file cannot be used.
@@ -53,6 +56,7 @@ impl fmt::Display for StartError {
         match self {
             Self::Listen(error) => error.fmt(f),
             Self::Tool(error) => error.fmt(f),
+            Self::Offer(error) => error.fmt(f),
             Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) | Self::Server(why) => f.write_str(why),
             Self::Audit { path, error } => write!(

@@ -1,5 +1,5 @@
-//! `ceased wrap`: one existing MCP server behind this program, for one client on standard input and
-//! output.
+//! `ceased wrap`: one existing MCP server, or one ACP agent, behind this program, for one client on
+//! standard input and output.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
-use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer};
+use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer, Watchdogs};
 use ceased_process::Launch;
 
 use crate::config::RunAs;
@@ -16,6 +16,10 @@ use crate::tools::upstream_launch::UpstreamLaunch;
 /// Options of `ceased wrap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrapOptions {
+    /// Whether the command is an ACP agent instead of an MCP server.
+    pub acp: bool,
+    /// Time limits of the turns of an agent.
+    pub watchdogs: Watchdogs,
     /// Program of the server and its arguments.
     pub command: Vec<OsString>,
     /// Name in records and errors; the program's name if `None`.
@@ -61,7 +65,8 @@ impl WrapOptions {
         let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
         let name = self.name.as_deref().unwrap_or(&program);
         UpstreamServer {
-            transparent: true,
+            transparent: !self.acp,
+            watchdogs: self.watchdogs,
             share: if self.instance_per_call { Share::Call } else { Share::Connection },
             start_timeout: self.start_timeout,
             // The client decides how long the server lives.

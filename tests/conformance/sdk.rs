@@ -22,6 +22,7 @@ mod modern;
 pub(crate) mod processes;
 mod record;
 mod server;
+mod suite;
 
 use install::Client;
 use processes::{MARK_VARIABLE, Sweep};

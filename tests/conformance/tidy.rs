@@ -6,8 +6,11 @@ use ceased_tests::workspace::{self, SourceFile};
 /// Maximum length of a file.
 const LINES_MAX: usize = 1000;
 
-/// Databases in old formats of the store, for the test of their migration.
-const BINARIES: [&str; 2] = ["tests/store/v1.db", "tests/store/v2.db"];
+/// Databases in old formats of the store, for the test of their migration, and the picture of the
+/// live view in the book.
+const BINARIES: [&str; 3] = ["docs/src/view.png", "tests/store/v1.db", "tests/store/v2.db"];
+/// Limit of the picture: each clone of the repository has it.
+const PICTURE_BYTES_MAX: u64 = 100_000;
 
 fn complain(found: &[String]) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
@@ -63,6 +66,8 @@ fn no_binary_file_is_in_the_tree() {
     let mut found = workspace::binary_files();
     found.retain(|path| !BINARIES.contains(&path.as_str()));
     complain(&found);
+    let picture = std::fs::metadata(workspace::root().join(BINARIES[0])).expect("a picture");
+    assert!(picture.len() <= PICTURE_BYTES_MAX, "{} bytes", picture.len());
 }
 
 #[test]

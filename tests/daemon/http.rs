@@ -2,7 +2,10 @@
 
 mod access;
 mod bounds;
+mod chromium;
 mod kit;
+mod page;
 mod session;
 mod stateless;
 mod streams;
+mod view;

@@ -94,7 +94,9 @@ fn detached_command_is_a_task() {
     let mark = marker();
     let id = exits(home, 0, &["run", "--detach", "--", "sleep", &mark]).out;
     wait_until("it runs", || !carriers(&mark).is_empty());
-    assert!(exits(home, 0, &["ps"]).out.contains("ceased/run"));
+    let shown = exits(home, 0, &["ps"]).out;
+    assert!(shown.contains("ceased/run") && shown.contains("command=[\"sleep\""), "{shown}");
+    assert!(!shown.contains("_meta") && !shown.contains("PATH"), "{shown}");
     exits(home, 0, &["cancel", id.trim()]);
     assert_none_left(&mark);
 }

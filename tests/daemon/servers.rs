@@ -1,5 +1,6 @@
 //! `[[server]]`: existing MCP servers behind the daemon (UPS-06 to UPS-15).
 
+mod bounds;
 mod crowd;
 pub(crate) mod kit;
 mod views;

@@ -28,6 +28,7 @@ fn elicitation(message: &str) -> OutgoingRequest {
         "message": message, "requestedSchema": {"type": "object", "properties": {}},
     });
     OutgoingRequest {
+        key: None,
         method: "elicitation/create".into(),
         params: Some(to_raw_value(&params).expect("params are JSON")),
         patience: None,

@@ -23,17 +23,8 @@ fn settings(gates: &[(&str, Option<usize>, Option<&str>)]) -> Arc<Settings> {
     let limits = Limits { running_max: 8, ..Limits::default() };
     let usual = tools::settings(limits, TaskPolicy::default());
     Arc::new(Settings {
-        server: usual.server.clone(),
-        limits: usual.limits,
-        tasks: usual.tasks,
         catalog: Catalog::new(gated.chain([tool("free")])).unwrap(),
-        services: tools::services(),
-        acp: tools::offers(),
-        outputs: false,
-        operators: Vec::new(),
-        servers: usual.servers.clone(),
-        start_at_once: usual.start_at_once,
-        run: None,
+        ..Settings::clone(&usual)
     })
 }
 

@@ -247,8 +247,13 @@ fn a_server_makes_no_requests() {
     let c = connect(&mut w);
     let everything = json!({"elicitation": {}, "sampling": {}, "roots": {}});
     w.result(c, "server/discover", modern::able(&everything, json!({})));
-    let ask =
-        OutgoingRequest { method: "roots/list".into(), params: None, patience: None, task: None };
+    let ask = OutgoingRequest {
+        key: None,
+        method: "roots/list".into(),
+        params: None,
+        patience: None,
+        task: None,
+    };
     w.feed(Input::Call(c, AskId::new(1), ask));
     let caller = Caller::Host(AskId::new(1));
     let [(told, Answer::Refused(Refusal::NotInitialized))] = &w.told[..] else {
@@ -271,6 +276,7 @@ fn a_server_sends_no_cancels() {
         w.send(c, &request(json!(id), "tools/call", able(json!({"name": "build"}))));
         let (job, ask) = (w.last_started(), AskId::new(number));
         let roots = OutgoingRequest {
+            key: None,
             method: "roots/list".into(),
             params: None,
             patience: None,

@@ -23,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn ask_of(method: &str, params: &Value, task: Option<AskTask>) -> OutgoingRequest {
     let params = (!params.is_null()).then(|| to_raw_value(params).expect("it is there"));
-    OutgoingRequest { method: method.into(), params, patience: None, task }
+    OutgoingRequest { key: None, method: method.into(), params, patience: None, task }
 }
 
 fn tool_call(tool: &str, task: Option<AskTask>) -> OutgoingRequest {

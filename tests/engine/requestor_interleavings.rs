@@ -36,6 +36,7 @@ impl Walk {
         let conn = world.dial(NEWEST, json!({"tools": {}, "tasks": tasks}));
         let mut walk = Self { world, rng, conn, open: Vec::new(), made: Vec::new() };
         walk.call(OutgoingRequest {
+            key: None,
             method: "tools/list".into(),
             params: None,
             patience: None,
@@ -63,6 +64,7 @@ impl Walk {
         };
         let params = to_raw_value(&json!({"name": "t", "arguments": {}})).expect("it is JSON");
         let request = OutgoingRequest {
+            key: None,
             method: "tools/call".into(),
             params: Some(params),
             patience: (self.rng.below(3) == 0).then_some(patience),

@@ -464,8 +464,13 @@ fn a_question_by_answer_is_no_task() {
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
     let (plain, task) = (AskId::new(2), AskId::new(1));
-    let question =
-        |task| OutgoingRequest { method: "roots/list".into(), params: None, patience: None, task };
+    let question = |task| OutgoingRequest {
+        key: None,
+        method: "roots/list".into(),
+        params: None,
+        patience: None,
+        task,
+    };
     w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
     w.feed(Input::Turn);
     assert_eq!(told(&w), [(Caller::Job { job, ask: task }, "NoTasks".to_owned())]);
@@ -474,4 +479,55 @@ fn a_question_by_answer_is_no_task() {
     w.feed(Input::Turn);
     let (requests, _) = asked(&mut w, c, &json!(1));
     assert_eq!(requests, json!({"2": {"method": "roots/list"}}));
+}
+
+fn named(key: &str) -> OutgoingRequest {
+    OutgoingRequest {
+        key: Some(key.into()),
+        method: "roots/list".into(),
+        params: None,
+        patience: None,
+        task: None,
+    }
+}
+
+/// MOD-07: a question has the key that its tool gave it; a number and the second of two equal keys are
+/// replaced by the number of the question.
+#[test]
+fn a_question_has_the_key_of_its_tool() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let job = call(&mut w, c, &json!(1), "build");
+    for (number, key) in [(1, "where"), (2, "where"), (3, "1")] {
+        w.feed(Input::Asked(job, AskId::new(number), named(key)));
+    }
+    w.feed(Input::Turn);
+    let (requests, state) = asked(&mut w, c, &json!(1));
+    let keys: Vec<&String> = requests.as_object().expect("an object").keys().collect();
+    assert_eq!(keys, ["2", "3", "where"]);
+    let responses = json!({"where": {"roots": [1]}, "3": {"roots": [3]}, "1": {"roots": []}});
+    w.send(c, &request(json!(2), "tools/call", retry(&state, &responses)));
+    let answer =
+        |number, text: &str| (Caller::Job { job, ask: AskId::new(number) }, text.to_owned());
+    let mut answers = told(&w);
+    answers.sort();
+    assert_eq!(answers, [answer(1, r#"{"roots":[1]}"#), answer(3, r#"{"roots":[3]}"#)]);
+}
+
+/// MOD-07: a response that comes with the call answers the question with its key, and no other.
+#[test]
+fn a_response_that_comes_with_the_call_is_used() {
+    let mut w = World::new();
+    let c = connect(&mut w);
+    let responses = json!({"where": {"roots": []}, "1": {"roots": [1]}, "other": {}});
+    let params = json!({"name": "build", "inputResponses": responses});
+    w.send(c, &request(json!(1), "tools/call", able(&everything(), params)));
+    let job = w.last_started();
+    w.feed(Input::Asked(job, AskId::new(1), named("1")));
+    w.feed(Input::Asked(job, AskId::new(2), named("where")));
+    w.feed(Input::Turn);
+    let caller = Caller::Job { job, ask: AskId::new(2) };
+    assert_eq!(told(&w), [(caller, r#"{"roots":[]}"#.to_owned())]);
+    let (requests, _) = asked(&mut w, c, &json!(1));
+    assert_eq!(requests.as_object().map(|all| all.len()), Some(1), "{requests}");
 }

@@ -353,6 +353,7 @@ fn an_answer_under_another_spelling_is_one() {
             let mut w = World::new();
             let c = w.open_with(Identity::User(1), "2025-11-25", json!({"roots": {}}));
             let ask = OutgoingRequest {
+                key: None,
                 method: "roots/list".into(),
                 params: None,
                 patience: None,

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ceased_tests::agent_walk;
 use ceased_tests::durable_walk;
 use ceased_tests::sim::fault::Faults;
 use ceased_tests::sim::mark::Mark;
@@ -132,6 +133,34 @@ fn relayed_histories_agree_with_the_oracle() {
     let Walked { results, errors, cancels, unsent, questions, refused, ended, replaced, progress } =
         walked;
     let all = [results, errors, cancels, unsent, questions, refused, ended, replaced, progress];
+    assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
+}
+
+/// SUP-01 to SUP-04: clients with agents of every temper. Every request is answered once, a cancel
+/// ends its turn and no other, a prompt reaches one agent once, and every agent ends with its client.
+#[test]
+fn supervised_histories_agree_with_the_oracle() {
+    let seeds = number("CEASED_SIM_SUPERVISED", 600);
+    let mut walked = agent_walk::Walked::default();
+    for seed in 1..=seeds {
+        eprintln!(
+            "reproduce: cargo run -p ceased-tests --bin sim -- --agents --seed {seed} --steps 600"
+        );
+        walked = walked.and(agent_walk::walk(seed, 600));
+    }
+    println!("{walked:?}");
+    let agent_walk::Walked {
+        answers,
+        given_up,
+        late,
+        deaths,
+        lost,
+        reopened,
+        questions,
+        replaced,
+        strays,
+    } = walked;
+    let all = [answers, given_up, late, deaths, lost, reopened, questions, replaced, strays];
     assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
 }
 

@@ -60,6 +60,7 @@ pub fn cancel(w: &mut World, c: ConnId, id: &Value) {
 #[must_use]
 pub fn asking(method: &str, params: &Value) -> OutgoingRequest {
     OutgoingRequest {
+        key: None,
         method: method.into(),
         params: Some(raw_json(&params.to_string())),
         patience: None,

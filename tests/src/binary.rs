@@ -38,11 +38,31 @@ pub fn hello() -> &'static Path {
     BINARY.get_or_init(|| fresh("examples/hello"))
 }
 
+/// The example server for the official conformance suite, as [`ceased()`].
+///
+/// # Panics
+///
+/// When the binary is missing and cannot be built.
+#[must_use]
+pub fn conformance() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| fresh("examples/conformance"))
+}
+
 /// Targets of the programs that tests start, of the whole workspace: with the examples among them,
 /// Cargo selects the same features of dependencies as `cargo test --workspace` and compiles none
 /// of them a second time.
-const PROGRAMS: [&str; 7] =
-    ["--workspace", "--bin", "ceased", "--example", "acp_agent", "--example", "hello"];
+const PROGRAMS: [&str; 9] = [
+    "--workspace",
+    "--bin",
+    "ceased",
+    "--example",
+    "acp_agent",
+    "--example",
+    "conformance",
+    "--example",
+    "hello",
+];
 
 /// Builds the programs once for each process and returns the path of one, `place` below the
 /// directory of the profile.

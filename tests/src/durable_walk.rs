@@ -285,7 +285,8 @@ impl Walk {
                     r#"{"message":"?","requestedSchema":{"type":"object","properties":{}}}"#;
                 let params = Some(crate::world::raw_json(params));
                 let method = "elicitation/create".into();
-                let request = OutgoingRequest { method, params, patience: None, task: None };
+                let request =
+                    OutgoingRequest { key: None, method, params, patience: None, task: None };
                 let ask = AskId::new(number);
                 self.next += 1;
                 return self.world.feed(Input::Asked(job, ask, request));

@@ -2,6 +2,7 @@
 
 pub mod acp;
 pub mod again;
+pub mod agent_walk;
 pub mod binary;
 pub mod c_tool;
 pub mod daemon;

@@ -44,7 +44,7 @@ pub enum AcpRole {
 }
 
 /// Offers of a host to ACP peers, for each of its roles.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct AcpServices {
     /// Offers to clients, as the agent.
     pub agent: Offer,
@@ -64,7 +64,7 @@ impl AcpServices {
 }
 
 /// Offers of a host to one kind of peer.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Offer {
     /// Requests that the host answers: the tool's name is the method, its arguments are the params,
     /// its result is the answer. `initialize` is one of them.

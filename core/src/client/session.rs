@@ -49,6 +49,7 @@ impl Engine {
         let params = String::from_utf8(params).expect("JSON text is UTF-8");
         let params = RawValue::from_string(params).expect("the writer produces JSON");
         let request = OutgoingRequest {
+            key: None,
             method: "initialize".into(),
             params: Some(params),
             patience: role.patience,

@@ -43,6 +43,8 @@ pub enum Timer {
     Relayed(JobId),
     /// The deadline of an instance of an upstream.
     Upstream(InstanceId),
+    /// The next deadline of the agent of a client.
+    Agent(ConnId),
 }
 
 impl Timer {
@@ -64,7 +66,7 @@ impl Timer {
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,
             Self::Relayed(_) => 14,
-            Self::Upstream(_) => 15,
+            Self::Upstream(_) | Self::Agent(_) => 15,
         }
     }
 }

@@ -408,6 +408,8 @@ pub(crate) struct Progress {
     pub(crate) own: Own,
     /// When the next heartbeat is due.
     pub(crate) heartbeat: Option<Armed>,
+    /// `inputResponses` that came with the call itself, for questions with a key.
+    pub(crate) given: Option<Box<str>>,
 }
 
 /// The last value that a job reported itself and that was passed on.
@@ -432,10 +434,12 @@ impl IsEmpty for Progress {
         line: None,
         own: Own::EMPTY,
         heartbeat: None,
+        given: None,
     };
 
     fn is_empty_value(&self) -> bool {
-        self.token.is_none()
+        self.given.is_none()
+            && self.token.is_none()
             && self.latest.is_none()
             && self.line.is_none()
             && self.heartbeat.is_none()

@@ -22,14 +22,16 @@ use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::log_level::LogLevel;
 use crate::protocol::request_meta::RequestContext;
-use crate::protocol::revision::{AfterCancel, Methods};
+use crate::protocol::revision::{AfterCancel, Methods, Results};
 use crate::protocol::role::Side;
 use crate::reason::StopReason;
 use crate::rpc::send_queue::Tag;
 use crate::server::requests::Settled;
+use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::Change;
 use crate::time::Instant;
 use crate::tool::StopStep;
+use crate::upstream::rewrite::{member, with_member};
 
 /// How long the rest of a job may outlive its first process before it is stopped.
 const LINGER: Duration = Duration::from_millis(100);
@@ -48,6 +50,7 @@ impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
         self.start_eager();
+        self.flush_agents();
         self.suspend_asking_calls();
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;
@@ -225,9 +228,10 @@ impl Engine {
                 if let Some(reply) = connection.requests.settle(request, Settled::Job(id)) {
                     self.show_held_progress(id, job);
                     let answer = match reply.dialect.after_cancel {
-                        AfterCancel::Silence | AfterCancel::Recall => {
-                            into_answer(outcome, why, job.tool.timeout, job.terms.dialect())
-                        }
+                        AfterCancel::Silence | AfterCancel::Recall => with_hints(
+                            job,
+                            into_answer(outcome, why, job.tool.timeout, job.terms.dialect()),
+                        ),
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
                     match (&job.tool.route, answer) {
@@ -241,10 +245,8 @@ impl Engine {
             }
             Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
-                self.keep_outcome(
-                    *state,
-                    into_answer(outcome, why, job.tool.timeout, job.terms.dialect()),
-                );
+                let answer = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
+                self.keep_outcome(*state, with_hints(job, answer));
             }
         }
     }
@@ -546,5 +548,24 @@ fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
     if let Some(task) = task {
         json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
         json.uuid(task.uuid()).raw("\"}},");
+    }
+}
+
+/// The answer of a job, with members about caching where a revision has them for its method
+/// (`resources/read`) and the answer says nothing about that: no client may keep it.
+fn with_hints(job: &Job, answer: TaskOutcome) -> TaskOutcome {
+    let method = job.tool.route.as_ref().map_or(&*job.tool.name, |route| &route.method);
+    let is_due = method == "resources/read" && job.terms.dialect().results == Results::Typed;
+    match answer {
+        Ok(result) if is_due && member(result.get(), "contents").is_some() => {
+            let mut hinted = String::from(result.get());
+            for (name, value) in [("ttlMs", "0"), ("cacheScope", "\"private\"")] {
+                if member(&hinted, name).is_none() {
+                    hinted = with_member(&hinted, name, value);
+                }
+            }
+            Ok(Json::written(hinted))
+        }
+        answer => answer,
     }
 }

@@ -58,6 +58,13 @@ impl Jobs {
         JobId::new(self.next)
     }
 
+    /// Takes a number for work that is not a job of this table, such as a turn of an agent.
+    pub(crate) const fn draw_id(&mut self) -> JobId {
+        let id = JobId::new(self.next);
+        self.next += 1;
+        id
+    }
+
     /// Takes in a job with the [next id](Jobs::next_id), which is held or queued.
     pub(crate) fn insert(&mut self, job: Job) -> JobId {
         let id = job.id;

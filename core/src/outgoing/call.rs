@@ -19,6 +19,9 @@ pub struct OutgoingRequest {
     pub params: Option<Box<RawValue>>,
     /// Timeout of the answer. Without one, the runtime of the calling job is the limit.
     pub patience: Option<AnswerTimeout>,
+    /// Key of the question where it is part of an answer, such as `inputRequests`; a number if there is
+    /// none. The key belongs to one question of a job.
+    pub key: Option<Box<str>>,
     /// Asks for a task at the peer, which is then followed to its end. The timeout covers all of
     /// it.
     pub task: Option<AskTask>,

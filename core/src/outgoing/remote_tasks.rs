@@ -322,5 +322,11 @@ fn about(method: &str, task: &str) -> OutgoingRequest {
     Writer::new(&mut params).raw("{").member("taskId", task).raw("}");
     let params = String::from_utf8(params).expect("JSON text is UTF-8");
     let params = RawValue::from_string(params).expect("the writer produces JSON");
-    OutgoingRequest { method: Box::from(method), params: Some(params), patience: None, task: None }
+    OutgoingRequest {
+        key: None,
+        method: Box::from(method),
+        params: Some(params),
+        patience: None,
+        task: None,
+    }
 }

@@ -37,7 +37,7 @@ impl Engine {
         id: JobId,
         ask: AskId,
         to: Option<ConnId>,
-        request: OutgoingRequest,
+        mut request: OutgoingRequest,
     ) {
         let caller = Caller::Job { job: id, ask };
         let max = self.settings.limits.asks_max;
@@ -47,6 +47,11 @@ impl Engine {
         let runs = matches!(job.state(), JobState::Running | JobState::Lingering);
         let wanted = runs && !matches!(job.purpose(), Purpose::NoReceiver | Purpose::Orphan);
         assert!(!job.asks.contains_key(&ask), "{id} numbers its requests uniquely");
+        // One of two open questions with one key has its number for a key, and so has one whose key
+        // is a number.
+        let is_taken =
+            |key: &str| job.questions().any(|(_, open)| open.key.as_deref() == Some(key));
+        request.key = request.key.filter(|key| key.parse::<u64>().is_err() && !is_taken(key));
         // A request for input is never a task itself.
         let by_claim = to.is_none() && matches!(job.terms, RequestContext::Request(_));
         let refusal = match (wanted, job.asks.len() >= max) {
@@ -460,7 +465,7 @@ impl Engine {
     }
 
     /// Gives an answer to its caller.
-    fn deliver(&mut self, caller: Caller, answer: Answer) {
+    pub(crate) fn deliver(&mut self, caller: Caller, answer: Answer) {
         match self.relayed_caller(caller) {
             Some((job, ask)) => self.on_question_answered(job, ask, answer),
             None => self.out.push(Action::Tell { caller, answer }),

@@ -70,6 +70,17 @@ impl ErrorObject {
         self
     }
 
+    /// Creates an error with [`code::MISSING_CAPABILITY`], for work that needs an answer to a method
+    /// that the client did not declare: `elicitation/create`, `sampling/createMessage` or
+    /// `roots/list`.
+    #[must_use]
+    pub fn missing_capability(method: &str) -> Self {
+        let capability = method.split('/').next().unwrap_or_default();
+        let message = alloc::format!("this needs the client capability {capability:?}");
+        let data = alloc::format!("{{\"requiredCapabilities\":{{{capability:?}:{{}}}}}}");
+        Self::new(code::MISSING_CAPABILITY, message).with_data(data)
+    }
+
     /// Creates an error with [`code::INVALID_PARAMS`].
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(code::INVALID_PARAMS, message)

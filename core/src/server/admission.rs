@@ -21,6 +21,11 @@ use crate::rpc::error::limit_error;
 impl Engine {
     pub(crate) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
         self.admit_connection(conn, Connection::new(identity, self.seed), role);
+        let is_admitted = self.connections.get(&conn).is_some_and(|it| it.is_admitted);
+        let sole = self.settings.agents.first().filter(|_| self.settings.agent_only).cloned();
+        if let Some(agent) = sole.filter(|_| is_admitted) {
+            self.supervise(conn, &agent);
+        }
     }
 
     pub(crate) fn admit_connection(

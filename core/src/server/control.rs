@@ -15,6 +15,7 @@ use crate::outgoing::call::Call;
 use crate::policy::access::Allow;
 use crate::protocol::revision::{Methods, ToolMembers};
 use crate::protocol::role::Side;
+use crate::provider::OfferKind;
 use crate::reason::CloseReason;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
@@ -35,6 +36,9 @@ impl Engine {
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
             return self.on_overlong_answer(*instance);
         }
+        if self.end_agent_of(conn, "it sent a line longer than message_bytes") {
+            return;
+        }
         let max = self.settings.limits.frames.frame_bytes_max;
         let message = alloc::format!("limit reached: message_bytes = {max}: the line was skipped");
         self.refuse_unreadable(conn, &ErrorObject::new(code::INVALID_REQUEST, message), None);
@@ -46,6 +50,9 @@ impl Engine {
         self.counters.invalid += 1;
         if self.upstreams.by_conn.contains_key(&conn) {
             // UPS-14: skipped and counted.
+            return;
+        }
+        if self.agents.by_conn.contains_key(&conn) {
             return;
         }
         let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
@@ -69,6 +76,10 @@ impl Engine {
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
             return self.end_instance(*instance, "it closed its standard output");
         }
+        if self.on_supervised_end(conn, Some(then)) {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.ending = Ending::Finished(then);
         let after = match then {
             AfterInput::Answer => None,
@@ -110,6 +121,9 @@ impl Engine {
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
             // Its end is reported when no process is left, with its status.
             return self.end_instance(*instance, "it closed its standard output");
+        }
+        if self.on_supervised_end(conn, None) {
+            return;
         }
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.connections.remove(&conn) else { return };
@@ -165,6 +179,10 @@ impl Engine {
     }
 
     pub(crate) fn on_blocked(&mut self, conn: ConnId) {
+        // The other side of a supervision is not read meanwhile.
+        if self.agents.side_of(conn).is_some() {
+            return;
+        }
         let at = self.now.at + self.settings.limits.write_stall;
         if let Some(connection) = self.connections.get_mut(&conn) {
             self.timers.arm(&mut connection.aside.stall_timer, Timer::Stall(conn), at);
@@ -184,13 +202,18 @@ impl Engine {
     pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
         self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
-        self.settings = settings;
+        let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
         self.configure_upstreams();
         self.announce_list(Topic::Tools, &Allow::Everyone);
-        if had_servers || !self.upstreams.is_empty() {
-            self.announce_list(Topic::Prompts, &Allow::Everyone);
-            self.announce_list(Topic::Resources, &Allow::Everyone);
+        let has_servers = had_servers || !self.upstreams.is_empty();
+        for (topic, kinds) in [
+            (Topic::Prompts, &[OfferKind::Prompt] as &[OfferKind]),
+            (Topic::Resources, &[OfferKind::Resource, OfferKind::Template]),
+        ] {
+            if has_servers || !before.provider.is_same(&self.settings.provider, kinds) {
+                self.announce_list(topic, &Allow::Everyone);
+            }
         }
     }
 
@@ -237,6 +260,7 @@ impl Engine {
             self.release_job_claim(id, StopReason::Shutdown);
         }
         self.end_all_instances();
+        self.shut_down_agents();
         self.unpark_everything();
         self.close_finished();
         self.hurry_store();
@@ -299,7 +323,8 @@ impl Engine {
         // Nothing that comes to pass here ends a job that outlasts SIGKILL.
         let idle = self.jobs.len() == self.jobs.outlasting()
             && self.tasks.writes().none_on_their_way()
-            && self.upstreams.instances.is_empty();
+            && self.upstreams.instances.is_empty()
+            && !self.agents.has_processes();
         if let Some(drain) = &mut self.drain
             && (idle || drain.over)
             && !drain.exit_said
@@ -347,6 +372,7 @@ impl Engine {
                 Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
                 Timer::Relayed(id) => self.on_relayed_timer(id),
                 Timer::Upstream(id) => self.on_upstream_timer(id),
+                Timer::Agent(client) => self.on_agent_timer(client),
             }
         }
     }

@@ -13,10 +13,11 @@ use core::time::Duration;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::JobId;
+use crate::ids::{JobId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::protocol::request_meta::RequestContext;
 use crate::reason::StopReason;
+use crate::server::requests::{Settled, TaskView};
 use crate::tasks::creation::HandOver;
 use crate::tool::OnDisconnect;
 
@@ -48,6 +49,42 @@ impl Engine {
             job.orphan_timer = None;
         }
         self.release_job_claim(id, StopReason::Disconnected);
+    }
+
+    /// The call of a job becomes a task, whose handle is the answer. It stays a plain call where its
+    /// client follows no tasks, or there is no room for one.
+    pub(crate) fn escalate(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let (owner, tool) = (job.owner.clone(), job.tool.name.clone());
+        let RequestContext::Request(claim) = &job.terms else { return };
+        let Purpose::Answer(request) = job.purpose().clone() else { return };
+        let is_able = claim.tasks && job.tool.asks_first && !job.needs_input();
+        let is_full = self.tasks.full(&owner, &self.settings.limits).is_some();
+        if !is_able || is_full || self.no_creation().is_some() {
+            return;
+        }
+        let conn = job.conn;
+        let Some(task) = self.fresh_task_id() else { return };
+        let connection = self.connections.get_mut(&conn);
+        let reply = connection.and_then(|of| of.requests.settle(&request, Settled::Job(id)));
+        let Some(reply) = reply else { return };
+        let ttl = self.default_grant(&owner);
+        self.tasks.insert(task, &owner, self.now, ttl, (id, tool), None);
+        self.tell_as_task(id, task);
+        self.store_creation(task, HandOver::Now);
+        self.respond_with_task(reply, task, TaskView::Handle);
+    }
+
+    /// A job works for a task from now on, which tells nothing by itself (EXT-02).
+    fn tell_as_task(&mut self, id: JobId, task: TaskId) {
+        let Some(job) = self.jobs.become_task(id, task) else { return };
+        job.progress.tell(None);
+        job.progress.forget_held();
+        let mut before = job.progress.take();
+        if let RequestContext::Request(claim) = &mut job.terms {
+            claim.log_level = None;
+        }
+        self.timers.disarm(&mut before.heartbeat, Timer::Heartbeat(id));
     }
 
     /// Makes a task of a call; false without room for one or an identity to own it. It goes

@@ -6,14 +6,17 @@
 //! not wait for its answer; its outcome is then kept for the retry.
 
 use crate::server::suspended_calls::{SuspendedCall, Waiting};
-use alloc::collections::BTreeSet;
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{AskId, JobId, RequestState};
-use crate::jobs::job::Purpose;
+use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal};
@@ -22,7 +25,7 @@ use crate::protocol::request_meta::{RequestContext, RequestMeta};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::send_queue::Handle;
-use crate::server::inputs;
+use crate::server::inputs::{self, OpenQuestions};
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::typed_result::ResultType;
 use crate::tasks::durable::TaskOutcome;
@@ -50,6 +53,9 @@ impl Engine {
         let Some(job) = self.jobs.get(id) else { return };
         if !peer.answers(&request.method) {
             return self.refuse_call(caller, Refusal::NotDeclared);
+        }
+        if let Some(response) = given(job, &request, ask) {
+            return self.deliver(caller, Answer::Result(response));
         }
         let waits = matches!(job.purpose(), Purpose::Retry(_)) || self.suspended.is_asking(id);
         if !waits && self.suspended_of(&job.owner) >= self.settings.limits.parked_max {
@@ -167,7 +173,7 @@ impl Engine {
         };
         let open = match self.suspended.get(state).map(|call| &call.work) {
             Some(Waiting::Job(id)) => self.open_questions(Some(*id)),
-            Some(Waiting::Outcome(_)) | None => BTreeSet::new(),
+            Some(Waiting::Outcome(_)) | None => OpenQuestions::new(),
         };
         let responses = match inputs::read(retry.responses, &open) {
             Ok(responses) => responses,
@@ -259,6 +265,14 @@ impl Engine {
             self.unpark(state);
         }
     }
+}
+
+/// Response to a question that its call brought with it, by the key of the question.
+fn given(job: &Job, request: &OutgoingRequest, ask: AskId) -> Option<Box<RawValue>> {
+    let given = Raw::checked(job.progress.given.as_deref()?);
+    let open = OpenQuestions::from([(request.key.clone()?, ask)]);
+    let responses = inputs::read(Some(given), &open).ok()?;
+    responses.first().map(|(_, response)| (*response).to_owned())
 }
 
 /// Every parked call agrees with its job, and the other way round.

@@ -4,8 +4,10 @@
 //! A question is known by its number, which its job never uses twice.
 
 use alloc::borrow::{Cow, ToOwned as _};
-use alloc::collections::BTreeSet;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -25,9 +27,10 @@ use crate::tasks::task::Change;
 
 impl Engine {
     /// The questions of a job that are open.
-    pub(crate) fn open_questions(&self, job: Option<JobId>) -> BTreeSet<AskId> {
+    pub(crate) fn open_questions(&self, job: Option<JobId>) -> OpenQuestions {
         let job = job.and_then(|id| self.jobs.get(id));
-        job.map(|job| job.questions().map(|(ask, _)| ask).collect()).unwrap_or_default()
+        let key = |(ask, question): (AskId, &OutgoingRequest)| (key_of(ask, question).into(), ask);
+        job.map(|job| job.questions().map(key).collect()).unwrap_or_default()
     }
 
     /// Hands a job the answer to its question.
@@ -154,6 +157,17 @@ impl Engine {
     }
 }
 
+/// Open questions of a job, by their keys.
+pub(crate) type OpenQuestions = BTreeMap<Box<str>, AskId>;
+
+/// Key of a question: the one that its job gave it, or its number.
+fn key_of(ask: AskId, question: &OutgoingRequest) -> String {
+    match &question.key {
+        Some(key) => String::from(&**key),
+        None => format!("{}", ask.get()),
+    }
+}
+
 /// Writes an object of the questions of a job that the client can answer.
 pub(crate) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
     let answers =
@@ -161,7 +175,7 @@ pub(crate) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
     let wanted = job.questions().filter(|(_, question)| answers(question));
     json.raw("{");
     for (position, (ask, question)) in wanted.enumerate() {
-        json.raw(if position == 0 { "\"" } else { ",\"" }).display(ask.get()).raw("\":{");
+        json.raw(if position == 0 { "" } else { "," }).string(&key_of(ask, question)).raw(":{");
         json.member("method", &question.method);
         if let Some(params) = &question.params {
             json.raw(",\"params\":").raw(params.get());
@@ -178,7 +192,7 @@ pub(crate) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
 /// `-32602` when it is no object of objects.
 pub(crate) fn read<'a>(
     responses: Option<Raw<'a>>,
-    open: &BTreeSet<AskId>,
+    open: &OpenQuestions,
 ) -> Result<Vec<(AskId, &'a RawValue)>, ErrorObject> {
     let Some(responses) = responses else { return Ok(Vec::new()) };
     let mut reader = serde_json::Deserializer::from_str(responses.get());
@@ -188,7 +202,7 @@ pub(crate) fn read<'a>(
 }
 
 struct Responses<'o> {
-    open: &'o BTreeSet<AskId>,
+    open: &'o OpenQuestions,
 }
 
 impl<'de> Visitor<'de> for Responses<'_> {
@@ -205,8 +219,7 @@ impl<'de> Visitor<'de> for Responses<'_> {
             if !value.get().starts_with('{') {
                 return Err(A::Error::custom("a result is an object"));
             }
-            let ask = key.parse().ok().map(AskId::new);
-            let ask = ask.filter(|ask| self.open.contains(ask) && format!("{}", ask.get()) == key);
+            let ask = self.open.get(&*key).copied();
             if let Some(ask) = ask.filter(|ask| taken.iter().all(|(other, _)| other != ask)) {
                 taken.push((ask, value));
             }
@@ -218,12 +231,11 @@ impl<'de> Visitor<'de> for Responses<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::boxed::Box;
 
     /// EXT-05: an open question is answered once, whatever else there is; a non-result is refused.
     #[test]
     fn responses() {
-        let open = BTreeSet::from([AskId::new(1), AskId::new(12)]);
+        let open = BTreeMap::from([("1".into(), AskId::new(1)), ("12".into(), AskId::new(12))]);
         let taken = |text: &str| {
             let raw: Box<RawValue> = RawValue::from_string(text.into()).expect("JSON");
             read(Some((&*raw).into()), &open)

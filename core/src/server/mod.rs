@@ -12,6 +12,7 @@ pub(crate) mod idempotency;
 pub(crate) mod input_required;
 pub(crate) mod inputs;
 pub(crate) mod keyed_calls;
+pub(crate) mod offers;
 pub(crate) mod operate;
 pub(crate) mod outputs;
 pub(crate) mod rate;

@@ -4,7 +4,6 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -15,11 +14,11 @@ use crate::engine::Engine;
 use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
-use crate::json::writer::Writer;
 use crate::protocol::revision::Results;
-use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
+use crate::server::offers::no_resource;
 use crate::server::requests::{Reply, Settled, Work};
 use crate::upstream::list::{RESOURCES, TEMPLATES};
 
@@ -50,7 +49,8 @@ impl Engine {
         }
         let uri = params::find(params, ["uri"]).ok().and_then(|[uri]| uri?.string());
         let is_output = uri.is_none_or(|uri| output_of(&uri).is_some());
-        method != "resources/read" || is_output || self.upstreams.is_empty()
+        let is_of_others = !self.upstreams.is_empty() || self.offers_resource(conn, params);
+        method != "resources/read" || is_output || !is_of_others
     }
 
     /// A request of one of these methods.
@@ -256,16 +256,4 @@ fn read_server(params: Option<&Params<'_>>) -> Result<Option<OutputRequest>, Err
         instance: instance.map(InstanceId::new),
         from: stderr.map_or(Ok(0), |raw| number("stderr", raw))?,
     }))
-}
-
-/// The error for a resource that is not there: its code differs by revision (SEP-2164).
-fn no_resource(reply: &Reply, uri: &str) -> ErrorObject {
-    let code = match reply.dialect.results {
-        Results::Bare => code::RESOURCE_NOT_FOUND,
-        Results::Typed => code::INVALID_PARAMS,
-    };
-    let mut data = Vec::new();
-    Writer::new(&mut data).raw("{").member("uri", uri).raw("}");
-    let data = String::from_utf8(data).unwrap_or_default();
-    ErrorObject::new(code, "there is no such resource").with_data(data)
 }

@@ -38,7 +38,10 @@ impl Engine {
             Err(error) => return self.fail(reply, &error),
         };
         reply.dialect = claim.dialect;
-        self.note_capabilities(&reply, params, &claim);
+        // A look at the daemon is no reason to start servers.
+        if !method.starts_with("ceased/") {
+            self.note_capabilities(&reply, params, &claim);
+        }
         if reply.batch.is_some() {
             return self.invalid_request(reply, "this revision has no batches: one message a line");
         }

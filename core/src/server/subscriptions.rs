@@ -69,7 +69,7 @@ impl Engine {
         let unknown = asked - agreed.as_ref().map_or(0, BTreeSet::len);
         (0..unknown).for_each(|_| self.suspect(reply.conn, AbusePattern::UnknownTasks));
         // Without servers behind this one there are no prompts, and resources do not change.
-        let others = !self.upstreams.is_empty();
+        let others = !self.upstreams.is_empty() || !self.settings.provider.is_empty();
         (wanted.prompts, wanted.resources) = (wanted.prompts && others, wanted.resources && others);
         self.acknowledge_subscription(&reply, &wanted, agreed.as_ref());
         let tasks = agreed.unwrap_or_default();

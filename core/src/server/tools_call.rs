@@ -37,6 +37,8 @@ struct Admitted<'a> {
     task: Option<RequestedTtl>,
     progress_token: Option<Raw<'a>>,
     terms: RequestContext,
+    /// Responses to questions that the call has not asked yet, by the keys of those.
+    responses: Option<Raw<'a>>,
 }
 
 /// Why a call may not go ahead.
@@ -141,6 +143,39 @@ impl Engine {
             progress_token: progress_token(read.meta.as_ref()),
             terms,
             tool: Arc::new(tool),
+            responses: None,
+        };
+        self.accept(reply, admitted);
+    }
+
+    /// A request for an offer of the host: a job of the offer's work.
+    pub(crate) fn call_offer(
+        &mut self,
+        reply: Reply,
+        tool: Arc<Tool>,
+        params: Option<&Params<'_>>,
+        arguments: String,
+    ) {
+        let read = params::members(params).and_then(|read| {
+            params::check_meta(params)?;
+            Ok(read)
+        });
+        let read = match read {
+            Ok(read) => read,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let arguments = match checked(&tool, &arguments) {
+            Ok(arguments) => Json::from_checked(Cow::Owned(String::from(arguments.get()))),
+            Err(why) => return self.fail(reply, &ErrorObject::invalid_params(why)),
+        };
+        let claim = request_meta::of(params).and_then(Result::ok);
+        let admitted = Admitted {
+            arguments,
+            task: None,
+            progress_token: progress_token(read.meta.as_ref()),
+            terms: terms_of(&reply, claim.as_ref()),
+            tool,
+            responses: claim.and(read.input_responses),
         };
         self.accept(reply, admitted);
     }
@@ -162,6 +197,7 @@ impl Engine {
             task: None,
             progress_token: None,
             terms: RequestContext::Session(reply.dialect),
+            responses: None,
         };
         self.accept(reply, admitted);
     }
@@ -255,6 +291,7 @@ impl Engine {
                 progress_token: progress_token(params.meta),
                 terms: terms_of(reply, claim),
                 tool,
+                responses: None,
             });
         }
         let arguments = checked(&tool, arguments).map_err(|why| {
@@ -273,6 +310,7 @@ impl Engine {
             task,
             progress_token: progress_token(params.meta),
             terms: terms_of(reply, claim),
+            responses: claim.and(params.input_responses),
         })
     }
 
@@ -389,6 +427,10 @@ impl Engine {
     }
 
     /// The ttl a task gets (TSK-11, TSK-34, TSK-40).
+    pub(crate) fn default_grant(&self, owner: &Identity) -> Duration {
+        self.grant_ttl(owner, RequestedTtl::Default)
+    }
+
     fn grant_ttl(&self, owner: &Identity, requested: RequestedTtl) -> Duration {
         let policy = &self.settings.tasks;
         let (default, max) = match owner {
@@ -415,9 +457,12 @@ impl Engine {
         } else {
             JobState::Queued(admitted.arguments)
         };
-        let Admitted { tool, terms, progress_token, .. } = admitted;
+        let Admitted { tool, terms, progress_token, responses, .. } = admitted;
         let mut job = Job::new(id, tool, owner, (conn, terms), self.now.at, (purpose, state));
         job.task = task;
+        if let Some(responses) = responses {
+            job.progress.given = Some(responses.get().into());
+        }
         job.progress.tell(progress_token.map(|token| token.get().into()));
         let id = self.jobs.insert(job);
         self.arm_heartbeat(id);
@@ -466,6 +511,7 @@ fn admit_params<'a>(
         task,
         progress_token: progress_token(read.meta.as_ref()),
         terms: RequestContext::Session(reply.dialect),
+        responses: None,
     })
 }
 
@@ -494,6 +540,7 @@ fn as_requested(tool: &Tool, task: Option<Raw<'_>>) -> Result<Option<RequestedTt
 fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, ErrorObject> {
     match (tool.task_support, declared) {
         (TaskSupport::Forbidden, _) | (TaskSupport::Optional, false) => Ok(None),
+        (TaskSupport::Optional | TaskSupport::Required, true) if tool.asks_first => Ok(None),
         (TaskSupport::Optional | TaskSupport::Required, true) => Ok(Some(RequestedTtl::Default)),
         (TaskSupport::Required, false) => {
             Err(missing_tasks(&alloc::format!("the tool {:?}", tool.name)))

@@ -91,8 +91,13 @@ impl Engine {
         else {
             return;
         };
-        let request =
-            OutgoingRequest { method: method.into(), params: None, patience: None, task: None };
+        let request = OutgoingRequest {
+            key: None,
+            method: method.into(),
+            params: None,
+            patience: None,
+            task: None,
+        };
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = if claim { self.claim_meta("{}") } else { String::new() };

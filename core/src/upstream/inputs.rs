@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use memchr::memmem;
 use serde_json::value::RawValue;
 
 use crate::engine::Engine;
@@ -27,7 +28,7 @@ const ROUNDS_MAX: u32 = 32;
 /// Whether a result asks for input instead of being one.
 pub(crate) fn asks_for_input(result: &str) -> bool {
     // Most results are told apart without being read.
-    result.contains("input_required")
+    memmem::find(result.as_bytes(), b"input_required").is_some()
         && text_member(result, "resultType").as_deref() == Some("input_required")
 }
 
@@ -133,7 +134,7 @@ fn read_request(request: &str) -> Option<OutgoingRequest> {
     let method = text_member(request, "method")?;
     let params = member(request, "params").unwrap_or("{}");
     let params = RawValue::from_string(String::from(params)).ok()?;
-    Some(OutgoingRequest { method, params: Some(params), patience: None, task: None })
+    Some(OutgoingRequest { key: None, method, params: Some(params), patience: None, task: None })
 }
 
 #[cfg(test)]

@@ -36,6 +36,9 @@ pub(crate) enum Assigned {
 
 impl Engine {
     pub(crate) fn on_upstream(&mut self, event: &UpstreamEvent<'_>) {
+        if self.on_agent_event(event) {
+            return;
+        }
         match *event {
             UpstreamEvent::Started { instance, conn } => self.on_instance_started(instance, conn),
             UpstreamEvent::Known { server, manifest } => self.on_manifest(server, manifest),

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::event::Outcome;
+use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::json::meta::SERVER_INFO;
 use crate::protocol::request_meta;
@@ -17,6 +18,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::call_params::progress_token;
 use crate::server::input_required::Retry;
+use crate::server::offers::no_resource;
 use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
@@ -68,7 +70,8 @@ impl Engine {
         method: &str,
         params: Option<&Params<'_>>,
     ) -> Option<Reply> {
-        if self.upstreams.is_empty() {
+        let has_offers = !self.settings.provider.is_empty();
+        if self.upstreams.is_empty() && !has_offers {
             return Some(reply);
         }
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
@@ -83,6 +86,11 @@ impl Engine {
             }
             return None;
         }
+        let is_retry = self.is_retry(params);
+        let reply = match has_offers && !is_retry {
+            true => self.on_offer_method(reply, method, params)?,
+            false => reply,
+        };
         if [SUBSCRIBE, UNSUBSCRIBE].contains(&method) && reply.dialect.results == Results::Bare {
             self.on_watch(reply, method, params);
             return None;
@@ -92,7 +100,7 @@ impl Engine {
         }
         let state = params::any_members(params).request_state;
         if let (Some(Ok(claim)), Some(state)) = (request_meta::of(params), state)
-            && self.is_own_state(state)
+            && is_retry
         {
             let members = params::any_members(params);
             let progress_token = progress_token(members.meta.as_ref());
@@ -106,11 +114,44 @@ impl Engine {
         match server.map(|server| relayed_request(server, is_plain, method, text)) {
             Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
             None => {
-                let message = alloc::format!("no server offers what this {method} names");
-                self.fail(reply, &ErrorObject::invalid_params(message));
+                let error = self.not_offered(&reply, method, text);
+                self.fail(reply, &error);
             }
         }
         None
+    }
+
+    fn not_offered(&self, reply: &Reply, method: &str, params: &str) -> ErrorObject {
+        match text_member(params, "uri") {
+            Some(uri) if method == "resources/read" => no_resource(reply, &uri),
+            _ => {
+                let message = alloc::format!("no server offers what this {method} names");
+                ErrorObject::invalid_params(message)
+            }
+        }
+    }
+
+    /// Whether a request brings the inputs that a call here waits for.
+    fn is_retry(&self, params: Option<&Params<'_>>) -> bool {
+        let state = params::any_members(params).request_state;
+        matches!(request_meta::of(params), Some(Ok(_)))
+            && state.is_some_and(|state| self.is_own_state(state))
+    }
+
+    /// Schema of the arguments of a tool, as JSON text, for checks of the host: of its own tools, and
+    /// of those of upstreams that name headers in it (HTTP-09).
+    #[must_use]
+    pub fn input_schema(&self, name: &str, peer: &Identity) -> Option<&str> {
+        if let Some(tool) = self.settings.catalog.offered(name, peer) {
+            return Some(&tool.input_schema);
+        }
+        let servers = self.upstreams.servers.iter();
+        let server = { servers }
+            .find(|server| server.server.allow.permits(peer) && server.tools.contains_key(name))?;
+        let named = |listed: &&str| {
+            listed.contains("x-mcp-header") && text_member(listed, "name").as_deref() == Some(name)
+        };
+        member(server.listed.iter().map(|listed| &**listed).find(named)?, "inputSchema")
     }
 
     /// The server of a request, by the name or URI in its params.
@@ -275,7 +316,7 @@ impl Engine {
 
     /// Elements of a list of all servers that a connection sees, separated by commas.
     pub(crate) fn listed_elements(&self, at: usize, conn: ConnId) -> String {
-        let mut elements = String::new();
+        let mut elements = self.offered_elements(at, conn);
         let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
         let identity = self.identity_of(conn);
         let is_plain = self.shown_through(conn).is_some();
@@ -310,17 +351,20 @@ impl Engine {
     pub(crate) fn offered_capabilities(&self, conn: ConnId, session: bool) -> String {
         let servers = || self.seen_servers(conn);
         let any = |capability: &'static str| {
-            servers().any(|server| match &server.manifest {
-                Some(manifest) => {
-                    let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
-                    member(said, capability).is_some()
-                }
-                None => true,
-            })
+            let offers = self.has_offers(capability, conn);
+            offers
+                || servers().any(|server| match &server.manifest {
+                    Some(manifest) => {
+                        let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
+                        member(said, capability).is_some()
+                    }
+                    None => true,
+                })
         };
         let mut text = String::new();
         if any("resources") {
-            let subscribes = servers().any(|server| server.server.share != Share::Call);
+            let subscribes = servers().any(|server| server.server.share != Share::Call)
+                || self.has_offers("resources", conn);
             text.push_str(match subscribes && session {
                 true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
                 false => ",\"resources\":{\"listChanged\":true}",

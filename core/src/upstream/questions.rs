@@ -63,6 +63,7 @@ impl Engine {
         let params = params.map_or("{}", Params::get);
         let passed = params_for_other_hop(params, None);
         let request = OutgoingRequest {
+            key: None,
             method: method.into(),
             params: RawValue::from_string(passed).ok().filter(|params| params.get() != "{}"),
             patience: None,
@@ -273,6 +274,7 @@ impl Engine {
             crate::upstream::rewrite::quoted(&text)
         );
         let request = OutgoingRequest {
+            key: None,
             method: ELICITATION.into(),
             params: RawValue::from_string(params).ok(),
             patience: None,

@@ -49,6 +49,16 @@ pub enum OnIgnoredCancel {
     Leave,
 }
 
+/// Time limits of the turns of an ACP agent; none when `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Watchdogs {
+    /// The longest that one turn may take.
+    pub turn: Option<Duration>,
+    /// How long a turn may go on without an update, CPU time of the agent's processes, or a request
+    /// of the agent that waits for its client.
+    pub stall: Option<Duration>,
+}
+
 /// Names that are offered: glob patterns in which `*` stands for any text and `?` for one
 /// character.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -139,6 +149,9 @@ pub struct UpstreamServer {
     pub allow: Allow,
     /// Questions to the requestor before a tool runs, by its name without the prefix.
     pub confirm: BTreeMap<Box<str>, Box<str>>,
+    /// Time limits of the turns of an ACP agent.
+    #[serde(default)]
+    pub watchdogs: Watchdogs,
     /// Its description and lists of its last run.
     pub manifest: Option<Manifest>,
     /// Data for the host to start it.
@@ -174,6 +187,7 @@ impl UpstreamServer {
             filter: NameFilter::default(),
             allow: Allow::Everyone,
             confirm: BTreeMap::new(),
+            watchdogs: Watchdogs::default(),
             manifest: None,
             payload: None,
         }

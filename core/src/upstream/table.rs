@@ -263,10 +263,15 @@ impl Upstreams {
 
     /// Takes in a new instance.
     pub(crate) fn insert(&mut self, instance: Instance) -> InstanceId {
-        self.next_instance += 1;
-        let id = InstanceId::new(self.next_instance);
+        let id = self.number_instance();
         self.instances.insert(id, instance);
         id
+    }
+
+    /// A number for a new process of an upstream.
+    pub(crate) fn number_instance(&mut self) -> InstanceId {
+        self.next_instance += 1;
+        InstanceId::new(self.next_instance)
     }
 
     /// The number of a new check of a job.

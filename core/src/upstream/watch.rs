@@ -72,7 +72,7 @@ impl Engine {
         server.share == Share::Identity && self.identity_of(other) == *identity
     }
 
-    fn watches_of(&self, client: ConnId) -> usize {
+    pub(crate) fn watches_of(&self, client: ConnId) -> usize {
         self.upstreams.watched.values().filter(|clients| clients.contains_key(&client)).count()
     }
 
@@ -96,7 +96,7 @@ impl Engine {
         }
     }
 
-    fn forget_watch(&mut self, server: &str, own: &str, client: ConnId) {
+    pub(crate) fn forget_watch(&mut self, server: &str, own: &str, client: ConnId) {
         let key = (server.into(), own.into());
         if let Some(clients) = self.upstreams.watched.get_mut(&key) {
             clients.remove(&client);

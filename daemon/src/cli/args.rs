@@ -14,6 +14,7 @@ use crate::config::Level;
 use crate::config::units::parse_size;
 use crate::probe;
 use crate::wrap::WrapOptions;
+use ceased_core::upstream::server::Watchdogs;
 
 /// The parsed arguments.
 #[derive(Debug, Parser)]
@@ -41,8 +42,8 @@ pub(super) enum Command {
     Serve(ServeArgs),
     /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
     Stdio(EngineArgs),
-    /// Stand in front of an existing MCP server on stdin and stdout, so that its cancelled calls
-    /// end
+    /// Stand in front of an existing MCP server or ACP agent on stdin and stdout, so that its
+    /// cancelled calls and turns end
     Wrap(WrapArgs),
     /// Check how an MCP server cancels, ends and cleans up: each check starts it anew, contained
     Probe(ProbeArgs),
@@ -161,6 +162,8 @@ impl EngineArgs {
 /// `wrap`.
 #[derive(Debug, Args)]
 pub(super) struct WrapArgs {
+    #[command(flatten)]
+    agent: WrapAgentArgs,
     /// Name of the server in records and errors [default: the name of its program]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -324,6 +327,8 @@ impl WrapArgs {
     /// The options for the daemon.
     pub(super) fn options(&self) -> WrapOptions {
         WrapOptions {
+            acp: self.agent.acp,
+            watchdogs: self.agent.watchdogs(),
             command: self.command.clone(),
             name: self.name.clone(),
             instance_per_call: self.share == WrapShare::Call,
@@ -344,6 +349,27 @@ impl WrapArgs {
             audit: self.audit.clone(),
             log_level: self.log_level,
         }
+    }
+}
+
+/// Options of `wrap` for an ACP agent.
+#[derive(Debug, Args)]
+struct WrapAgentArgs {
+    /// The command is an ACP agent instead of an MCP server
+    #[arg(long, conflicts_with_all = ["share", "call_timeout", "task_support"])]
+    acp: bool,
+    /// The longest that one prompt turn may take [default: no limit]
+    #[arg(long, value_name = "DUR", value_parser = duration, requires = "acp")]
+    turn_timeout: Option<Duration>,
+    /// How long a prompt turn may go on without an update, CPU time of the agent's processes, or a
+    /// question to the client [default: no limit]
+    #[arg(long, value_name = "DUR", value_parser = duration, requires = "acp")]
+    stall_timeout: Option<Duration>,
+}
+
+impl WrapAgentArgs {
+    const fn watchdogs(&self) -> Watchdogs {
+        Watchdogs { turn: self.turn_timeout, stall: self.stall_timeout }
     }
 }
 

@@ -123,6 +123,10 @@ impl Config {
         if daemon.allow_run {
             row("allow_run", "true".into());
         }
+        if !daemon.operators.is_empty() {
+            let names: Vec<String> = daemon.operators.iter().map(ToString::to_string).collect();
+            row("operators", names.join(", "));
+        }
         row("heartbeat", heartbeat(daemon.heartbeat));
         row("text_limit", size(daemon.text_limit));
         let texts = [("title", &daemon.title), ("website", &daemon.website)];
@@ -295,8 +299,8 @@ fn on_disconnect(policy: OnDisconnect) -> String {
     }
 }
 
-/// Describes the environment of a command, as far as it is configured.
-fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
+/// Describes bounds, as far as they are configured.
+pub(super) fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
     let Bounds { memory_max, pids_max, cpu_max, nice } = bounds;
     let rows = [
         memory_max.map(|bytes| format!("memory_max {}", show_size(bytes))),
@@ -307,6 +311,7 @@ fn describe_bounds(bounds: &Bounds, more: &mut impl FnMut(String)) {
     rows.into_iter().flatten().for_each(more);
 }
 
+/// Describes the environment of a command, as far as it is configured.
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {

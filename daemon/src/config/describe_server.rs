@@ -5,6 +5,7 @@ use ceased_core::policy::access::Allow;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::Isolation;
 
+use super::describe::describe_bounds;
 use super::server::{Server, prefix_of};
 use super::units::show_duration;
 use super::{Config, RunAs};
@@ -77,6 +78,7 @@ fn describe_launch(server: &Server, more: &mut impl FnMut(String)) {
     if server.isolation == Isolation::Pid {
         more("isolation pid".into());
     }
+    describe_bounds(&server.bounds, more);
     if server.inherit.everything {
         more("inherit_env true".into());
     }

@@ -109,6 +109,31 @@ pub(super) fn allow(
     Allow::Only(found)
 }
 
+/// Operators beside root and the user of the daemon. An anonymous peer is none: every user of this
+/// machine could be it.
+pub(super) fn operators(
+    key: Key,
+    written: Option<&Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> BTreeSet<Identity> {
+    let mut found = BTreeSet::new();
+    for text in written.iter().flat_map(|list| list.get_ref()) {
+        let named = match text.get_ref().as_str() {
+            "anonymous" => Err("an operator has an identity: give it a token".into()),
+            text => identities(text).map_err(|hint| {
+                hint.replace(", \"token:NAME\" or \"anonymous\"", " or \"token:NAME\"")
+            }),
+        };
+        match named {
+            Ok(more) => found.extend(more),
+            Err(hint) => {
+                check.bad_value(key, text.span().start, &format!("{:?}", text.get_ref()), hint);
+            }
+        }
+    }
+    found
+}
+
 /// Identities named by one element of `allow`.
 fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
     let one = |identity| BTreeSet::from([identity]);

@@ -15,16 +15,16 @@ pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Default mode: only the daemon's user.
 const MODE_DEFAULT: u32 = 0o600;
 /// Default of `session_idle`: longer than a person thinks between two questions to a model.
-const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 /// Default of `keep_alive`: beyond the 60 seconds after which common proxies close their side.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// Default of `sessions_per_identity`: half of the default of `connections`.
-const SESSIONS_PER_IDENTITY: usize = 512;
+pub(crate) const SESSIONS_PER_IDENTITY: usize = 512;
 /// Default of `connections_per_address`: half of the default of `connections`. All clients of a
 /// reverse proxy have one address.
-const CONNECTIONS_PER_ADDRESS: usize = 512;
+pub(crate) const CONNECTIONS_PER_ADDRESS: usize = 512;
 /// Default of `replay_bytes`: some hundred progress notifications and a usual result.
-const REPLAY_BYTES: usize = 1024 * 1024;
+pub(crate) const REPLAY_BYTES: usize = 1024 * 1024;
 
 impl Listen {
     /// The listener of a file without `[[listen]]`.
@@ -132,6 +132,7 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         ("sessions_per_identity", whole(&raw.sessions_per_identity), http, "http"),
         ("connections_per_address", whole(&raw.connections_per_address), http, "http"),
         ("replay_bytes", raw.replay_bytes.as_ref().map(|it| it.span().start), http, "http"),
+        ("view", raw.view.as_ref().map(|it| it.span().start), http, "http"),
     ] {
         if let Some(at) = written.filter(|_| !allowed) {
             let transport = written_text(raw.transport.as_ref());
@@ -192,6 +193,7 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         sessions_per_identity,
         connections_per_address,
         replay_bytes,
+        view: raw.view.as_ref().is_none_or(|view| *view.get_ref()),
     }))
 }
 

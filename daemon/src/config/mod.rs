@@ -3,6 +3,7 @@
 //!
 //! The keys are documented in `config.toml` at the top of the repository.
 
+mod bounds;
 mod check;
 mod code;
 mod describe;
@@ -25,12 +26,14 @@ pub(crate) mod units;
 mod users;
 mod values;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ceased_core::identity::Identity;
 use ceased_core::limits::OnTtl;
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::{OnDisconnect, TaskSupport, ToolHints};
@@ -47,6 +50,9 @@ pub(crate) use code::option_warning;
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
+pub(crate) use listen::{
+    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
+};
 pub use progress::ProgressPattern;
 pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};
 pub(crate) use server_table::start_at_once_default;
@@ -109,6 +115,8 @@ pub struct Daemon {
     pub roots: Vec<PathBuf>,
     /// Whether users of this machine run commands of their own (`ceased run`).
     pub allow_run: bool,
+    /// Operators beside root and the user of the daemon; none is anonymous.
+    pub operators: BTreeSet<Identity>,
     /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
     /// heartbeat.
     pub heartbeat: Option<Duration>,
@@ -181,6 +189,8 @@ pub struct HttpListen {
     pub connections_per_address: usize,
     /// Bytes of events of one session that are kept for a client that comes back.
     pub replay_bytes: usize,
+    /// Whether the live view is served at `/`.
+    pub view: bool,
 }
 
 impl Listen {

@@ -50,6 +50,7 @@ pub(super) struct Daemon {
     pub(super) isolation: Option<Text>,
     pub(super) roots: Option<Spanned<Vec<Text>>>,
     pub(super) allow_run: Option<bool>,
+    pub(super) operators: Option<Spanned<Vec<Text>>>,
     pub(super) heartbeat: Option<Text>,
     pub(super) text_limit: Option<Spanned<Size>>,
     pub(super) title: Option<String>,
@@ -76,6 +77,7 @@ pub(super) struct Listen {
     pub(super) sessions_per_identity: Option<Whole>,
     pub(super) connections_per_address: Option<Whole>,
     pub(super) replay_bytes: Option<Spanned<Size>>,
+    pub(super) view: Option<Spanned<bool>>,
 }
 
 /// `[limits]`
@@ -236,6 +238,10 @@ pub(super) struct Server {
     pub(super) confirm: Option<Spanned<Ordered<Text>>>,
     pub(super) run_as: Option<Text>,
     pub(super) isolation: Option<Text>,
+    pub(super) memory_max: Option<Spanned<Size>>,
+    pub(super) pids_max: Option<Whole>,
+    pub(super) cpu_max: Option<Text>,
+    pub(super) nice: Option<Whole>,
 }
 
 /// `[tool.input.NAME]`

@@ -1,10 +1,12 @@
 //! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: defaults and valid ranges.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::discover::Environment;
+use super::identities;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, RecordCalls, Tasks, raw};
 use crate::store::Damaged;
@@ -44,6 +46,7 @@ impl Daemon {
             isolation: Isolation::None,
             roots: Vec::new(),
             allow_run: false,
+            operators: BTreeSet::new(),
             heartbeat: Some(DEFAULT_HEARTBEAT),
             text_limit: 32 << 10,
             title: None,
@@ -170,6 +173,7 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
         roots: roots(key("roots"), raw.roots.as_ref(), check),
         allow_run: raw.allow_run.unwrap_or(default.allow_run),
+        operators: identities::operators(key("operators"), raw.operators.as_ref(), check),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
         text_limit: check.size(
             key("text_limit"),

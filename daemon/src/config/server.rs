@@ -9,7 +9,7 @@ use std::time::Duration;
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
-use ceased_process::{Inherit, Isolation};
+use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::{EnvFile, RunAs, Tool};
 
@@ -69,6 +69,8 @@ pub struct Server {
     pub run_as: Option<RunAs>,
     /// Isolation of its processes from others.
     pub isolation: Isolation,
+    /// Bounds of the resources of one instance.
+    pub bounds: Bounds,
 }
 
 /// Environment variables, whose values are never displayed.

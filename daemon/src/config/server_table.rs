@@ -9,6 +9,7 @@ use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
 use toml::Spanned;
 
+use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
 use super::error::line_of;
 use super::json::Ordered;
@@ -135,6 +136,16 @@ fn server(
         confirm: confirm(raw.confirm.as_ref(), check),
         run_as: run_as(raw, share, check),
         isolation: isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check),
+        bounds: bounds(
+            &Written {
+                table: TABLE,
+                memory_max: raw.memory_max.as_ref(),
+                pids_max: raw.pids_max.as_ref(),
+                cpu_max: raw.cpu_max.as_ref(),
+                nice: raw.nice.as_ref(),
+            },
+            check,
+        ),
         name: name?,
         command: command?,
         cwd,

@@ -89,6 +89,7 @@ fn every_key_is_read() {
         isolation = "pid"
         roots = ["/srv", "~/src"]
         allow_run = true
+        operators = ["token:ann", "uid:7"]
         heartbeat = "2s"
         text_limit = "2KiB"
         title = "T"
@@ -164,6 +165,7 @@ fn every_key_is_read() {
             isolation: Isolation::Pid,
             roots: vec!["/srv".into(), "/home/u/src".into()],
             allow_run: true,
+            operators: [Identity::Token("ann".into()), Identity::User(7)].into(),
             heartbeat: Some(secs(2)),
             text_limit: 2048,
             title: Some("T".into()),

@@ -1,11 +1,11 @@
 //! `[[tool]]`: tools, validated as far as possible before the first call.
 
 use std::ffi::OsString;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use toml::Spanned;
 
+use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
@@ -18,8 +18,8 @@ use super::{
 };
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::name::{NAME_HINT, is_name};
+use ceased_process::Isolation;
 use ceased_process::daemon_support::is_private;
-use ceased_process::{Bounds, Isolation};
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
@@ -30,13 +30,6 @@ const MAX_OUTPUT_MAX: u64 = 1 << 30;
 const CLIENT: &str = "client";
 /// Largest `max_running`: the largest `workers` of `[daemon]`.
 const MAX_RUNNING_MAX: u64 = 4096;
-/// Range of `memory_max`: below it no program starts.
-const MEMORY_MAX: RangeInclusive<u64> = 1 << 20..=1 << 50;
-/// Range of `pids_max`: up to the largest number of processes of the kernel.
-const PIDS_MAX: RangeInclusive<u64> = 1..=1 << 22;
-/// Range of `cpu_max` in percent: from the least quota of the kernel to more processors than there
-/// are.
-const CPU_MAX: RangeInclusive<u32> = 1..=1_000_000;
 /// Prefix of the variables that the daemon sets for a job.
 const RESERVED_VARIABLES: &str = "CEASED_";
 
@@ -321,7 +314,16 @@ fn command_tool(
         max_output,
         run_as,
         isolation: Isolation::default(),
-        bounds: bounds(raw, check),
+        bounds: bounds(
+            &Written {
+                table: "[[tool]]",
+                memory_max: raw.memory_max.as_ref(),
+                pids_max: raw.pids_max.as_ref(),
+                cpu_max: raw.cpu_max.as_ref(),
+                nice: raw.nice.as_ref(),
+            },
+            check,
+        ),
         inherit,
         env_file,
         client_roots,
@@ -331,34 +333,6 @@ fn command_tool(
         text_limit,
     };
     Some((command, arguments?))
-}
-
-/// Bounds of the resources of a call.
-fn bounds(raw: &raw::Tool, check: &mut Checker<'_>) -> Bounds {
-    let memory_max = raw
-        .memory_max
-        .as_ref()
-        .map(|written| check.size(key("memory_max"), Some(written), usize::MAX, MEMORY_MAX) as u64);
-    let mut number = |name, written: Option<&raw::Whole>, range| {
-        let number = check.whole(key(name), Some(written?), 0, range);
-        u32::try_from(number).ok()
-    };
-    let pids_max = number("pids_max", raw.pids_max.as_ref(), PIDS_MAX);
-    let nice = number("nice", raw.nice.as_ref(), 0..=19).and_then(|nice| u8::try_from(nice).ok());
-    let cpu_max = raw.cpu_max.as_ref().and_then(|written| {
-        let text = written.get_ref();
-        let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
-        let percent = percent.filter(|percent| CPU_MAX.contains(percent));
-        if percent.is_none() {
-            let (least, most) = (CPU_MAX.start(), CPU_MAX.end());
-            let hint = format!(
-                "it takes {least}% to {most}% of one processor, such as \"150%\" for one and a half"
-            );
-            check.bad_value(key("cpu_max"), written.span().start, &format!("{text:?}"), hint);
-        }
-        percent
-    });
-    Bounds { memory_max, pids_max, cpu_max, nice }
 }
 
 /// Output that the result of a command shows, and its schema.

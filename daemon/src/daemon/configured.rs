@@ -32,9 +32,16 @@ pub(super) fn server_info(config: &Config) -> ServerInfo {
     }
 }
 
-/// Operators: the administrator, and the user this runs as.
-pub(super) fn operators() -> Vec<Identity> {
+/// Operators of every daemon: the administrator, and the user this runs as.
+pub(super) fn own_operators() -> Vec<Identity> {
     vec![Identity::User(0), Identity::User(getuid().as_raw())]
+}
+
+/// Operators: the administrator, the user this runs as, and those of the configuration.
+pub(super) fn operators(config: &Config) -> Vec<Identity> {
+    let mut operators = own_operators();
+    operators.extend(config.daemon.operators.iter().cloned());
+    operators
 }
 
 pub(super) const fn thresholds(config: &Config) -> Thresholds {
@@ -42,19 +49,24 @@ pub(super) const fn thresholds(config: &Config) -> Thresholds {
     Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
 }
 
-/// Names of the tools with a bound, by the controller that enforces it.
+/// Tools and servers with a bound, by the controller that enforces it.
 pub(super) fn bounded(config: &Config) -> BTreeMap<Controller, Vec<String>> {
-    let mut tools: BTreeMap<Controller, Vec<String>> = BTreeMap::new();
+    let mut found: BTreeMap<Controller, Vec<String>> = BTreeMap::new();
     for tool in &config.tools {
         let config::Run::Command(command) = &tool.run else { continue };
         for controller in command.bounds.controllers() {
-            tools.entry(controller).or_default().push(tool.name.clone());
+            found.entry(controller).or_default().push(tool.name.clone());
         }
     }
-    tools
+    for server in &config.servers {
+        for controller in server.bounds.controllers() {
+            found.entry(controller).or_default().push(format!("the server {}", server.name));
+        }
+    }
+    found
 }
 
-/// One line for each bound that has no effect, with the tools that have it.
+/// One line for each bound that has no effect, with the tools and servers that have it.
 pub(super) fn unenforced(
     bounded: &BTreeMap<Controller, Vec<String>>,
     missing: &[Unenforced],
@@ -122,6 +134,25 @@ pub(super) fn listen_spec(listen: &Listen) -> Result<ListenSpec, TokenFileError>
     Ok(ListenSpec { address: address(listen), group, access, http })
 }
 
+/// A listener for HTTP that is open to every peer that can connect.
+pub(super) fn open_http(address: &Address) -> ListenSpec {
+    let mut spec = ListenSpec::open(address.clone());
+    spec.http = Some(Arc::new(HttpRules {
+        // An embedding program serves /mcp; the view belongs to a daemon of its own.
+        view: false,
+        address: address.clone(),
+        access: spec.access.clone(),
+        allow_origins: Arc::default(),
+        any_host: matches!(address, Address::Unix { .. }),
+        session_idle: config::SESSION_IDLE,
+        keep_alive: config::KEEP_ALIVE,
+        sessions_per_identity: config::SESSIONS_PER_IDENTITY,
+        connections_per_address: config::CONNECTIONS_PER_ADDRESS,
+        replay_bytes: config::REPLAY_BYTES,
+    }));
+    spec
+}
+
 /// The rules of a listener for HTTP.
 fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
     // No page can reach a Unix socket, and on an address of the network every request needs a
@@ -140,6 +171,7 @@ fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
         sessions_per_identity: http.sessions_per_identity,
         connections_per_address: http.connections_per_address,
         replay_bytes: http.replay_bytes,
+        view: http.view,
     }
 }
 

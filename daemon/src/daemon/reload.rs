@@ -39,14 +39,14 @@ pub(crate) fn reload(
             set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
                 server: server_info(&config),
-                limits: scarcity::within_files(limits(&config)),
+                limits: scarcity::within_files(limits(&config), operators(&config).len()),
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 outputs: true,
                 run: run_command::tool(&config),
                 servers,
                 start_at_once: config.start_at_once,
-                operators: operators(),
+                operators: operators(&config),
                 ..Settings::default()
             }),
             listen,
@@ -80,6 +80,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         eof_grace: _,
         roots: _,
         allow_run: _,
+        operators: _,
         heartbeat: _,
         text_limit: _,
         title: _,
@@ -102,9 +103,9 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.calls", started.log.calls != *calls),
         ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
-        ("memory_max of a [[tool]], the first one", is_new(Controller::Memory)),
-        ("pids_max of a [[tool]], the first one", is_new(Controller::Pids)),
-        ("cpu_max of a [[tool]], the first one", is_new(Controller::Cpu)),
+        ("memory_max of a [[tool]] or [[server]], the first one", is_new(Controller::Memory)),
+        ("pids_max of a [[tool]] or [[server]], the first one", is_new(Controller::Pids)),
+        ("cpu_max of a [[tool]] or [[server]], the first one", is_new(Controller::Cpu)),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

@@ -56,6 +56,7 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
     launch.inherit = server.inherit.clone();
     launch.env = server.variables()?;
     launch.isolation = server.isolation;
+    launch.bounds = server.bounds;
     let confirm = server.confirm.iter();
     Ok(UpstreamServer {
         prefix: prefix.into(),

@@ -17,7 +17,7 @@ use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
 use rustix::process::getuid;
 
-use crate::event_loop::mailbox::Report;
+use crate::event_loop::mailbox::{Asked, Report};
 use crate::observability::calls::CallOutcome;
 use crate::process_ids::from_process;
 use crate::store::orders::Order;
@@ -45,11 +45,17 @@ impl Server {
                     self.engine.handle(now, said, &mut self.actions);
                 }
             }
-            Report::Asked { job, ask, request, answer } => {
-                self.jobs.ask(Caller::Job { job, ask }, answer);
-                let event = Event::Asked { job, ask, conn: None, request };
-                self.engine.handle(now, event, &mut self.actions);
+            Report::Asked { job, asked } => {
+                for Asked { ask, request, answer } in asked {
+                    self.jobs.ask(Caller::Job { job, ask }, answer);
+                    let event = Event::Asked { job, ask, conn: None, request };
+                    self.engine.handle(now, event, &mut self.actions);
+                }
             }
+            Report::Escalated(job) => {
+                self.engine.handle(now, Event::Escalated { job }, &mut self.actions);
+            }
+            Report::Offers(change) => self.change_offers(now, change),
             Report::Done { job, outcome } => {
                 self.jobs.end_handler(job);
                 self.done(now, job, outcome);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::thread;
 
 use ceased_core::event::Event;
+use ceased_core::settings::Settings;
 use ceased_core::time::Now;
 use ceased_process::daemon_support::block_signals;
 
-use super::mailbox::Report;
+use super::mailbox::{OfferChange, Report};
 use super::server::Server;
 use super::state::reload::{Read, Reloaded, Reloads};
 use super::state::shutdown::Stopping;
@@ -73,6 +74,36 @@ impl Server {
         }
         self.upkeep.reloads.note(outcome);
         self.now_ready();
+    }
+
+    /// Changes one offer, and tells the clients that its list is another now.
+    pub(super) fn change_offers(&mut self, now: Now, change: OfferChange) {
+        let before = &*self.settings;
+        let (catalog, provider) = (&before.catalog, &before.provider);
+        let changed = match change {
+            OfferChange::AddTool(tool) => {
+                let catalog = catalog.with(*tool).map_err(|error| error.to_string());
+                catalog.map(|catalog| (catalog, provider.clone()))
+            }
+            OfferChange::RemoveTool(name) => Ok((catalog.without(&name), provider.clone())),
+            OfferChange::Add(offer) => {
+                let provider = provider.with(*offer).map_err(|error| error.to_string());
+                provider.map(|provider| (catalog.clone(), provider))
+            }
+            OfferChange::Remove(kind, id) => Ok((catalog.clone(), provider.without(kind, &id))),
+            OfferChange::Updated(uri) => {
+                let event = Event::ResourceUpdated { uri: &uri };
+                return self.engine.handle(now, event, &mut self.actions);
+            }
+        };
+        match changed {
+            Ok((catalog, provider)) => {
+                let settings = Arc::new(Settings { catalog, provider, ..before.clone() });
+                self.settings = Arc::clone(&settings);
+                self.engine.handle(now, Event::Configured { settings }, &mut self.actions);
+            }
+            Err(why) => tracing::error!(%why, "cannot change the offers: they are as they were"),
+        }
     }
 
     fn apply(&mut self, now: Now, reloaded: Reloaded) -> Result<(), String> {

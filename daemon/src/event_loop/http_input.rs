@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::time::{Instant, Now};
-use ceased_transports::http::HttpLimits;
+use ceased_transports::http::{HttpLimits, Response, Status};
 use ceased_transports::{Flow, Link, Transport};
 
 use super::server::Server;
@@ -57,19 +58,23 @@ impl Server {
     ) -> io::Result<()> {
         let origin = transport.peer().clone();
         let party = Party::from(&origin);
-        let own = self.http.count(|other| Party::from(other) == party);
+        let own = self.http.count_of(&party);
         let (all, max) = (self.http.peer_count(), self.settings.limits.connections_max);
         let limit = if own >= rules.connections_per_address {
-            Some((PER_ADDRESS, rules.connections_per_address))
+            Some((PER_ADDRESS, rules.connections_per_address, Status::TooManyRequests))
         } else {
-            (all >= max).then_some(("connections", max))
+            (all >= max).then_some(("connections", max, Status::Unavailable))
         };
-        if let Some((name, max)) = limit {
-            // Closed without a response: a response would cost as much as the limit saves.
-            let why = format!("limit reached: {name} = {max}");
+        let mut rejection = None;
+        if let Some((name, max, status)) = limit {
+            let why = format!("limit reached: {name} = {max}: close a connection, or try again");
             let kind = RecordKind::Limit(name);
             self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);
-            return Ok(());
+            if self.http.rejected() >= self.handshake_limits().rejected {
+                // Closed without a response, which would cost as much as the limit saves.
+                return Ok(());
+            }
+            rejection = Some(Response::text(status, &why).header("retry-after", "1"));
         }
         let limits = HttpLimits {
             body_bytes: self.settings.limits.frames.frame_bytes_max,
@@ -77,7 +82,12 @@ impl Server {
         };
         let link = Link::new(transport, self.settings.limits.frames);
         let conn = self.add_connection(link, false)?;
-        self.http.insert(conn, HttpPeer::new(rules, origin, inspected, limits, now.at));
+        let peer = HttpPeer::new(rules, origin, inspected, limits, now.at);
+        let peer = match rejection {
+            Some(response) => peer.reject(response),
+            None => peer,
+        };
+        self.http.insert(conn, peer);
         self.http.schedule(conn, self.settings.limits.write_stall);
         Ok(())
     }
@@ -196,6 +206,7 @@ impl Server {
                     }
                     self.note_stream_output(now.at, conn);
                 }
+                Due::Peer(conn, Overdue::Refresh) => self.ask_for_status(now, conn),
                 Due::Peer(conn, Overdue::Release) => {
                     if let Some(peer) = self.http.peer_mut(conn) {
                         peer.held_until = None;
@@ -209,6 +220,20 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Asks the engine for the status that the live view on a connection shows next.
+    pub(super) fn ask_for_status(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer_mut(conn) else { return };
+        peer.end_unserved_view();
+        match peer.next_status_request() {
+            Some((engine, frame)) => {
+                let event = Event::Frame { conn: engine, frame: frame.as_bytes() };
+                self.engine.handle(now, event, &mut self.actions);
+            }
+            None => return self.finish_http_output(now, conn),
+        }
+        self.http.schedule(conn, self.settings.limits.write_stall);
     }
 
     fn note_stream_output(&mut self, now: Instant, conn: ConnId) {

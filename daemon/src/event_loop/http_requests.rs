@@ -22,7 +22,7 @@ use crate::http::access::{Caller, HttpRules};
 use crate::http::envelope::{Envelope, RequestEnvelope};
 use crate::http::peer::Subject;
 use crate::http::session::Session;
-use crate::http::{access, answer, routing};
+use crate::http::{access, answer, routing, view};
 
 /// Header with the id of a session.
 const SESSION: &str = "mcp-session-id";
@@ -50,6 +50,7 @@ impl Server {
         let Request { head, body } = request;
         let refused = match head.method {
             Method::Post => self.on_post(now, conn, &head, &body, caller),
+            Method::Get if head.path() == view::EVENTS => self.on_view(now, conn, &head, caller),
             Method::Get => self.on_get(now, conn, &head, &caller),
             Method::Delete => self.on_delete(now, &head, &caller),
             // Answered by their heads.
@@ -343,7 +344,8 @@ impl Server {
         if request.version.is_some() {
             routing::check(head, &request).map_err(|error| refused(&error))?;
         }
-        self.check_parameter_headers(head, &request).map_err(|error| refused(&error))?;
+        self.check_parameter_headers(head, &request, &caller.identity)
+            .map_err(|error| refused(&error))?;
         let engine = self.stateless_connection(now, conn, caller)?;
         if let Some(peer) = self.http.peer_mut(conn) {
             let subject =
@@ -354,18 +356,34 @@ impl Server {
         Ok(())
     }
 
+    /// Handles a request for the stream of the live view.
+    fn on_view(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        head: &Head,
+        caller: Caller,
+    ) -> Result<(), Response> {
+        self.stateless_connection(now, conn, caller)?;
+        if let Some(peer) = self.http.peer_mut(conn) {
+            peer.begin_view(Box::new(head.clone()));
+        }
+        self.ask_for_status(now, conn);
+        Ok(())
+    }
+
     /// HTTP-09: checks the headers that repeat arguments of a tool.
     fn check_parameter_headers(
         &self,
         head: &Head,
         request: &RequestEnvelope,
+        identity: &Identity,
     ) -> Result<(), ErrorObject> {
         let Some(name) = request.name.as_deref().filter(|_| request.method == "tools/call") else {
             return Ok(());
         };
-        let tool = self.settings.catalog.iter().find(|tool| &*tool.name == name);
-        match tool {
-            Some(tool) => routing::check_parameters(head, &tool.input_schema, request),
+        match self.engine.input_schema(name, identity) {
+            Some(schema) => routing::check_parameters(head, schema, request),
             None => Ok(()),
         }
     }

@@ -66,7 +66,7 @@ impl Server {
         while !turn.is_none()
             && let Some(conn) = self.connections.reads().next()
         {
-            let work = self.read(now, conn);
+            let work = self.read_unless_paused(now, conn);
             (turn, slice) = (turn.less(work), slice.less(work));
             if slice.is_none() && !self.connections.nothing_to_read() {
                 self.poll_midturn(now, events);
@@ -93,7 +93,7 @@ impl Server {
             while done < allowed
                 && let Some(conn) = self.connections.reads().next_urgent()
             {
-                done = done.plus(self.read(now, conn));
+                done = done.plus(self.read_unless_paused(now, conn));
             }
             if done != before {
                 self.act(now);
@@ -114,6 +114,29 @@ impl Server {
             }
         }
         true
+    }
+
+    /// Reads a bounded amount from one peer, unless the receiver of its frames does not keep up.
+    fn read_unless_paused(&mut self, now: Now, conn: ConnId) -> Cost {
+        if self.engine.is_paused(conn) {
+            self.upstreams.paused.insert(conn);
+            return Cost::reading(0, 0);
+        }
+        self.read(now, conn)
+    }
+
+    /// Reads paused peers again whose receivers have caught up.
+    pub(super) fn resume_paused(&mut self) {
+        if self.upstreams.paused.is_empty() {
+            return;
+        }
+        for conn in std::mem::take(&mut self.upstreams.paused) {
+            if self.engine.is_paused(conn) {
+                self.upstreams.paused.insert(conn);
+            } else {
+                self.note_readable(conn);
+            }
+        }
     }
 
     /// Reads a bounded amount from one peer; returns its cost.

@@ -57,7 +57,12 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        self.observer.calls.begin(job, &tool, arguments.get(), task);
+        match &*tool.name == run_command::NAME {
+            true => {
+                self.observer.calls.begin(job, &tool, &run_command::shown(arguments.get()), task);
+            }
+            false => self.observer.calls.begin(job, &tool, arguments.get(), task),
+        }
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };
@@ -140,6 +145,7 @@ impl Server {
         let patience =
             AnswerTimeout { timeout: ROOTS_WITHIN, extend_on_progress: false, cap: ROOTS_WITHIN };
         let request = OutgoingRequest {
+            key: None,
             method: "roots/list".into(),
             params: None,
             patience: Some(patience),
@@ -301,6 +307,7 @@ fn question_to_ask(question: &str) -> OutgoingRequest {
         "requestedSchema": {"type": "object", "properties": {}},
     });
     OutgoingRequest {
+        key: None,
         method: "elicitation/create".into(),
         params: to_raw_value(&params).ok(),
         patience: None,

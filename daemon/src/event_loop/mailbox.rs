@@ -14,6 +14,8 @@ use ceased_core::event::{Event, Outcome};
 use ceased_core::ids::{AskId, JobId};
 use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest};
+use ceased_core::provider::{HostOffer, OfferKind};
+use ceased_core::tool::Tool;
 use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
@@ -31,8 +33,12 @@ pub(crate) enum Report {
     Progress { job: JobId, progress: f64, total: Option<f64>, message: Option<Box<str>> },
     /// Log message of a handler.
     Log { job: JobId, level: LogLevel, data: Box<RawValue> },
-    /// Request of a handler to its peer.
-    Asked { job: JobId, ask: AskId, request: OutgoingRequest, answer: Sender<Answer> },
+    /// Requests of a handler to its peer, which go out together.
+    Asked { job: JobId, asked: Vec<Asked> },
+    /// The call of a handler becomes a task.
+    Escalated(JobId),
+    /// The offers of the daemon change.
+    Offers(OfferChange),
     /// A handler has returned.
     Done { job: JobId, outcome: Outcome },
     /// A report of the process supervisor.
@@ -61,6 +67,8 @@ impl Report {
             }),
             Self::Log { job, level, data } => Some(Event::Log { job: *job, level: *level, data }),
             Self::Asked { .. }
+            | Self::Escalated(_)
+            | Self::Offers(_)
             | Self::Done { .. }
             | Self::Process(_)
             | Self::Store(_)
@@ -70,6 +78,29 @@ impl Report {
             | Self::ShutDown => None,
         }
     }
+}
+
+/// A request of a handler to its peer.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) ask: AskId,
+    pub(crate) request: OutgoingRequest,
+    pub(crate) answer: Sender<Answer>,
+}
+
+/// A change of the offers of a daemon.
+#[derive(Debug)]
+pub(crate) enum OfferChange {
+    /// One more tool, or another one of its name.
+    AddTool(Box<Tool>),
+    /// No tool of this name any more.
+    RemoveTool(Box<str>),
+    /// One more prompt or resource, or another one of its name.
+    Add(Box<HostOffer>),
+    /// No prompt or resource of this kind and name any more.
+    Remove(OfferKind, Box<str>),
+    /// A resource has another content now.
+    Updated(Box<str>),
 }
 
 /// The sending side. Cheap to clone.

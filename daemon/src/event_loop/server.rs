@@ -35,7 +35,6 @@ use mio::Poll;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,27 +152,4 @@ pub struct Server {
     pub(super) failed: Option<StoreError>,
     /// Held for life.
     pub(super) state_dir: Option<Arc<StateDir>>,
-}
-
-/// Reaches into a running server from another thread. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct ServerHandle {
-    pub(super) reports: LoopSender,
-}
-
-impl ServerHandle {
-    /// A connection to the server, as a peer with this process's user.
-    ///
-    /// # Errors
-    /// When the system has no descriptor left.
-    pub fn connect(&self) -> io::Result<UnixStream> {
-        let (ours, theirs) = UnixStream::pair()?;
-        self.reports.send(Report::Adopt(theirs));
-        Ok(ours)
-    }
-
-    /// Asks the server to shut down, as SIGTERM does.
-    pub fn shut_down(&self) {
-        self.reports.send(Report::ShutDown);
-    }
 }

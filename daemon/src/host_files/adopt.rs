@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::edit;
 use super::edit::Edit;
-use super::entry::{CommandEntry, Entry, Form, entries};
+use super::entry::{CommandEntry, Entry, Form, Kind, entries};
 use super::error::HostFileError;
 use super::json::quoted;
 
-/// Arguments in front of a command that a wrapper of its own starts.
-const WRAP: [&str; 2] = ["wrap", "--"];
+/// Arguments in front of the command of a server that a wrapper of its own starts.
+const WRAP: &[&str] = &["wrap", "--"];
+/// Arguments in front of the command of an agent.
+const WRAP_AGENT: &[&str] = &["wrap", "--acp", "--"];
 /// Arguments in front of a command that the daemon starts. The name of the server follows, and the
 /// command after `--`, where it has no effect but that `undo` finds it.
 const CONNECT: [&str; 2] = ["connect", "--spawn"];
@@ -76,7 +78,13 @@ impl Outcome {
 /// # Errors
 /// If the text is no file of a host.
 pub(crate) fn adopt(text: &str, binary: &Binary) -> Result<Outcome, HostFileError> {
-    adopt_with(text, binary, |_| Ok(WRAP.map(str::to_owned).to_vec()))
+    adopt_with(text, binary, |_, kind| {
+        let words = match kind {
+            Kind::Server => WRAP,
+            Kind::Agent => WRAP_AGENT,
+        };
+        Ok(words.iter().map(|word| (*word).to_owned()).collect())
+    })
 }
 
 /// Puts `ceased connect --server NAME --` in front of every command of a host's file that has a name
@@ -91,7 +99,7 @@ pub(crate) fn share(
     names: &[Result<String, String>],
     options: &[String],
 ) -> Result<Outcome, HostFileError> {
-    adopt_with(text, binary, |at| {
+    adopt_with(text, binary, |at, _| {
         let name = names.get(at).cloned();
         let name = name.unwrap_or_else(|| Err("it is not the daemon's".to_owned()))?;
         let all = CONNECT.map(str::to_owned).into_iter().chain(options.iter().cloned());
@@ -104,10 +112,10 @@ pub(crate) fn share(
 fn adopt_with(
     text: &str,
     binary: &Binary,
-    leading: impl Fn(usize) -> Result<Vec<String>, String>,
+    leading: impl Fn(usize, Kind) -> Result<Vec<String>, String>,
 ) -> Result<Outcome, HostFileError> {
-    outcome(text, |at, form| match form {
-        Form::Command(entry) => Ok(wrap(text, entry, binary, &leading(at)?)),
+    outcome(text, |at, kind, form| match form {
+        Form::Command(entry) => Ok(wrap(text, entry, binary, &leading(at, kind)?)),
         Form::Wrapped(_) => Err("it runs behind ceased already".to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
@@ -118,7 +126,7 @@ fn adopt_with(
 /// # Errors
 /// If the text is no file of a host.
 pub(crate) fn undo(text: &str) -> Result<Outcome, HostFileError> {
-    outcome(text, |_, form| match form {
+    outcome(text, |_, _, form| match form {
         Form::Wrapped(entry) => Ok(unwrap(text, entry)),
         Form::Command(_) => Err("it does not run behind ceased".to_owned()),
         Form::Left(why) => Err(why.clone()),
@@ -127,11 +135,11 @@ pub(crate) fn undo(text: &str) -> Result<Outcome, HostFileError> {
 
 fn outcome(
     text: &str,
-    mut change: impl FnMut(usize, &Form) -> Result<Vec<Edit>, String>,
+    mut change: impl FnMut(usize, Kind, &Form) -> Result<Vec<Edit>, String>,
 ) -> Result<Outcome, HostFileError> {
     let (mut edits, mut changes) = (Vec::new(), Vec::new());
     for (at, entry) in entries(text)?.into_iter().enumerate() {
-        let changed = match change(at, &entry.form) {
+        let changed = match change(at, entry.kind, &entry.form) {
             Ok(new) => {
                 edits.extend(new);
                 Change::Changed

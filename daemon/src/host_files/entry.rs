@@ -1,4 +1,4 @@
-//! Entries: the servers of a host's file, and those that have to be left as they are.
+//! Entries: the servers and agents of a host's file, and those that have to be left as they are.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,9 +10,16 @@ use jsonc_parser::common::Ranged as _;
 use super::error::{HostFileError, line_of};
 use super::json::{parse, readable, span};
 
-/// Keys under which hosts keep servers: `mcpServers` of Claude, Cursor, Windsurf and Cline,
-/// `servers` of VS Code, `context_servers` of Zed.
-const CONTAINERS: [&str; 3] = ["mcpServers", "servers", "context_servers"];
+/// Keys under which hosts keep servers and agents: `mcpServers` of Claude, Cursor, Windsurf and
+/// Cline, `servers` of VS Code, `context_servers` of Zed, `agent_servers` of Zed and of JetBrains.
+const CONTAINERS: [(&str, Kind); 4] = [
+    ("mcpServers", Kind::Server),
+    ("servers", Kind::Server),
+    ("context_servers", Kind::Server),
+    ("agent_servers", Kind::Agent),
+];
+/// Types of an entry that starts a command.
+const TYPES: [&str; 2] = ["stdio", "custom"];
 /// Keys of an entry whose meaning is in doubt if one is there twice.
 const SINGLE: [&str; 12] = [
     "command",
@@ -31,7 +38,16 @@ const SINGLE: [&str; 12] = [
 /// Keys of the address of a server that is reached over HTTP.
 const ADDRESSES: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 
-/// A server of a host's file.
+/// Protocol of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An MCP server.
+    Server,
+    /// An ACP agent.
+    Agent,
+}
+
+/// A server or agent of a host's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Name in the file.
@@ -40,6 +56,8 @@ pub(crate) struct Entry {
     pub(crate) project: Option<String>,
     /// Line of the entry, counted from 1.
     pub(crate) line: usize,
+    /// Its protocol.
+    pub(crate) kind: Kind,
     /// Kind of the entry.
     pub(crate) form: Form,
 }
@@ -184,8 +202,9 @@ pub(crate) fn entries(text: &str) -> Result<Vec<Entry>, HostFileError> {
         }
     }
     if found.containers == 0 {
-        let what = format!("the file has no servers: no object {}", CONTAINERS.join(", "));
-        let hint = "name the file in which the host keeps its MCP servers";
+        let keys = CONTAINERS.map(|(key, _)| key).join(", ");
+        let what = format!("the file has no servers: no object {keys}");
+        let hint = "name the file in which the host keeps its MCP servers or ACP agents";
         return Err(HostFileError::new(0, what, hint));
     }
     Ok(found.entries)
@@ -204,7 +223,7 @@ impl Finder<'_> {
         project: Option<&str>,
     ) -> Result<(), HostFileError> {
         let disabled = texts(object, "disabledMcpServers");
-        for key in CONTAINERS {
+        for (key, kind) in CONTAINERS {
             let all: Vec<_> =
                 object.properties.iter().filter(|it| it.name.as_str() == key).collect();
             if let [_, second, ..] = all.as_slice() {
@@ -229,6 +248,7 @@ impl Finder<'_> {
                     name: name.to_owned(),
                     project: project.map(str::to_owned),
                     line: line_of(self.text, entry.start()),
+                    kind,
                     form,
                 });
             }
@@ -273,8 +293,11 @@ fn form(entry: &ObjectProp<'_>, disabled: &[String]) -> Form {
         return left("it is disabled");
     }
     let kind = text(object, "type").map(|it| it.value);
+    if kind.as_deref().is_some_and(|kind| ["registry", "extension"].contains(&kind)) {
+        return left("the host fetches its command itself");
+    }
     let is_remote = ADDRESSES.iter().any(|key| member(object, key).is_some())
-        || kind.as_deref().is_some_and(|kind| kind != "stdio");
+        || kind.as_deref().is_some_and(|kind| !TYPES.contains(&kind));
     if is_remote {
         return left("it is reached over HTTP and starts no process");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::entry::{CommandEntry, Entry, Form};
+use super::entry::{CommandEntry, Entry, Form, Kind};
 
 /// Longest name of a server; tools get it as a prefix.
 const NAME_MAX: usize = 64;
@@ -30,6 +30,7 @@ pub(crate) fn tables(
 ) -> Vec<Result<ServerTable, String>> {
     let mut names = taken.clone();
     let mut table = |entry: &Entry| match &entry.form {
+        _ if entry.kind == Kind::Agent => Err("it is an ACP agent, no MCP server".to_owned()),
         Form::Command(command) => Ok(of(entry, command, 0, &mut names)),
         Form::Wrapped(command) => {
             // `wrap` or `connect`, its options, `--`, after the program.

@@ -240,3 +240,34 @@ fn variables_of_the_host_are_filled_in() {
     assert_eq!(filled.env, [("A".to_owned(), "-/x-".to_owned())]);
     assert_eq!(filled.cwd.as_deref(), Some("/x"));
 }
+
+/// Agents of Zed and JetBrains get `ceased wrap --acp --`, and get their very spelling back.
+#[test]
+fn agents_are_wrapped_as_agents() {
+    let text = r#"{
+  // Zed keeps both in one file.
+  "context_servers": { "git": { "command": "uvx", "args": ["mcp-server-git"] } },
+  "agent_servers": {
+    "claude": { "type": "custom", "command": "npx", "args": ["-y", "@agentclientprotocol/claude-agent-acp"], "env": {} },
+    "gemini": { "command": "gemini", "args": ["--experimental-acp"], },
+    "bare": { "command": "my-agent" },
+    "codex": { "type": "registry", "env": {} },
+  },
+}"#;
+    let outcome = adopt(text, &Binary::at("/usr/bin/ceased")).unwrap();
+    let new = outcome.apply(text);
+    assert!(
+        new.contains(
+            r#""command": "/usr/bin/ceased", "args": ["wrap", "--acp", "--", "npx", "-y","#
+        ),
+        "{new}"
+    );
+    assert!(new.contains(r#"["wrap", "--acp", "--", "gemini", "--experimental-acp"], }"#), "{new}");
+    assert!(new.contains(r#""args": ["wrap","--acp","--","my-agent"]"#), "{new}");
+    assert!(new.contains(r#"["wrap", "--", "uvx", "mcp-server-git"]"#), "{new}");
+    let left = outcome.entries.iter().filter(|(_, change)| matches!(change, Change::Left(_)));
+    assert_eq!(left.map(|(entry, _)| &*entry.name).collect::<Vec<_>>(), ["codex"]);
+    assert_eq!(undo(&new).unwrap().apply(&new), text);
+    let agents = tables(&entries(text).unwrap(), &BTreeSet::new());
+    assert_eq!(agents.iter().filter(|table| table.is_ok()).count(), 1, "agents are no servers");
+}

@@ -9,6 +9,7 @@ use ceased_core::identity::Identity;
 use ceased_transports::Address;
 use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
 
+use super::view;
 use crate::access::{Access, Entry};
 use crate::token_file::Token;
 
@@ -44,6 +45,8 @@ pub(crate) struct HttpRules {
     pub(crate) connections_per_address: usize,
     /// Bytes of events of one session that are kept.
     pub(crate) replay_bytes: usize,
+    /// Whether the live view is served.
+    pub(crate) view: bool,
 }
 
 /// Identity of a request.
@@ -83,8 +86,17 @@ impl HeadCheck for HeadPolicy<'_> {
 }
 
 impl HeadPolicy<'_> {
+    /// The part of the live view that a request names.
+    fn part(&self, head: &Head) -> Option<view::Part> {
+        self.rules.view.then(|| view::Part::at(head.path())).flatten()
+    }
+
     fn accept(&mut self, head: &Head) -> Result<Caller, Response> {
         self.rules.check_origin(head)?;
+        if let Some(part) = self.part(head) {
+            part.check(head, accepts_events(head))?;
+            return self.identify(head);
+        }
         if head.path() != PATH {
             let text = format!("the endpoint of this server is {PATH}");
             return Err(Response::text(Status::NotFound, &text));
@@ -149,11 +161,15 @@ impl HttpRules {
                         or list the origin in allow_origins";
             return Err(Response::text(Status::Forbidden, text));
         }
-        if !head.has("origin") || head.header("origin").is_some_and(|it| self.allows(it)) {
-            return Ok(());
-        }
-        let text = "pages of this origin may not call: list it in allow_origins";
-        Err(Response::text(Status::Forbidden, text))
+        let Some(origin) = head.header("origin") else {
+            return if head.has("origin") { Err(foreign_page()) } else { Ok(()) };
+        };
+        // On an address of the network the page at / has the origin by which its user names this
+        // machine. Another page does not know the token.
+        let is_own = self.any_host
+            && head.has("authorization")
+            && origin.split_once("://").is_some_and(|(_, it)| it.eq_ignore_ascii_case(&head.host));
+        if is_own || self.allows(origin) { Ok(()) } else { Err(foreign_page()) }
     }
 
     fn allows(&self, origin: &str) -> bool {
@@ -167,6 +183,12 @@ impl HttpRules {
         let hosts = self.allow_origins.iter().filter_map(|origin| origin.split_once("://"));
         hosts.map(|(_, authority)| authority).any(|allowed| allowed.eq_ignore_ascii_case(host))
     }
+}
+
+/// The refusal of a page of another origin.
+fn foreign_page() -> Response {
+    let text = "pages of this origin may not call: list it in allow_origins";
+    Response::text(Status::Forbidden, text)
 }
 
 /// Whether `host[:port]` names this machine by a loopback address or `localhost`.
@@ -235,9 +257,10 @@ pub(crate) fn accepts(head: &Head, wanted: &str) -> bool {
     })
 }
 
-/// Lets a page of an accepted origin read the response.
+/// Lets a page of an accepted origin read the response, unless the response is of the live view:
+/// that is for its own page.
 pub(crate) fn with_page_headers(response: Response, head: &Head) -> Response {
-    let refused = response.status == Status::Forbidden;
+    let refused = response.status == Status::Forbidden || view::Part::at(head.path()).is_some();
     let Some(origin) = head.header("origin").filter(|_| !refused) else { return response };
     let response = response
         .header("access-control-allow-origin", origin.to_owned())

@@ -107,7 +107,7 @@ impl Endpoint {
                     session.begin(stream, peer);
                 }
             }
-            Some(Subject::Stateless { .. }) => peer.start_events(None, None),
+            Some(Subject::Stateless { .. } | Subject::View { .. }) => peer.start_events(None, None),
             None => {}
         }
     }

@@ -7,17 +7,21 @@ use std::time::Duration;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::time::Instant;
-use ceased_transports::Peer as Origin;
 
 use super::access::{Caller, HttpRules};
 use super::peer::{HttpPeer, Overdue, Subject};
 use super::session::Session;
+use crate::event_loop::state::party::Party;
 use crate::token_file::Token;
 
 /// HTTP connections, sessions, and the engine connections of both.
 #[derive(Default)]
 pub(crate) struct Endpoint {
     pub(super) peers: BTreeMap<ConnId, Box<HttpPeer>>,
+    /// Number of connections of each party, without the rejected ones.
+    parties: BTreeMap<Party, usize>,
+    /// Number of connections that are beyond a limit.
+    rejected: usize,
     pub(super) sessions: BTreeMap<ConnId, Box<Session>>,
     by_id: BTreeMap<String, ConnId>,
     /// HTTP connections by the engine connection of their requests of 2026-07-28.
@@ -50,6 +54,11 @@ pub(crate) struct Removed {
 /// HTTP connections.
 impl Endpoint {
     pub(crate) fn insert(&mut self, conn: ConnId, peer: HttpPeer) {
+        if peer.is_rejected() {
+            self.rejected += 1;
+        } else {
+            *self.parties.entry(Party::from(&peer.origin)).or_default() += 1;
+        }
         self.peers.insert(conn, Box::new(peer));
     }
 
@@ -65,22 +74,33 @@ impl Endpoint {
         self.peers.get_mut(&conn).map(|peer| &mut **peer)
     }
 
+    /// Number of connections without the rejected ones.
     pub(crate) fn peer_count(&self) -> usize {
-        self.peers.len()
+        self.peers.len() - self.rejected
+    }
+
+    /// Number of connections that are answered that they are beyond a limit.
+    pub(crate) const fn rejected(&self) -> usize {
+        self.rejected
     }
 
     pub(crate) fn peer_ids(&self) -> Vec<ConnId> {
         self.peers.keys().copied().collect()
     }
 
-    /// Number of connections whose origin `is` of a party.
-    pub(crate) fn count(&self, is: impl Fn(&Origin) -> bool) -> usize {
-        self.peers.values().filter(|peer| is(&peer.origin)).count()
+    /// Number of connections of a party, without the rejected ones.
+    pub(crate) fn count_of(&self, party: &Party) -> usize {
+        self.parties.get(party).copied().unwrap_or_default()
     }
 
     /// Removes a closed connection. Its stream stays for a client that comes back (HTTP-07).
     pub(crate) fn remove(&mut self, conn: ConnId, now: Instant) -> Option<Removed> {
         let peer = self.peers.remove(&conn)?;
+        if peer.is_rejected() {
+            self.rejected -= 1;
+        } else {
+            self.forget_party(&Party::from(&peer.origin));
+        }
         if let Some(at) = peer.due {
             self.due.remove(&(at, conn));
         }
@@ -97,6 +117,15 @@ impl Endpoint {
             self.stateless.remove(engine);
         }
         Some(Removed { stateless: peer.stateless })
+    }
+
+    fn forget_party(&mut self, party: &Party) {
+        if let Some(count) = self.parties.get_mut(party) {
+            *count -= 1;
+            if *count == 0 {
+                self.parties.remove(party);
+            }
+        }
     }
 
     /// Sets the engine connection of a connection's requests of 2026-07-28.
@@ -260,7 +289,7 @@ impl Endpoint {
         let peer = self.peers.get(&conn).filter(|peer| peer.has_room())?;
         let engine = match peer.exchange().map(|exchange| &exchange.subject) {
             Some(Subject::Stream { session, .. }) => *session,
-            Some(Subject::Stateless { .. }) => peer.stateless.as_ref()?.0,
+            Some(Subject::Stateless { .. } | Subject::View { .. }) => peer.stateless.as_ref()?.0,
             None => return None,
         };
         self.blocked.contains(&engine).then_some(engine)

@@ -120,7 +120,7 @@ impl RequestEnvelope {
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
                 string(params.uri)
             }
-            method if method.starts_with("tasks/") => string(params.task_id),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => string(params.task_id),
             _ => None,
         };
         (self.version, self.name) = (version.map(str::to_owned), name);

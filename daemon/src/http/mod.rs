@@ -20,3 +20,4 @@ pub(crate) mod envelope;
 pub(crate) mod peer;
 pub(crate) mod routing;
 pub(crate) mod session;
+pub(crate) mod view;

@@ -13,6 +13,7 @@ use ceased_transports::http::{Head, HttpConnection, HttpLimits, Phase, Request, 
 use super::access::{self, Caller, HeadPolicy, HttpRules};
 use super::answer;
 use super::envelope::FrameKind;
+use super::view;
 
 /// Unsent bytes of a connection past which no further frame is written to it.
 const HIGH_WATER: usize = 256 * 1024;
@@ -43,6 +44,8 @@ pub(crate) struct HttpPeer {
     half_closed: bool,
     /// Its listener is gone: it closes after the response that is due.
     retired: bool,
+    /// Response to the first bytes of a connection beyond a limit.
+    rejection: Option<Box<Response>>,
     /// Reading was suspended; no event announces the rest of the input.
     unread: bool,
     /// Our side is closed; the rest of the input is discarded.
@@ -71,6 +74,9 @@ pub(crate) enum Subject {
     Stateless { request: RequestId, has_metadata: bool },
     /// A stream of a session.
     Stream { session: ConnId, stream: u64 },
+    /// The stream of the live view, with the number of its latest request for the status, and
+    /// whether that request waits for its answer.
+    View { latest: i64, waits: bool },
 }
 
 /// Reason for which a deadline of a connection has passed.
@@ -80,6 +86,8 @@ pub(crate) enum Overdue {
     No,
     /// The stream of events begins without an event.
     StartStream,
+    /// The live view is due for the status.
+    Refresh,
     /// A comment or an interim response shows whether the client is there.
     Probe,
     /// Output that was held back is to be sent.
@@ -107,6 +115,7 @@ impl HttpPeer {
             stateless: None,
             half_closed: false,
             retired: false,
+            rejection: None,
             unread: false,
             lingers: false,
             held_until: None,
@@ -118,10 +127,26 @@ impl HttpPeer {
     }
 }
 
+/// Connections beyond a limit.
+impl HttpPeer {
+    /// Has the connection answer its first request with this response, whatever the request is.
+    pub(crate) fn reject(mut self, response: Response) -> Self {
+        self.rejection = Some(Box::new(response));
+        self
+    }
+
+    pub(crate) const fn is_rejected(&self) -> bool {
+        self.rejection.is_some()
+    }
+}
+
 /// Input.
 impl HttpPeer {
     /// Takes in bytes of the client.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
+        if let Some(response) = &self.rejection {
+            return self.http.give_up(response);
+        }
         let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
         let inspected = inspected.as_ref();
         http.receive(
@@ -271,9 +296,45 @@ impl HttpPeer {
         self.exchange = None;
     }
 
+    /// Begins the stream of the live view.
+    pub(crate) fn begin_view(&mut self, head: Box<Head>) {
+        self.begin_exchange(head, Subject::View { latest: 0, waits: false });
+        self.start_events(None, None);
+    }
+
+    /// The next request for the status of the live view, and its engine connection; `None` while
+    /// one waits for its answer.
+    pub(crate) fn next_status_request(&mut self) -> Option<(ConnId, String)> {
+        let engine = self.stateless.as_ref()?.0;
+        let exchange = self.exchange.as_deref_mut()?;
+        let Subject::View { latest, waits: waits @ false } = &mut exchange.subject else {
+            return None;
+        };
+        *waits = true;
+        *latest += 1;
+        Some((engine, view::status_request(*latest)))
+    }
+
+    /// Ends the stream of the live view if its listener does not serve it any more.
+    pub(crate) fn end_unserved_view(&mut self) {
+        let exchange = self.exchange.as_deref().map(|exchange| &exchange.subject);
+        if !self.rules.view && matches!(exchange, Some(Subject::View { .. })) {
+            self.end_events();
+        }
+    }
+
     /// Takes a frame of the engine connection of its requests of 2026-07-28. `of`: the request that
     /// the frame belongs to.
     pub(crate) fn take_stateless(&mut self, of: Option<&RequestId>, frame: &[u8]) {
+        if let Some(Exchange { subject: Subject::View { latest, waits }, .. }) =
+            self.exchange.as_deref_mut()
+        {
+            if of == Some(&RequestId::Number(*latest)) {
+                *waits = false;
+                self.write_event(None, frame);
+            }
+            return;
+        }
         let Some(Exchange { subject: Subject::Stateless { request, has_metadata }, .. }) =
             self.exchange.as_deref()
         else {
@@ -378,15 +439,23 @@ impl HttpPeer {
             return Some(since + write_stall);
         }
         match self.http.phase() {
+            Phase::Idle if self.is_rejected() => Some(self.since + LINGER),
             Phase::Idle => Some(self.since + self.rules.keep_alive),
             // Limited as every incomplete message.
             Phase::Head | Phase::Body => None,
             Phase::Closing => Some(self.since + LINGER),
+            Phase::Responding if self.is_view_due() => Some(self.since + view::INTERVAL),
             Phase::Responding if self.half_closed => Some(self.since + PROBE_INTERVAL),
             Phase::Responding if self.http.is_streaming() => Some(self.since + COMMENT_INTERVAL),
             Phase::Responding if self.accepts_events() => Some(self.since + SILENT_START),
             Phase::Responding => None,
         }
+    }
+
+    /// Whether the live view waits for the time of its next request.
+    fn is_view_due(&self) -> bool {
+        let subject = self.exchange.as_deref().map(|exchange| &exchange.subject);
+        matches!(subject, Some(Subject::View { waits: false, .. }))
     }
 
     /// The step that is due.
@@ -398,6 +467,7 @@ impl HttpPeer {
             _ if self.held_until.is_some() => Overdue::Release,
             _ if self.blocked_since.is_some() => Overdue::Close,
             Phase::Idle | Phase::Closing => Overdue::Close,
+            Phase::Responding if self.is_view_due() => Overdue::Refresh,
             Phase::Responding if self.http.is_streaming() => Overdue::Probe,
             Phase::Responding if self.accepts_events() => Overdue::StartStream,
             Phase::Responding => Overdue::Probe,

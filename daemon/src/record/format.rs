@@ -160,6 +160,12 @@ pub(super) enum Happened {
     Lingering {
         job: u64,
     },
+    Escalated {
+        job: u64,
+    },
+    ResourceUpdated {
+        uri: String,
+    },
     Restored {
         record: Box<Record>,
     },
@@ -282,6 +288,8 @@ impl Happened {
                 Self::Notify { from, method: (*method).to_owned(), params }
             }
             Event::Lingering { job } => Self::Lingering { job: job.get() },
+            Event::Escalated { job } => Self::Escalated { job: job.get() },
+            Event::ResourceUpdated { uri } => Self::ResourceUpdated { uri: (*uri).to_owned() },
             Event::Outlasted { job, outcome } => {
                 Self::Outlasted { job: job.get(), outcome: Ended::new(outcome) }
             }
@@ -390,6 +398,8 @@ impl Happened {
                 Event::Notify { from, method, params: params.as_deref() }
             }
             Self::Lingering { job } => Event::Lingering { job: job_of(*job) },
+            Self::Escalated { job } => Event::Escalated { job: job_of(*job) },
+            Self::ResourceUpdated { uri } => Event::ResourceUpdated { uri },
             Self::Outlasted { job, outcome } => {
                 Event::Outlasted { job: job_of(*job), outcome: outcome.get() }
             }

@@ -79,6 +79,8 @@ impl Who {
 /// An [`OutgoingRequest`] as data.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Question {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     method: String,
     params: Option<Box<RawValue>>,
     patience: Option<Wait>,
@@ -130,8 +132,9 @@ impl Dialled {
 
 impl Question {
     pub(super) fn new(ask: &OutgoingRequest) -> Self {
-        let OutgoingRequest { method, params, patience, task } = ask;
+        let OutgoingRequest { key, method, params, patience, task } = ask;
         Self {
+            key: key.as_ref().map(ToString::to_string),
             method: method.to_string(),
             params: params.clone(),
             patience: patience.map(wait_of),
@@ -141,6 +144,7 @@ impl Question {
 
     pub(super) fn get(&self) -> OutgoingRequest {
         OutgoingRequest {
+            key: self.key.as_deref().map(Into::into),
             method: self.method.as_str().into(),
             params: self.params.clone(),
             patience: self.patience.map(patience_of),

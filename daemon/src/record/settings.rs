@@ -7,6 +7,7 @@ use std::time::Duration;
 use ceased_core::acp::protocol::{AcpServices, Offer};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::policy::access::Allow;
+use ceased_core::provider::{HostOffer, OfferKind, Provider};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool, ToolHints};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ pub(super) struct Recipe {
     limits: Limits,
     tasks: TaskPolicy,
     tools: Vec<ToolRecipe>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    provider: Vec<ProvidedRecipe>,
     #[serde(default)]
     services: Vec<ToolRecipe>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,6 +40,10 @@ pub(super) struct Recipe {
     operators: Vec<Who>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     servers: Vec<ServerRecipe>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<ServerRecipe>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    agent_only: bool,
     #[serde(default)]
     start_at_once: usize,
 }
@@ -55,6 +62,40 @@ impl OfferRecipe {
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             notifications: notifications.iter().map(ToString::to_string).collect(),
         }
+    }
+}
+
+/// [`HostOffer`] as data.
+#[derive(Debug, Serialize, Deserialize)]
+struct ProvidedRecipe {
+    kind: OfferKind,
+    id: String,
+    listed: String,
+    serve: ToolRecipe,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    complete: Option<ToolRecipe>,
+}
+
+impl ProvidedRecipe {
+    fn new(offer: &HostOffer) -> Self {
+        let HostOffer { kind, id, listed, serve, complete } = offer;
+        Self {
+            kind: *kind,
+            id: id.to_string(),
+            listed: listed.to_string(),
+            serve: ToolRecipe::new(serve),
+            complete: complete.as_ref().map(|tool| ToolRecipe::new(tool)),
+        }
+    }
+
+    fn get(&self) -> Result<HostOffer, String> {
+        Ok(HostOffer {
+            kind: self.kind,
+            id: self.id.as_str().into(),
+            listed: self.listed.as_str().into(),
+            serve: Arc::new(self.serve.get()?),
+            complete: self.complete.as_ref().map(ToolRecipe::get).transpose()?.map(Arc::new),
+        })
     }
 }
 
@@ -78,6 +119,8 @@ struct ToolRecipe {
     #[serde(default, skip_serializing_if = "is_false")]
     read_only: bool,
     checked: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    asks_first: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_running: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,7 +135,8 @@ struct ToolRecipe {
 impl Recipe {
     pub(super) fn new(settings: &Settings) -> Self {
         let Settings { server, limits, tasks, catalog, services, acp, outputs, .. } = settings;
-        let Settings { operators, servers, start_at_once, run, .. } = settings;
+        let Settings { operators, servers, start_at_once, provider, run, .. } = settings;
+        let Settings { agents, agent_only, .. } = settings;
         Self {
             server: (server.name.to_string(), server.version.to_string()),
             words: [&server.title, &server.website, &server.instructions]
@@ -101,11 +145,14 @@ impl Recipe {
             limits: *limits,
             tasks: *tasks,
             tools: catalog.iter().map(|tool| ToolRecipe::new(tool)).collect(),
+            provider: provider.iter().map(|offer| ProvidedRecipe::new(offer)).collect(),
             services: services.iter().map(|tool| ToolRecipe::new(tool)).collect(),
             run: run.as_deref().map(ToolRecipe::new),
             acp: (OfferRecipe::new(&acp.agent), OfferRecipe::new(&acp.client)),
             operators: operators.iter().map(Who::new).collect(),
             servers: servers.iter().filter_map(|server| ServerRecipe::new(server)).collect(),
+            agents: agents.iter().filter_map(|agent| ServerRecipe::new(agent)).collect(),
+            agent_only: *agent_only,
             start_at_once: *start_at_once,
         }
     }
@@ -124,6 +171,11 @@ impl Recipe {
             let notifications = recipe.notifications.iter().map(|method| method.as_str().into());
             Ok::<_, String>(Offer { services, notifications: notifications.collect() })
         };
+        let provider = |recipes: &[ProvidedRecipe]| {
+            let offers: Result<Vec<HostOffer>, String> =
+                recipes.iter().map(ProvidedRecipe::get).collect();
+            Provider::new(offers?).map_err(|error| error.to_string())
+        };
         let (name, version) = &self.server;
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
         Ok(Settings {
@@ -137,11 +189,14 @@ impl Recipe {
             limits: self.limits,
             tasks: self.tasks,
             catalog: made(&self.tools)?,
+            provider: provider(&self.provider)?,
             services: made(&self.services)?,
             run: self.run.as_ref().map(|tool| tool.get().map(Arc::new)).transpose()?,
             acp: AcpServices { agent: offer(&self.acp.0)?, client: offer(&self.acp.1)? },
             operators: self.operators.iter().map(Who::get).collect(),
             servers: self.servers.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,
+            agents: self.agents.iter().map(ServerRecipe::get).collect::<Result<_, _>>()?,
+            agent_only: self.agent_only,
             start_at_once: self.start_at_once,
         })
     }
@@ -169,6 +224,7 @@ impl ToolRecipe {
             icon: tool.icon.as_ref().map(ToString::to_string),
             read_only: tool.read_only,
             checked: tool.check.is_some(),
+            asks_first: tool.asks_first,
             max_running: tool.max_running,
             lock: tool.lock.as_ref().map(ToString::to_string),
             on_disconnect: tool.on_disconnect,
@@ -198,6 +254,7 @@ impl ToolRecipe {
             icon: text(&self.icon),
             read_only: self.read_only,
             check,
+            asks_first: self.asks_first,
             max_running: self.max_running,
             lock: text(&self.lock),
             on_disconnect: self.on_disconnect,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::tools::handler::{Call, Handler};
+use crate::tools::handler::{Call, Work};
 
 /// Limit of a short call: more than waking a thread costs.
 const SHORT: Duration = Duration::from_micros(20);
@@ -24,13 +24,13 @@ const LARGE: usize = 16 * 1024;
 
 /// A handler and the latency of its calls.
 pub(crate) struct HandlerRun {
-    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) handler: Arc<dyn Work>,
     small: LatencyClass,
     large: LatencyClass,
 }
 
 impl HandlerRun {
-    pub(crate) fn new(handler: Arc<dyn Handler>) -> Arc<Self> {
+    pub(crate) fn new(handler: Arc<dyn Work>) -> Arc<Self> {
         Arc::new(Self { handler, small: LatencyClass::new(), large: LatencyClass::new() })
     }
 
@@ -100,10 +100,10 @@ mod tests {
     use ceased_core::json::raw::Json;
 
     use super::*;
-    use crate::tools::handler::Job;
+    use crate::tools::handler::{Calling, Job};
 
     fn run() -> Arc<HandlerRun> {
-        HandlerRun::new(Arc::new(|_: &Job| Ok(crate::ToolResult::text("done"))))
+        HandlerRun::new(Arc::new(Calling(|_: &Job| Ok(crate::ToolResult::text("done")))))
     }
 
     fn call(bytes: usize) -> Call {

@@ -15,7 +15,7 @@ use crate::config::{self, CommandTool, Output, Run};
 use crate::tools::arguments::{Arguments, Template};
 use crate::tools::call_latency::HandlerRun;
 use crate::tools::command_result::EXIT_SCHEMA;
-use crate::tools::handler::Handler;
+use crate::tools::handler::{Calling, Handler, Work};
 use crate::tools::name::{DEFAULT_HEARTBEAT, NAME_HINT, is_name};
 
 /// Default time a handler has to react to its cancel token before it is abandoned.
@@ -96,7 +96,8 @@ pub struct HandlerTool {
     heartbeat: Option<Duration>,
     on_disconnect: OnDisconnect,
     read_only: bool,
-    handler: Arc<dyn Handler>,
+    asks_first: bool,
+    handler: Arc<dyn Work>,
 }
 
 impl HandlerTool {
@@ -117,7 +118,8 @@ impl HandlerTool {
             heartbeat: Some(DEFAULT_HEARTBEAT),
             on_disconnect: OnDisconnect::Cancel,
             read_only: false,
-            handler: Arc::new(handler),
+            asks_first: false,
+            handler: Arc::new(Calling(handler)),
         }
     }
 
@@ -219,6 +221,16 @@ impl HandlerTool {
         self
     }
 
+    /// Lets the handler ask before its call becomes a task, by [`Job::become_task`], where the server
+    /// decides that (2026-07-28): the questions are then inputs of the call itself.
+    ///
+    /// [`Job::become_task`]: crate::Job::become_task
+    #[must_use]
+    pub const fn asks_first(mut self) -> Self {
+        self.asks_first = true;
+        self
+    }
+
     /// Builds the tool.
     ///
     /// # Errors
@@ -246,6 +258,7 @@ impl HandlerTool {
             on_disconnect: self.on_disconnect,
             allow: self.allow,
             check: Some(Box::new(BySchema(arguments))),
+            asks_first: self.asks_first,
             max_running: None,
             lock: None,
             route: None,
@@ -266,7 +279,10 @@ pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
     Catalog::new(tools)
 }
 
-fn payload(run: PayloadRun, confirm: Option<Confirm>) -> Option<Arc<dyn Any + Send + Sync>> {
+pub(crate) fn payload(
+    run: PayloadRun,
+    confirm: Option<Confirm>,
+) -> Option<Arc<dyn Any + Send + Sync>> {
     Some(Arc::new(Payload { run, confirm }))
 }
 
@@ -306,7 +322,7 @@ pub(crate) fn command(
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
     let (ladder, run) = match &tool.run {
         Run::Builtin(builtin) => {
-            let run = PayloadRun::Handler(HandlerRun::new(Arc::new(*builtin)));
+            let run = PayloadRun::Handler(HandlerRun::new(Arc::new(Calling(*builtin))));
             (StopPolicy::Handler { patience: DEFAULT_ABANDON_AFTER }, run)
         }
         Run::Command(command) => (
@@ -332,6 +348,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         max_running: tool.max_running,
         lock: tool.lock.as_ref().map(|lock| lock.to_string().into()),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
+        asks_first: false,
         route: None,
         payload: payload(
             run,

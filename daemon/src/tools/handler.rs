@@ -11,12 +11,13 @@ use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest, Refusal};
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, bounded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
-use crate::event_loop::mailbox::{LoopSender, Report};
+use crate::event_loop::handle::ServerHandle;
+use crate::event_loop::mailbox::{Asked, LoopSender, Report};
 use crate::tools::cancel_token::{CancelToken, Cancelled};
 use crate::tools::content::Content;
 
@@ -40,6 +41,21 @@ where
 {
     fn run(&self, job: &Job) -> Result<ToolResult, ToolError> {
         self(job)
+    }
+}
+
+/// The function behind a tool, a prompt or a resource.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// Runs one call.
+    fn work(&self, job: &Job) -> Outcome;
+}
+
+/// A handler of a tool.
+pub(crate) struct Calling<H>(pub(crate) H);
+
+impl<H: Handler> Work for Calling<H> {
+    fn work(&self, job: &Job) -> Outcome {
+        outcome(self.0.run(job))
     }
 }
 
@@ -123,29 +139,51 @@ impl Job {
     /// # Errors
     /// [`AskError`].
     pub fn ask(&self, method: &str, params: &Value) -> Result<Value, AskError> {
-        let params =
-            to_raw_value(params).map_err(|error| AskError::Unreadable(error.to_string()))?;
-        let request = OutgoingRequest {
-            method: method.into(),
-            params: Some(params),
-            patience: None,
-            task: None,
-        };
-        // The engine's own requests about a job have lower numbers.
-        let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
-        let (sender, receiver) = bounded(1);
-        self.reports.send(Report::Asked { job: self.call.id, ask, request, answer: sender });
-        // The loop has ended: no response will come.
-        match receiver.recv().unwrap_or(Answer::Cancelled) {
-            Answer::Result(result) => serde_json::from_str(result.get())
-                .map_err(|error| AskError::Unreadable(error.to_string())),
-            Answer::Error(error) => {
-                Err(AskError::Peer(serde_json::from_str(error.get()).unwrap_or(Value::Null)))
-            }
-            Answer::Refused(refusal) => Err(AskError::Refused(refusal)),
-            Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => Err(AskError::Unanswered),
-            Answer::Cancelled => Err(AskError::Cancelled),
-        }
+        let [answer] = self.ask_all([Question::new(method, params.clone())]);
+        answer
+    }
+
+    /// Sends the requestor several requests at once, as [`Job::ask`] does one, and waits until each
+    /// has a response or has failed.
+    pub fn ask_all<const N: usize>(
+        &self,
+        questions: [Question; N],
+    ) -> [Result<Value, AskError>; N] {
+        let mut asked = Vec::with_capacity(N);
+        let receivers = questions.map(|question| {
+            let params = question.params.as_ref().map(to_raw_value).transpose();
+            let params = params.map_err(|error| AskError::Unreadable(error.to_string()))?;
+            let request = OutgoingRequest {
+                key: question.key.map(Into::into),
+                method: question.method.into(),
+                params,
+                patience: None,
+                task: None,
+            };
+            // The engine's own requests about a job have lower numbers.
+            let ask = AskId::new(1 + self.asked.fetch_add(1, Ordering::Relaxed));
+            let (sender, receiver) = bounded(1);
+            asked.push(Asked { ask, request, answer: sender });
+            Ok(receiver)
+        });
+        self.reports.send(Report::Asked { job: self.call.id, asked });
+        // Without an answer the loop has ended: no response will come.
+        receivers.map(|receiver: Result<Receiver<Answer>, AskError>| {
+            read_answer(receiver?.recv().unwrap_or(Answer::Cancelled))
+        })
+    }
+
+    /// Makes a task of a call whose tool [asks first](crate::HandlerTool::asks_first): its handle is
+    /// the answer. Has no effect on a call whose client follows no tasks, and on one that is a task
+    /// already.
+    pub fn become_task(&self) {
+        self.reports.send(Report::Escalated(self.call.id));
+    }
+
+    /// The daemon that runs the call.
+    #[must_use]
+    pub fn daemon(&self) -> ServerHandle {
+        ServerHandle { reports: self.reports.clone() }
     }
 
     /// Sends the requestor a log message.
@@ -153,6 +191,44 @@ impl Job {
         if let Ok(data) = to_raw_value(data) {
             self.reports.send(Report::Log { job: self.call.id, level, data });
         }
+    }
+}
+
+/// A request to the requestor of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    key: Option<String>,
+    method: String,
+    params: Option<Value>,
+}
+
+impl Question {
+    /// A request with this method and these params.
+    #[must_use]
+    pub fn new(method: &str, params: Value) -> Self {
+        Self { key: None, method: method.into(), params: Some(params) }
+    }
+
+    /// Names the question, for clients that get it as part of an answer (`inputRequests` of
+    /// 2026-07-28). A client may send the response with its call then. A name belongs to one
+    /// question of a call; without one, and for a number, the question is named by a number.
+    #[must_use]
+    pub fn named(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+}
+
+fn read_answer(answer: Answer) -> Result<Value, AskError> {
+    match answer {
+        Answer::Result(result) => serde_json::from_str(result.get())
+            .map_err(|error| AskError::Unreadable(error.to_string())),
+        Answer::Error(error) => {
+            Err(AskError::Peer(serde_json::from_str(error.get()).unwrap_or(Value::Null)))
+        }
+        Answer::Refused(refusal) => Err(AskError::Refused(refusal)),
+        Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => Err(AskError::Unanswered),
+        Answer::Cancelled => Err(AskError::Cancelled),
     }
 }
 
@@ -278,16 +354,26 @@ impl From<Cancelled> for ToolError {
     }
 }
 
+/// Outcome of a failure; that of a tool is a result.
+pub(crate) fn unanswered(error: ToolError) -> Outcome {
+    match error {
+        ToolError::Cancelled => Outcome::Stopped,
+        ToolError::Failed(message) => {
+            Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
+        }
+        ToolError::Refused(error) => Outcome::Refused(error),
+        ToolError::Rpc(error) => Outcome::Error(error),
+    }
+}
+
 /// Converts a handler's result for the engine.
 pub(crate) fn outcome(answer: Result<ToolResult, ToolError>) -> Outcome {
     let result = match answer {
         Ok(result) => result,
-        Err(ToolError::Cancelled) => return Outcome::Stopped,
-        Err(ToolError::Refused(error)) => return Outcome::Refused(error),
-        Err(ToolError::Rpc(error)) => return Outcome::Error(error),
         Err(ToolError::Failed(message)) => {
             ToolResult { is_error: true, ..ToolResult::text(message) }
         }
+        Err(error) => return unanswered(error),
     };
     match result.to_json() {
         Ok(result) => Outcome::Result(result),

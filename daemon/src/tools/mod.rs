@@ -10,6 +10,7 @@ pub(crate) mod command_result;
 pub(crate) mod content;
 pub(crate) mod handler;
 pub(crate) mod name;
+pub(crate) mod offers;
 pub(crate) mod run_command;
 pub(crate) mod upstream_launch;
 pub(crate) mod worker_pool;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::{TaskSupport, Tool, ToolHints};
 use serde::Deserialize;
+use serde_json::json;
 
 use crate::config::{CommandTool, Config, Output, RunAs};
 use crate::tools::arguments::{Argv, COMMAND_BYTES_MAX, CommandTemplate, ELEMENT_BYTES_MAX};
@@ -73,6 +74,16 @@ struct Params {
     cwd: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
+}
+
+/// The part of the params that records and views show: the command and its directory.
+pub(crate) fn shown(params: &str) -> String {
+    match serde_json::from_str(params) {
+        Ok(Params { command, cwd: Some(cwd), .. }) => json!({"command": command, "cwd": cwd}),
+        Ok(Params { command, cwd: None, .. }) => json!({"command": command}),
+        Err(_) => json!({}),
+    }
+    .to_string()
 }
 
 /// The command that the params name.

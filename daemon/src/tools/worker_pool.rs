@@ -22,7 +22,7 @@ use ceased_core::time::Instant;
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::tools::call_latency::HandlerRun;
 use crate::tools::cancel_token::CancelToken;
-use crate::tools::handler::{Call, Handler, Job, outcome};
+use crate::tools::handler::{Call, Job, Work as HandlerWork};
 
 /// Time after which an idle thread ends: bounded, so that an idle daemon has none; long, so that a
 /// busy one does not recreate them.
@@ -304,17 +304,14 @@ impl Workers {
     }
 }
 
-pub(crate) fn run_guarded(handler: &dyn Handler, job: &Job) -> Outcome {
+pub(crate) fn run_guarded(handler: &dyn HandlerWork, job: &Job) -> Outcome {
     // Unwind safety: the handler gets the job by reference, and must protect its own shared state.
-    let answer = catch_unwind(AssertUnwindSafe(|| handler.run(job)));
-    answer.map_or_else(
-        |panic| {
-            drop_panic(panic);
-            let message = "the tool panicked; see the daemon's log";
-            Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
-        },
-        outcome,
-    )
+    let answer = catch_unwind(AssertUnwindSafe(|| handler.work(job)));
+    answer.unwrap_or_else(|panic| {
+        drop_panic(panic);
+        let message = "the tool panicked; see the daemon's log";
+        Outcome::Error(ErrorObject::new(code::INTERNAL_ERROR, message))
+    })
 }
 
 /// Drops a panic payload, whose destructor may panic in turn: that would end this thread and leave

@@ -1,6 +1,9 @@
-// The official ACP client, unmodified, drives the example agent.
+// The official ACP client, unmodified, drives an agent: the example, or one of the same SDK, alone or
+// behind the supervisor.
 //
-// usage: node acp.mjs AGENT   (the path of the built example)
+// usage: node acp.mjs COMMAND ARG…
+//
+// With $ACP_STUBBORN, turns that no cancel ends are checked as well.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -11,7 +14,8 @@ import { client, methods, ndJsonStream } from '@agentclientprotocol/sdk';
 const CANCELLED = -32800;
 const LONG = Array(1000).fill('word').join(' ');
 
-const agent = spawn(process.argv[2], { stdio: ['pipe', 'pipe', 'inherit'] });
+const [command, ...rest] = process.argv.slice(2);
+const agent = spawn(command, rest, { stdio: ['pipe', 'pipe', 'inherit'] });
 const exited = once(agent, 'exit');
 const stream = ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout));
 
@@ -100,6 +104,34 @@ const checks = {
         await assert.rejects(ctx.request('_other', {}), error => error.code === -32601);
     },
 };
+
+/** A turn that no cancel ends ends nevertheless, and the session goes on in a fresh agent. */
+const goesOn = async (ctx, sessionId, cancel) => {
+    const word = heard();
+    const abort = new AbortController();
+    const turn = ctx.request(methods.agent.session.prompt, prompt(sessionId, 'stubborn'), {
+        cancellationSignal: abort.signal,
+    });
+    await word;
+    await cancel(turn, abort);
+    said.length = 0;
+    const next = await ctx.request(methods.agent.session.prompt, prompt(sessionId, 'a b'));
+    assert.equal(next.stopReason, 'end_turn');
+    assert.equal(said.join(''), 'a b');
+};
+
+if (process.env.ACP_STUBBORN) {
+    checks.stubborn_session_cancel = (ctx, sessionId) =>
+        goesOn(ctx, sessionId, async turn => {
+            await ctx.notify(methods.agent.session.cancel, { sessionId });
+            assert.equal((await turn).stopReason, 'cancelled');
+        });
+    checks.stubborn_cancel_request = (ctx, sessionId) =>
+        goesOn(ctx, sessionId, async (turn, abort) => {
+            abort.abort();
+            await assert.rejects(turn, isCancelled);
+        });
+}
 
 const done = [];
 let failures = 0;

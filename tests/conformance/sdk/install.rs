@@ -45,7 +45,61 @@ pub(crate) fn python_over_http() -> Option<Client> {
 
 /// The TypeScript client of ACP; `None` with a printed line if there is no Node.js.
 pub(crate) fn acp() -> Option<Client> {
-    node(&["acp.mjs"], "acp.mjs")
+    node(&["acp.mjs", "acp_agent.mjs", "acp_v2.mjs", "acp_v2_agent.mjs"], "acp.mjs")
+}
+
+/// The TypeScript client of version 2 of ACP; `None` with a printed line if there is no Node.js.
+pub(crate) fn acp_version_2() -> Option<Client> {
+    acp().map(|client| Client { script: client.script.with_file_name("acp_v2.mjs"), ..client })
+}
+
+/// The official conformance suite and the MCP Inspector, with the Node.js that they need.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    /// Node.js.
+    pub(crate) node: PathBuf,
+    /// Program of the suite.
+    pub(crate) program: PathBuf,
+    /// Program of the MCP Inspector.
+    pub(crate) inspector: PathBuf,
+}
+
+/// The conformance suite; `None` with a printed line if there is no npm.
+pub(crate) fn suite() -> Option<Suite> {
+    if version("npm").is_none_or(|(major, _)| major < 9) {
+        return missing("OFFICIAL SUITE'S", "npm 9 or newer");
+    }
+    let folder = home("suite");
+    let _lock = lock(&folder);
+    install_packages(&folder, "suite/");
+    let modules = folder.join("node_modules");
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    let node = modules.join(format!("node-linux-{machine}/bin/node"));
+    if !node.is_file() {
+        return missing("OFFICIAL SUITE'S", "Node.js 22 from npm for this processor");
+    }
+    let packages = modules.join("@modelcontextprotocol");
+    Some(Suite {
+        node,
+        program: packages.join("conformance/dist/index.js"),
+        inspector: packages.join("inspector/clients/launcher/build/index.js"),
+    })
+}
+
+/// Installs the packages that a folder of pins names, unless they are installed.
+fn install_packages(folder: &Path, pins_in: &str) {
+    let pins = source(&format!("{pins_in}package-lock.json"));
+    if is_stamped(folder, &pins) {
+        return;
+    }
+    afresh(folder);
+    for name in ["package.json", "package-lock.json"] {
+        place_as(&format!("{pins_in}{name}"), name, folder);
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(folder);
+    install(&mut npm, folder);
+    stamp(folder, &pins);
 }
 
 /// Installs a Node.js client from these files of this folder.
@@ -57,17 +111,7 @@ fn node(files: &[&str], script: &str) -> Option<Client> {
     }
     let folder = home("node");
     let _lock = lock(&folder);
-    let pins = source("package-lock.json");
-    if !is_stamped(&folder, &pins) {
-        afresh(&folder);
-        for name in ["package.json", "package-lock.json"] {
-            place(name, &folder);
-        }
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&folder);
-        install(&mut npm, &folder);
-        stamp(&folder, &pins);
-    }
+    install_packages(&folder, "");
     // Node.js resolves modules relative to the importing script.
     for file in files {
         place(file, &folder);
@@ -77,22 +121,32 @@ fn node(files: &[&str], script: &str) -> Option<Client> {
 
 /// The Python client; `None` with a printed line if there is no Python.
 pub(crate) fn python() -> Option<Client> {
+    python_with("venv", "requirements.txt", "client.py")
+}
+
+/// The Python client of 2026-07-28; `None` with a printed line if there is no Python.
+pub(crate) fn modern_python() -> Option<Client> {
+    python_with("venv-modern", "requirements-modern.txt", "modern_client.py")
+}
+
+/// Installs a Python client into a folder of this name.
+fn python_with(name: &str, requirements: &str, script: &str) -> Option<Client> {
     let Some(found) = version("python3").filter(|version| *version >= (3, 11)) else {
         return missing("Python", "python3 3.11 or newer, with venv");
     };
-    let folder = home("venv");
+    let folder = home(name);
     let _lock = lock(&folder);
-    let pins = format!("# python {found:?}\n{}", source("requirements.txt"));
+    let pins = format!("# python {found:?}\n{}", source(requirements));
     let program = folder.join("bin/python");
     if !is_stamped(&folder, &pins) {
         afresh(&folder);
         install(Command::new("python3").args(["-m", "venv"]).arg(&folder), &folder);
         let mut pip = Command::new(&program);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
-        install(pip.arg("--requirement").arg(source_path("requirements.txt")), &folder);
+        install(pip.arg("--requirement").arg(source_path(requirements)), &folder);
         stamp(&folder, &pins);
     }
-    Some(Client { program, script: source_path("client.py") })
+    Some(Client { program, script: source_path(script) })
 }
 
 /// Major and minor version printed by `program --version`.
@@ -105,7 +159,7 @@ fn version(program: &str) -> Option<(u32, u32)> {
 }
 
 /// Reports a skipped client directly to the terminal, because the test harness captures output.
-fn missing(client: &str, what: &str) -> Option<Client> {
+fn missing<T>(client: &str, what: &str) -> Option<T> {
     let text = format!("THE {client} CLIENT IS NOT TESTED: this machine has no {what}");
     assert!(env::var_os("CI").is_none(), "{text}; with $CI set that is a failure");
     let line = "=".repeat(text.len());
@@ -140,8 +194,12 @@ fn source(name: &str) -> String {
 
 /// Writes a file into a client's folder atomically, because another test may be reading it.
 fn place(name: &str, folder: &Path) {
+    place_as(name, name, folder);
+}
+
+fn place_as(from: &str, name: &str, folder: &Path) {
     let (new, path) = (folder.join(format!("{name}.new")), folder.join(name));
-    fs::write(&new, source(name))
+    fs::write(&new, source(from))
         .and_then(|()| fs::rename(&new, &path))
         .unwrap_or_else(|why| panic!("{}: {why}", path.display()));
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ceased_tests::daemon::http::Http;
+use ceased_tests::daemon::wait_until;
 use serde_json::json;
 
 use super::kit::{
@@ -156,8 +157,37 @@ fn connections_of_one_address_are_bounded() {
             200
         );
     }
-    assert!(connect(&daemon).is_closed());
+    // Another one is told, and closed. One that sends nothing is closed after a second.
+    let mut silent = connect(&daemon);
+    let mut more = connect(&daemon);
+    let reply = more.exchange(&headers("tools/list", ""), &modern(1, "tools/list", ""));
+    assert_eq!((reply.status, reply.header("connection")), (429, Some("close")));
+    assert!(reply.body.contains("connections_per_address = 4"), "{reply:?}");
+    assert!(more.is_closed());
+    assert!(silent.is_closed());
     let reply = kept[0].exchange(&headers("tools/list", ""), &modern(2, "tools/list", ""));
     assert_eq!(reply.status, 200);
-    assert!(daemon.home.log().is_empty() || !daemon.home.log().contains("panicked"));
+    drop(kept.pop());
+    wait_until("a place is free", || {
+        let mut http = connect(&daemon);
+        let reply = http.exchange(&headers("tools/list", ""), &modern(1, "tools/list", ""));
+        reply.status == 200
+    });
+}
+
+/// Of a crowd beyond the limit few are answered, and all are closed; the others are served on.
+#[test]
+fn crowds_beyond_the_limit_are_closed() {
+    let daemon = daemon_with(&format!("{OPEN}connections_per_address = 2\n"));
+    let mut kept = connect(&daemon);
+    let list = modern(1, "tools/list", "");
+    assert_eq!(kept.exchange(&headers("tools/list", ""), &list).status, 200);
+    let mut crowd: Vec<Http> = (0..300).map(|_| connect(&daemon)).collect();
+    assert_eq!(kept.exchange(&headers("tools/list", ""), &list).status, 200);
+    // The first of them has a place.
+    crowd.remove(0);
+    for http in &mut crowd {
+        assert!(http.is_closed());
+    }
+    assert!(daemon.vitals().descriptors < 250);
 }

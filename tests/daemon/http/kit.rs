@@ -20,12 +20,17 @@ pub(crate) fn daemon_with(text: &str) -> Daemon {
 /// As [`daemon_with`], with these lines of `[limits]`.
 pub(crate) fn daemon_within(limits: &str, text: &str) -> Daemon {
     let home = Home::new();
-    let tokens = home.path().join("http-tokens");
-    fs::write(&tokens, format!("ann {TOKEN}\n")).unwrap();
-    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();
+    token_file(&home);
     let text = text.replace("{home}", home.path().to_str().unwrap());
     home.configure(&Config { limits, tools: &text, ..Config::default() });
     Daemon::start_in(home)
+}
+
+/// Writes the token file of the tests.
+pub(crate) fn token_file(home: &Home) {
+    let tokens = home.path().join("http-tokens");
+    fs::write(&tokens, format!("ann {TOKEN}\n")).unwrap();
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 pub(crate) fn daemon() -> Daemon {

@@ -39,6 +39,21 @@ fn eager_server_starts_before_it_is_needed() {
     assert_eq!(kit.starts().len(), 1);
 }
 
+/// The live view asks for the status on a connection of its own.
+#[test]
+fn status_starts_no_eager_server() {
+    let mut kit = Kit::new(vec![eager(server("s"))]);
+    let viewer = kit.connect();
+    kit.send(
+        viewer,
+        &json!({"jsonrpc": "2.0", "id": 1, "method": "ceased/status", "params": {
+        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {}}}}),
+    );
+    assert_eq!(kit.one(viewer)["result"]["running"], 0);
+    assert!(kit.starts().is_empty());
+}
+
 /// A manifest that the host kept answers lists at once; the engine has a changed one kept again.
 #[test]
 fn kept_manifest_answers_until_the_server_tells() {

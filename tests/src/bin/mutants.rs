@@ -28,6 +28,8 @@ enum Suite {
     Sim,
     /// The simulator with servers behind the engine.
     Upstreams,
+    /// The simulator with supervised agents.
+    Agents,
     /// The core's own tests.
     Core,
     /// A test target of the kit.
@@ -35,10 +37,11 @@ enum Suite {
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 37] = [
+const SUITES: [Suite; 38] = [
     Suite::Sim,
     Suite::Core,
     Suite::Upstreams,
+    Suite::Agents,
     Suite::Target("upstream"),
     Suite::Target("cancel"),
     Suite::Target("tasks"),
@@ -80,6 +83,7 @@ impl Suite {
         match self {
             Self::Sim => "sim",
             Self::Upstreams => "sim-upstreams",
+            Self::Agents => "sim-agents",
             Self::Core => "core",
             Self::Target(name) => name,
         }
@@ -89,7 +93,9 @@ impl Suite {
     fn build(self) -> Vec<&'static str> {
         let kit = ["-p", "ceased-tests", "--no-default-features"];
         match self {
-            Self::Sim | Self::Upstreams => [&["build"], &kit[..], &["--bin", "sim"]].concat(),
+            Self::Sim | Self::Upstreams | Self::Agents => {
+                [&["build"], &kit[..], &["--bin", "sim"]].concat()
+            }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
             Self::Target(_) => [&["test"], &kit[..], &["--test", "engine", "--no-run"]].concat(),
         }
@@ -106,6 +112,10 @@ impl Suite {
             Self::Upstreams => {
                 let seeds =
                     ["--bin", "sim", "--", "--upstreams", "--seeds", "300", "--steps", "400"];
+                [&["run"], &kit[..], &seeds[..]].concat()
+            }
+            Self::Agents => {
+                let seeds = ["--bin", "sim", "--", "--agents", "--seeds", "300", "--steps", "600"];
                 [&["run"], &kit[..], &seeds[..]].concat()
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib"],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use ceased_tests::agent_walk;
 use ceased_tests::durable_walk;
 use ceased_tests::sim::fault::Faults;
 use ceased_tests::sim::mark::Mark;
@@ -17,7 +18,9 @@ const USE: &str = "sim --seed N [--seeds COUNT] [--steps N] [--faults all|none|L
                    sim --store: tasks are durable, the store is slow, full or broken, and the \
                    process is killed\n\
                    sim --upstreams: clients call servers behind the engine, which die, hang, ask, \
-                   and ignore cancels";
+                   and ignore cancels\n\
+                   sim --agents: clients with supervised agents, which die, ask, answer late and \
+                   ignore cancels";
 
 struct Options {
     run: Run,
@@ -25,13 +28,21 @@ struct Options {
     trace: bool,
     store: bool,
     upstreams: bool,
+    agents: bool,
     replay: Option<String>,
 }
 
 fn options() -> Result<Options, String> {
     let run = Run { seed: 1, steps: 2000, faults: Faults::ALL, validate: 0 };
-    let mut options =
-        Options { run, seeds: 1, trace: false, store: false, upstreams: false, replay: None };
+    let mut options = Options {
+        run,
+        seeds: 1,
+        trace: false,
+        store: false,
+        upstreams: false,
+        agents: false,
+        replay: None,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} requires a value"));
@@ -46,6 +57,7 @@ fn options() -> Result<Options, String> {
             "--validate" => options.run.validate = number(value()?)?,
             "--store" => options.store = true,
             "--upstreams" => options.upstreams = true,
+            "--agents" => options.agents = true,
             "--trace" => options.trace = true,
             "--replay" => options.replay = Some(value()?),
             _ => return Err(format!("{word:?} is unknown: {USE}")),
@@ -150,6 +162,23 @@ fn relayed(options: &Options) -> bool {
     true
 }
 
+/// Runs worlds with supervised agents. A failure panics with a description.
+fn supervised(options: &Options) -> bool {
+    let mut walked = agent_walk::Walked::default();
+    for seed in options.run.seed..options.run.seed + options.seeds {
+        let steps = options.run.steps;
+        let Ok(one) = std::panic::catch_unwind(|| agent_walk::walk(seed, steps)) else {
+            eprintln!(
+                "reproduce: cargo run -p ceased-tests --bin sim -- --agents --seed {seed} --steps {steps}"
+            );
+            return false;
+        };
+        walked = walked.and(one);
+    }
+    eprintln!("{} seeds: {walked:?}", options.seeds);
+    true
+}
+
 fn main() -> ExitCode {
     let options = match options() {
         Ok(options) => options,
@@ -162,6 +191,7 @@ fn main() -> ExitCode {
         Some(path) => replay(options.run, path).map_err(|why| eprintln!("{why}")).is_ok(),
         None if options.store => stored(&options),
         None if options.upstreams => relayed(&options),
+        None if options.agents => supervised(&options),
         None => all(&options),
     };
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -271,5 +271,11 @@ fn question(text: &[u8]) -> OutgoingRequest {
     let method = METHODS[usize::from(first) % METHODS.len()];
     let params = (method == "tools/call").then(|| raw_json(r#"{"name":"sleep"}"#));
     let task = (second % 5 == 4).then_some(AskTask { ttl: None });
-    OutgoingRequest { method: method.into(), params, patience: patience(usize::from(second)), task }
+    OutgoingRequest {
+        key: None,
+        method: method.into(),
+        params,
+        patience: patience(usize::from(second)),
+        task,
+    }
 }

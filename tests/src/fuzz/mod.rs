@@ -5,6 +5,8 @@
 pub mod config;
 pub mod engine;
 pub mod frames;
+#[cfg(feature = "daemon")]
+pub mod http;
 
 use crate::rng::Rng;
 
@@ -13,8 +15,12 @@ pub type Check = fn(&[u8]);
 
 /// Fuzz targets by the name of their corpus.
 #[cfg(feature = "daemon")]
-pub const TARGETS: [(&str, Check); 3] =
-    [("frames", frames::check), ("engine", engine::check), ("config", config::check)];
+pub const TARGETS: [(&str, Check); 4] = [
+    ("frames", frames::check),
+    ("engine", engine::check),
+    ("config", config::check),
+    ("http", http::check),
+];
 
 /// A sample with a small change, or combined with another sample.
 #[must_use]

@@ -45,6 +45,7 @@ pub(super) fn ask_of(call: u64, wish: &Wish) -> OutgoingRequest {
     }
     let ttl = |ttl: u64| AskTask { ttl: (ttl > 0).then_some(Duration::from_millis(ttl)) };
     OutgoingRequest {
+        key: None,
         method: wish.method.as_str().into(),
         params: Some(raw_json(&params.to_string())),
         patience,

@@ -61,7 +61,13 @@ impl World {
         };
         let params = Some(raw_json(&params.to_string()));
         let ask = AskId::new(number);
-        let request = OutgoingRequest { method: method.into(), params, patience: None, task: None };
+        let request = OutgoingRequest {
+            key: None,
+            method: method.into(),
+            params,
+            patience: None,
+            task: None,
+        };
         self.feed(Input::Asked(job, ask, request));
         Caller::Job { job, ask }
     }

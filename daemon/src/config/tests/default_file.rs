@@ -66,7 +66,7 @@ fn every_commented_key_has_an_effect() {
 fn every_key_is_documented() {
     let known = [
         "state_dir store store_reserve store_retry damaged_store workers queue shutdown_grace",
-        "eof_grace on_disconnect isolation roots allow_run heartbeat text_limit path mode connections",
+        "eof_grace on_disconnect isolation roots allow_run operators heartbeat text_limit path mode connections",
         "operator_connections message_bytes",
         "json_depth inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second",

@@ -22,6 +22,7 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("daemon.isolation", "\"pid\"", false),
     ("daemon.roots", "[\"/srv\"]", false),
     ("daemon.allow_run", "true", false),
+    ("daemon.operators", "[\"token:x\"]", false),
     ("daemon.heartbeat", "\"3s\"", false),
     ("daemon.text_limit", "\"3KiB\"", false),
     ("daemon.title", "\"x\"", false),
@@ -128,8 +129,9 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
     let (limits, tasks) = (&settings.limits, &settings.tasks);
     let (server, run, starts) = (&settings.server, &settings.run, settings.start_at_once);
+    let operators = &settings.operators;
     let told = format!(
-        "{server:?} {run:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
+        "{operators:?} {server:?} {run:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
     );
     (told, needs_restart.clone())
 }

@@ -1,6 +1,6 @@
 //! The instances of upstreams that have processes, and questions about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::server_logs::ServerLogs;
@@ -16,6 +16,8 @@ use crate::store::manifests::Manifests;
 pub(crate) struct Upstreams {
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     pub(crate) by_conn: BTreeMap<ConnId, InstanceId>,
+    /// Connections that are not read until the receiver of their frames has caught up.
+    pub(crate) paused: BTreeSet<ConnId>,
     /// Questions to the supervisor, by ticket.
     pub(crate) questions: BTreeMap<u64, (InstanceId, CheckId)>,
     pub(crate) asked: u64,

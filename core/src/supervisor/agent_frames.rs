@@ -1,0 +1,256 @@
+//! Frames of the agent.
+
+use alloc::boxed::Box;
+
+use crate::acp::protocol::AcpForm;
+use crate::ids::RequestId;
+use crate::rpc::message::Members;
+use crate::rpc::params::Params;
+use crate::supervisor::effect::Effect;
+use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
+use crate::supervisor::stop::StopInput;
+use crate::supervisor::supervision::{Agent, Asked, Preparation, Supervision};
+use crate::supervisor::texts;
+use crate::supervisor::work::{Id, Work};
+use crate::time::Instant;
+use crate::upstream::rewrite::{member, text_member};
+
+impl Supervision {
+    pub(super) fn on_agent_frame(&mut self, now: Instant, frame: &[u8]) {
+        if matches!(self.agent, Agent::Off | Agent::Starting) {
+            return;
+        }
+        // Answers that were on their way when the end began still count; after works were answered
+        // by the supervisor, nothing of this process does.
+        if self.is_over || (self.agent == Agent::Ending && !self.given_up.is_empty()) {
+            return;
+        }
+        let mut members = Members::default();
+        match read(frame, &mut members) {
+            Frame::Request { id, token, params, .. } => {
+                self.on_agent_request(now, frame, &Id::new(&id, token), params);
+            }
+            Frame::Notification { method, params } if is_cancel(&method) => {
+                self.on_agent_cancel(frame, &method, named_request(params));
+            }
+            Frame::Notification { method, params } => {
+                let session = session_of(params);
+                if method == "session/update" && !self.on_update(now, session.as_deref(), params) {
+                    return;
+                }
+                self.out.push(Effect::ForwardToClient);
+            }
+            Frame::Response { id: Some(id), outcome } => self.on_agent_answer(now, &id, outcome),
+            // An error without an id answers a frame that the agent could not read.
+            Frame::Response { id: None, .. } | Frame::Other => {
+                self.out.push(Effect::ForwardToClient);
+            }
+            Frame::NotJson => *self.counts.entry("skipped").or_default() += 1,
+        }
+    }
+
+    /// The agent asks the client.
+    fn on_agent_request(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        id: &Id,
+        params: Option<Params<'_>>,
+    ) {
+        let session = session_of(params);
+        if self.sessions.is_muted(session.as_deref()) || self.agent == Agent::Ending {
+            let error = texts::cancelled(crate::reason::StopReason::Requested, None);
+            return self.out.push(Effect::ToAgent(texts::error(&id.token, &error)));
+        }
+        self.show_work(now, session.as_deref());
+        let taken = |id: &RequestId| {
+            self.stale.contains(id) || self.asked.iter().any(|asked| asked.at_client.id == *id)
+        };
+        // An id that an earlier agent has used must not get the answer meant for that one.
+        let at_client = if taken(&id.id) { self.own_id() } else { id.clone() };
+        let effect = match at_client == *id {
+            true => Effect::ForwardToClient,
+            false => {
+                let old = texts::token_of(frame, "id").unwrap_or_default();
+                Effect::ToClient(texts::with_id(frame, old, &at_client.token))
+            }
+        };
+        self.asked.push(Asked { id: id.clone(), at_client, session });
+        self.out.push(effect);
+    }
+
+    /// The agent cancels a request of its own.
+    fn on_agent_cancel(&mut self, frame: &[u8], method: &str, id: Option<RequestId>) {
+        let asked = self.asked.iter().find(|asked| Some(&asked.id.id) == id.as_ref());
+        let Some(asked) = asked else { return };
+        let is_spelled = match self.abilities.client_form {
+            AcpForm::Published => method == "$/cancel_request",
+            AcpForm::Proposed => method == "$/cancelRequest",
+        };
+        let effect = match is_spelled && asked.id == asked.at_client {
+            true => Effect::ForwardToClient,
+            false => {
+                let form = self.abilities.client_form;
+                let _ = frame;
+                Effect::ToClient(texts::cancel_request(form, &asked.at_client.token))
+            }
+        };
+        self.out.push(effect);
+    }
+
+    /// Takes an update of a session; false if the client does not get it.
+    fn on_update(
+        &mut self,
+        now: Instant,
+        session: Option<&str>,
+        params: Option<Params<'_>>,
+    ) -> bool {
+        let Some(session) = session else { return true };
+        if self.sessions.is_muted(Some(session)) {
+            return false;
+        }
+        // The client has the history that an agent replays when it reopens a session.
+        if let Agent::Preparing { step: Preparation::Reopen { session: of, replays }, .. } =
+            &self.agent
+            && **of == *session
+            && *replays
+        {
+            return false;
+        }
+        self.show_work(now, Some(session));
+        let update = params.and_then(|params| member(params.get(), "update"));
+        let state = update
+            .filter(|update| {
+                text_member(update, "sessionUpdate").as_deref() == Some("state_update")
+            })
+            .and_then(|update| text_member(update, "state"));
+        if self.abilities.version >= 2
+            && let Some(state) = state
+        {
+            self.on_state(now, session, &state);
+        }
+        true
+    }
+
+    /// Version 2: the agent reports whether the session has foreground work.
+    fn on_state(&mut self, now: Instant, session: &str, state: &str) {
+        let runs = state != "idle";
+        if let Some(known) = self.sessions.get_mut(session) {
+            known.is_running = runs;
+        }
+        for work in self.works.iter_mut().filter(|work| work.is_turn() && work.is_of(session)) {
+            work.is_settled = true;
+        }
+        if runs {
+            let is_known = self.works.iter().any(|work| work.is_turn() && work.is_of(session));
+            if !is_known {
+                // Work that the agent has begun by itself can be cancelled as well.
+                self.last_work += 1;
+                self.begin_watch(now, true);
+                self.works.push(Work {
+                    number: self.last_work,
+                    id: None,
+                    method: "session/prompt".into(),
+                    session: Some(session.into()),
+                    params: None,
+                    since: now,
+                    is_alone: false,
+                    is_settled: true,
+                    active: now,
+                    stop: None,
+                });
+            }
+            return;
+        }
+        let ends = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
+        let over: alloc::vec::Vec<Work> = self.works.extract_if(.., ends).collect();
+        for work in over {
+            self.end_stop(now, work, StopInput::Answered);
+        }
+        self.release(now);
+    }
+
+    /// The agent answers a request of the client, or of the supervisor.
+    fn on_agent_answer(&mut self, now: Instant, id: &RequestId, outcome: Result<&str, &str>) {
+        if let Agent::Preparing { own, step } = &self.agent
+            && own == id
+        {
+            let step = step.clone();
+            return self.on_prepared(now, step, outcome);
+        }
+        let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| of.id == *id);
+        // A late answer to a request that was answered already goes nowhere.
+        let Some(at) = self.works.iter().position(is_it) else { return };
+        self.out.push(Effect::ForwardToClient);
+        self.note_answer(now);
+        let runs = {
+            let work = &self.works[at];
+            let session = work.session.as_deref().and_then(|id| self.sessions.get(id));
+            let is_running = session.is_some_and(|session| session.is_running);
+            // Version 2 answers a prompt when it is inserted, and its turn goes on.
+            let goes_on = is_running || !work.is_settled;
+            self.abilities.version >= 2 && work.is_turn() && outcome.is_ok() && goes_on
+        };
+        if runs {
+            self.works[at].id = None;
+            return;
+        }
+        let work = self.works.swap_remove(at);
+        if let Ok(result) = outcome {
+            self.note_result(&work, result);
+        }
+        if &*work.method == "initialize" {
+            (self.start_by, self.is_greeted) = (None, outcome.is_ok());
+        }
+        self.end_stop(now, work, StopInput::Answered);
+        self.release(now);
+    }
+
+    /// Remembers the data that a fresh agent will need.
+    fn note_result(&mut self, work: &Work, result: &str) {
+        let params: Box<str> = work.params.clone().unwrap_or_else(|| "{}".into());
+        match (&*work.method, &work.session) {
+            ("initialize", _) => {
+                self.abilities.read_result(result);
+                self.initialize = Some(params);
+            }
+            ("authenticate" | "auth/login", _) => {
+                self.login = Some((work.method.clone(), params));
+            }
+            ("logout" | "auth/logout", _) => self.login = None,
+            ("session/new" | "session/fork", _) => {
+                if let Some(session) = text_member(result, "sessionId") {
+                    self.sessions.open(&session, &params, self.process);
+                }
+            }
+            ("session/load" | "session/resume", Some(session)) => {
+                self.sessions.open(session, &params, self.process);
+            }
+            ("session/close" | "session/delete", Some(session)) => self.sessions.close(session),
+            _ => {}
+        }
+    }
+
+    fn show_work(&mut self, now: Instant, session: Option<&str>) {
+        for work in &mut self.works {
+            if session.is_none_or(|session| work.is_of(session)) {
+                work.active = now;
+            }
+        }
+    }
+
+    /// An id for a request of the supervisor, or for one of the agent whose id is taken.
+    pub(super) fn own_id(&mut self) -> Id {
+        loop {
+            self.last_own += 1;
+            let token = alloc::format!("\"ceased-{}\"", self.last_own);
+            let Some(id) = RequestId::parse(&token) else { continue };
+            let is_taken = self.works.iter().any(|it| it.id.as_ref().is_some_and(|of| of.id == id))
+                || self.stale.contains(&id)
+                || self.asked.iter().any(|asked| asked.at_client.id == id || asked.id.id == id);
+            if !is_taken {
+                return Id { id, token: token.into() };
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Frames of the client.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::acp::protocol::AcpForm;
+use crate::ids::RequestId;
+use crate::rpc::error::limit_error;
+use crate::rpc::message::Members;
+use crate::rpc::params::Params;
+use crate::supervisor::effect::Effect;
+use crate::supervisor::held::Held;
+use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
+use crate::supervisor::stop::{Form, Stop};
+use crate::supervisor::supervision::{Agent, Crossing, Supervision};
+use crate::supervisor::texts;
+use crate::supervisor::work::{Id, Work};
+use crate::time::Instant;
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// To the agent.
+    Pass,
+    /// It waits.
+    Hold,
+    /// It waits for its session to be reopened.
+    Reopen,
+}
+
+impl Supervision {
+    pub(super) fn on_client_frame(&mut self, now: Instant, frame: &[u8]) {
+        // A cancel keeps its place before later frames.
+        self.flush_crossing(now);
+        let mut members = Members::default();
+        match read(frame, &mut members) {
+            Frame::Request { id, token, method, params } => {
+                let held = Held {
+                    frame: Vec::new(),
+                    id: Some(Id::new(&id, token)),
+                    method: method.as_ref().into(),
+                    session: session_of(params),
+                };
+                let max = self.terms.works_max;
+                if self.works.len() >= max {
+                    let message = alloc::format!(
+                        "limit reached: inflight_per_connection = {max} requests wait for the agent"
+                    );
+                    let error = limit_error("inflight_per_connection", max, message);
+                    return self.out.push(Effect::ToClient(texts::error(token, &error)));
+                }
+                match self.way_of(&held, false) {
+                    Way::Pass => {
+                        self.begin_work(now, held, params);
+                        self.out.push(Effect::ForwardToAgent);
+                    }
+                    Way::Hold | Way::Reopen => {
+                        self.hold(Held { frame: frame.to_vec(), ..held });
+                        self.start();
+                        self.release(now);
+                    }
+                }
+            }
+            Frame::Notification { method, params } if method == "session/cancel" => {
+                self.on_session_cancel(frame, session_of(params));
+            }
+            Frame::Notification { method, params } if is_cancel(&method) => {
+                self.on_request_cancel(frame, &method, named_request(params));
+            }
+            Frame::Notification { method, params } => {
+                let (method, session) = (method.as_ref().into(), session_of(params));
+                self.pass_or_hold(frame, method, session);
+            }
+            Frame::Response { id: Some(id), .. } => self.on_client_answer(frame, &id),
+            Frame::Response { id: None, .. } | Frame::Other | Frame::NotJson => {
+                self.pass_or_hold(frame, "".into(), None);
+            }
+        }
+    }
+
+    /// Passes a frame that needs no answer, unless something before it waits.
+    fn pass_or_hold(&mut self, frame: &[u8], method: Box<str>, session: Option<Box<str>>) {
+        let passes = match self.agent {
+            Agent::Live | Agent::Draining(_) => self.held.is_empty(),
+            // Nothing is started for a frame without an answer.
+            Agent::Off | Agent::Ending if self.process > 0 => return,
+            Agent::Off | Agent::Starting | Agent::Preparing { .. } | Agent::Ending => false,
+        };
+        if passes {
+            self.out.push(Effect::ForwardToAgent);
+        } else {
+            self.hold(Held { frame: frame.to_vec(), id: None, method, session });
+        }
+    }
+
+    /// Where a request goes. `is_behind`: a frame of its session waits before it.
+    fn way_of(&self, held: &Held, is_behind: bool) -> Way {
+        let ends = |work: &Work| work.stop.as_ref().is_some_and(Stop::ends_strays);
+        // Processes of a new request could not be told from those that are being ended.
+        let ends_strays = !self.freed.is_empty() || self.works.iter().any(ends);
+        if self.agent != Agent::Live || is_behind || ends_strays {
+            return Way::Hold;
+        }
+        let session = held.session.as_deref();
+        let waits = |before: &Held| before.session.as_deref() == session || session.is_none();
+        if held.frame.is_empty() && self.held.frames.iter().any(waits) {
+            return Way::Hold;
+        }
+        let Some(session) = session else { return Way::Pass };
+        // SUP-04: a prompt waits for the end of the cancelled turn before it.
+        let is_stopping = |work: &Work| work.is_of(session) && work.stop.is_some();
+        if held.is_prompt() && self.works.iter().any(is_stopping) {
+            return Way::Hold;
+        }
+        let reopens = !matches!(
+            &*held.method,
+            "session/load" | "session/resume" | "session/close" | "session/delete"
+        );
+        match self.sessions.get(session) {
+            Some(known) if reopens && known.opened_in != self.process => Way::Reopen,
+            Some(_) | None => Way::Pass,
+        }
+    }
+
+    fn hold(&mut self, held: Held) {
+        let max = self.terms.held_bytes_max;
+        if let Err(Held { id: Some(id), .. }) = self.held.push(held, max) {
+            let message =
+                alloc::format!("limit reached: write_buffer_bytes = {max} wait for the agent");
+            let error = limit_error("write_buffer_bytes", max, message);
+            self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
+        }
+    }
+
+    /// Sends the frames that need not wait any more, in their order.
+    pub(super) fn release(&mut self, now: Instant) {
+        let (mut at, mut behind): (usize, Vec<Box<str>>) = (0, Vec::new());
+        while let Some(held) = self.held.frames.get(at) {
+            if self.agent != Agent::Live {
+                return;
+            }
+            let is_behind = held.session.as_ref().is_some_and(|it| behind.contains(it));
+            let way = match (&held.id, is_behind) {
+                (None, false) => Way::Pass,
+                (None, true) => Way::Hold,
+                (Some(_), _) => self.way_of(held, is_behind),
+            };
+            match way {
+                Way::Pass => {
+                    let Some(held) = self.held.remove(at) else { return };
+                    self.send_held(now, held);
+                }
+                Way::Hold => {
+                    behind.extend(held.session.clone());
+                    at += 1;
+                }
+                Way::Reopen => {
+                    let session = held.session.clone().unwrap_or_default();
+                    if !self.reopen(now, &session) {
+                        let Some(held) = self.held.remove(at) else { return };
+                        self.refuse_lost(&held, &session);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send_held(&mut self, now: Instant, mut held: Held) {
+        let frame = core::mem::take(&mut held.frame);
+        if held.id.is_some() {
+            let mut members = Members::default();
+            if let Frame::Request { params, .. } = read(&frame, &mut members) {
+                self.begin_work(now, held, params);
+            }
+        }
+        self.out.push(Effect::ToAgent(frame));
+    }
+
+    /// Notes a request that the agent gets now.
+    fn begin_work(&mut self, now: Instant, held: Held, params: Option<Params<'_>>) {
+        let text = params.as_ref().map(Params::get);
+        self.last_work += 1;
+        let keeps = matches!(
+            &*held.method,
+            "initialize"
+                | "authenticate"
+                | "auth/login"
+                | "session/new"
+                | "session/load"
+                | "session/resume"
+                | "session/fork"
+        );
+        if &*held.method == "initialize" {
+            self.start_by = Some(now + self.terms.start_timeout);
+            self.abilities.read_params(text.unwrap_or("{}"));
+        }
+        let mut work = Work {
+            number: self.last_work,
+            id: held.id,
+            method: held.method,
+            session: held.session,
+            params: text.filter(|_| keeps).map(Into::into),
+            since: now,
+            is_alone: true,
+            is_settled: false,
+            active: now,
+            stop: None,
+        };
+        if work.may_start_processes() {
+            for other in self.works.iter_mut().filter(|other| other.may_start_processes()) {
+                (other.is_alone, work.is_alone) = (false, false);
+            }
+        }
+        self.begin_watch(now, work.is_turn());
+        self.works.push(work);
+    }
+
+    /// SUP-04: applies to the turns that are live now, and to no later one.
+    fn on_session_cancel(&mut self, frame: &[u8], session: Option<Box<str>>) {
+        let Some(session) = session else {
+            return self.pass_or_hold(frame, "session/cancel".into(), None);
+        };
+        for held in self.held.take_prompts(&session) {
+            let Some(id) = held.id else { continue };
+            self.note_cancel(Some(id.id), held.method, "session/cancel");
+            let answer = self.cancelled_prompt(&id.token, Form::Session);
+            self.out.push(Effect::ToClient(answer));
+        }
+        let live = self.works.iter().filter(|work| work.is_turn() && work.is_of(&session));
+        let works: Vec<u64> = live.map(|work| work.number).collect();
+        if !works.is_empty() {
+            let frame = frame.to_vec();
+            self.crossing.push(Crossing { frame, works, form: Form::Session });
+        }
+    }
+
+    fn on_request_cancel(&mut self, frame: &[u8], method: &str, id: Option<RequestId>) {
+        let Some(id) = id else { return };
+        if let Some(held) = self.held.take_request(&id) {
+            let Some(of) = held.id else { return };
+            self.note_cancel(Some(of.id), held.method, "$/cancel_request");
+            let error = texts::cancelled(crate::reason::StopReason::Requested, None);
+            return self.out.push(Effect::ToClient(texts::error(&of.token, &error)));
+        }
+        let is_it = |work: &&Work| work.id.as_ref().is_some_and(|of| of.id == id);
+        // ACP-04: `initialize` cannot be cancelled. ACP-08: nor can an answered request.
+        let Some(work) = self.works.iter().find(is_it).filter(|it| &*it.method != "initialize")
+        else {
+            return;
+        };
+        let is_spelled = match self.abilities.agent_form {
+            AcpForm::Published => method == "$/cancel_request",
+            AcpForm::Proposed => method == "$/cancelRequest",
+        };
+        let token = work.id.as_ref().map_or("null", |of| &of.token);
+        let frame = match is_spelled {
+            true => frame.to_vec(),
+            false => texts::cancel_request(self.abilities.agent_form, token),
+        };
+        let works = alloc::vec![work.number];
+        self.crossing.push(Crossing { frame, works, form: Form::Request });
+    }
+
+    /// The client answers a request of the agent.
+    fn on_client_answer(&mut self, frame: &[u8], id: &RequestId) {
+        let at = self.asked.iter().position(|asked| asked.at_client.id == *id);
+        match at.map(|at| self.asked.swap_remove(at)) {
+            Some(asked) if asked.id == asked.at_client => self.out.push(Effect::ForwardToAgent),
+            Some(asked) => {
+                let old = texts::token_of(frame, "id").unwrap_or_default();
+                self.out.push(Effect::ToAgent(texts::with_id(frame, old, &asked.id.token)));
+            }
+            // SUP-02: an answer to an ended agent is none to its successor.
+            None if self.stale.remove(id) => {}
+            None => self.pass_or_hold(frame, "".into(), None),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Inputs and effects of a supervision.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::ids::RequestId;
+use crate::reason::StopReason;
+use crate::time::Instant;
+use crate::upstream::interface::Proof;
+
+/// Number of a check that belongs to the stall watchdog; those of stops are numbers of works, which
+/// begin at 1.
+pub(crate) const WATCH: u64 = 0;
+
+/// Something that happens to a supervision.
+#[derive(Debug)]
+pub(crate) enum Input<'a> {
+    /// The client is connected: the agent starts.
+    Opened,
+    /// The agent runs, and its pipes are connected.
+    Started,
+    /// The client sent a frame.
+    Client(&'a [u8]),
+    /// The agent sent a frame.
+    Agent(&'a [u8]),
+    /// Everything that arrived by now was handed in.
+    Turn,
+    /// The deadline has passed.
+    Due,
+    /// Living processes that were born since the time of a check, and CPU time of the tree.
+    Examined { check: u64, born: Option<u32>, cpu: Option<Duration> },
+    /// Processes were ended, but for so many.
+    StraysEnded { check: u64, ended: u32, left: u32 },
+    /// No process of the agent is left.
+    Ended { status: &'a str, stderr: &'a str },
+    /// The client has sent everything, and its requests are answered for this long, counted from the
+    /// end of its input, from each answer, and from the end of the handshake.
+    Finished(Option<Duration>),
+    /// The client is gone.
+    Closed,
+    /// The agent does not read, or broke the framing.
+    Unusable(&'static str),
+    /// The daemon shuts down.
+    ShutDown,
+}
+
+/// Consequence of an input. The engine carries it out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Pass the frame at hand to the agent, byte for byte.
+    ForwardToAgent,
+    /// Pass the frame at hand to the client, byte for byte.
+    ForwardToClient,
+    /// Send a frame to the agent.
+    ToAgent(Vec<u8>),
+    /// Send a frame to the client.
+    ToClient(Vec<u8>),
+    /// Start the agent; answered by `Started` or `Ended`.
+    Start,
+    /// End the agent with its whole tree; answered by `Ended`.
+    End,
+    /// Count the living processes born since then; answered by `Examined`.
+    Examine { check: u64, since: Instant },
+    /// End the processes born since then; answered by `StraysEnded`.
+    EndStrays { check: u64, since: Instant },
+    /// A request was cancelled by its client.
+    Cancelled { request: Option<RequestId>, method: Box<str>, said: &'static str },
+    /// The receipt of a stop that is over.
+    Receipt(StopReceipt),
+    /// Close the connection of the client: nothing is left to do.
+    CloseClient,
+}
+
+/// The end of a stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StopReceipt {
+    /// The request that was stopped, if it waited for an answer.
+    pub(crate) request: Option<RequestId>,
+    pub(crate) method: Box<str>,
+    pub(crate) why: StopReason,
+    /// When the stop began.
+    pub(crate) since: Instant,
+    pub(crate) proof: Proof,
+}

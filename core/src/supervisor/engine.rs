@@ -1,0 +1,323 @@
+//! The engine's part of supervision: it hands in events of clients and agents, and carries out the
+//! effects.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::action::{Action, AuditEvent, Cancel, Receipt};
+use crate::collections::timer_queue::Timer;
+use crate::connection::{Connection, Ending};
+use crate::engine::Engine;
+use crate::event::AfterInput;
+use crate::identity::Identity;
+use crate::ids::{ConnId, InstanceId, RequestId};
+use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side as Role};
+use crate::reason::{CloseReason, StopReason};
+use crate::rpc::send_queue::Tag;
+use crate::supervisor::effect::{Effect, Input, StopReceipt};
+use crate::supervisor::supervision::{Supervision, Terms};
+use crate::supervisor::table::{Side, Supervised};
+use crate::tool::{Catalog, StopStep};
+use crate::upstream::interface::{UpstreamAction, UpstreamEvent, UpstreamReceipt};
+use crate::upstream::server::UpstreamServer;
+
+impl Engine {
+    /// Puts an agent behind a connection; everything on it passes to the agent from now on.
+    pub(crate) fn supervise(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
+        let limits = &self.settings.limits;
+        let terms = Terms {
+            name: server.name.clone(),
+            start_timeout: server.start_timeout,
+            cancel_grace: server.cancel_grace,
+            drain: server.drain,
+            on_ignored: server.on_ignored_cancel,
+            turn_timeout: server.watchdogs.turn,
+            stall_timeout: server.watchdogs.stall,
+            held_bytes_max: limits.write_buffer_bytes,
+            works_max: limits.inflight_max,
+        };
+        let entry = Supervised {
+            server: Arc::clone(server),
+            identity: self.identity_of(client),
+            supervision: Supervision::new(terms),
+            instance: None,
+            conn: None,
+            timer: None,
+        };
+        self.agents.clients.insert(client, entry);
+        self.hand_in_to(client, Input::Opened, &[]);
+    }
+
+    /// A frame of a client or of its agent.
+    pub(crate) fn on_supervised_frame(&mut self, conn: ConnId, side: Side, frame: &[u8]) {
+        match side {
+            Side::Client => {
+                let is_open = self
+                    .connections
+                    .get(&conn)
+                    .is_some_and(|it| !matches!(it.ending, Ending::Closing(_)));
+                if is_open {
+                    if let Some(connection) = self.connections.get_mut(&conn) {
+                        connection.requests_made += 1;
+                        connection.last_request = self.now.at;
+                    }
+                    self.hand_in_to(conn, Input::Client(frame), frame);
+                }
+            }
+            Side::Agent(client) => self.hand_in_to(client, Input::Agent(frame), frame),
+        }
+    }
+
+    /// Hands an input to a supervision, and carries out the effects. `frame` is the one at hand.
+    pub(crate) fn hand_in_to(&mut self, client: ConnId, input: Input<'_>, frame: &[u8]) {
+        let now = self.now.at;
+        let Some(entry) = self.agents.clients.get_mut(&client) else { return };
+        let mut effects = Vec::new();
+        entry.supervision.take(now, input, &mut effects);
+        for effect in effects {
+            self.carry_out(client, effect, frame);
+        }
+        let Some(entry) = self.agents.clients.get_mut(&client) else { return };
+        match entry.supervision.deadline() {
+            Some(at) => self.timers.arm(&mut entry.timer, Timer::Agent(client), at.max(now)),
+            None => self.timers.disarm(&mut entry.timer, Timer::Agent(client)),
+        }
+        if entry.supervision.is_gone() && entry.instance.is_none() {
+            self.timers.disarm(&mut entry.timer, Timer::Agent(client));
+            self.agents.clients.remove(&client);
+        }
+    }
+
+    fn carry_out(&mut self, client: ConnId, effect: Effect, frame: &[u8]) {
+        let Some(entry) = self.agents.clients.get(&client) else { return };
+        let agent = entry.conn;
+        match effect {
+            Effect::ForwardToAgent => self.pass(agent, frame),
+            Effect::ToAgent(text) => self.pass(agent, &text),
+            Effect::ForwardToClient => self.pass(Some(client), frame),
+            Effect::ToClient(text) => self.pass(Some(client), &text),
+            Effect::Start => self.start_agent(client),
+            Effect::End => {
+                if let Some(instance) = entry.instance {
+                    let kill_grace = entry.server.kill_grace;
+                    let end = UpstreamAction::End { instance, kill_grace };
+                    self.out.push(Action::Upstream(end));
+                }
+            }
+            Effect::Examine { check, since } => {
+                if let Some(instance) = entry.instance {
+                    let check = crate::ids::CheckId::new(check);
+                    let examine = UpstreamAction::Examine { instance, check, since };
+                    self.out.push(Action::Upstream(examine));
+                }
+            }
+            Effect::EndStrays { check, since } => {
+                if let Some(instance) = entry.instance {
+                    let (check, kill_grace) =
+                        (crate::ids::CheckId::new(check), entry.server.kill_grace);
+                    let end = UpstreamAction::EndStrays { instance, check, since, kill_grace };
+                    self.out.push(Action::Upstream(end));
+                }
+            }
+            Effect::Cancelled { request, method, said } => {
+                let identity = entry.identity.clone();
+                self.counters.cancelled += 1;
+                self.note(AuditEvent::CallCancelled {
+                    conn: client,
+                    identity,
+                    request: request.unwrap_or(RequestId::Null),
+                    tool: method.into(),
+                    job: None,
+                    method: said,
+                    reason: None,
+                });
+            }
+            Effect::Receipt(receipt) => self.write_receipt(client, receipt),
+            Effect::CloseClient => self.close(client, CloseReason::Finished),
+        }
+    }
+
+    /// Sends a frame as it is.
+    fn pass(&mut self, conn: Option<ConnId>, frame: &[u8]) {
+        if let Some(conn) = conn {
+            self.send_bytes(conn, Tag::NONE, |bytes| bytes.extend_from_slice(frame));
+        }
+    }
+
+    fn start_agent(&mut self, client: ConnId) {
+        let instance = self.upstreams.number_instance();
+        let Some(entry) = self.agents.clients.get_mut(&client) else { return };
+        entry.instance = Some(instance);
+        let (server, owner) = (Arc::clone(&entry.server), Some(entry.identity.clone()));
+        self.agents.by_instance.insert(instance, client);
+        let start = UpstreamAction::Start { instance, server, owner, client: Some(client) };
+        self.out.push(Action::Upstream(start));
+    }
+
+    fn write_receipt(&mut self, client: ConnId, receipt: StopReceipt) {
+        let Some(entry) = self.agents.clients.get(&client) else { return };
+        let StopReceipt { request, method, why, since, proof } = receipt;
+        let cancel = (why == StopReason::Requested).then(|| Cancel {
+            by: entry.identity.clone(),
+            conn: client,
+            request,
+            reason: None,
+        });
+        let server = entry.server.name.clone();
+        let upstream = UpstreamReceipt { server, instance: entry.instance, proof };
+        let receipt = Receipt {
+            job: self.jobs.draw_id(),
+            tool: method.into(),
+            owner: entry.identity.clone(),
+            conn: client,
+            task: None,
+            why,
+            cancel,
+            stage: Some(StopStep::Tell),
+            since,
+            upstream: Some(Box::new(upstream)),
+        };
+        self.note(AuditEvent::Ceased(Box::new(receipt)));
+    }
+
+    /// An event of an upstream that is an agent; false if it is none.
+    pub(crate) fn on_agent_event(&mut self, event: &UpstreamEvent<'_>) -> bool {
+        let instance = match *event {
+            UpstreamEvent::Started { instance, .. }
+            | UpstreamEvent::Examined { instance, .. }
+            | UpstreamEvent::StraysEnded { instance, .. }
+            | UpstreamEvent::Ended { instance, .. } => instance,
+            UpstreamEvent::Known { .. } => return false,
+        };
+        let Some(client) = self.agents.by_instance.get(&instance).copied() else { return false };
+        match *event {
+            UpstreamEvent::Started { conn, .. } => self.agent_started(client, conn),
+            UpstreamEvent::Examined { check, processes, .. } => {
+                let (check, born, cpu) = (check.get(), processes.born, processes.cpu);
+                self.hand_in_to(client, Input::Examined { check, born, cpu }, &[]);
+            }
+            UpstreamEvent::StraysEnded { check, ended, left, .. } => {
+                let check = check.get();
+                self.hand_in_to(client, Input::StraysEnded { check, ended, left }, &[]);
+            }
+            UpstreamEvent::Ended { status, stderr, .. } => {
+                self.agent_ended(client, instance, status, stderr);
+            }
+            UpstreamEvent::Known { .. } => {}
+        }
+        true
+    }
+
+    fn agent_started(&mut self, client: ConnId, conn: ConnId) {
+        let mut connection = Connection::new(Identity::Anonymous, self.seed);
+        connection.is_admitted = false;
+        connection.since = self.now.at;
+        connection.last_request = self.now.at;
+        connection.side = Role::Client(Box::new(ClientSide {
+            declared: Declared::of(Offers::default(), &Catalog::default(), false),
+            server: ServerCapabilities::default(),
+            tools: BTreeMap::new(),
+        }));
+        let before = self.connections.insert(conn, Box::new(connection));
+        assert!(before.is_none(), "a connection id is given once");
+        self.agents.by_conn.insert(conn, client);
+        if let Some(entry) = self.agents.clients.get_mut(&client) {
+            entry.conn = Some(conn);
+        }
+        self.hand_in_to(client, Input::Started, &[]);
+    }
+
+    fn agent_ended(&mut self, client: ConnId, instance: InstanceId, status: &str, stderr: &str) {
+        let (status, lines): (_, Vec<_>) =
+            (self.clean(status), stderr.lines().map(|line| self.clean(line)).collect());
+        self.agents.by_instance.remove(&instance);
+        let conn = self.agents.clients.get_mut(&client).and_then(|entry| entry.conn.take());
+        let stderr = lines.join("\n");
+        let input = Input::Ended { status: &status, stderr: &stderr };
+        // A receipt names the process that has ended.
+        self.hand_in_ended(client, instance, input);
+        if let Some(conn) = conn {
+            self.agents.by_conn.remove(&conn);
+            self.on_closed(conn);
+        }
+    }
+
+    fn hand_in_ended(&mut self, client: ConnId, instance: InstanceId, input: Input<'_>) {
+        let now = self.now.at;
+        let Some(entry) = self.agents.clients.get_mut(&client) else { return };
+        let mut effects = Vec::new();
+        entry.supervision.take(now, input, &mut effects);
+        for effect in effects {
+            self.carry_out(client, effect, &[]);
+        }
+        if let Some(entry) = self.agents.clients.get_mut(&client)
+            && entry.instance == Some(instance)
+        {
+            entry.instance = None;
+        }
+        // Arms the timer, and forgets a supervision of which nothing is left.
+        self.hand_in_to(client, Input::Turn, &[]);
+    }
+
+    /// Hands in that a connection of a supervision has an end of some kind; false if it is none.
+    pub(crate) fn on_supervised_end(&mut self, conn: ConnId, then: Option<AfterInput>) -> bool {
+        match (self.agents.side_of(conn), then) {
+            (None, _) => return false,
+            (Some(Side::Agent(client)), _) => {
+                self.hand_in_to(client, Input::Unusable("it closed its standard output"), &[]);
+            }
+            (Some(Side::Client), Some(AfterInput::AnswerWithin(span))) => {
+                self.hand_in_to(conn, Input::Finished(Some(span)), &[]);
+            }
+            (Some(Side::Client), Some(AfterInput::Answer | AfterInput::AnswerAndProbe(_))) => {
+                self.hand_in_to(conn, Input::Finished(None), &[]);
+            }
+            (Some(Side::Client), None) => {
+                self.hand_in_to(conn, Input::Closed, &[]);
+                // The rest of the connection is that of any peer.
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends the agent of a connection because of the connection to it; false if it is none.
+    pub(crate) fn end_agent_of(&mut self, conn: ConnId, why: &'static str) -> bool {
+        let Some(Side::Agent(client)) = self.agents.side_of(conn) else { return false };
+        self.hand_in_to(client, Input::Unusable(why), &[]);
+        true
+    }
+
+    pub(crate) fn flush_agents(&mut self) {
+        for client in self.agents.all() {
+            let wants = self.agents.clients.get(&client);
+            if wants.is_some_and(|entry| entry.supervision.wants_turn()) {
+                self.hand_in_to(client, Input::Turn, &[]);
+            }
+        }
+    }
+
+    pub(crate) fn on_agent_timer(&mut self, client: ConnId) {
+        if let Some(entry) = self.agents.clients.get_mut(&client) {
+            entry.timer = None;
+        }
+        self.hand_in_to(client, Input::Due, &[]);
+    }
+
+    pub(crate) fn shut_down_agents(&mut self) {
+        for client in self.agents.all() {
+            self.hand_in_to(client, Input::ShutDown, &[]);
+        }
+    }
+
+    /// Whether nothing is to be read from a connection now: the client of this agent does not read
+    /// earlier frames of the agent.
+    #[must_use]
+    pub fn is_paused(&self, conn: ConnId) -> bool {
+        let Some(Side::Agent(client)) = self.agents.side_of(conn) else { return false };
+        let mark = self.settings.limits.write_buffer_bytes;
+        self.connections.get(&client).is_some_and(|it| it.send_queue.len() >= mark)
+    }
+}

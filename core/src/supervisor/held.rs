@@ -1,0 +1,84 @@
+//! Frames of the client that wait: for the agent, for a session to be reopened, or for the end of a
+//! cancelled turn.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::ids::RequestId;
+use crate::supervisor::work::Id;
+
+/// One frame that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) frame: Vec<u8>,
+    /// Id of a request.
+    pub(super) id: Option<Id>,
+    pub(super) method: Box<str>,
+    pub(super) session: Option<Box<str>>,
+}
+
+impl Held {
+    pub(super) fn is_prompt(&self) -> bool {
+        &*self.method == "session/prompt"
+    }
+}
+
+/// The frames that wait, in their order.
+#[derive(Debug, Default)]
+pub(super) struct HeldFrames {
+    pub(super) frames: VecDeque<Held>,
+    bytes: usize,
+}
+
+/// Frames that wait at most.
+const FRAMES_MAX: usize = 1024;
+
+impl HeldFrames {
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Adds a frame; gives it back if too much waits.
+    pub(super) fn push(&mut self, held: Held, bytes_max: usize) -> Result<(), Held> {
+        let bytes = self.bytes.saturating_add(held.frame.len());
+        if self.frames.len() >= FRAMES_MAX || (bytes > bytes_max && !self.frames.is_empty()) {
+            return Err(held);
+        }
+        self.bytes = bytes;
+        self.frames.push_back(held);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Option<Held> {
+        let held = self.frames.remove(at)?;
+        self.bytes -= held.frame.len();
+        Some(held)
+    }
+
+    pub(super) fn take_all(&mut self) -> VecDeque<Held> {
+        self.bytes = 0;
+        core::mem::take(&mut self.frames)
+    }
+
+    /// Takes out a request by its id.
+    pub(super) fn take_request(&mut self, id: &RequestId) -> Option<Held> {
+        let is_it = |held: &Held| held.id.as_ref().is_some_and(|it| it.id == *id);
+        let at = self.frames.iter().position(is_it)?;
+        self.remove(at)
+    }
+
+    /// Takes out the prompts of a session.
+    pub(super) fn take_prompts(&mut self, session: &str) -> Vec<Held> {
+        let mut taken = Vec::new();
+        let mut at = 0;
+        while let Some(held) = self.frames.get(at) {
+            if held.is_prompt() && held.session.as_deref() == Some(session) {
+                taken.extend(self.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,26 @@
+//! Supervision of ACP agents: one agent process behind each client, whose frames pass unchanged, and
+//! whose work ends when it is cancelled (SUP-01 to SUP-04).
+//!
+//! [`Supervision`](supervision::Supervision) is the state of one client and its agent, with one
+//! transition function; the engine carries out its effects.
+
+mod abilities;
+mod agent_frames;
+mod client_frames;
+pub(crate) mod effect;
+mod ending;
+pub(crate) mod engine;
+mod held;
+mod reading;
+mod restart;
+mod session;
+mod stop;
+mod stopping;
+pub(crate) mod supervision;
+pub(crate) mod table;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod watch;
+mod watchdog;
+mod work;

@@ -1,0 +1,211 @@
+//! The stop of one request or prompt turn: from the client's cancel to an end (SUP-02).
+//!
+//! ```text
+//!   Told ──grace──► Retold ──grace──► Looking ──processes born in the turn──► EndingStrays
+//!    │  (other form)  │   (examine)     │ └──none, or not to be told apart──┐      │ all ended
+//!    │                │                 │                                   ▼      ▼
+//!    └────────────────┴─────────────────┴──── the agent answers ──► over   give up ◄── Waiting
+//! ```
+
+use core::time::Duration;
+
+use crate::reason::StopReason;
+use crate::time::Instant;
+use crate::upstream::interface::Proof;
+use crate::upstream::server::OnIgnoredCancel;
+
+/// Method by which a turn is cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `session/cancel`
+    Session,
+    /// `$/cancel_request`
+    Request,
+}
+
+impl Form {
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Session => Self::Request,
+            Self::Request => Self::Session,
+        }
+    }
+}
+
+/// A stop under way.
+#[derive(Debug)]
+pub(super) struct Stop {
+    state: State,
+    pub(super) why: StopReason,
+    /// The form that came first.
+    pub(super) form: Form,
+    /// When the stop began.
+    pub(super) since: Instant,
+    /// When its next input is due.
+    pub(super) due: Option<Instant>,
+    grace: Duration,
+    on_ignored: OnIgnoredCancel,
+    /// Processes of the turn that were ended.
+    ended: u32,
+    /// Whether the agent has answered while its processes are being ended.
+    is_answered: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The first form was sent.
+    Told,
+    /// Both forms were sent.
+    Retold,
+    /// The kernel is asked for processes of the turn.
+    Looking,
+    /// Processes of the turn are being ended.
+    EndingStrays,
+    /// The agent has time to answer after the end of its processes.
+    Waiting,
+    /// Nothing more is done.
+    Left,
+}
+
+/// Something that happens to a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StopInput {
+    /// Its time is due.
+    Due,
+    /// Living processes born in the turn; `None` if they are unknown or cannot be told from those
+    /// of other turns.
+    Examined(Option<u32>),
+    /// Processes of the turn were ended, but for so many.
+    StraysEnded { ended: u32, left: u32 },
+    /// The agent answered the request, or said that its turn is over.
+    Answered,
+    /// The agent was ended.
+    AgentEnded { others: bool },
+}
+
+/// Consequence for the supervision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StopStep {
+    Nothing,
+    /// Send the form that was not sent yet.
+    SayOther,
+    Examine,
+    EndStrays,
+    /// Answer the client, and end the agent.
+    GiveUp,
+    /// The stop is over.
+    Over(Proof),
+}
+
+impl Stop {
+    pub(super) fn new(
+        now: Instant,
+        why: StopReason,
+        form: Form,
+        grace: Duration,
+        on_ignored: OnIgnoredCancel,
+    ) -> Self {
+        let due = Some(now + grace);
+        Self {
+            state: State::Told,
+            why,
+            form,
+            since: now,
+            due,
+            grace,
+            on_ignored,
+            ended: 0,
+            is_answered: false,
+        }
+    }
+
+    /// Takes one input. Total: an input that a state has no use for changes nothing.
+    pub(super) fn take(&mut self, now: Instant, input: StopInput) -> StopStep {
+        match (self.state, input) {
+            // The number of ended processes is not known yet.
+            (State::EndingStrays, StopInput::Answered) => {
+                self.is_answered = true;
+                StopStep::Nothing
+            }
+            (State::EndingStrays, StopInput::StraysEnded { ended, left: _ })
+                if self.is_answered =>
+            {
+                self.ended = self.ended.saturating_add(ended);
+                StopStep::Over(self.answered())
+            }
+            (_, StopInput::Answered) => StopStep::Over(self.answered()),
+            (_, StopInput::AgentEnded { .. }) if self.is_answered => {
+                StopStep::Over(self.answered())
+            }
+            (_, StopInput::AgentEnded { others: false }) => StopStep::Over(Proof::Ended),
+            (_, StopInput::AgentEnded { others: true }) => StopStep::Over(Proof::Replaced),
+            (State::Told, StopInput::Due) => {
+                self.enter(State::Retold, Some(now + self.grace));
+                StopStep::SayOther
+            }
+            (State::Retold, StopInput::Due) => match self.on_ignored {
+                OnIgnoredCancel::Replace => {
+                    self.enter(State::Looking, None);
+                    StopStep::Examine
+                }
+                OnIgnoredCancel::Leave => {
+                    self.enter(State::Left, None);
+                    StopStep::Over(Proof::Told)
+                }
+            },
+            (State::Looking, StopInput::Examined(Some(born))) if born > 0 => {
+                self.enter(State::EndingStrays, None);
+                StopStep::EndStrays
+            }
+            (State::Looking, StopInput::Examined(_)) | (State::Waiting, StopInput::Due) => {
+                self.enter(State::Left, None);
+                StopStep::GiveUp
+            }
+            (State::EndingStrays, StopInput::StraysEnded { ended, left }) => {
+                self.ended = self.ended.saturating_add(ended);
+                if left > 0 {
+                    self.enter(State::Left, None);
+                    return StopStep::GiveUp;
+                }
+                // An agent whose command has ended may answer now.
+                self.enter(State::Waiting, Some(now + self.grace));
+                StopStep::Nothing
+            }
+            (State::Looking | State::EndingStrays | State::Left, StopInput::Due)
+            | (
+                State::Told | State::Retold | State::EndingStrays | State::Waiting | State::Left,
+                StopInput::Examined(_),
+            )
+            | (
+                State::Told | State::Retold | State::Looking | State::Waiting | State::Left,
+                StopInput::StraysEnded { .. },
+            ) => StopStep::Nothing,
+        }
+    }
+
+    const fn answered(&self) -> Proof {
+        match self.ended {
+            0 => Proof::Answered,
+            ended => Proof::ChildrenEnded(ended),
+        }
+    }
+
+    /// Whether processes of the work are being ended.
+    pub(super) fn ends_strays(&self) -> bool {
+        self.state == State::EndingStrays
+    }
+
+    /// Whether the work was answered and the end of its processes is awaited.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Whether nothing more is done about it.
+    pub(super) fn is_left(&self) -> bool {
+        self.state == State::Left && self.on_ignored == OnIgnoredCancel::Leave
+    }
+
+    fn enter(&mut self, state: State, due: Option<Instant>) {
+        (self.state, self.due) = (state, due);
+    }
+}

@@ -1,0 +1,245 @@
+//! Cancels of the client and of watchdogs, carried out (SUP-02, SUP-04).
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::acp::protocol::AcpForm;
+use crate::ids::RequestId;
+use crate::reason::StopReason;
+use crate::supervisor::effect::{Effect, StopReceipt};
+use crate::supervisor::stop::{Form, Stop, StopInput, StopStep};
+use crate::supervisor::supervision::{Agent, Answered, Crossing, Supervision};
+use crate::supervisor::texts;
+use crate::supervisor::work::Work;
+use crate::time::Instant;
+
+/// Requests of ended agents that are remembered at most until the client answers them.
+const STALE_MAX: usize = 4096;
+
+impl Supervision {
+    /// Passes on the cancels whose works are still live.
+    pub(super) fn flush_crossing(&mut self, now: Instant) {
+        for Crossing { frame, works, form } in core::mem::take(&mut self.crossing) {
+            let live: Vec<u64> = works
+                .into_iter()
+                .filter(|number| self.works.iter().any(|work| work.number == *number))
+                .collect();
+            if live.is_empty() {
+                // SUP-04: the turn that it was for is over.
+                continue;
+            }
+            self.out.push(Effect::ToAgent(frame));
+            for number in live {
+                self.begin_stop(now, number, form, StopReason::Requested);
+            }
+        }
+    }
+
+    /// Begins to stop a work, unless that is under way. Its first cancel was sent.
+    pub(super) fn begin_stop(&mut self, now: Instant, number: u64, form: Form, why: StopReason) {
+        let (grace, on_ignored) = (self.terms.cancel_grace, self.terms.on_ignored);
+        let Some(work) = self.works.iter_mut().find(|work| work.number == number) else { return };
+        if work.stop.is_some() {
+            return;
+        }
+        work.stop = Some(Stop::new(now, why, form, grace, on_ignored));
+        if why == StopReason::Requested {
+            let (request, method) = (work.id.clone().map(|of| of.id), work.method.clone());
+            let said = match form {
+                Form::Session => "session/cancel",
+                Form::Request => "$/cancel_request",
+            };
+            self.note_cancel(request, method, said);
+        }
+    }
+
+    pub(super) fn note_cancel(
+        &mut self,
+        request: Option<RequestId>,
+        method: Box<str>,
+        said: &'static str,
+    ) {
+        *self.counts.entry("cancels").or_default() += 1;
+        self.out.push(Effect::Cancelled { request, method, said });
+    }
+
+    /// Hands an input to the stop of a work, and carries out its step.
+    pub(super) fn advance_stop(&mut self, now: Instant, number: u64, input: StopInput) {
+        let Some(at) = self.works.iter().position(|work| work.number == number) else { return };
+        let work = &mut self.works[at];
+        let since = work.since;
+        let Some(stop) = &mut work.stop else { return };
+        match stop.take(now, input) {
+            StopStep::Nothing => {}
+            StopStep::SayOther => self.say_other(at),
+            StopStep::Examine => self.out.push(Effect::Examine { check: number, since }),
+            StopStep::EndStrays => self.out.push(Effect::EndStrays { check: number, since }),
+            StopStep::GiveUp => self.give_up(now, at),
+            StopStep::Over(proof) => {
+                let receipt = StopReceipt {
+                    request: work.id.clone().map(|of| of.id),
+                    method: work.method.clone(),
+                    why: stop.why,
+                    since: stop.since,
+                    proof,
+                };
+                self.out.push(Effect::Receipt(receipt));
+            }
+        }
+    }
+
+    /// Sends the form of the cancel that was not sent yet.
+    fn say_other(&mut self, at: usize) {
+        let work = &self.works[at];
+        let form = work.stop.as_ref().map_or(Form::Session, |stop| stop.form);
+        let known = self.abilities.agent_form;
+        let frame = match (form.other(), work.is_turn(), &work.session, &work.id) {
+            (Form::Session, true, Some(session), _) => Some(texts::cancel_session(session)),
+            (Form::Request, true, _, Some(id)) => Some(texts::cancel_request(known, &id.token)),
+            // A request beside a turn has one method only, in two spellings.
+            (_, false, _, Some(id)) => {
+                let other = match known {
+                    AcpForm::Published => AcpForm::Proposed,
+                    AcpForm::Proposed => AcpForm::Published,
+                };
+                Some(texts::cancel_request(other, &id.token))
+            }
+            _ => None,
+        };
+        self.out.extend(frame.map(Effect::ToAgent));
+    }
+
+    /// The agent ends a cancelled work by no means: the client is answered, and the agent goes.
+    fn give_up(&mut self, now: Instant, at: usize) {
+        let mut work = self.works.swap_remove(at);
+        self.answer_stopped(&work);
+        if let Some(session) = work.session.as_deref().filter(|_| work.is_turn()) {
+            if let Some(session) = self.sessions.get_mut(session) {
+                session.is_muted = true;
+            }
+            let session: Box<str> = session.into();
+            self.withdraw(|asked| asked.as_deref() == Some(&*session));
+        }
+        let request = work.id.clone().map(|of| of.id);
+        if let Some(stop) = work.stop.take() {
+            let (number, method) = (work.number, work.method.clone());
+            self.given_up.push(Answered { number, stop, request, method });
+        }
+        if self.works.is_empty() {
+            self.end("it ignored a cancel");
+        } else if self.agent == Agent::Live {
+            self.agent = Agent::Draining(now + self.terms.drain);
+        }
+    }
+
+    /// Answers a work that was cancelled, in place of the agent.
+    pub(super) fn answer_stopped(&mut self, work: &Work) {
+        let Some(stop) = &work.stop else { return };
+        let limit = match stop.why {
+            StopReason::TimedOut => self
+                .terms
+                .turn_timeout
+                .map(|span| alloc::format!("turn_timeout = {} ms is over", span.as_millis())),
+            StopReason::Limit => self.terms.stall_timeout.map(|span| {
+                alloc::format!("stall_timeout = {} ms without a sign of work", span.as_millis())
+            }),
+            StopReason::Shutdown => Some("the supervisor is shutting down".into()),
+            StopReason::Requested
+            | StopReason::Disconnected
+            | StopReason::Expired
+            | StopReason::Unanswered
+            | StopReason::LeftBehind
+            | StopReason::Feature
+            | StopReason::Host
+            | StopReason::Unstored => None,
+        };
+        if let Some(id) = &work.id {
+            let answer = match (&limit, work.is_turn()) {
+                (None, true) => self.cancelled_prompt(&id.token, stop.form),
+                (limit, _) => {
+                    texts::error(&id.token, &texts::cancelled(stop.why, limit.as_deref()))
+                }
+            };
+            self.out.push(Effect::ToClient(answer));
+        }
+        self.say_idle(work, Some("cancelled"));
+    }
+
+    /// Version 2: tells that the turn of a work is over, if the client was told that it runs.
+    pub(super) fn say_idle(&mut self, work: &Work, reason: Option<&'static str>) {
+        let Some(session) = work.session.as_deref().filter(|_| work.is_turn()) else { return };
+        let runs = self.sessions.get(session).is_some_and(|session| session.is_running);
+        if self.abilities.version >= 2 && (runs || work.id.is_none()) {
+            self.out.push(Effect::ToClient(texts::idle(session, reason)));
+            if let Some(session) = self.sessions.get_mut(session) {
+                session.is_running = false;
+            }
+        }
+    }
+
+    /// The answer of a prompt that was cancelled by a form (ACP-12).
+    pub(super) fn cancelled_prompt(&self, token: &str, form: Form) -> Vec<u8> {
+        match form {
+            Form::Session if self.abilities.version < 2 => {
+                texts::result(token, "{\"stopReason\":\"cancelled\"}")
+            }
+            Form::Session | Form::Request => {
+                texts::error(token, &texts::cancelled(StopReason::Requested, None))
+            }
+        }
+    }
+
+    /// Withdraws requests of the agent from the client: their answers have no receiver.
+    pub(super) fn withdraw(&mut self, is_of: impl Fn(&Option<Box<str>>) -> bool) {
+        let form = self.abilities.client_form;
+        let (stale, out) = (&mut self.stale, &mut self.out);
+        self.asked.retain(|asked| {
+            let goes = is_of(&asked.session);
+            if goes {
+                stale.insert(asked.at_client.id.clone());
+                if stale.len() > STALE_MAX {
+                    stale.pop_first();
+                }
+                out.push(Effect::ToClient(texts::cancel_request(form, &asked.at_client.token)));
+            }
+            !goes
+        });
+    }
+
+    /// Writes the receipt of a work that was answered or has lost its agent, once its stop is over.
+    pub(super) fn end_stop(&mut self, now: Instant, work: Work, input: StopInput) {
+        let Some(stop) = work.stop else { return };
+        let request = work.id.map(|of| of.id);
+        self.end_answered(
+            now,
+            Answered { number: work.number, stop, request, method: work.method },
+            input,
+        );
+    }
+
+    /// As [`Supervision::end_stop`], for a work that was answered before.
+    pub(super) fn end_answered(&mut self, now: Instant, mut work: Answered, input: StopInput) {
+        // A stop that was left to itself has its receipt.
+        if work.stop.is_left() {
+            return;
+        }
+        if let StopStep::Over(proof) = work.stop.take(now, input) {
+            let (why, since) = (work.stop.why, work.stop.since);
+            let Answered { request, method, .. } = work;
+            self.out.push(Effect::Receipt(StopReceipt { request, method, why, since, proof }));
+        } else if work.stop.is_answered() {
+            self.freed.push(work);
+        }
+    }
+
+    /// Hands an input to works whose processes are being ended: to one of them, or to all.
+    pub(super) fn end_freed(&mut self, now: Instant, number: Option<u64>, input: StopInput) {
+        for work in core::mem::take(&mut self.freed) {
+            if number.is_none_or(|number| work.number == number) {
+                self.end_answered(now, work, input);
+            } else {
+                self.freed.push(work);
+            }
+        }
+    }
+}

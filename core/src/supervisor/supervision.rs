@@ -1,0 +1,285 @@
+//! The supervision of one agent for one client: its state and its transition function.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::ids::RequestId;
+use crate::supervisor::abilities::Abilities;
+use crate::supervisor::effect::{Effect, Input, WATCH};
+use crate::supervisor::held::HeldFrames;
+use crate::supervisor::session::Sessions;
+use crate::supervisor::stop::{Form, Stop, StopInput};
+use crate::supervisor::watch::Watch;
+use crate::supervisor::work::{Id, Work};
+use crate::time::Instant;
+use crate::upstream::server::OnIgnoredCancel;
+
+/// Times and bounds of a supervision.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    /// Name of the agent, for errors.
+    pub(crate) name: Box<str>,
+    pub(crate) start_timeout: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) drain: Duration,
+    pub(crate) on_ignored: OnIgnoredCancel,
+    /// The longest that one turn may take.
+    pub(crate) turn_timeout: Option<Duration>,
+    /// How long a turn may show no sign of work.
+    pub(crate) stall_timeout: Option<Duration>,
+    /// Bytes of frames that may wait for the agent.
+    pub(crate) held_bytes_max: usize,
+    /// Requests of the client that may wait for an answer.
+    pub(crate) works_max: usize,
+}
+
+/// How far the agent is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Agent {
+    /// No process runs; the next request starts one.
+    Off,
+    /// The host starts it.
+    Starting,
+    /// Frames pass.
+    Live,
+    /// A fresh process answers this request of the supervisor before frames pass.
+    Preparing { own: RequestId, step: Preparation },
+    /// A cancelled turn did not end, and the turns of others have until then.
+    Draining(Instant),
+    /// The host ends it; nothing of it is heard any more.
+    Ending,
+}
+
+/// Requests of the supervisor to a fresh agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Preparation {
+    /// `initialize`, as the client sent it.
+    Initialize,
+    /// The login that the client did.
+    Login,
+    /// `session/resume` or `session/load` of a session.
+    Reopen { session: Box<str>, replays: bool },
+}
+
+/// A request of the agent that the client has not answered.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Its id at the agent, with the token to answer with.
+    pub(super) id: Id,
+    /// Its id at the client.
+    pub(super) at_client: Id,
+    pub(super) session: Option<Box<str>>,
+}
+
+/// A cancel that waits for the end of the turn of the loop: the answer that it crossed may be in
+/// the pipe (SUP-04).
+#[derive(Debug)]
+pub(super) struct Crossing {
+    pub(super) frame: Vec<u8>,
+    /// The works that it is for.
+    pub(super) works: Vec<u64>,
+    pub(super) form: Form,
+}
+
+/// A work that was answered, and whose stop goes on: to the end of the agent if the supervisor has
+/// answered it, else to the end of its processes.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) number: u64,
+    pub(super) stop: Stop,
+    pub(super) request: Option<RequestId>,
+    pub(super) method: Box<str>,
+}
+
+/// One client and its agent.
+#[derive(Debug)]
+pub(crate) struct Supervision {
+    pub(super) terms: Terms,
+    pub(super) agent: Agent,
+    /// Number of the agent process, from 1.
+    pub(super) process: u64,
+    /// Why the agent is being ended, for errors.
+    pub(super) why: Option<&'static str>,
+    /// When the handshake, or the reopening of a session, has to be over.
+    pub(super) start_by: Option<Instant>,
+    /// Whether this process has answered `initialize`.
+    pub(super) is_greeted: bool,
+    pub(super) abilities: Abilities,
+    /// Params of the client's `initialize`.
+    pub(super) initialize: Option<Box<str>>,
+    /// Method and params of the client's last successful login.
+    pub(super) login: Option<(Box<str>, Box<str>)>,
+    pub(super) works: Vec<Work>,
+    pub(super) last_work: u64,
+    /// Works that the supervisor has answered.
+    pub(super) given_up: Vec<Answered>,
+    /// Works that the agent has answered while their processes are being ended.
+    pub(super) freed: Vec<Answered>,
+    pub(super) asked: Vec<Asked>,
+    /// Requests of ended agents that the client has not answered, by their id at the client.
+    pub(super) stale: BTreeSet<RequestId>,
+    pub(super) sessions: Sessions,
+    pub(super) held: HeldFrames,
+    pub(super) crossing: Vec<Crossing>,
+    pub(super) last_own: u64,
+    pub(super) watch: Watch,
+    /// The client has sent everything: how long its requests are answered, and until when now.
+    pub(super) finished: Option<Option<(Duration, Instant)>>,
+    /// The client is gone, or the daemon shuts down.
+    pub(super) is_over: bool,
+    /// Whether the client's connection was closed.
+    pub(super) is_closed: bool,
+    /// Counters for views.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    pub(super) out: Vec<Effect>,
+}
+
+impl Supervision {
+    pub(crate) fn new(terms: Terms) -> Self {
+        Self {
+            terms,
+            agent: Agent::Off,
+            process: 0,
+            why: None,
+            start_by: None,
+            is_greeted: false,
+            abilities: Abilities::default(),
+            initialize: None,
+            login: None,
+            works: Vec::new(),
+            last_work: 0,
+            given_up: Vec::new(),
+            freed: Vec::new(),
+            asked: Vec::new(),
+            stale: BTreeSet::new(),
+            sessions: Sessions::default(),
+            held: HeldFrames::default(),
+            crossing: Vec::new(),
+            last_own: 0,
+            watch: Watch::default(),
+            finished: None,
+            is_over: false,
+            is_closed: false,
+            counts: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes one input and appends its consequences. Total: an input that a state has no use for
+    /// changes nothing.
+    pub(crate) fn take(&mut self, now: Instant, input: Input<'_>, effects: &mut Vec<Effect>) {
+        core::mem::swap(&mut self.out, effects);
+        match input {
+            Input::Opened => self.start(),
+            Input::Started => self.on_started(now),
+            Input::Client(frame) => self.on_client_frame(now, frame),
+            Input::Agent(frame) => self.on_agent_frame(now, frame),
+            Input::Turn => self.flush_crossing(now),
+            Input::Due => self.on_due(now),
+            Input::Examined { check: WATCH, cpu, .. } => self.on_cpu(now, cpu),
+            Input::Examined { check, born, .. } => {
+                let alone = self.works.iter().any(|it| it.number == check && it.is_alone);
+                let born = born.filter(|_| alone);
+                self.advance_stop(now, check, StopInput::Examined(born));
+            }
+            Input::StraysEnded { check, ended, left } => {
+                let input = StopInput::StraysEnded { ended, left };
+                self.end_freed(now, Some(check), input);
+                self.advance_stop(now, check, input);
+                self.release(now);
+            }
+            Input::Ended { status, stderr } => self.on_ended(now, status, stderr),
+            Input::Finished(span) => self.finished = Some(span.map(|span| (span, now + span))),
+            Input::Closed => (self.is_over, self.is_closed) = (true, true),
+            Input::Unusable(why) => self.end(why),
+            Input::ShutDown => self.shut_down(now),
+        }
+        self.settle(now);
+        core::mem::swap(&mut self.out, effects);
+    }
+
+    /// Whether a [`Turn`](Input::Turn) has something to do.
+    pub(crate) fn wants_turn(&self) -> bool {
+        !self.crossing.is_empty()
+    }
+
+    /// Whether nothing is left of it: neither a process nor a client.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_closed && self.agent == Agent::Off
+    }
+
+    /// Requests that the agent works on.
+    pub(crate) fn open_works(&self) -> usize {
+        self.works.len()
+    }
+
+    /// Time of the next [`Due`](Input::Due).
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let stops = self.works.iter().filter_map(|work| work.stop.as_ref()?.due);
+        let drain = match self.agent {
+            Agent::Draining(at) => Some(at),
+            Agent::Off
+            | Agent::Starting
+            | Agent::Live
+            | Agent::Preparing { .. }
+            | Agent::Ending => None,
+        };
+        let finished = match self.agent {
+            Agent::Off | Agent::Ending => None,
+            Agent::Starting | Agent::Live | Agent::Preparing { .. } | Agent::Draining(_) => {
+                let by = self.finished.flatten().map(|(_, by)| by);
+                by.filter(|_| self.start_by.is_none())
+            }
+        };
+        let own = [self.start_by, drain, finished, self.watch_deadline()];
+        stops.chain(own.into_iter().flatten()).min()
+    }
+
+    /// A request was answered: a client that has sent everything may get one more answer.
+    pub(super) fn note_answer(&mut self, now: Instant) {
+        if let Some(Some((span, by))) = &mut self.finished {
+            *by = now + *span;
+        }
+    }
+
+    fn on_due(&mut self, now: Instant) {
+        if self.start_by.is_some_and(|at| at <= now) {
+            self.start_by = None;
+            self.end("it did not answer within start_timeout");
+        }
+        if matches!(self.agent, Agent::Draining(at) if at <= now) {
+            self.end("its drain deadline has passed");
+        }
+        let due =
+            |work: &&Work| work.stop.as_ref().and_then(|stop| stop.due).is_some_and(|at| at <= now);
+        let due: Vec<u64> = self.works.iter().filter(due).map(|work| work.number).collect();
+        for number in due {
+            self.advance_stop(now, number, StopInput::Due);
+        }
+        self.on_watch(now);
+    }
+
+    /// Follows from the state: an agent without a client is ended, a client that waits for
+    /// nothing is closed.
+    fn settle(&mut self, now: Instant) {
+        let is_idle = self.works.is_empty() && self.held.is_empty();
+        let finished = match self.finished {
+            Some(until) => {
+                let is_late = until.is_some_and(|(_, by)| by <= now);
+                is_idle || (is_late && self.start_by.is_none())
+            }
+            None => false,
+        };
+        if self.is_over || finished {
+            self.end("its client is gone");
+            if self.agent == Agent::Off && !self.is_closed {
+                self.is_closed = true;
+                self.out.push(Effect::CloseClient);
+            }
+        } else if matches!(self.agent, Agent::Draining(_)) && self.works.is_empty() {
+            self.end("it ignored a cancel");
+        }
+    }
+}

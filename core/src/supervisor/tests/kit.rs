@@ -1,0 +1,131 @@
+//! A supervision without a host.
+
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::supervisor::effect::{Effect, Input, WATCH};
+use crate::supervisor::supervision::{Supervision, Terms};
+use crate::time::Instant;
+use crate::upstream::server::OnIgnoredCancel;
+
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+
+pub(super) struct World {
+    pub(super) supervision: Supervision,
+    pub(super) now: Instant,
+}
+
+pub(super) fn terms() -> Terms {
+    Terms {
+        name: "bot".into(),
+        start_timeout: Duration::from_secs(60),
+        cancel_grace: GRACE,
+        drain: Duration::from_secs(30),
+        on_ignored: OnIgnoredCancel::Replace,
+        turn_timeout: None,
+        stall_timeout: None,
+        held_bytes_max: 1024,
+        works_max: 64,
+    }
+}
+
+impl World {
+    /// A client and an agent that have not said anything.
+    pub(super) fn new(terms: Terms) -> Self {
+        let mut world = Self { supervision: Supervision::new(terms), now: Instant::ZERO };
+        assert_eq!(world.input(Input::Opened), ["start"]);
+        assert_eq!(world.input(Input::Started), [""; 0]);
+        world
+    }
+
+    /// A client with session `s` in an agent that declares this.
+    pub(super) fn with_session(terms: Terms, declares: &str) -> Self {
+        let mut world = Self::new(terms);
+        world.client(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"x":[1]}}"#);
+        world.agent(&alloc::format!(
+            r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":1,"agentCapabilities":{declares}}}}}"#
+        ));
+        world.client(r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[],"z":1}}"#);
+        world.agent(r#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}"#);
+        world
+    }
+
+    pub(super) fn input(&mut self, input: Input<'_>) -> Vec<String> {
+        let frame = match input {
+            Input::Client(frame) | Input::Agent(frame) => {
+                String::from_utf8_lossy(frame).into_owned()
+            }
+            Input::Opened
+            | Input::Started
+            | Input::Turn
+            | Input::Due
+            | Input::Examined { .. }
+            | Input::StraysEnded { .. }
+            | Input::Ended { .. }
+            | Input::Finished(_)
+            | Input::Closed
+            | Input::Unusable(_)
+            | Input::ShutDown => String::new(),
+        };
+        let mut effects = Vec::new();
+        self.supervision.take(self.now, input, &mut effects);
+        effects.iter().map(|effect| shown(effect, &frame)).collect()
+    }
+
+    pub(super) fn client(&mut self, frame: &str) -> Vec<String> {
+        self.input(Input::Client(frame.as_bytes()))
+    }
+
+    pub(super) fn agent(&mut self, frame: &str) -> Vec<String> {
+        self.input(Input::Agent(frame.as_bytes()))
+    }
+
+    pub(super) fn turn(&mut self) -> Vec<String> {
+        self.input(Input::Turn)
+    }
+
+    /// Lets time pass to the next deadline.
+    pub(super) fn wait(&mut self) -> Vec<String> {
+        self.now = self.supervision.deadline().expect("a deadline");
+        self.input(Input::Due)
+    }
+
+    pub(super) fn prompt(&mut self, id: u32, session: &str) -> Vec<String> {
+        self.client(&prompt(id, session))
+    }
+
+    /// The agent ends by itself, or because it was told to.
+    pub(super) fn ended(&mut self) -> Vec<String> {
+        self.input(Input::Ended { status: "exit code 3", stderr: "one\n\nlast words" })
+    }
+}
+
+pub(super) fn prompt(id: u32, session: &str) -> String {
+    alloc::format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"session/prompt","params":{{"sessionId":"{session}","prompt":[]}}}}"#
+    )
+}
+
+pub(super) const CANCEL: &str =
+    r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#;
+
+fn shown(effect: &Effect, frame: &str) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match effect {
+        Effect::ForwardToAgent => alloc::format!("agent {frame}"),
+        Effect::ForwardToClient => alloc::format!("client {frame}"),
+        Effect::ToAgent(bytes) => alloc::format!("agent {}", text(bytes)),
+        Effect::ToClient(bytes) => alloc::format!("client {}", text(bytes)),
+        Effect::Start => "start".to_string(),
+        Effect::End => "end".to_string(),
+        Effect::Examine { check: WATCH, .. } => "look".to_string(),
+        Effect::Examine { .. } => "examine".to_string(),
+        Effect::EndStrays { .. } => "end strays".to_string(),
+        Effect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),
+        Effect::Receipt(receipt) => {
+            alloc::format!("receipt {} {}", receipt.why.as_str(), receipt.proof.as_str())
+        }
+        Effect::CloseClient => "close".to_string(),
+    }
+}

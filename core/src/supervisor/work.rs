@@ -1,0 +1,62 @@
+//! Works: requests of the client that the agent works on, and turns that outlast their request.
+
+use alloc::boxed::Box;
+
+use crate::ids::RequestId;
+use crate::supervisor::stop::Stop;
+use crate::time::Instant;
+
+/// An id with its token on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Id {
+    pub(super) id: RequestId,
+    pub(super) token: Box<str>,
+}
+
+impl Id {
+    pub(super) fn new(id: &RequestId, token: &str) -> Self {
+        Self { id: id.clone(), token: token.into() }
+    }
+}
+
+/// One request of the client, or a turn of version 2 that outlasts its request.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// Number, never used before.
+    pub(super) number: u64,
+    /// Id of the request; `None` once a turn of version 2 has its request answered.
+    pub(super) id: Option<Id>,
+    pub(super) method: Box<str>,
+    /// Session that the params name.
+    pub(super) session: Option<Box<str>>,
+    /// Params, for the requests that a later agent may need.
+    pub(super) params: Option<Box<str>>,
+    pub(super) since: Instant,
+    /// Whether processes that were born since then belong to this work.
+    pub(super) is_alone: bool,
+    /// Whether a turn of version 2 was seen to run or to rest since it was sent.
+    pub(super) is_settled: bool,
+    /// When the agent last showed that it works on it.
+    pub(super) active: Instant,
+    pub(super) stop: Option<Stop>,
+}
+
+impl Work {
+    /// Whether it is a turn.
+    pub(super) fn is_turn(&self) -> bool {
+        &*self.method == "session/prompt"
+    }
+
+    /// Whether the agent may start processes for it, which then cannot be told from those of
+    /// another such work.
+    pub(super) fn may_start_processes(&self) -> bool {
+        matches!(
+            &*self.method,
+            "session/prompt" | "session/new" | "session/load" | "session/resume" | "session/fork"
+        )
+    }
+
+    pub(super) fn is_of(&self, session: &str) -> bool {
+        self.session.as_deref() == Some(session)
+    }
+}

@@ -1,0 +1,55 @@
+//! Bounds of the resources of a tool's call or a server's instance, checked.
+
+use std::ops::RangeInclusive;
+
+use ceased_process::Bounds;
+use toml::Spanned;
+
+use super::check::{Checker, Key};
+use super::raw;
+use super::values::Size;
+
+/// Range of `memory_max`: below it no program starts.
+const MEMORY_MAX: RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// Range of `pids_max`: up to the largest number of processes of the kernel.
+const PIDS_MAX: RangeInclusive<u64> = 1..=1 << 22;
+/// Range of `cpu_max` in percent: from the least quota of the kernel to more processors than there
+/// are.
+const CPU_MAX: RangeInclusive<u32> = 1..=1_000_000;
+
+/// The keys of a table as written.
+pub(super) struct Written<'a> {
+    pub(super) table: &'static str,
+    pub(super) memory_max: Option<&'a Spanned<Size>>,
+    pub(super) pids_max: Option<&'a raw::Whole>,
+    pub(super) cpu_max: Option<&'a raw::Text>,
+    pub(super) nice: Option<&'a raw::Whole>,
+}
+
+/// Checks them.
+pub(super) fn bounds(written: &Written<'_>, check: &mut Checker<'_>) -> Bounds {
+    let key = |name| Key { table: written.table, name };
+    let memory_max = written
+        .memory_max
+        .map(|size| check.size(key("memory_max"), Some(size), usize::MAX, MEMORY_MAX) as u64);
+    let mut number = |name, written: Option<&raw::Whole>, range| {
+        let number = check.whole(key(name), Some(written?), 0, range);
+        u32::try_from(number).ok()
+    };
+    let pids_max = number("pids_max", written.pids_max, PIDS_MAX);
+    let nice = number("nice", written.nice, 0..=19).and_then(|nice| u8::try_from(nice).ok());
+    let cpu_max = written.cpu_max.and_then(|written| {
+        let text = written.get_ref();
+        let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+        let percent = percent.filter(|percent| CPU_MAX.contains(percent));
+        if percent.is_none() {
+            let (least, most) = (CPU_MAX.start(), CPU_MAX.end());
+            let hint = format!(
+                "it takes {least}% to {most}% of one processor, such as \"150%\" for one and a half"
+            );
+            check.bad_value(key("cpu_max"), written.span().start, &format!("{text:?}"), hint);
+        }
+        percent
+    });
+    Bounds { memory_max, pids_max, cpu_max, nice }
+}

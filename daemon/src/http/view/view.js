@@ -1,0 +1,545 @@
+// The live view of ceased: shows the events of `events`, and cancels jobs by `mcp`.
+//
+// Texts of peers reach the page by textContent alone, and without control characters.
+"use strict";
+
+const KEY = "ceased.token";
+const PROCESSES_MAX = 100;
+const RETRY_MS = [1000, 2000, 5000, 10000];
+// The daemon writes at least a comment every 15 seconds.
+const SILENCE_MS = 40000;
+const VERSION = "2026-07-28";
+
+const byId = (id) => document.getElementById(id);
+
+// ---- texts
+
+// Control characters, and marks that change the direction of the text around them.
+const UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+const clean = (text) => String(text ?? "").replace(UNPRINTABLE, "\ufffd");
+
+function span(ms) {
+  const seconds = Math.floor(ms / 1000);
+  const two = (number) => String(number).padStart(2, "0");
+  if (seconds < 10) return `${(ms / 1000).toFixed(1)}s`;
+  if (seconds < 60) return `${seconds}s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m${two(seconds % 60)}s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h${two(Math.floor(seconds / 60) % 60)}m`;
+  return `${Math.floor(seconds / 86400)}d${two(Math.floor(seconds / 3600) % 24)}h`;
+}
+
+const ago = (ms) => `${span(ms)} ago`;
+const millis = (ms) => (ms < 1000 ? `${Math.round(ms)}ms` : `${(ms / 1000).toFixed(1)}s`);
+const known = (number) => (number === null || number === undefined ? "unknown" : String(number));
+const processes = (count) => `${known(count)} ${count === 1 ? "process" : "processes"}`;
+const list = (value) => (Array.isArray(value) ? value : []);
+
+/** The processes as a tree, a line each. */
+function tree(all) {
+  const children = new Map();
+  const pids = new Set(list(all).map((process) => process.pid));
+  const roots = [];
+  for (const process of list(all)) {
+    if (pids.has(process.parent) && process.parent !== process.pid) {
+      children.set(process.parent, [...(children.get(process.parent) ?? []), process]);
+    } else {
+      roots.push(process);
+    }
+  }
+  const lines = [];
+  const grow = (siblings, indent) => {
+    siblings.forEach((process, at) => {
+      if (lines.length >= PROCESSES_MAX) return;
+      const isLast = at + 1 === siblings.length;
+      lines.push(`${indent}${isLast ? "└ " : "├ "}${process.pid} ${clean(process.name)}`);
+      grow(children.get(process.pid) ?? [], `${indent}${isLast ? "  " : "│ "}`);
+    });
+  };
+  grow(roots, "");
+  const more = pids.size - lines.length;
+  if (more > 0) lines.push(`… and ${more} more processes`);
+  return lines.join("\n");
+}
+
+// ---- rows: what each section shows, as plain data
+
+const plain = (text) => ({ text, tone: "" });
+
+function jobRows(status) {
+  const rank = (job) => ["cancelling", "running"].indexOf(job.state) + 3 * (job.state === "queued");
+  const jobs = [...list(status.jobs)].sort((a, b) => rank(a) - rank(b) || a.job - b.job);
+  return jobs.map((job) => {
+    const details = [];
+    if (job.state === "cancelling") {
+      details.push(`cancelling for ${span(job.cancellingMs)}, step ${job.step}: ` +
+        `${job.said ?? job.reason}${job.by ? `, by ${job.by}` : ""}`);
+    }
+    if (job.state === "queued" && job.waiting) details.push(String(job.waiting));
+    if (job.progress !== undefined) {
+      const total = job.total === undefined ? "" : `/${job.total}`;
+      details.push(`${job.progress}${total} ${job.message ?? ""}`);
+    }
+    if (job.task) details.push(`task ${job.task}`);
+    return {
+      key: `job-${job.job}`, id: `#${job.job}`, name: job.tool, owner: job.identity,
+      age: ago(job.elapsedMs), details,
+      state: { text: job.state, tone: job.state === "cancelling" ? "busy" : "" },
+      progress: job.total > 0 ? Math.min(1, Math.max(0, job.progress / job.total)) : null,
+      tree: tree(status.host?.processes?.[job.job]),
+      job: job.state === "cancelling" ? null : job.job,
+    };
+  });
+}
+
+function receiptRows(status) {
+  return list(status.host?.receipts).map((receipt) => {
+    const left = receipt.survivors;
+    const isKnown = receipt.died_after_ms !== null && receipt.died_after_ms !== undefined;
+    let how = "its end is not known";
+    if (isKnown) {
+      how = `${processes(receipt.processes_ended)} ended, ${known(left)} left, ` +
+        `in ${millis(receipt.died_after_ms)}`;
+    } else if (left !== null && left !== undefined) {
+      how = `${processes(receipt.processes_ended)} ended, ${left} cannot be ended`;
+    }
+    const proof = receipt.proof ? `; server ${receipt.server}: ${receipt.proof}` : "";
+    return {
+      key: `receipt-${receipt.job}`, id: `#${receipt.job}`, name: receipt.tool,
+      owner: receipt.identity, age: ago(receipt.ended_ago_ms),
+      state: left === 0 ? { text: "ceased", tone: "good" } : { text: "check", tone: "bad" },
+      details: [`${how}: ${receipt.reason ?? receipt.why}, by ${receipt.by}${proof}`],
+    };
+  });
+}
+
+function serverRows(status) {
+  return list(status.servers).flatMap((server) => {
+    const details = [];
+    if (server.tools !== null && server.tools !== undefined) details.push(`${server.tools} tools`);
+    details.push(`one instance per ${server.share}`);
+    if (server.mayStartInMs) details.push(`may start in ${span(server.mayStartInMs)}`);
+    const head = {
+      key: `server-${server.server}`, id: "", name: server.server, owner: "", age: "",
+      state: { text: server.state, tone: server.state === "failed" ? "bad" : "" },
+      details: [details.join(", ")].concat(server.lastError ? [server.lastError] : []),
+    };
+    return [head, ...list(server.instances).map((it) => instanceRow(server, it, status))];
+  });
+}
+
+function instanceRow(server, instance, status) {
+  const host = status.host?.instances?.[instance.instance];
+  const jobs = list(instance.jobs).map((job) => `job ${job}`).join(", ") || "no call";
+  const memory = list(host?.processes).reduce((sum, it) => sum + (it.memoryBytes ?? 0), 0);
+  const words = [instance.waiting > 0 ? `${jobs}, ${instance.waiting} waiting` : jobs];
+  if (host) words.push(`${processes(list(host.processes).length)}, ${Math.round(memory / 1048576)} MiB`);
+  if (instance.why && instance.state !== "ready") words.push(instance.why);
+  const errors = list(host?.stderr).slice(-3).map((line) => `stderr: ${line}`);
+  return {
+    key: `instance-${instance.instance}`, id: `i${instance.instance}`, name: server.server,
+    owner: instance.identity ?? "", age: host ? ago(host.uptimeMs) : "",
+    state: { text: instance.state, tone: instance.state === "ready" ? "" : "busy" },
+    details: [words.join(", "), ...errors], tree: tree(host?.processes),
+  };
+}
+
+function taskRows(status) {
+  return list(status.taskList).map((task) => {
+    const tones = { failed: "bad", input_required: "busy", completed: "good" };
+    const isStopping = task.status === "cancelled" && task.job !== undefined;
+    const details = [];
+    if (task.statusMessage) details.push(task.statusMessage);
+    if (task.ttlLeftMs !== undefined) details.push(`kept for ${span(task.ttlLeftMs)}`);
+    if (task.job !== undefined) details.push(`job ${task.job}`);
+    return {
+      key: `task-${task.task}`, id: task.task.slice(0, 8), name: task.tool, owner: task.identity,
+      age: ago(task.ageMs), details: details.length ? [details.join(", ")] : [],
+      state: {
+        text: isStopping ? "cancelled, cancelling its job" : task.status,
+        tone: isStopping ? "busy" : tones[task.status] ?? "",
+      },
+    };
+  });
+}
+
+function peerRows(status) {
+  return list(status.peers).map((peer) => ({
+    key: `peer-${peer.connection}`, id: peer.connection, name: `MCP ${peer.protocol}`,
+    owner: peer.identity, age: ago(peer.elapsedMs), state: plain(""),
+    details: [`${peer.requests} requests, ${peer.inFlight} unanswered`],
+  }));
+}
+
+const SECTIONS = { jobs: jobRows, receipts: receiptRows, servers: serverRows, tasks: taskRows, peers: peerRows };
+
+// ---- elements
+
+function element(name, className, text) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+function makeRow() {
+  const row = element("li", "row");
+  row.tabIndex = -1;
+  const head = element("div", "head");
+  for (const part of ["id", "name", "owner", "state badge", "age", "actions"]) {
+    head.append(element("span", part));
+  }
+  const progress = element("progress");
+  progress.max = 1;
+  row.append(head, progress, element("div", "details"), element("pre"));
+  return row;
+}
+
+function fillRow(row, data) {
+  const part = (name) => row.querySelector(`.head > .${name}`);
+  for (const name of ["id", "name", "owner", "age"]) setText(part(name), clean(data[name]));
+  const state = part("state");
+  setText(state, clean(data.state.text));
+  state.className = `state badge ${data.state.tone}`;
+  state.hidden = data.state.text === "";
+  const progress = row.querySelector("progress");
+  const share = data.progress ?? null;
+  progress.hidden = share === null;
+  if (share !== null) progress.value = share;
+  const details = row.querySelector(".details");
+  const lines = list(data.details).map(clean);
+  while (details.children.length > lines.length) details.lastChild.remove();
+  lines.forEach((line, at) => {
+    if (!details.children[at]) details.append(element("div", "detail"));
+    setText(details.children[at], line);
+  });
+  const pre = row.querySelector("pre");
+  setText(pre, data.tree ?? "");
+  pre.hidden = !data.tree;
+  fillActions(row, part("actions"), data.job ?? null);
+}
+
+/** The cancel button of a row, or the question that it leads to. */
+function fillActions(row, actions, job) {
+  if (job === null) {
+    if (actions.firstChild) {
+      const hadFocus = actions.contains(document.activeElement);
+      actions.replaceChildren();
+      if (hadFocus) row.focus();
+    }
+    return;
+  }
+  if (actions.firstChild) return;
+  const ask = element("button", "cancel", "Cancel");
+  ask.type = "button";
+  ask.setAttribute("aria-label", `Cancel job ${job}`);
+  const keep = element("button", "keep", "Keep it");
+  const stop = element("button", "stop strong", `Cancel job ${job}`);
+  keep.type = stop.type = "button";
+  const show = (isAsking) => {
+    ask.hidden = isAsking;
+    stop.hidden = keep.hidden = !isAsking;
+    (isAsking ? stop : ask).focus();
+  };
+  ask.addEventListener("click", () => show(true));
+  keep.addEventListener("click", () => show(false));
+  stop.addEventListener("click", () => {
+    show(false);
+    cancel(job);
+  });
+  stop.hidden = keep.hidden = true;
+  actions.append(ask, stop, keep);
+}
+
+function textOf(data) {
+  return clean([data.id, data.name, data.owner, data.state.text, ...list(data.details), data.tree ?? ""]
+    .join(" ")).toLowerCase();
+}
+
+/** Shows the rows that match the filter; elements stay, so that the focus stays. */
+function fillSection(id, rows) {
+  const section = byId(id);
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const shown = rows.filter((data) => textOf(data).includes(wanted));
+  const target = section.querySelector("ul");
+  const before = new Map([...target.children].map((row) => [row.dataset.key, row]));
+  const focused = document.activeElement;
+  let lost = target.contains(focused) ? focused.closest("li")?.dataset.key : undefined;
+  shown.forEach((data, at) => {
+    const row = before.get(data.key) ?? makeRow();
+    before.delete(data.key);
+    row.dataset.key = data.key;
+    fillRow(row, data);
+    if (target.children[at] !== row) target.insertBefore(row, target.children[at] ?? null);
+    if (data.key === lost) lost = undefined;
+  });
+  for (const row of before.values()) row.remove();
+  if (document.activeElement === document.body && target.contains(focused)) focused.focus();
+  // The row with the focus is gone: its place goes on to another row.
+  if (lost !== undefined) (rowsShown()[0] ?? byId("filter")).focus();
+  const all = rows.length;
+  setText(section.querySelector(".count"), shown.length === all ? String(all) : `${shown.length} of ${all}`);
+  const empty = section.querySelector(".empty");
+  empty.hidden = shown.length > 0;
+  empty.dataset.text ??= empty.textContent;
+  setText(empty, all > 0 ? "Nothing matches the filter." : empty.dataset.text);
+}
+
+const rowsShown = () => [...document.querySelectorAll("#view li.row")];
+
+// ---- the page
+
+const page = { status: null, token: null, stream: null, failures: 0, timer: 0 };
+
+function show(status) {
+  page.status = status;
+  setText(byId("name"), `${clean(status.server)} ${clean(status.version)}`);
+  const host = status.host ?? {};
+  const seen = status.operator ? "the jobs of all users" : "your own jobs";
+  const counts = `${status.running} running, ${status.queued} queued, ${status.cancelling} cancelling`;
+  const left = host.survivors ?? list(host.receipts).reduce((sum, it) => sum + (it.survivors ?? 0), 0);
+  const drains = status.draining ? ", shutting down" : "";
+  setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${status.identity}, ` +
+    `showing ${seen} · ${counts} · processes left after cancels: ${left}`));
+  notice(status.identity === "anonymous"
+    ? "Without a token the daemon cannot know which jobs are yours, so it lists none: " +
+      "set token_file at this listener, and name the operators of the daemon in its configuration."
+    : "");
+  document.title = `${status.running + status.queued + status.cancelling} jobs · ${clean(status.server)}`;
+  byId("view").hidden = false;
+  byId("token-form").hidden = true;
+  byId("forget").hidden = page.token === null;
+  fill();
+}
+
+function fill() {
+  if (!page.status) return;
+  for (const [id, rows] of Object.entries(SECTIONS)) fillSection(id, rows(page.status));
+}
+
+function notice(text) {
+  setText(byId("notice"), text);
+  byId("notice").hidden = text === "";
+}
+
+function setLink(text, tone) {
+  const link = byId("link");
+  setText(link, text);
+  link.className = `badge ${tone}`;
+}
+
+const say = (text) => setText(byId("said"), clean(text));
+
+// ---- the token
+
+function storedToken() {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return page.token;
+  }
+}
+
+function keepToken(token) {
+  page.token = token;
+  try {
+    if (token === null) localStorage.removeItem(KEY);
+    else localStorage.setItem(KEY, token);
+  } catch {
+    // Without storage the token lasts as long as the page.
+  }
+}
+
+function askForToken(problem) {
+  hideView();
+  setLink("no access", "bad");
+  setText(byId("token-problem"), problem);
+  byId("token-form").hidden = false;
+  byId("token").value = "";
+  byId("token").focus();
+}
+
+/** Removes all rows: they belong to a user that is gone. */
+function hideView() {
+  page.status = null;
+  byId("view").hidden = true;
+  byId("forget").hidden = true;
+  for (const target of document.querySelectorAll("#view ul")) target.replaceChildren();
+  setText(byId("summary"), "");
+  setText(byId("name"), "ceased");
+  document.title = "ceased";
+  say("");
+  notice("");
+}
+
+const authorization = () => (page.token === null ? {} : { Authorization: `Bearer ${page.token}` });
+
+// ---- the stream
+
+function connect() {
+  clearTimeout(page.timer);
+  page.stream?.abort();
+  const stream = new AbortController();
+  page.stream = stream;
+  read(stream).catch((error) => `the daemon cannot be reached (${error.message})`).then((why) => {
+    if (page.stream !== stream) return;
+    page.stream = null;
+    if (why === null) return;
+    setLink("not connected", "bad");
+    notice(`${why}; trying again`);
+    const wait = RETRY_MS[Math.min(page.failures, RETRY_MS.length - 1)];
+    page.failures += 1;
+    page.timer = setTimeout(connect, wait);
+  });
+}
+
+/** Shows the events of a stream until its end. Returns why it ended, or null for no retry. */
+async function read(stream) {
+  if (page.status === null) setLink("connecting", "");
+  const headers = { Accept: "text/event-stream", ...authorization() };
+  const response = await fetch("events", { headers, signal: stream.signal, cache: "no-store" });
+  if (page.stream !== stream) return null;
+  if (response.status === 401) {
+    const problem = page.token === null ? "" : "The daemon does not know this token.";
+    keepToken(null);
+    askForToken(problem);
+    return null;
+  }
+  if (!response.ok) {
+    return `the daemon refuses (${response.status}): ${clean((await response.text()).trim().slice(0, 300))}`;
+  }
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const silence = setTimeout(() => stream.abort(), SILENCE_MS);
+    const { done, value } = await reader.read().finally(() => clearTimeout(silence));
+    if (page.stream !== stream) return null;
+    if (done) return "the daemon has closed the stream";
+    text += value;
+    const events = text.split("\n\n");
+    text = events.pop();
+    for (const event of events) take(event);
+  }
+}
+
+function take(event) {
+  const lines = event.split("\n").filter((line) => line.startsWith("data:"));
+  if (lines.length === 0) return;
+  const message = JSON.parse(lines.map((line) => line.slice(5).trimStart()).join("\n"));
+  if (message.error) {
+    setLink("not live", "bad");
+    notice(clean(message.error.message));
+    return;
+  }
+  page.failures = 0;
+  setLink("live", "good");
+  show(message.result);
+}
+
+// ---- cancelling
+
+let lastRequest = 0;
+
+/** Cancels a job. */
+async function cancel(job) {
+  const method = "ceased/cancel";
+  lastRequest += 1;
+  const meta = { "io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": {} };
+  const body = JSON.stringify({
+    jsonrpc: "2.0", id: lastRequest, method, params: { job, reason: "live view", _meta: meta },
+  });
+  const headers = {
+    "Content-Type": "application/json", Accept: "application/json",
+    "MCP-Protocol-Version": VERSION, "Mcp-Method": method, ...authorization(),
+  };
+  try {
+    const response = await fetch("mcp", { method: "POST", headers, body, cache: "no-store" });
+    const text = await response.text();
+    let answer = null;
+    try {
+      answer = JSON.parse(text);
+    } catch {
+      // A refusal is a line of text.
+    }
+    if (answer?.result) say(`stopping job ${job}; it has ended when its receipt is listed`);
+    else say(`job ${job} is not cancelled: ${answer?.error?.message ?? text.trim()}`);
+  } catch (error) {
+    say(`job ${job} is not cancelled: the daemon cannot be reached (${error.message})`);
+  }
+}
+
+// ---- keys
+
+function move(by) {
+  const rows = rowsShown();
+  const at = rows.indexOf(document.activeElement?.closest("li.row"));
+  const next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by));
+  rows[next]?.focus();
+  rows[next]?.scrollIntoView({ block: "nearest" });
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.altKey || event.metaKey || byId("view").hidden) return;
+  const filter = byId("filter");
+  if (event.target === filter) {
+    if (event.key === "Escape") {
+      filter.value = "";
+      fill();
+      filter.blur();
+    } else if (event.key === "Enter" || event.key === "ArrowDown") {
+      move(1);
+    } else {
+      return;
+    }
+    event.preventDefault();
+    return;
+  }
+  const row = event.target.closest?.("li.row");
+  const button = (name) => row?.querySelector(`button.${name}:not([hidden])`);
+  const keys = {
+    "/": () => filter.select(),
+    "j": () => move(1), "ArrowDown": () => move(1),
+    "k": () => move(-1), "ArrowUp": () => move(-1),
+    "c": () => button("cancel")?.click(),
+    "Escape": () => (button("keep") ? button("keep").click() : row?.blur()),
+  };
+  if (!Object.hasOwn(keys, event.key)) return;
+  event.preventDefault();
+  keys[event.key]();
+}
+
+// ---- start
+
+byId("filter").addEventListener("input", fill);
+document.addEventListener("keydown", onKey);
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const token = byId("token").value.trim();
+  if (!/^[\x21-\x7e]+$/.test(token)) {
+    askForToken("A token has no spaces, and letters and digits of English alone.");
+    return;
+  }
+  keepToken(token);
+  connect();
+});
+byId("forget").addEventListener("click", () => {
+  keepToken(null);
+  hideView();
+  connect();
+});
+// A page in the background costs the daemon nothing.
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) {
+    if (!page.stream && byId("token-form").hidden) connect();
+    return;
+  }
+  clearTimeout(page.timer);
+  page.stream?.abort();
+  page.stream = null;
+});
+page.token = storedToken();
+connect();

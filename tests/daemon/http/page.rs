@@ -1,0 +1,339 @@
+//! The live view in a headless Chromium.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use ceased_tests::daemon::http::Http;
+use ceased_tests::daemon::{Daemon, carriers, marker, wait_for_family, wait_until};
+use ceased_tests::workspace;
+use serde_json::{Value, json};
+
+use super::chromium::{FOREIGN_HOST, Page};
+use super::kit::{OPEN, TOKEN, connect, daemon_with, headers, modern, wait_gone};
+
+const WITH_TOKENS: &str = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
+                           token_file = \"{home}/http-tokens\"\n";
+
+/// A tool whose progress and processes have names that a page could take for markup.
+const HOSTILE: &str = r#"
+[[tool]]
+name = "hostile"
+run_as = "daemon"
+command = ["sh", "-c", 'echo "1/2 <img src=x onerror=document.title=1><b>bold</b>" >&3; exec sleep "$1"', "<script>document.title=2</script>", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+"#;
+
+fn address(daemon: &Daemon) -> String {
+    format!("http://127.0.0.1:{}/", daemon.http_address().port())
+}
+
+/// Begins a call with the token; its answer can be read from the connection.
+fn begin(daemon: &Daemon, tool: &str, mark: &str) -> Http {
+    let mut http = connect(daemon);
+    let body = modern(1, "tools/call", &format!(r#""name":"{tool}","arguments":{{"t":"{mark}"}}"#));
+    let bearer = format!("Bearer {TOKEN}");
+    let mut headers = headers("tools/call", tool);
+    headers.push(("authorization", &bearer));
+    http.post(&headers, &body);
+    http
+}
+
+/// Opens the page and enters the token.
+fn open(page: &mut Page, daemon: &Daemon) {
+    page.open(&address(daemon));
+    page.wait("the token is asked for", SHOWS_FORM);
+    page.type_text(TOKEN);
+    page.press("Enter");
+    page.wait("the page is live", LIVE);
+}
+
+const LIVE: &str = "document.getElementById('link').textContent === 'live'";
+const SHOWS_FORM: &str = "!document.getElementById('token-form').hidden \
+                          && document.activeElement.id === 'token'";
+
+/// Whether a section has exactly one row, and that contains these texts.
+fn row(section: &str, texts: &[&str]) -> String {
+    format!(
+        "(rows => rows.length === 1 && {}.every(text => rows[0].textContent.includes(text)))\
+         (document.querySelectorAll('#{section} li.row'))",
+        json!(texts)
+    )
+}
+
+fn text(page: &mut Page, selector: &str) -> String {
+    let value = page.value(&format!("document.querySelector({}).textContent", json!(selector)));
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// CAN-13: a job is listed with its owner and processes, found by the filter, and cancelled by
+/// keys; its receipt tells that no process is left.
+#[test]
+fn a_job_is_shown_and_cancelled_by_keyboard() {
+    let Some(mut page) = Page::start() else { return };
+    let daemon = daemon_with(WITH_TOKENS);
+    let mark = marker();
+    let mut call = begin(&daemon, "family", &mark);
+    wait_for_family(&mark);
+    page.open(&address(&daemon));
+    page.wait("the token is asked for", SHOWS_FORM);
+    page.type_text(&"9".repeat(32));
+    page.press("Enter");
+    page.wait(
+        "a wrong token is refused",
+        &format!("{SHOWS_FORM} && document.getElementById('token-problem').textContent !== ''"),
+    );
+    assert_eq!(page.value("localStorage.getItem('ceased.token')"), Value::Null);
+    page.type_text(TOKEN);
+    page.press("Enter");
+    page.wait("the page is live", LIVE);
+    let parts = ["family", "token:ann", "running", "ago", "├ ", "└ ", "sleep"];
+    page.wait("the job is listed", &row("jobs", &parts));
+    page.wait("its progress is shown", "document.querySelector('#jobs progress').value === 1");
+    // Filter.
+    page.press("/");
+    page.type_text("nothing has this name");
+    page.wait("the filter hides it", "!document.querySelector('#jobs li.row')");
+    assert!(text(&mut page, "#jobs .empty").contains("filter"));
+    page.press("Escape");
+    page.press("/");
+    page.type_text("FAMILY");
+    page.wait("the filter shows it", &row("jobs", &["family"]));
+    page.press("Escape");
+    // Cancel, first without its confirmation.
+    page.press("j");
+    page.press("c");
+    page.wait("it is asked", "document.activeElement.matches('button.stop')");
+    page.press("Escape");
+    page.wait("it is kept", "document.activeElement.matches('button.cancel')");
+    assert_eq!(carriers(&mark).len(), 6);
+    page.press("c");
+    page.wait("it is asked", "document.activeElement.matches('button.stop')");
+    page.press("Enter");
+    page.wait(
+        "the page says so",
+        "document.getElementById('said').textContent.includes('stopping')",
+    );
+    wait_gone(&mark);
+    let parts = ["family", "token:ann", "ceased", "0 left", "live view", "by token:ann"];
+    page.wait("the receipt is listed", &row("receipts", &parts));
+    page.wait("no job is listed", "!document.querySelector('#jobs li.row')");
+    assert_eq!(call.answer()["result"]["isError"], json!(true));
+    // The browser keeps the token, until it is told to forget it.
+    page.value("window.isOld = true");
+    page.order("Page.reload", &json!({}));
+    page.wait("the page is live again", &format!("!window.isOld && {LIVE}"));
+    page.wait("the receipt is listed again", &row("receipts", &parts));
+    page.value("document.getElementById('forget').click()");
+    page.wait("the token is asked for again", SHOWS_FORM);
+    assert_eq!(page.value("localStorage.getItem('ceased.token')"), Value::Null);
+    assert_eq!(page.value("document.querySelectorAll('#view li.row').length"), json!(0));
+    assert_eq!(page.take_errors(), Vec::<String>::new());
+}
+
+/// Texts of peers and tools stay texts.
+#[test]
+fn hostile_texts_are_shown_as_text() {
+    let Some(mut page) = Page::start() else { return };
+    let daemon = daemon_with(&format!("{WITH_TOKENS}{HOSTILE}"));
+    let mark = marker();
+    let mut call = begin(&daemon, "hostile", &mark);
+    open(&mut page, &daemon);
+    page.wait("the job is listed", &row("jobs", &["<img src=x onerror=", "<b>bold</b>"]));
+    let job = page.value("Number(document.querySelector('#jobs .id').textContent.slice(1))");
+    let bearer = format!("Bearer {TOKEN}");
+    let mut headers = headers("ceased/cancel", "");
+    headers.push(("authorization", &bearer));
+    let reason = r#""reason":"<i>italic</i> \u202egnp.exe <script>document.title=3</script>""#;
+    let body = modern(1, "ceased/cancel", &format!(r#""job":{job},{reason}"#));
+    assert_eq!(connect(&daemon).exchange(&headers, &body).status, 200);
+    page.wait("the receipt is listed", &row("receipts", &["<i>italic</i>", "<script>"]));
+    let marks = "/[\\u0000-\\u0008\\u202a-\\u202e]/.test(document.body.textContent)";
+    assert_eq!(page.value(marks), json!(false));
+    let made = "document.querySelectorAll('#view :is(img, b, i, script, a)').length";
+    assert_eq!(page.value(made), json!(0));
+    assert!(text(&mut page, "title").contains("ceased"));
+    assert_eq!(page.take_errors(), Vec::<String>::new());
+    assert_eq!(call.answer()["result"]["isError"], json!(true));
+}
+
+/// Without tokens the page needs none. It is readable on a phone, in light and dark.
+#[test]
+fn page_works_without_tokens_and_on_a_phone() {
+    let Some(mut page) = Page::start() else { return };
+    let daemon = daemon_with(OPEN);
+    page.resize(360, 740);
+    page.prefer("light");
+    page.open(&address(&daemon));
+    page.wait("the page is live", LIVE);
+    assert_eq!(page.value("document.getElementById('token-form').hidden"), json!(true));
+    assert!(text(&mut page, "#summary").contains("anonymous"));
+    assert!(text(&mut page, "#notice").contains("token_file"));
+    let width = "document.documentElement.scrollWidth <= innerWidth && innerWidth === 360";
+    assert_eq!(page.value(width), json!(true));
+    let colour = "getComputedStyle(document.body).backgroundColor";
+    let light = page.value(colour);
+    page.prefer("dark");
+    assert_ne!(page.value(colour), light);
+    assert_eq!(page.take_errors(), Vec::<String>::new());
+}
+
+/// A page of another origin: it tries to read, to call and to cancel in every way of a page.
+const FOREIGN_PAGE: &str = r#"<!doctype html><title>evil</title><script>
+async function attempt(make) {
+  try {
+    const response = await make();
+    return response.type === "opaque" ? "opaque" : `read ${response.status}`;
+  } catch { return "refused"; }
+}
+async function attempts(base, token, body) {
+  const json = { "content-type": "application/json", accept: "application/json, text/event-stream",
+    "mcp-protocol-version": "2026-07-28", "mcp-method": JSON.parse(body).method };
+  const bearer = { authorization: `Bearer ${token}` };
+  const frame = document.createElement("iframe");
+  const framed = new Promise((done) => { frame.onload = frame.onerror = done; setTimeout(done, 5000); });
+  frame.src = base;
+  document.body.append(frame);
+  const found = [
+    await attempt(() => fetch(base)),
+    await attempt(() => fetch(base + "events")),
+    await attempt(() => fetch(base + "events", { headers: bearer })),
+    await attempt(() => fetch(base + "events", { credentials: "include", mode: "no-cors" })),
+    await attempt(() => fetch(base + "mcp", { method: "POST", headers: json, body })),
+    await attempt(() => fetch(base + "mcp", { method: "POST", headers: { ...json, ...bearer }, body })),
+    await attempt(() => fetch(base + "mcp", { method: "POST", mode: "no-cors", body })),
+  ];
+  const sent = navigator.sendBeacon(base + "mcp", new Blob([body], { type: "text/plain" }));
+  await framed;
+  let inside = "closed";
+  try { inside = frame.contentDocument.body.innerText; } catch { /* another origin */ }
+  return { found, sent, inside };
+}
+</script><body>"#;
+
+/// Serves a page at a port of its own; returns the port.
+fn serve(page: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut bytes = [0; 4096];
+            let _ = stream.read(&mut bytes);
+            let length = page.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            let _ = stream.write_all(format!("{head}{page}").as_bytes());
+        }
+    });
+    port
+}
+
+/// HTTP-02: a page of another origin reads nothing, calls nothing and cancels nothing, even if it
+/// knows the token; nor does it with a name that was pointed at this machine.
+#[test]
+fn page_of_another_origin_can_do_nothing() {
+    let Some(mut page) = Page::start() else { return };
+    let port = serve(FOREIGN_PAGE);
+    for listener in [OPEN, WITH_TOKENS] {
+        let daemon = daemon_with(listener);
+        let (mark, never) = (marker(), marker());
+        let mut call = begin(&daemon, "hang", &mark);
+        wait_until("the job runs", || carriers(&mark).len() == 1);
+        page.open(&format!("http://{FOREIGN_HOST}:{port}/"));
+        let bodies = [
+            modern(1, "tools/call", &format!(r#""name":"hang","arguments":{{"t":"{never}"}}"#)),
+            modern(2, "ceased/cancel", r#""job":1"#),
+            modern(3, "ceased/shutdown", ""),
+        ];
+        for body in bodies {
+            let (base, token) = (json!(address(&daemon)), json!(TOKEN));
+            let found = page.value(&format!("attempts({base}, {token}, {})", json!(body)));
+            for answer in found["found"].as_array().expect("a list") {
+                assert!(matches!(answer.as_str(), Some("refused" | "opaque")), "{found}");
+            }
+            let inside = found["inside"].as_str().unwrap_or_default();
+            assert!(inside.is_empty() || inside == "closed", "{found}");
+        }
+        // The same port under a name of the other origin.
+        let rebound = format!("http://{FOREIGN_HOST}:{}/", daemon.http_address().port());
+        page.open(&rebound);
+        let shown = page.value("document.body.innerText");
+        assert!(shown.as_str().is_some_and(|text| text.contains("Host")), "{shown}");
+        let events = page.value("fetch('events').then(it => it.status)");
+        assert_eq!(events, json!(403));
+        // The daemon has taken none of it: the job runs, and no other has begun.
+        assert_eq!((carriers(&mark).len(), carriers(&never).len()), (1, 0));
+        let status = daemon.status();
+        assert_eq!((&status["running"], &status["queued"]), (&json!(1), &json!(0)), "{status}");
+        page.open("about:blank");
+        let job = status["jobs"][0]["job"].clone();
+        daemon.peer().result("ceased/cancel", &json!({"job": job}).to_string());
+        assert_eq!(call.answer()["result"]["isError"], json!(true));
+    }
+}
+
+/// Tools of the picture.
+const BUILD: &str = r#"
+[[tool]]
+name = "build"
+run_as = "daemon"
+command = ["sh", "-c", 'echo "41/97 Compiling tokenizer v0.3.1" >&3; sh -c "sleep $1 & sleep $1" cc "$1" & sleep "$1" & wait', "make", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+[[tool]]
+name = "test"
+run_as = "daemon"
+command = ["sleep", "{t}"]
+[tool.input.t]
+type = "string"
+required = true
+"#;
+
+/// The picture of the book, written with `CEASED_PICTURE` set; otherwise the page is only shown.
+#[test]
+fn picture_of_the_book() {
+    let Some(mut page) = Page::start() else { return };
+    let daemon = daemon_with(&format!("{WITH_TOKENS}{BUILD}"));
+    let marks = [marker(), marker()];
+    let mut calls = vec![begin(&daemon, "build", &marks[0]), begin(&daemon, "test", &marks[1])];
+    wait_until("both jobs run", || {
+        (carriers(&marks[0]).len(), carriers(&marks[1]).len()) == (5, 1)
+    });
+    page.resize(760, 560);
+    page.prefer("light");
+    open(&mut page, &daemon);
+    let two = "document.querySelectorAll('#jobs li.row').length === 2";
+    page.wait("both jobs are listed", two);
+    page.press("j");
+    page.press("j");
+    page.press("c");
+    page.press("Enter");
+    page.wait("the receipt is listed", &row("receipts", &["test", "0 left"]));
+    page.press("k");
+    page.wait("the tree is listed", &row("jobs", &["├ ", "Compiling"]));
+    if std::env::var_os("CEASED_PICTURE").is_some() {
+        let picture = decoded(&page.picture());
+        fs::write(workspace::root().join("docs/src/view.png"), picture).expect("it is written");
+    }
+    assert_eq!(calls.remove(1).answer()["result"]["isError"], json!(true));
+}
+
+/// Bytes of a text in base64.
+fn decoded(text: &str) -> Vec<u8> {
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut held, mut bits) = (Vec::new(), 0_u32, 0);
+    for digit in text.bytes().filter_map(|byte| digits.iter().position(|it| *it == byte)) {
+        held = (held << 6 | u32::try_from(digit).expect("below 64")) & 0xfff;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push(u8::try_from(held >> bits & 0xff).expect("a byte"));
+        }
+    }
+    bytes
+}

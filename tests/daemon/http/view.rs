@@ -1,0 +1,252 @@
+//! The live view over plain sockets: its files, their headers, and its stream.
+
+use ceased_tests::daemon::http::{Http, Reply};
+use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
+use serde_json::json;
+
+use super::kit::{
+    OPEN, TOKEN, connect, daemon, daemon_with, daemon_within, headers, modern, token_file,
+    wait_gone,
+};
+
+const WITH_TOKENS: &str = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
+                           token_file = \"{home}/http-tokens\"\n";
+const FILES: [(&str, &str); 4] = [
+    ("/", "text/html; charset=utf-8"),
+    ("/style.css", "text/css; charset=utf-8"),
+    ("/view.js", "text/javascript; charset=utf-8"),
+    ("/icon.svg", "image/svg+xml"),
+];
+
+fn get(http: &mut Http, path: &str, headers: &[(&str, &str)]) -> Reply {
+    http.request(&format!("GET {path}"), headers, "");
+    http.reply()
+}
+
+/// Opens the stream with these headers and reads its head.
+fn events(http: &mut Http, more: &[(&str, &str)]) -> Reply {
+    let headers = [&[("accept", "text/event-stream")], more].concat();
+    http.request("GET /events", &headers, "");
+    http.head()
+}
+
+/// HTTP-02: the files need no token, and allow a browser nothing but themselves.
+#[test]
+fn files_have_a_strict_policy() {
+    let daemon = daemon_with(WITH_TOKENS);
+    let mut http = connect(&daemon);
+    for (path, media_type) in FILES {
+        let reply = get(&mut http, path, &[]);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(reply.header("content-type"), Some(media_type));
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(reply.header("x-frame-options"), Some("DENY"));
+        assert_eq!(reply.header("referrer-policy"), Some("no-referrer"));
+        assert_eq!(reply.header("cross-origin-resource-policy"), Some("same-origin"));
+        assert_eq!(reply.header("access-control-allow-origin"), None);
+        let policy = reply.header("content-security-policy").expect("a policy");
+        for part in
+            ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"]
+        {
+            assert!(policy.contains(part), "{policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{policy}");
+        http.request(&format!("HEAD {path}?x=1"), &[], "");
+        let head = http.head();
+        assert_eq!((head.status, head.header("content-type")), (200, Some(media_type)));
+        assert_eq!(head.header("content-length"), Some(&*reply.body.len().to_string()));
+    }
+    http.request("DELETE /", &[], "");
+    let reply = http.reply();
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, HEAD")));
+    assert_eq!(get(&mut http, "/index.html", &[]).status, 404);
+    http.request("POST /", &[], "x");
+    assert_eq!(http.reply().status, 405);
+}
+
+/// HTTP-02: Host and Origin are checked as at the endpoint; not even an allowed page reads the
+/// view.
+#[test]
+fn foreign_hosts_and_pages_are_refused() {
+    let daemon = daemon_with(&format!("{OPEN}allow_origins = [\"https://app.example\"]\n"));
+    for path in ["/", "/view.js", "/events"] {
+        for (headers, expected) in [
+            ([("host", "evil.example"), ("x-none", "")], 403),
+            ([("host", "localhost"), ("origin", "https://evil.example")], 403),
+            ([("host", "localhost"), ("origin", "null")], 403),
+        ] {
+            let reply = get(&mut connect(&daemon), path, &headers);
+            assert_eq!(reply.status, expected, "{path} {headers:?}");
+        }
+        let app = [("origin", "https://app.example"), ("accept", "text/event-stream")];
+        let mut http = connect(&daemon);
+        http.request(&format!("GET {path}"), &app, "");
+        assert_eq!(http.head().header("access-control-allow-origin"), None, "{path}");
+    }
+    for (site, expected) in
+        [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)]
+    {
+        let head = events(&mut connect(&daemon), &[("sec-fetch-site", site)]);
+        assert_eq!(head.status, expected, "{site}");
+    }
+}
+
+/// HTTP-02, TSK-39: the stream has the identity of its token, and shows the status of the daemon as
+/// `ceased/status` shows it to that identity.
+#[test]
+fn stream_shows_an_identity_its_own_jobs() {
+    let daemon = daemon_with(WITH_TOKENS);
+    let head = events(&mut connect(&daemon), &[]);
+    assert_eq!(head.status, 401);
+    assert_eq!(head.header("www-authenticate"), Some("Bearer realm=\"ceased\""));
+    let wrong = [("authorization", "Bearer 99999999999999999999999999999999")];
+    assert_eq!(events(&mut connect(&daemon), &wrong).status, 401);
+    let bearer = format!("Bearer {TOKEN}");
+    let ann = ("authorization", bearer.as_str());
+    let mut stream = connect(&daemon);
+    let head = events(&mut stream, &[ann]);
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(stream.message()["result"]["jobs"], json!([]));
+    // One job of the token, and one of another identity.
+    let (mark, other) = (marker(), marker());
+    let mut call = connect(&daemon);
+    let body = modern(1, "tools/call", &format!(r#""name":"hang","arguments":{{"t":"{mark}"}}"#));
+    call.post(&[headers("tools/call", "hang"), vec![ann]].concat(), &body);
+    let mut peer = daemon.peer();
+    peer.call("hang", &format!(r#"{{"t":"{other}"}}"#));
+    wait_until("both jobs run", || carriers(&mark).len() + carriers(&other).len() == 2);
+    let status = loop {
+        let message = stream.message();
+        assert_eq!(message["result"]["identity"], json!("token:ann"));
+        let processes = &message["result"]["host"]["processes"];
+        if processes.as_object().is_some_and(|jobs| !jobs.is_empty()) {
+            break message["result"].clone();
+        }
+    };
+    let jobs = status["jobs"].as_array().expect("a list");
+    assert_eq!(jobs.len(), 1, "{status}");
+    assert_eq!((&jobs[0]["tool"], &jobs[0]["identity"]), (&json!("hang"), &json!("token:ann")));
+    assert_eq!(daemon.status()["running"], json!(2));
+}
+
+/// TSK-39: a token in `operators` sees the jobs of all users, and cancels them.
+#[test]
+fn operator_by_token_sees_and_cancels_all_jobs() {
+    let home = Home::new();
+    token_file(&home);
+    let listener = WITH_TOKENS.replace("{home}", home.path().to_str().expect("a path"));
+    let operators = "operators = [\"token:ann\"]";
+    home.configure(&Config { daemon: operators, tools: &listener, ..Config::default() });
+    let daemon = Daemon::start_in(home);
+    let mark = marker();
+    let mut peer = daemon.peer();
+    let call = peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
+    let bearer = format!("Bearer {TOKEN}");
+    let ann = ("authorization", bearer.as_str());
+    let mut stream = connect(&daemon);
+    assert_eq!(events(&mut stream, &[ann]).status, 200);
+    let job = loop {
+        let status = stream.message()["result"].clone();
+        assert_eq!(status["operator"], json!(true));
+        if let Some(job) = status["jobs"].get(0) {
+            break job["job"].clone();
+        }
+    };
+    let body = modern(1, "ceased/cancel", &format!(r#""job":{job},"reason":"enough""#));
+    let headers = [headers("ceased/cancel", ""), vec![ann]].concat();
+    assert_eq!(connect(&daemon).exchange(&headers, &body).status, 200);
+    assert_eq!(peer.answer(call)["result"]["isError"], json!(true));
+    wait_gone(&mark);
+}
+
+/// The stream is for clients that take events, and goes on.
+#[test]
+fn stream_repeats_the_status() {
+    let daemon = daemon();
+    let mut http = connect(&daemon);
+    assert_eq!(get(&mut http, "/events", &[("accept", "application/json")]).status, 406);
+    http.request("POST /events", &[], "");
+    let reply = http.reply();
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")));
+    let mut stream = connect(&daemon);
+    assert_eq!(events(&mut stream, &[]).status, 200);
+    let uptime = |message: &serde_json::Value| message["result"]["host"]["uptimeMs"].as_u64();
+    let first = uptime(&stream.message()).expect("a time");
+    let third = (stream.message(), stream.message()).1;
+    assert!(uptime(&third).expect("a time") >= first + 1500, "{first} {third}");
+    // A client that closes only its side is served on.
+    stream.half_close();
+    assert!(uptime(&stream.message()).is_some());
+}
+
+/// Streams count as connections of their address and of their identity.
+#[test]
+fn streams_are_limited() {
+    let daemon = daemon_within(
+        "connections_per_identity = 2\n",
+        &format!("{OPEN}connections_per_address = 3\n"),
+    );
+    let mut open = Vec::new();
+    for expected in [200, 200, 503] {
+        let mut http = connect(&daemon);
+        assert_eq!(events(&mut http, &[]).status, expected);
+        open.push(http);
+    }
+    drop(open);
+    wait_until("a place is free again", || {
+        let mut http = connect(&daemon);
+        http.try_send(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n").is_ok()
+            && !http.is_closed()
+            && http.head().status == 200
+    });
+}
+
+/// A client that does not read its stream is closed after `write_stall`.
+#[test]
+fn client_that_does_not_read_is_closed() {
+    let listener = "[[listen]]\ntransport = \"http\"\npath = \"{home}/http.sock\"\n";
+    let daemon = daemon_within("write_stall = \"500ms\"\n", listener);
+    // A long list for an operator, so that two events fill the buffers of a socket.
+    let mut peer = daemon.peer();
+    let calls: Vec<u64> = (0..800).map(|_| peer.call("sleep", r#"{"ms":600000}"#)).collect();
+    wait_until("all calls are accepted", || {
+        let status = daemon.status();
+        status["running"].as_u64().zip(status["queued"].as_u64()).map(|(a, b)| a + b) == Some(800)
+    });
+    let mut stream = Http::unix(&daemon.home.path().join("http.sock"));
+    assert_eq!(events(&mut stream, &[]).status, 200);
+    let listed = stream.message()["result"]["jobs"].as_array().map(Vec::len);
+    assert_eq!(listed, Some(calls.len()));
+    // The caller, and the connection that looks.
+    wait_until("the stream is closed", || daemon.status()["connections"] == json!(2));
+    peer.finish();
+}
+
+/// A listener serves the view unless `view = false`, also after a reload.
+#[test]
+fn view_can_be_switched_off() {
+    let daemon = daemon_with(OPEN);
+    let mut stream = connect(&daemon);
+    assert_eq!(events(&mut stream, &[]).status, 200);
+    stream.message();
+    let text = daemon.home.config_text();
+    let off = text.replace(OPEN, &format!("{OPEN}view = false\n"));
+    assert_ne!(off, text);
+    daemon.home.configure_as(&off);
+    daemon.signal(Signal::HUP);
+    while stream.event().is_some() {}
+    for path in ["/", "/view.js", "/events"] {
+        assert_eq!(get(&mut connect(&daemon), path, &[]).status, 404, "{path}");
+    }
+}
+
+/// A shutdown ends the streams.
+#[test]
+fn shutdown_ends_the_streams() {
+    let mut daemon = daemon();
+    let mut stream = connect(&daemon);
+    assert_eq!(events(&mut stream, &[]).status, 200);
+    stream.message();
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success());
+}
