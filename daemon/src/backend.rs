@@ -470,6 +470,14 @@ impl Backend for LocalBackend {
         said(wrap(options))
     }
 
+    fn containment(&self) -> Result<Containment, Failure> {
+        let cannot = |why: std::io::Error| Failure::new(Exit::Failed, why.to_string());
+        match containment()? {
+            Some(containment) => Ok(containment),
+            None => Containment::detect(Program::this()).map_err(cannot),
+        }
+    }
+
     fn check(
         &self,
         config: Option<&Path>,

@@ -29,6 +29,8 @@ mod http;
 mod ids;
 mod owned_file;
 mod printable;
+#[cfg(feature = "cli")]
+pub mod probe;
 mod process_ids;
 pub mod record;
 mod resource_limits;

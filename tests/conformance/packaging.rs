@@ -37,6 +37,7 @@ const COMMANDS: &[&str] = &[
     "servers",
     "restart",
     "wrap",
+    "probe",
     "trust",
     "store",
     "completions",

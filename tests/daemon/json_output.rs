@@ -201,6 +201,9 @@ fn files(commands: &Commands) {
     assert_eq!((&shown["written"], &shown["backup"]), (&false.into(), &Value::Null), "{shown}");
     let written = commands.document("adopt", 0, &["adopt", "--json", "--write", &host]);
     assert!(written["backup"].is_string(), "{written}");
+    let probe = ["probe", "--json", "-", "--timeout", "1s", "--", "true"];
+    let found = commands.document("probe", 1, &probe);
+    assert_eq!(found["checks"][0]["verdict"], "deviates", "{found}");
 }
 
 /// A tool that ignores SIGTERM for longer than the test takes.

@@ -30,6 +30,7 @@ mod loop_handoff;
 mod modern;
 mod offers;
 mod output;
+mod probe;
 mod record;
 mod reload;
 mod run;

@@ -7,9 +7,12 @@ use std::time::Duration;
 use ceased_core::tool::TaskSupport;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
+use serde_json::{Value, json};
 
 use super::{EngineFiles, completion};
 use crate::config::Level;
+use crate::config::units::parse_size;
+use crate::probe;
 use crate::wrap::WrapOptions;
 use ceased_core::upstream::server::Watchdogs;
 
@@ -42,6 +45,8 @@ pub(super) enum Command {
     /// Stand in front of an existing MCP server or ACP agent on stdin and stdout, so that its
     /// cancelled calls and turns end
     Wrap(WrapArgs),
+    /// Check how an MCP server cancels, ends and cleans up: each check starts it anew, contained
+    Probe(ProbeArgs),
     /// Bridge stdin and stdout to a running daemon, byte for byte
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly
@@ -204,6 +209,96 @@ pub(super) struct WrapArgs {
     /// Program of the server and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// `probe`.
+#[derive(Debug, Args)]
+pub(super) struct ProbeArgs {
+    /// Tool of which a call takes long, at least twenty seconds [default: one that waits, by its
+    /// name and schema]
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// Arguments of that call
+    #[arg(long, value_name = "JSON", value_parser = object, requires = "tool")]
+    args: Option<Value>,
+    /// Arguments with which the same tool ends by itself after about a second
+    #[arg(long, value_name = "JSON", value_parser = object, requires = "tool")]
+    brief_args: Option<Value>,
+    /// Tool whose work ignores a cancel, such as a process that ignores SIGTERM
+    #[arg(long, value_name = "NAME")]
+    stubborn_tool: Option<String>,
+    /// Arguments of that tool
+    #[arg(long, value_name = "JSON", value_parser = object, requires = "stubborn_tool")]
+    stubborn_args: Option<Value>,
+    /// Protocol revision to speak [default: 2025-11-25, or 2026-07-28 if the server refuses that]
+    #[arg(long, value_name = "REVISION")]
+    revision: Option<String>,
+    /// Checks to do, by their ids or the beginnings of ids, separated by commas
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(super) only: Vec<String>,
+    /// Time limit of each thing that has to happen
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s")]
+    timeout: Duration,
+    /// How long to watch for a thing that must not happen
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "1s")]
+    window: Duration,
+    /// The command finds its tasks again when it is started anew
+    #[arg(long)]
+    restart: bool,
+    /// Checks at once
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..))]
+    at_once: u8,
+    /// Memory of the processes of one check, such as "2GiB"
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4GiB")]
+    memory_max: u64,
+    /// Processes and threads of one check
+    #[arg(long, value_name = "N", default_value = "4096")]
+    pids_max: u32,
+    /// Write the result as JSON to this file; - is stdout, instead of the table
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) json: Option<PathBuf>,
+    /// Write the result as JUnit XML to this file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) junit: Option<PathBuf>,
+    /// Write the result as Markdown to this file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) markdown: Option<PathBuf>,
+    /// Program of the server and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl ProbeArgs {
+    /// The options of the probe.
+    pub(super) fn options(&self) -> probe::Options {
+        let call = |name: &Option<String>, arguments: &Option<Value>| {
+            let arguments = arguments.clone().unwrap_or_else(|| json!({}));
+            name.clone().map(|name| probe::ToolCall { name, arguments })
+        };
+        probe::Options {
+            command: self.command.clone(),
+            long: call(&self.tool, &self.args),
+            brief: self.brief_args.clone(),
+            stubborn: call(&self.stubborn_tool, &self.stubborn_args),
+            revision: self.revision.clone(),
+            only: self.only.clone(),
+            timeout: self.timeout,
+            window: self.window,
+            at_once: self.at_once.into(),
+            restart: self.restart,
+            memory_max: self.memory_max,
+            pids_max: self.pids_max,
+        }
+    }
+}
+
+/// A JSON object.
+fn object(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(object @ Value::Object(_)) => Ok(object),
+        Ok(_) => Err("must be a JSON object, such as {\"seconds\": 60}".to_owned()),
+        Err(why) => Err(format!("is no JSON: {why}")),
+    }
 }
 
 /// `--share` of `wrap`.

@@ -135,6 +135,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "# An MCP server whose cancelled calls end\nceased wrap -- npx -y @modelcontextprotocol/server-everything",
     ),
     (
+        "probe",
+        "# How does this server cancel, end and clean up?\nceased probe -- npx -y @modelcontextprotocol/server-everything\n# In CI, with a call that takes long\nceased probe --tool build --args '{\"all\": true}' --junit probe.xml -- ./server",
+    ),
+    (
         "trust",
         "# Offer the tools of ./ceased.toml, list trusted files\nceased trust\nceased trust --list",
     ),

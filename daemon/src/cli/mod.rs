@@ -23,6 +23,8 @@ mod live_output;
 mod local_time;
 mod logs;
 mod output;
+mod probe;
+mod probe_report;
 mod project_tools;
 mod project_trust;
 mod ps;
@@ -56,6 +58,7 @@ use crate::stderr::TimedStderr;
 use crate::wrap::WrapOptions;
 use args::{Arguments, Command, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
+use ceased_process::Containment;
 use format::{clean, is_timeout};
 use output::Output;
 
@@ -117,6 +120,12 @@ pub trait Backend {
 
     /// `ceased wrap`, until its client disconnects.
     fn wrap(&self, options: &WrapOptions) -> Exit;
+
+    /// The containment of processes that this program starts for itself.
+    ///
+    /// # Errors
+    /// If no process can be started here.
+    fn containment(&self) -> Result<Containment, Failure>;
 
     /// `ceased check`: writes the verdict to `out` and problems to `err`; with `json` everything to
     /// `out`.
@@ -377,6 +386,7 @@ pub fn run(
         }
         Command::Stdio(args) => Ok(backend.stdio(args.files())),
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
+        Command::Probe(args) => probe::probe(args, io, backend),
         Command::Check(args) => {
             let config = args.config.config.as_deref();
             Ok(backend.check(config, args.json, io.out, io.err))
@@ -460,6 +470,10 @@ impl Backend for ClientOnly {
 
     fn wrap(&self, _: &WrapOptions) -> Exit {
         Self::refuse(&mut io::stderr())
+    }
+
+    fn containment(&self) -> Result<Containment, Failure> {
+        Err(Failure::new(Exit::Usage, Self::WHY))
     }
 
     fn check(&self, _: Option<&Path>, _: bool, _: &mut dyn Write, err: &mut dyn Write) -> Exit {

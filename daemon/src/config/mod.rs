@@ -22,7 +22,7 @@ mod server;
 mod server_table;
 mod socket_paths;
 mod tool;
-mod units;
+pub(crate) mod units;
 mod users;
 mod values;
 

@@ -17,7 +17,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 ///
 /// # Errors
 /// The problem and the expected form.
-pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(split);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use crate::wrap::WrapOptions;
 use ceased_client::fake::Script;
+use ceased_process::Containment;
 
 /// A backend with a config that names `socket`, and an embeddable server.
 #[derive(Default)]
@@ -35,6 +36,10 @@ impl Backend for Fake {
 
     fn check_store(&self, _: Option<&Path>, _: bool, _: &mut dyn Write, _: &mut dyn Write) -> Exit {
         Exit::Done
+    }
+
+    fn containment(&self) -> Result<Containment, Failure> {
+        Err(Failure::new(Exit::Failed, "no containment here"))
     }
 
     fn wrap(&self, _: &WrapOptions) -> Exit {

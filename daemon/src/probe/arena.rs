@@ -1,0 +1,237 @@
+//! Throw-away jobs: each probed process runs contained and bounded, and nothing of it is left.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ceased_process::{
+    Bounds, CommandPipes, Containment, Ending, Evidence, Inherit, JobId, Launch, Order, Orphans,
+    Process, Report, SharedOutput, Supervisor,
+};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::text;
+
+/// Time in which the supervisor answers a question.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Time in which killed processes end.
+const KILLED_WITHIN: Duration = Duration::from_secs(15);
+
+/// Receivers of reports.
+#[derive(Debug, Default)]
+struct Desk {
+    jobs: Mutex<BTreeMap<JobId, Sender<Report>>>,
+    tickets: Mutex<BTreeMap<u64, Sender<Report>>>,
+}
+
+impl Desk {
+    fn deliver(&self, report: Report) {
+        match &report {
+            Report::Ended { job, .. }
+            | Report::Lingering { job }
+            | Report::Outlasting { job, .. } => {
+                if let Some(sender) = lock(&self.jobs).get(job) {
+                    let _ = sender.send(report);
+                }
+            }
+            Report::Surveyed { ticket, .. } | Report::Examined { ticket, .. } => {
+                if let Some(sender) = lock(&self.tickets).remove(ticket) {
+                    let _ = sender.send(report);
+                }
+            }
+            Report::Progress { .. }
+            | Report::Line { .. }
+            | Report::BornEnded { .. }
+            | Report::Located { .. } => {}
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The place of all jobs of a probe.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    supervisor: Supervisor,
+    desk: Arc<Desk>,
+    last: AtomicU64,
+    bounds: Bounds,
+    /// Names of processes that outlived their command.
+    ended: Mutex<Vec<String>>,
+    left: AtomicU32,
+    /// Name of the containment.
+    pub(crate) containment: &'static str,
+    /// Bounds without effect, and a weak containment.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Arena {
+    /// An arena in this containment.
+    pub(crate) fn new(mut containment: Containment, bounds: Bounds) -> io::Result<Self> {
+        let unenforced = containment.enable(&bounds.controllers());
+        let mut notes: Vec<String> = unenforced.iter().map(ToString::to_string).collect();
+        notes.extend(containment.weakness().map(str::to_owned));
+        let name = containment.name();
+        let desk = Arc::new(Desk::default());
+        let known = Arc::clone(&desk);
+        let report = Box::new(move |report| known.deliver(report));
+        let supervisor = Supervisor::start(containment, Orphans::Leave, report)?;
+        let (ended, left) = (Mutex::default(), AtomicU32::new(0));
+        let last = AtomicU64::new(0);
+        Ok(Self { supervisor, desk, last, bounds, ended, left, containment: name, notes })
+    }
+
+    /// Starts a command with these pipes.
+    pub(crate) fn start(&self, argv: &[OsString], pipes: CommandPipes) -> Job<'_> {
+        let id = JobId::new(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        let (sender, reports) = unbounded();
+        lock(&self.desk.jobs).insert(id, sender);
+        let mut launch = Launch::new(argv.iter());
+        launch.job = id;
+        launch.pipes = Some(pipes);
+        launch.bounds = self.bounds;
+        launch.inherit = Inherit { everything: true, also: Vec::new() };
+        let output = launch.output.kept.clone();
+        let _ = self.supervisor.order(Order::Launch(Box::new(launch)));
+        Job { arena: self, id, reports, output, has_left: false, ending: None }
+    }
+
+    fn ask(&self, order: impl FnOnce(u64) -> Order) -> Option<Report> {
+        let ticket = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, answer) = unbounded();
+        lock(&self.desk.tickets).insert(ticket, sender);
+        self.supervisor.order(order(ticket)).ok()?;
+        answer.recv_timeout(ANSWER_WITHIN).ok()
+    }
+
+    /// Processes that outlived their command and were ended, and the number of those that could
+    /// not be ended.
+    pub(crate) fn survivors(&self) -> (Vec<String>, u32) {
+        let mut ended = lock(&self.ended).clone();
+        ended.sort_unstable();
+        ended.dedup();
+        (ended, self.left.load(Ordering::Relaxed))
+    }
+}
+
+/// A running command and everything that it started. Dropping it ends all of it.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    arena: &'a Arena,
+    id: JobId,
+    reports: Receiver<Report>,
+    output: SharedOutput,
+    /// Whether the command has exited.
+    has_left: bool,
+    ending: Option<Ending>,
+}
+
+impl Job<'_> {
+    /// The live processes.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let jobs = vec![self.id];
+        match self.arena.ask(|ticket| Order::Survey { ticket, jobs }) {
+            Some(Report::Surveyed { processes, .. }) => {
+                processes.into_iter().flat_map(|(_, processes)| processes).collect()
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// CPU time so far.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        let (job, since) = (self.id, Instant::now());
+        match self.arena.ask(|ticket| Order::Examine { ticket, job, since }) {
+            Some(Report::Examined { evidence: Evidence { cpu, .. }, .. }) => cpu,
+            Some(_) | None => None,
+        }
+    }
+
+    /// Whether the command exits until then.
+    pub(crate) fn exits(&mut self, until: Instant) -> bool {
+        while !self.has_left && self.hear(until) {}
+        self.has_left
+    }
+
+    /// Whether no process is left until then.
+    pub(crate) fn is_gone(&mut self, until: Instant) -> bool {
+        while self.ending.is_none() && self.hear(until) {}
+        self.ending.is_some()
+    }
+
+    fn hear(&mut self, until: Instant) -> bool {
+        match self.reports.recv_deadline(until) {
+            Ok(Report::Ended { ending, .. }) => {
+                self.has_left = true;
+                self.ending = Some(ending);
+                true
+            }
+            Ok(Report::Lingering { .. }) => {
+                self.has_left = true;
+                true
+            }
+            Ok(Report::Outlasting { exit, .. }) => {
+                self.arena.left.fetch_add(exit.survivors.unwrap_or(1), Ordering::Relaxed);
+                true
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// Sends SIGTERM to the command alone.
+    pub(crate) fn terminate(&self) {
+        let processes = self.processes();
+        let is_inside = |pid| processes.iter().any(|process| process.pid == pid);
+        let first = processes.iter().filter(|process| !is_inside(process.parent));
+        if let Some(pid) = first.map(|process| process.pid).min().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Sends SIGKILL to everything, and waits for its end.
+    pub(crate) fn kill(&mut self) {
+        if self.ending.is_none() {
+            let _ = self.arena.supervisor.order(Order::Kill(self.id));
+            self.is_gone(Instant::now() + KILLED_WITHIN);
+        }
+    }
+
+    /// Records the live processes as ones that outlived their command; returns their names.
+    pub(crate) fn record_survivors(&self) -> Vec<String> {
+        let names: Vec<String> = self.processes().into_iter().map(|it| it.name).collect();
+        lock(&self.arena.ended).extend(names.iter().cloned());
+        names
+    }
+
+    /// The way it ended, and its last line on standard error, for a person.
+    pub(crate) fn told(&self) -> String {
+        let how = match &self.ending {
+            Some(Ending::NotStarted(reason)) => reason.clone(),
+            Some(Ending::Exited(exit)) => match (exit.code, exit.signal) {
+                (Some(code), _) => format!("it exited with code {code}"),
+                (None, Some(signal)) => format!("signal {signal} ended it"),
+                (None, None) => "it ended".to_owned(),
+            },
+            None => "it runs".to_owned(),
+        };
+        let stderr = self.output.captured(ceased_process::Stream::Stderr).text();
+        match stderr.lines().map(str::trim).rfind(|line| !line.is_empty()) {
+            Some(line) => format!("{how}; its last line on stderr: {}", text::short(line)),
+            None => how,
+        }
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        self.kill();
+        lock(&self.arena.desk.jobs).remove(&self.id);
+    }
+}

@@ -1,0 +1,291 @@
+//! `ceased probe`: each planted fault is found by its check and by no other, and nothing is found
+//! in ceased itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use ceased_tests::binary::ceased;
+use ceased_tests::output_schema::OutputSchema;
+use ceased_tests::workspace;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SERVER: &str = include_str!("probe/server.py");
+
+/// Faults that do not disturb each other, by the ids of their checks.
+const FAULTS: [&[&str]; 5] = [
+    &[
+        "stdout",
+        "cancel-unknown",
+        "id-forms",
+        "id-types",
+        "cancel-no-answer",
+        "work-processes",
+        "eof-exit",
+        "sigterm-tree",
+        "task-lifecycle",
+        "task-cancel",
+        "extension-lifecycle",
+    ],
+    &[
+        "initialize-cancel",
+        "cancel-answered",
+        "id-reused",
+        "cancel-no-progress",
+        "work-cpu",
+        "storm",
+        "eof-tree",
+        "sigterm-exit",
+        "task-cancel-result",
+        "task-ttl",
+        "extension-cancel",
+    ],
+    &[
+        "cancel-malformed",
+        "id-duplicate",
+        "cancel-early",
+        "work-writes",
+        "cancel-behind-input",
+        "killed-tree",
+        "task-waiters",
+        "task-pages",
+        "task-restart",
+        "extension-foreign",
+    ],
+    &[
+        "ping-during-call",
+        "work-stubborn",
+        "no-reader",
+        "killed-exit",
+        "task-cancel-work",
+        "task-waiter-cancel",
+        "task-foreign",
+        "extension-undeclared",
+    ],
+    &["task-notification", "task-cursor", "task-terminal"],
+];
+
+/// A probe of the scripted server.
+struct Probe {
+    dir: TempDir,
+    script: PathBuf,
+}
+
+impl Probe {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("server.py");
+        fs::write(&script, SERVER).unwrap();
+        Self { dir, script }
+    }
+
+    fn run(&self, options: &[&str], faults: &[&str]) -> Output {
+        let state = self.dir.path().join("state");
+        fs::create_dir_all(&state).unwrap();
+        let mut command = Command::new(ceased());
+        command.args(["probe", "--window", "700ms", "--restart"]).args(options);
+        command.args(["--stubborn-tool", "stubborn", "--stubborn-args", "{\"seconds\": 60}"]);
+        command.args(["--", "python3"]).arg(&self.script).arg(state).args(faults);
+        command.output().unwrap()
+    }
+}
+
+/// Ids of the checks with this verdict.
+fn with(found: &Value, verdict: &str) -> BTreeSet<String> {
+    let checks = found["checks"].as_array().unwrap().iter();
+    let chosen = checks.filter(|check| check["verdict"] == verdict);
+    chosen.map(|check| check["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn document(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}{said}"))
+}
+
+fn every_fault_is_found(faults: &[&str]) {
+    let output = Probe::new().run(&["--json", "-"], faults);
+    let found = document(&output);
+    let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
+    assert_eq!(with(&found, "deviates"), expected, "{found:#}");
+    assert_eq!(output.status.code(), Some(1));
+    OutputSchema::read().check("probe", &found).unwrap();
+}
+
+/// CAN-08, CAN-09, TSK-07: faults of the first group.
+#[test]
+fn planted_faults_are_found_by_their_checks_1() {
+    every_fault_is_found(FAULTS[0]);
+}
+
+#[test]
+fn planted_faults_are_found_by_their_checks_2() {
+    every_fault_is_found(FAULTS[1]);
+}
+
+#[test]
+fn planted_faults_are_found_by_their_checks_3() {
+    every_fault_is_found(FAULTS[2]);
+}
+
+#[test]
+fn planted_faults_are_found_by_their_checks_4() {
+    every_fault_is_found(FAULTS[3]);
+}
+
+#[test]
+fn planted_faults_are_found_by_their_checks_5() {
+    every_fault_is_found(FAULTS[4]);
+}
+
+/// The server without faults, and the list of faults against the list of checks.
+#[test]
+fn nothing_is_found_in_a_server_without_faults_and_every_check_has_a_fault() {
+    let output = Probe::new().run(&["--json", "-"], &[]);
+    let found = document(&output);
+    assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
+    assert_eq!(with(&found, "unknown"), BTreeSet::new(), "{found:#}");
+    assert_eq!(output.status.code(), Some(0));
+    let mut planted: BTreeSet<String> =
+        FAULTS.iter().flat_map(|group| group.iter()).map(|fault| (*fault).to_owned()).collect();
+    planted.insert("handshake".to_owned());
+    assert_eq!(with(&found, "holds"), planted);
+    // The report links to a section for each check.
+    let page = fs::read_to_string(workspace::root().join("docs/src/probe.md")).unwrap();
+    let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let ids = found["checks"].as_array().unwrap().iter().map(|check| check["id"].as_str().unwrap());
+    assert_eq!(headings, ids.collect::<Vec<_>>());
+}
+
+#[test]
+fn server_without_a_handshake_deviates_there_alone() {
+    let output = Probe::new().run(&["--json", "-", "--timeout", "1s"], &["handshake"]);
+    // The scripted server speaks the revision without sessions as well.
+    let found = document(&output);
+    assert_eq!(found["revision"], "2026-07-28", "{found:#}");
+    let asked = ["--json", "-", "--timeout", "1s", "--revision", "2025-11-25"];
+    let found = document(&Probe::new().run(&asked, &["handshake"]));
+    assert_eq!(with(&found, "deviates"), BTreeSet::from(["handshake".to_owned()]), "{found:#}");
+    assert_eq!(with(&found, "holds"), BTreeSet::new());
+}
+
+/// The files for people and for CI; processes that the server left are named and gone.
+#[test]
+fn report_states_the_deviation_its_remedy_and_the_survivors() {
+    let probe = Probe::new();
+    let file = |name: &str| probe.dir.path().join(name).to_string_lossy().into_owned();
+    let (junit, markdown) = (file("junit.xml"), file("probe.md"));
+    let options = ["--only", "eof,cancel-unknown", "--junit", &junit, "--markdown", &markdown];
+    let output = probe.run(&options, &["eof-tree"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "tool: sleep {\"seconds\":60} (chosen by its schema)",
+        "left behind: 1 (sleep)",
+        "remedy: end the processes",
+        "see: docs/src/probe.md#eof-tree",
+        "processes left behind by the server, ended now: sleep",
+        "2 hold, 1 deviate, 0 unknown",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let junit = fs::read_to_string(junit).unwrap();
+    assert!(junit.contains("tests=\"3\" failures=\"1\" skipped=\"0\""), "{junit}");
+    assert!(fs::read_to_string(markdown).unwrap().contains("| deviates | eof-tree | STOP-01 |"));
+    let path = probe.script.to_string_lossy().into_owned();
+    let left = Command::new("pgrep").args(["-f", &path]).output().unwrap();
+    assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
+}
+
+#[test]
+fn unknown_check_is_wrong_use() {
+    let output =
+        Command::new(ceased()).args(["probe", "--only", "nothing", "--", "true"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("no check begins with \"nothing\"") && said.contains("handshake"),
+        "{said}"
+    );
+}
+
+/// The work of a tool: a process, a computation, a growing file, progress.
+const WORK: &str = r#"
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "1000"])
+end, count = time.time() + int(sys.argv[1]), 0
+with open(sys.argv[2], "a") as file:
+    while time.time() < end:
+        sum(range(20000))
+        file.write("x" * 50)
+        file.flush()
+        count += 1
+        if count % 5 == 0:
+            os.write(3, f"{count}\n".encode())
+        time.sleep(0.005)
+child.kill()
+"#;
+
+/// The result of a probe of ceased over stdio, with a tool that does everything that can go on
+/// after a cancel, and one that ignores SIGTERM in a session of its own.
+fn probe_ceased(store: &str, options: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    fs::write(path("work.py"), WORK).unwrap();
+    let config = format!(
+        r#"
+[daemon]
+state_dir = {state:?}
+store = {store:?}
+
+[[tool]]
+name = "work"
+description = "Works"
+command = ["python3", {script:?}, "{{seconds}}", {out:?}]
+task_support = "optional"
+kill_grace = "300ms"
+[tool.input.seconds]
+type = "integer"
+required = true
+
+[[tool]]
+name = "stubborn"
+description = "Ignores SIGTERM"
+command = ["setsid", "--fork", "--wait", "sh", "-c", "trap '' TERM; sleep 1000 & while :; do sleep 1; done"]
+kill_grace = "300ms"
+"#,
+        state = path("state"),
+        script = path("work.py"),
+        out = path("out"),
+    );
+    fs::write(path("config.toml"), config).unwrap();
+    let output = Command::new(ceased())
+        .args(["probe", "--json", "-", "--window", "700ms", "--tool", "work"])
+        .args(options)
+        .args(["--args", "{\"seconds\": 60}", "--brief-args", "{\"seconds\": 1}"])
+        .args(["--stubborn-tool", "stubborn", "--"])
+        .arg(ceased())
+        .args(["stdio", "--config", &path("config.toml")])
+        .output()
+        .unwrap();
+    let found = document(&output);
+    assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
+    assert_eq!(output.status.code(), Some(0));
+    found
+}
+
+/// STOP-01: instances at once have no store in common.
+#[test]
+fn nothing_is_found_in_ceased_over_stdio() {
+    let found = probe_ceased("memory", &[]);
+    assert_eq!(with(&found, "unknown"), BTreeSet::from(["task-restart".to_owned()]), "{found:#}");
+}
+
+/// DUR-01.
+#[test]
+fn tasks_of_ceased_outlive_its_kill() {
+    let found = probe_ceased("disk", &["--restart", "--only", "task-restart"]);
+    assert_eq!(with(&found, "holds"), BTreeSet::from(["task-restart".to_owned()]), "{found:#}");
+}
