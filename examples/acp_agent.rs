@@ -78,7 +78,7 @@ struct Agent {
 
 fn main() -> io::Result<()> {
     let service =
-        |name: &str| Tool::new(name, StopPolicy::Handler { patience: Duration::from_secs(2) });
+        |name: &str| Tool::new(name, StopPolicy::Handler { abandon_after: Duration::from_secs(2) });
     let services = Catalog::new(["initialize", "session/new", "session/prompt"].map(service))
         .map_err(io::Error::other)?;
     let agent = Offer { services, notifications: ["session/cancel".into()].into() };
@@ -308,7 +308,7 @@ fn turn(
             key: None,
             method,
             params: Some(raw(&params)?),
-            patience: None,
+            answer_timeout: None,
             task: None,
         };
         let _ = reports.send(Report::Asks(job, request));

@@ -135,7 +135,7 @@ fn main() -> io::Result<()> {
     let greet = Tool {
         description: Some("Greets a person by name".into()),
         input_schema: r#"{"type":"object","properties":{"name":{"type":"string"}}}"#.into(),
-        ..Tool::new("greet", StopPolicy::Handler { patience: Duration::from_secs(1) })
+        ..Tool::new("greet", StopPolicy::Handler { abandon_after: Duration::from_secs(1) })
     };
     let catalog = Catalog::new([greet]).map_err(io::Error::other)?;
     let settings = Settings { catalog, ..Settings::default() };

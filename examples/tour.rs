@@ -20,7 +20,7 @@ use ceased_core::upstream::server::UpstreamServer;
 use serde_json::{Value, json};
 
 /// Longest wait for an answer or for the end of processes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -164,7 +164,7 @@ impl Host {
     fn request(&mut self, method: &str, params: &Value) -> Outcome<Value> {
         let id = self.send(method, params)?;
         loop {
-            let message = self.output.recv_timeout(PATIENCE)?;
+            let message = self.output.recv_timeout(TIME_LIMIT)?;
             if message["id"] == id && message["error"].is_null() {
                 return Ok(message["result"].clone());
             }
@@ -188,7 +188,7 @@ impl Drop for Host {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) -> Outcome<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIME_LIMIT;
     while !holds() {
         if Instant::now() > end {
             return Err(format!("in vain: {what}").into());

@@ -29,7 +29,7 @@ fn main() {
         assert_eq!(rig.wait_exit(job).stopped, Stopped::Killed);
         assert_none_left(&marker);
         let base = rig.base.clone();
-        assert!(rig.supervisor.shutdown(process_kit::PATIENCE));
+        assert!(rig.supervisor.shutdown(process_kit::TIME_LIMIT));
         assert!(base.is_none_or(|base| !base.exists()));
     }
     assert!(Containment::detect(Some(this)).unwrap().weakness().is_none());

@@ -70,10 +70,10 @@ pub enum OnDisconnect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum StopPolicy {
     /// A function on one of our threads: its flag is raised; when it has not returned after
-    /// `patience` it is abandoned, counted and reported, since a thread cannot be killed.
+    /// `abandon_after` it is abandoned, counted and reported, since a thread cannot be killed.
     Handler {
         /// How long the function may take to look at its flag.
-        patience: Duration,
+        abandon_after: Duration,
     },
     /// A tree of processes: SIGTERM to all of it, after `kill_grace` SIGKILL to the rest,
     /// repeated until nothing is left. Never abandoned.
@@ -134,9 +134,9 @@ impl StopPolicy {
     pub const fn after(self, step: StopStep) -> Option<(Duration, StopStep)> {
         match (self, step) {
             (
-                Self::Handler { patience },
+                Self::Handler { abandon_after },
                 StopStep::Tell | StopStep::Flag | StopStep::Terminate | StopStep::Kill,
-            ) => Some((patience, StopStep::Abandon)),
+            ) => Some((abandon_after, StopStep::Abandon)),
             (
                 Self::Command { kill_grace },
                 StopStep::Tell | StopStep::Flag | StopStep::Terminate,
@@ -187,7 +187,7 @@ pub struct Tool {
     /// The longest it may run; no bound when `None`.
     pub timeout: Option<Duration>,
     /// How it is stopped.
-    pub ladder: StopPolicy,
+    pub stop_policy: StopPolicy,
     /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,
     /// Whether it changes nothing, wherever that may be (`annotations.readOnlyHint`). Then the job
@@ -222,7 +222,7 @@ impl Tool {
     /// offered to everyone. The fields say otherwise:
     /// `Tool { timeout: Some(timeout), ..Tool::new("build", policy) }`.
     #[must_use]
-    pub fn new(name: impl Into<Arc<str>>, ladder: StopPolicy) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, stop_policy: StopPolicy) -> Self {
         Self {
             name: name.into(),
             title: None,
@@ -231,7 +231,7 @@ impl Tool {
             output_schema: None,
             task_support: TaskSupport::Forbidden,
             timeout: None,
-            ladder,
+            stop_policy,
             heartbeat: None,
             read_only: false,
             hints: ToolHints::default(),
@@ -458,7 +458,7 @@ mod tests {
         let tool = |name: &str, input: &str, output: Option<&str>| Tool {
             input_schema: input.into(),
             output_schema: output.map(Into::into),
-            ..Tool::new(name, StopPolicy::Handler { patience: Duration::ZERO })
+            ..Tool::new(name, StopPolicy::Handler { abandon_after: Duration::ZERO })
         };
         const ANY: &str = r#" {"type":"object","\u0061":[1]} "#;
         let good = Catalog::new([tool("a", ANY, None), tool("b", ANY, Some(ANY))]);
@@ -477,7 +477,7 @@ mod tests {
         }
     }
 
-    /// STOP-01: the ladder is total, and for processes it never ends before they do.
+    /// STOP-01: the stop policy is total, and for processes it never ends before they do.
     #[test]
     fn ladders() {
         let grace = Duration::from_secs(2);
@@ -485,7 +485,7 @@ mod tests {
         assert_eq!(command.first(), StopStep::Terminate);
         assert_eq!(command.after(StopStep::Terminate), Some((grace, StopStep::Kill)));
         assert_eq!(command.after(StopStep::Kill), Some((KILL_AGAIN, StopStep::Kill)));
-        let handler = StopPolicy::Handler { patience: grace };
+        let handler = StopPolicy::Handler { abandon_after: grace };
         assert_eq!(handler.first(), StopStep::Flag);
         assert_eq!(handler.after(StopStep::Flag), Some((grace, StopStep::Abandon)));
         assert_eq!(handler.after(StopStep::Abandon), None);

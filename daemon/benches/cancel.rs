@@ -31,7 +31,7 @@ const BUSY: usize = 64;
 /// Number of cancelled calls.
 const CANCELS: usize = 5_000;
 /// Time limit of every step.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 type Connect<'a> = &'a dyn Fn() -> std::io::Result<UnixStream>;
 
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (ended, ends) = channel();
         let wait = HandlerTool::new("wait", move |job: &Job| {
             let _ = begun.send(());
-            let slept = job.token().sleep(PATIENCE);
+            let slept = job.token().sleep(TIME_LIMIT);
             let _ = ended.send(Instant::now());
             slept?;
             Ok(ToolResult::text("not cancelled"))
@@ -91,14 +91,14 @@ fn time(
     let since = Instant::now();
     for id in 0..CANCELS {
         peer.say(&call(id, "wait"))?;
-        seen.starts.recv_timeout(PATIENCE)?;
+        seen.starts.recv_timeout(TIME_LIMIT)?;
         let cancel = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
         );
         let said = Instant::now();
         peer.say(&cancel)?;
-        handlers.push(seen.ends.recv_timeout(PATIENCE)?.saturating_duration_since(said));
-        flags.push(seen.raised.recv_timeout(PATIENCE)?.saturating_duration_since(said));
+        handlers.push(seen.ends.recv_timeout(TIME_LIMIT)?.saturating_duration_since(said));
+        flags.push(seen.raised.recv_timeout(TIME_LIMIT)?.saturating_duration_since(said));
     }
     let took = since.elapsed();
     stop.store(true, Ordering::Relaxed);

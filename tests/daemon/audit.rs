@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ceased_tests::daemon::{
-    Config, Daemon, Home, PATIENCE, Signal, assert_none_left, marker, wait_for_family, wait_until,
+    Config, Daemon, Home, Signal, TIME_LIMIT, assert_none_left, marker, wait_for_family, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -384,7 +384,7 @@ fn ask(mut stream: impl std::io::Read + std::io::Write, request: &str) -> (Strin
 
 fn unix(daemon: &Daemon) -> UnixStream {
     let stream = UnixStream::connect(daemon.home.path().join("m.sock")).expect("it accepts");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIME_LIMIT)).expect("a socket");
     stream
 }
 

@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use ceased_tests::daemon::{
-    Config, Daemon, Home, PATIENCE, Program, Signal, assert_none_left, carriers, marker, wait_until,
+    Config, Daemon, Home, Program, Signal, TIME_LIMIT, assert_none_left, carriers, marker,
+    wait_until,
 };
 use serde_json::{Value, json};
 
@@ -254,7 +255,7 @@ fn next_start_ends_stopped_guards(home: Home, line: &str) {
     let begun = Instant::now();
     let daemon = start(home);
     assert!(
-        begun.elapsed() < PATIENCE / 2,
+        begun.elapsed() < TIME_LIMIT / 2,
         "the start waited for the guards: {:?}",
         begun.elapsed()
     );

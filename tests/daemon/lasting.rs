@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ceased_tests::c_tool::{CTool, ROOTED};
 use ceased_tests::daemon::{
-    Config, Daemon, Home, PATIENCE, Signal, assert_none_left, carriers, marker, wait_until,
+    Config, Daemon, Home, Signal, TIME_LIMIT, assert_none_left, carriers, marker, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ fn a_call_with_unkillable_processes_is_answered() {
         let (timed, left) = (peer.call("rooted", &arguments), peer.call("leaves", &arguments));
         let begun = Instant::now();
         let answer = peer.answer(timed)["result"].clone();
-        assert!(begun.elapsed() < PATIENCE, "the answer is late");
+        assert!(begun.elapsed() < TIME_LIMIT, "the answer is late");
         if answer["structuredContent"]["exitCode"] == 3 {
             return eprintln!("SKIPPED: set-uid programs have no effect here");
         }

@@ -38,7 +38,7 @@ fn daemon() -> (DaemonHandle, Sender<()>) {
         Ok(ToolResult::text(said))
     })
     .input_schema(SCHEMA)
-    .patience(Duration::from_millis(100));
+    .abandon_after(Duration::from_millis(100));
     let daemon = Daemon::new().tool(tool.build().expect("a valid tool"));
     (daemon.start().expect("it starts"), release)
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
-use ceased_tests::daemon::{Config, Daemon, Home, PATIENCE, Peer, Signal, wait_until};
+use ceased_tests::daemon::{Config, Daemon, Home, Peer, Signal, TIME_LIMIT, wait_until};
 
 /// Two listening sockets of a service manager, and the home of the daemon that gets them.
 struct Activated {
@@ -158,7 +158,7 @@ impl Manager {
 }
 
 fn under(manager: &Manager, address: &str, more: &str) -> (Home, Command) {
-    manager.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.0.set_read_timeout(Some(TIME_LIMIT)).unwrap();
     let home = Home::new();
     home.configure(&Config { tools: ENVIRONMENT, ..Config::default() });
     let line = format!("export NOTIFY_SOCKET='{address}' {more}");
@@ -220,7 +220,7 @@ fn the_watchdog_is_fed_unless_the_daemon_hangs() {
     let words = std::iter::from_fn(|| manager.0.recv(&mut bytes).ok()).take(10).count();
     assert!(words < 10, "a stopped daemon feeds the watchdog");
     daemon.signal(Signal::CONT);
-    manager.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.0.set_read_timeout(Some(TIME_LIMIT)).unwrap();
     manager.wait_for("WATCHDOG=1\nSTATUS=");
 }
 

@@ -12,7 +12,7 @@ use ceased_core::tool::StopStep;
 use ceased_tests::acp::{
     FORMS, cancel, cancelled, nothing_is_left, open_to_agent, open_to_client, prompt,
 };
-use ceased_tests::tools::{KILL_GRACE, PATIENCE, TIMEOUT};
+use ceased_tests::tools::{ABANDON_AFTER, KILL_GRACE, TIMEOUT};
 use ceased_tests::trace::Input;
 use ceased_tests::world::{World, result_of};
 use serde_json::{Value, json};
@@ -111,14 +111,14 @@ fn a_cancelled_request_is_answered_once() {
     }
 }
 
-/// ACP-06: a job that does not stop in time does not keep its peer waiting; its ladder goes on.
+/// ACP-06: a job that does not stop in time does not keep its peer waiting; its stop policy goes on.
 #[test]
 fn after_the_grace_the_answer_does_not_wait_for_the_job() {
     let mut w = World::new();
     let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
     cancel(&mut w, c, &json!(1));
-    w.advance(PATIENCE - Duration::from_millis(1));
+    w.advance(ABANDON_AFTER - Duration::from_millis(1));
     w.silent(c);
     w.advance(Duration::from_millis(1));
     w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
@@ -252,7 +252,7 @@ fn session_cancel_stays_what_it_is() {
                 w.end(job, result_of(&stop));
                 w.expect(c, json!({"jsonrpc": "2.0", "id": 1, "result": stop}));
             } else {
-                w.advance(PATIENCE);
+                w.advance(ABANDON_AFTER);
                 let source = if generic { None } else { Some("feature") };
                 w.expect(c, cancelled(AcpForm::Published, &json!(1), source));
             }
@@ -347,7 +347,7 @@ fn notifications_both_ways() {
     cancel(&mut w, c, &json!(1));
     w.notify(job, "_x", json!({"n": 2}));
     w.expect(c, json!({"jsonrpc": "2.0", "method": "_x", "params": {"n": 2}}));
-    w.advance(PATIENCE);
+    w.advance(ABANDON_AFTER);
     w.expect(c, cancelled(AcpForm::Published, &json!(1), None));
     w.notify(job, "_x", json!({"n": 3}));
     w.silent(c);

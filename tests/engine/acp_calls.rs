@@ -34,9 +34,13 @@ fn initialize_is_not_cancelled() {
 
         let c = w.open_acp(form, AcpRole::Client);
         let caller = Caller::Host(AskId::new(1));
-        let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: true, cap: SECOND };
+        let answer_timeout =
+            AnswerTimeout { timeout: SECOND, extend_on_progress: true, cap: SECOND };
         let params = json!({"protocolVersion": 1});
-        let ask = OutgoingRequest { patience: Some(patience), ..asking("initialize", &params) };
+        let ask = OutgoingRequest {
+            answer_timeout: Some(answer_timeout),
+            ..asking("initialize", &params)
+        };
         w.feed(Input::Call(c, AskId::new(1), ask));
         let request = w.next(c);
         assert_eq!(request["params"], params, "nothing of MCP is added");
@@ -101,9 +105,11 @@ fn a_cancelled_call_waits_for_its_answer() {
 /// it cannot be cancelled, nothing is sent and no job waits.
 #[test]
 fn a_call_that_takes_too_long_is_cancelled() {
-    let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
-    let ask =
-        || OutgoingRequest { patience: Some(patience), ..asking("session/prompt", &json!({})) };
+    let answer_timeout = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let ask = || OutgoingRequest {
+        answer_timeout: Some(answer_timeout),
+        ..asking("session/prompt", &json!({}))
+    };
     let mut w = World::new();
     let c = open_to_agent(&mut w, AcpForm::Published, false, false);
     for (number, answers) in [(1, true), (2, false)] {

@@ -4,7 +4,7 @@ use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason};
 use ceased_core::event::Outcome;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_tests::acp::{cancel, cancelled, nothing_is_left};
-use ceased_tests::tools::PATIENCE;
+use ceased_tests::tools::ABANDON_AFTER;
 use ceased_tests::trace::Input;
 use ceased_tests::world::{World, result_of};
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ fn one_answer_in_every_order() {
                         Happens::SessionCancel => {
                             w.feed(Input::CancelJob(job, HostStopReason::Feature));
                         }
-                        Happens::GraceEnds => w.advance(PATIENCE),
+                        Happens::GraceEnds => w.advance(ABANDON_AFTER),
                         Happens::JobEnds => w.end(job, outcome.clone()),
                     }
                 }

@@ -31,7 +31,7 @@ fn elicitation(message: &str) -> OutgoingRequest {
         key: None,
         method: "elicitation/create".into(),
         params: Some(to_raw_value(&params).expect("params are JSON")),
-        patience: None,
+        answer_timeout: None,
         task: None,
     }
 }
@@ -250,14 +250,15 @@ fn cancelling_a_task_cancels_its_questions() {
     assert_eq!(w.status(c, &task).unwrap(), "cancelled");
 }
 
-/// Patience: a timeout, moved by progress if wanted, never past its cap; then the peer is told.
+/// The answer timeout is moved by progress if wanted, never past its cap; then the peer is told.
 #[test]
 fn an_answer_is_waited_for_with_a_bound() {
     let mut w = World::new();
     let c = open(&mut w);
-    let patience = AnswerTimeout { timeout: 2 * SECOND, extend_on_progress: true, cap: 5 * SECOND };
+    let answer_timeout =
+        AnswerTimeout { timeout: 2 * SECOND, extend_on_progress: true, cap: 5 * SECOND };
     let ask = AskId::new(9);
-    let request = OutgoingRequest { patience: Some(patience), ..elicitation("slow?") };
+    let request = OutgoingRequest { answer_timeout: Some(answer_timeout), ..elicitation("slow?") };
     w.feed(Input::Call(c, ask, request));
     let question = w.next(c);
     assert_eq!(question["params"]["_meta"]["progressToken"], question["id"]);
@@ -331,8 +332,8 @@ fn calls_end_with_the_side_that_answers_them() {
     let job = w.call(c, json!("x"), "build");
     let of_job = asks(&mut w, job, 1, elicitation("job?"));
     let timers = w.sizes().timers;
-    let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
-    let host = OutgoingRequest { patience: Some(patience), ..elicitation("host?") };
+    let answer_timeout = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let host = OutgoingRequest { answer_timeout: Some(answer_timeout), ..elicitation("host?") };
     w.feed(Input::Call(c, AskId::new(7), host));
     assert_eq!((w.rest(c).len(), w.sizes().timers), (2, timers + 1));
     w.feed(Input::Finished(c, AfterInput::Answer));

@@ -217,7 +217,7 @@ fn a_cancelled_request_is_never_answered() {
             1 => w.fail(job, -32000, "broke anyway"),
             2 => w.stopped(job),
             _ => {
-                w.advance(tools::PATIENCE);
+                w.advance(tools::ABANDON_AFTER);
                 w.feed(Input::Done(job, result_of(&json!({"content": []}))));
             }
         }
@@ -498,7 +498,7 @@ fn what_stops_already_is_not_stopped_again() {
     w.send(c, &cancel("1"));
     assert_eq!(w.steps(job).len(), 1);
     w.advance(tools::KILL_GRACE - Duration::from_nanos(1));
-    assert_eq!(w.steps(job).len(), 1, "the ladder goes on as it was");
+    assert_eq!(w.steps(job).len(), 1, "the stop policy goes on as it was");
     w.advance(Duration::from_nanos(1));
     assert_eq!(w.steps(job)[1].0, StopStep::Kill);
     w.stopped(job);

@@ -64,7 +64,7 @@ fn the_ladder_of_a_command() {
     assert_eq!((w.sizes().jobs, w.due_in()), (0, None));
 }
 
-/// CAN-06, CAN-07: a function whose flag was raised is given up after its patience: counted,
+/// CAN-06, CAN-07: a function whose flag was raised is given up after its answer_timeout: counted,
 /// noted, never noted as ceased; its room is free, and its later output is dropped.
 #[test]
 fn a_handler_that_does_not_look_is_abandoned() {
@@ -74,7 +74,7 @@ fn a_handler_that_does_not_look_is_abandoned() {
     w.send(c, &call(2));
     w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     w.notes.clear();
-    w.advance(tools::PATIENCE - TICK);
+    w.advance(tools::ABANDON_AFTER - TICK);
     assert_eq!(w.steps(job), [(StopStep::Flag, StopReason::Requested)]);
     w.advance(TICK);
     w.feed(Input::Turn);
@@ -107,7 +107,7 @@ fn timeouts() {
         match ending {
             0 => w.stopped(job),
             1 => w.done(job, "just made it"),
-            _ => w.advance(tools::PATIENCE),
+            _ => w.advance(tools::ABANDON_AFTER),
         }
         let answer = w.next(c);
         if ending == 1 {

@@ -45,7 +45,7 @@ fn policy(seed: u64) -> Policy {
         max_ttl: 3000 * MILLI,
         late_result: 500 * MILLI,
         may_finish: seed.is_multiple_of(2),
-        patience: nanos(tools::PATIENCE),
+        abandon_after: nanos(tools::ABANDON_AFTER),
         kill_grace: nanos(tools::KILL_GRACE),
         kill_again: 1000 * MILLI,
     }

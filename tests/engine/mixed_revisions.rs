@@ -121,7 +121,8 @@ impl Walk {
                 let Some(job) = self.job() else { return };
                 self.asks += 1;
                 let (method, params) = ("roots/list".into(), Some(raw_json("{}")));
-                let ask = OutgoingRequest { key: None, method, params, patience: None, task: None };
+                let ask =
+                    OutgoingRequest { key: None, method, params, answer_timeout: None, task: None };
                 self.world.feed(Input::Asked(job, AskId::new(self.asks), ask));
             }
             12 => {

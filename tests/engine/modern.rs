@@ -251,7 +251,7 @@ fn a_server_makes_no_requests() {
         key: None,
         method: "roots/list".into(),
         params: None,
-        patience: None,
+        answer_timeout: None,
         task: None,
     };
     w.feed(Input::Call(c, AskId::new(1), ask));
@@ -279,7 +279,7 @@ fn a_server_sends_no_cancels() {
             key: None,
             method: "roots/list".into(),
             params: None,
-            patience: None,
+            answer_timeout: None,
             task: None,
         };
         w.feed(Input::Asked(job, ask, roots));

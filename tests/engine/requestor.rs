@@ -23,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn ask_of(method: &str, params: &Value, task: Option<AskTask>) -> OutgoingRequest {
     let params = (!params.is_null()).then(|| to_raw_value(params).expect("it is there"));
-    OutgoingRequest { key: None, method: method.into(), params, patience: None, task }
+    OutgoingRequest { key: None, method: method.into(), params, answer_timeout: None, task }
 }
 
 fn tool_call(tool: &str, task: Option<AskTask>) -> OutgoingRequest {
@@ -189,9 +189,10 @@ fn sessions_that_fail() {
 #[test]
 fn initialize_is_not_cancelled() {
     let mut w = World::new();
-    let patience = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
+    let answer_timeout = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
     let ask = AskId::new(5);
-    let role = Role::Client(AsClient { ask, offers: Offers::ALL, patience: Some(patience) });
+    let role =
+        Role::Client(AsClient { ask, offers: Offers::ALL, answer_timeout: Some(answer_timeout) });
     let conn = w.connect_as(Identity::User(1), role);
     assert_eq!(w.next(conn)["method"], "initialize");
     w.feed(Input::CancelCall(Caller::Host(ask), Some("no".into())));
@@ -386,7 +387,8 @@ fn a_poll_that_is_refused_is_put_off() {
     // However long it is put off, it is waited for as long as its call is.
     let mut request = tool_call("maybe", Some(AskTask::default()));
     let timeout = 5 * SECOND;
-    request.patience = Some(AnswerTimeout { timeout, extend_on_progress: false, cap: timeout });
+    request.answer_timeout =
+        Some(AnswerTimeout { timeout, extend_on_progress: false, cap: timeout });
     let caller = calls(&mut w, conn, 3, request);
     let request = w.next(conn);
     w.answer(conn, &request["id"], json!({"task": task_object("u", "working", Some(2000))}));
@@ -526,15 +528,15 @@ fn a_task_of_a_server_without_cancel_goes_on() {
     assert_eq!(last_told(&w), (caller, r#"error {"code":-5,"message":"broke"}"#.into()));
 }
 
-/// Patience is for all of a task: its end is tasks/cancel, and progress of the task moves it.
+/// The answer timeout is for all of a task: its end is tasks/cancel, and progress of the task moves it.
 #[test]
 fn a_task_is_waited_for_with_a_bound() {
     let mut w = World::new();
     let conn = server(&mut w);
-    let patience =
+    let answer_timeout =
         AnswerTimeout { timeout: 4 * SECOND, extend_on_progress: true, cap: 60 * SECOND };
     let mut request = tool_call("maybe", Some(AskTask { ttl: Some(60 * SECOND) }));
-    request.patience = Some(patience);
+    request.answer_timeout = Some(answer_timeout);
     let caller = calls(&mut w, conn, 2, request);
     let request = w.next(conn);
     let token = &request["params"]["_meta"]["progressToken"];

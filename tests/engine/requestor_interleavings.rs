@@ -39,7 +39,7 @@ impl Walk {
             key: None,
             method: "tools/list".into(),
             params: None,
-            patience: None,
+            answer_timeout: None,
             task: None,
         });
         let id = walk.open.remove(0)["id"].clone();
@@ -57,7 +57,7 @@ impl Walk {
     }
 
     fn call_tool(&mut self) {
-        let patience = AnswerTimeout {
+        let answer_timeout = AnswerTimeout {
             timeout: Duration::from_secs(3),
             extend_on_progress: self.rng.below(2) == 0,
             cap: Duration::from_secs(9),
@@ -67,7 +67,7 @@ impl Walk {
             key: None,
             method: "tools/call".into(),
             params: Some(params),
-            patience: (self.rng.below(3) == 0).then_some(patience),
+            answer_timeout: (self.rng.below(3) == 0).then_some(answer_timeout),
             task: (self.rng.below(4) > 0).then(AskTask::default),
         };
         self.call(request);

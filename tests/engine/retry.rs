@@ -468,7 +468,7 @@ fn a_question_by_answer_is_no_task() {
         key: None,
         method: "roots/list".into(),
         params: None,
-        patience: None,
+        answer_timeout: None,
         task,
     };
     w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
@@ -486,7 +486,7 @@ fn named(key: &str) -> OutgoingRequest {
         key: Some(key.into()),
         method: "roots/list".into(),
         params: None,
-        patience: None,
+        answer_timeout: None,
         task: None,
     }
 }

@@ -15,8 +15,8 @@ const PARAMS: &str = r#"{"command":["make","all"],"cwd":"/srv"}"#;
 
 /// A world in which commands of callers are allowed, or not.
 fn world(allows: bool) -> World {
-    let ladder = StopPolicy::Command { kill_grace: Duration::from_secs(2) };
-    let run = Tool { task_support: TaskSupport::Optional, ..Tool::new("ceased/run", ladder) };
+    let stop_policy = StopPolicy::Command { kill_grace: Duration::from_secs(2) };
+    let run = Tool { task_support: TaskSupport::Optional, ..Tool::new("ceased/run", stop_policy) };
     let catalog = ceased_core::tool::Catalog::new([tool("echo")]).unwrap();
     let run = allows.then(|| Arc::new(run));
     World::made_of(Arc::new(Settings { run, catalog, ..Settings::default() }), Rigged::default())

@@ -206,7 +206,7 @@ fn a_shutdown_during_a_cancel() {
     assert_eq!(
         w.steps(cancelled),
         [(StopStep::Terminate, StopReason::Requested), (StopStep::Kill, StopReason::Requested)],
-        "its own ladder, at its own time"
+        "its own stop policy, at its own time"
     );
     w.stopped(cancelled);
     w.stopped(timed);

@@ -8,7 +8,7 @@ use ceased_core::limits::{Limits, OnTtl, TaskPolicy};
 use ceased_core::reason::StopReason;
 use ceased_core::time::Instant;
 use ceased_core::tool::StopStep;
-use ceased_tests::tools::{PATIENCE, TIMEOUT};
+use ceased_tests::tools::{ABANDON_AFTER, TIMEOUT};
 use ceased_tests::trace::Input;
 use ceased_tests::world::World;
 use proptest::collection::vec;
@@ -119,7 +119,7 @@ impl Model {
         if !std::mem::replace(stopping, true) {
             self.stops.push((job, StopStep::Flag, why));
             self.disarm(job);
-            self.arm(now + PATIENCE, job);
+            self.arm(now + ABANDON_AFTER, job);
         }
     }
 

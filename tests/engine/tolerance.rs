@@ -356,7 +356,7 @@ fn an_answer_under_another_spelling_is_one() {
                 key: None,
                 method: "roots/list".into(),
                 params: None,
-                patience: None,
+                answer_timeout: None,
                 task: None,
             };
             w.feed(Input::Call(c, AskId::new(1), ask));

@@ -12,7 +12,7 @@ use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, St
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::guard_death::guard_of;
-use crate::process_kit::{PATIENCE, Rig, Tier, assert_none_left, carriers, eventually, marker};
+use crate::process_kit::{Rig, TIME_LIMIT, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig, rig_with, run_alone, run_as_test};
 
 /// A user without an account and without other processes.
@@ -146,7 +146,7 @@ fn chains_without_guard() {
         assert_none_left(&marker);
         assert_eq!((exit.code, exit.stopped), (None, Stopped::Killed));
         assert_works(&mut rig);
-        assert!(rig.supervisor.shutdown(PATIENCE));
+        assert!(rig.supervisor.shutdown(TIME_LIMIT));
     }
 }
 
@@ -205,7 +205,7 @@ fn in_a_namespace() {
         assert_none_left(&marker);
     }
     assert_works(&mut rig);
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
 }
 
 // STOP-01
@@ -276,12 +276,12 @@ fn keepers_killed() {
         last = keeper.unwrap();
         kill_process(Pid::from_raw(last).unwrap(), Signal::KILL).unwrap();
     }
-    assert!(begun.elapsed() < PATIENCE);
+    assert!(begun.elapsed() < TIME_LIMIT);
     eventually("and another", || {
         crate::guard_death::guards("keeper").iter().any(|pid| *pid != last)
     });
     assert_works(&mut rig);
     let base = rig.base.clone().unwrap();
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
     assert!(!base.exists());
 }

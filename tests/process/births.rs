@@ -12,7 +12,7 @@ use ceased::process::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::process_kit::{PATIENCE, Rig, Tier, assert_none_left, carriers, eventually, marker};
+use crate::process_kit::{Rig, TIME_LIMIT, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig_with, run_alone, run_ordinary};
 
 /// A server that obeys lines: each starts processes that carry `$1`, and is answered by a line.
@@ -84,7 +84,7 @@ impl Server {
 }
 
 fn wait_readable(file: &File) {
-    let within = Timespec::try_from(PATIENCE).unwrap();
+    let within = Timespec::try_from(TIME_LIMIT).unwrap();
     let mut fds = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
     assert_eq!(poll(&mut fds, Some(&within)).unwrap(), 1, "no output in time");
 }
@@ -151,7 +151,7 @@ in_every_tier!(
 fn run(tier: Tier, scenario: Scenario) {
     let Some(mut rig) = rig_with(tier, Orphans::Leave) else { return };
     scenario(&mut rig, tier);
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
 }
 
 /// UPS-05, UPS-07, with the rights and the control groups of an ordinary user.
@@ -185,7 +185,7 @@ fn every_scenario() {
         let Some(mut rig) = rig_with(tier, Orphans::Adopt) else { return };
         eprintln!("{tier:?} {name}");
         scenario(&mut rig, tier);
-        assert!(rig.supervisor.shutdown(PATIENCE));
+        assert!(rig.supervisor.shutdown(TIME_LIMIT));
     }
 }
 
@@ -214,7 +214,7 @@ fn full_pipe_blocks_no_caller(rig: &mut Rig, _: Tier) {
     let (mut stdin, mut stdout) = (File::from(ours.stdin), File::from(ours.stdout));
     // The pipes and cat hold some hundred KiB.
     let block = [b'\n'; 4096];
-    let (mut written, until) = (0, Instant::now() + PATIENCE);
+    let (mut written, until) = (0, Instant::now() + TIME_LIMIT);
     let error = loop {
         match stdin.write(&block) {
             Ok(n) => written += n,
@@ -274,11 +274,11 @@ fn processes_born_since_end_and_the_others_live(rig: &mut Rig, tier: Tier) {
         server.tell("double");
         server.wait_sleepers(5);
     }
-    let (ended, left) = end_born(rig, server.job, since, PATIENCE);
+    let (ended, left) = end_born(rig, server.job, since, TIME_LIMIT);
     assert_eq!((ended, left), (if tier == Tier::Groups { 2 } else { 4 }, 0));
     assert_eq!(server.sleepers(), 1, "the process from before");
     server.tell("one");
-    assert_eq!(end_born(rig, server.job, since, PATIENCE), (0, 0));
+    assert_eq!(end_born(rig, server.job, since, TIME_LIMIT), (0, 0));
     finish(rig, server, tier);
 }
 

@@ -10,7 +10,7 @@ use ceased::process::{Cgroup, Ending, Isolation, Order, Orphans, Report, Stopped
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process_kit::{
-    PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
+    Rig, TIME_LIMIT, Tier, assert_none_left, carriers, children, eventually, marker,
 };
 use crate::{alone, argument, rig, rig_with, run_alone};
 
@@ -244,7 +244,7 @@ fn no_original() {
         rig.order(Order::Terminate(before));
         assert_eq!(rig.wait_exit(before).signal, Some(15));
     }
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
     assert_eq!(children(), [] as [i32; 0]);
 }
 
@@ -272,7 +272,7 @@ fn short_lived_copies() {
         let before = children();
         rig.run(&["true"]);
         // Polls without a pause to catch the copy early.
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         let new = loop {
             match children().into_iter().find(|pid| !before.contains(pid)) {
                 Some(new) => break new,
@@ -282,7 +282,7 @@ fn short_lived_copies() {
         kill(new, Signal::KILL);
         ended(&mut rig);
     }
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
     assert_eq!(children(), [] as [i32; 0]);
 }
 
@@ -336,7 +336,7 @@ fn keeper_killed() {
     kill(first, Signal::KILL);
     eventually("a new keeper has started", || guards("keeper").iter().any(|pid| *pid != first));
     let base = rig.base.clone().unwrap();
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
     assert!(!base.exists());
     assert_eq!(children(), [] as [i32; 0]);
 }
@@ -353,7 +353,7 @@ fn dropping_the_supervisor_kills_its_jobs() {
         drop(rig.supervisor);
         assert_none_left(&marker);
         assert!(base.is_none_or(|base| !base.exists()));
-        match rig.reports.recv_timeout(PATIENCE).unwrap() {
+        match rig.reports.recv_timeout(TIME_LIMIT).unwrap() {
             Report::Ended { job: ended, ending: Ending::Exited(exit) } => {
                 assert_eq!((ended, exit.stopped), (job, Stopped::Killed));
             }
@@ -404,7 +404,7 @@ fn a_panic_of_the_supervisor_ends_its_jobs() {
             supervisor.order(Order::Kill(ceased::process::JobId::new(9))).is_err()
         });
         eventually("the tool is gone", || carriers(&marker).is_empty());
-        assert!(!supervisor.shutdown(PATIENCE));
+        assert!(!supervisor.shutdown(TIME_LIMIT));
     }
 }
 

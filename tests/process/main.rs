@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use ceased::process::guard::Program;
 use ceased::process::{Cgroup, Containment, Controller, Orphans};
-use process_kit::{PATIENCE, Rig, Tier};
+use process_kit::{Rig, TIME_LIMIT, Tier};
 
 /// Uid of an ordinary user without processes.
 const ORDINARY: u32 = 64_321;
@@ -122,7 +122,7 @@ impl Delegated {
 
 impl Drop for Delegated {
     fn drop(&mut self) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         while !remove_groups(&self.0) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -6,7 +6,7 @@ use std::process::Command;
 use ceased::process::{Orphans, Report};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process_kit::{PATIENCE, Tier, children, eventually};
+use crate::process_kit::{TIME_LIMIT, Tier, children, eventually};
 use crate::{argument, rig, rig_with, run_alone};
 
 fn has_perl() -> bool {
@@ -83,6 +83,6 @@ fn siblings() {
         let is_zombie = |pid: &i32| look(*pid).is_some_and(|(state, _)| state == 'Z');
         eventually("all zombies are reaped", || !children().iter().any(is_zombie));
     }
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
     assert_eq!(children(), [] as [i32; 0]);
 }

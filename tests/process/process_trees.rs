@@ -47,7 +47,7 @@ fn run(tier: Tier, scenario: fn(&mut Rig, &str)) {
     scenario(&mut rig, &marker);
     assert_none_left(&marker);
     let base = rig.base.clone();
-    assert!(rig.supervisor.shutdown(crate::process_kit::PATIENCE));
+    assert!(rig.supervisor.shutdown(crate::process_kit::TIME_LIMIT));
     assert!(base.is_none_or(|base| !base.exists()), "the control group is left");
 }
 

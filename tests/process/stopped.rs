@@ -19,7 +19,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process_kit::{PATIENCE, Rig, Tier, eventually};
+use crate::process_kit::{Rig, TIME_LIMIT, Tier, eventually};
 use crate::rig;
 
 /// Larger than any request of the kernel.
@@ -103,8 +103,8 @@ impl Drop for UnresponsiveFs {
 }
 
 fn is_ready(fd: &impl std::os::fd::AsFd) -> bool {
-    let patience = Timespec::try_from(PATIENCE).unwrap();
-    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&patience)).unwrap() > 0
+    let answer_timeout = Timespec::try_from(TIME_LIMIT).unwrap();
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&answer_timeout)).unwrap() > 0
 }
 
 /// Other jobs start, run and end meanwhile.
@@ -214,7 +214,7 @@ fn a_blocked_tool_does_not_delay_shutdown() {
     let (done, is_done) = channel();
     let supervisor = rig.supervisor;
     std::thread::spawn(move || done.send(supervisor.shutdown(Duration::from_millis(10))));
-    let is_clean = is_done.recv_timeout(PATIENCE).expect("shutdown returns");
+    let is_clean = is_done.recv_timeout(TIME_LIMIT).expect("shutdown returns");
     assert!(!is_clean, "shutdown reports the leftover process");
     stuck_fs.answer_not_there(question);
 }
@@ -245,10 +245,10 @@ fn shutdown_of_a_blocked_supervisor_is_bounded() {
         output: ceased::process::OutputOptions::default(),
     };
     supervisor.order(Order::Launch(Box::new(launch))).unwrap();
-    reports.recv_timeout(PATIENCE).unwrap();
+    reports.recv_timeout(TIME_LIMIT).unwrap();
     let (done, is_done) = channel();
     std::thread::spawn(move || done.send(supervisor.shutdown(Duration::from_millis(10))));
-    let is_clean = is_done.recv_timeout(PATIENCE).expect("shutdown returns");
+    let is_clean = is_done.recv_timeout(TIME_LIMIT).expect("shutdown returns");
     assert!(!is_clean, "a blocked supervisor cannot vouch for its jobs");
     drop(let_go);
 }

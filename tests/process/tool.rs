@@ -8,7 +8,7 @@ use std::time::Instant;
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
 
 use crate::process_kit::{
-    PATIENCE, Rig, Tier, assert_none_left, carriers, children, eventually, marker,
+    Rig, TIME_LIMIT, Tier, assert_none_left, carriers, children, eventually, marker,
 };
 use crate::{alone, argument, rig, run_alone};
 
@@ -314,7 +314,7 @@ fn five_hundred_jobs() {
     }
     eventually("the number of descriptors is as before", || held() == before);
     eventually("no other group is left", || groups() == kept);
-    assert!(rig.supervisor.shutdown(PATIENCE));
+    assert!(rig.supervisor.shutdown(TIME_LIMIT));
     assert!(base.is_none_or(|base| !base.exists()));
     assert_eq!(children(), [] as [i32; 0]);
 }

@@ -63,7 +63,7 @@ pub fn asking(method: &str, params: &Value) -> OutgoingRequest {
         key: None,
         method: method.into(),
         params: Some(raw_json(&params.to_string())),
-        patience: None,
+        answer_timeout: None,
         task: None,
     }
 }

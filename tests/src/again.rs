@@ -15,7 +15,7 @@ use crate::world::World;
 fn tool(name: &str, on_disconnect: OnDisconnect) -> Tool {
     Tool {
         task_support: TaskSupport::Optional,
-        ladder: StopPolicy::Command { kill_grace: Duration::from_secs(1) },
+        stop_policy: StopPolicy::Command { kill_grace: Duration::from_secs(1) },
         on_disconnect,
         ..tools::tool(name)
     }

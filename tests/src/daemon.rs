@@ -1,6 +1,6 @@
 //! The real daemon as a child process: its configuration, life cycle, output and resources.
 //!
-//! Every wait is for an event and bounded by [`PATIENCE`], which is generous for a busy machine.
+//! Every wait is for an event and bounded by [`TIME_LIMIT`], which is generous for a busy machine.
 
 mod home;
 pub mod http;
@@ -32,15 +32,15 @@ pub use table::{
 };
 
 /// Bound of every wait, generous for a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits until a condition holds; the text describes it in the failure.
 ///
 /// # Panics
 ///
-/// When the condition does not hold within [`PATIENCE`].
+/// When the condition does not hold within [`TIME_LIMIT`].
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     while !holds() {
         assert!(Instant::now() < until, "in vain: {what}");
         sleep(Duration::from_millis(5));
@@ -255,10 +255,10 @@ impl Daemon {
     ///
     /// # Panics
     ///
-    /// When that takes longer than [`PATIENCE`].
+    /// When that takes longer than [`TIME_LIMIT`].
     pub fn wait_idle(&self) {
         let mut last = Value::Null;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         let mut peer = self.peer();
         loop {
             let status = peer.result("ceased/status", "{}");

@@ -286,7 +286,7 @@ impl Walk {
                 let params = Some(crate::world::raw_json(params));
                 let method = "elicitation/create".into();
                 let request =
-                    OutgoingRequest { key: None, method, params, patience: None, task: None };
+                    OutgoingRequest { key: None, method, params, answer_timeout: None, task: None };
                 let ask = AskId::new(number);
                 self.next += 1;
                 return self.world.feed(Input::Asked(job, ask, request));

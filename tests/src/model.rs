@@ -23,7 +23,7 @@ pub struct Policy {
     /// Whether a task may finish after its ttl.
     pub may_finish: bool,
     /// Time from the flag until the handler is abandoned.
-    pub patience: Time,
+    pub abandon_after: Time,
     /// Time from SIGTERM to SIGKILL.
     pub kill_grace: Time,
     /// Time from one SIGKILL to the next.
@@ -274,7 +274,7 @@ impl Model {
                 let (wait, step) = if entry.command {
                     (policy.kill_grace, "Terminate")
                 } else {
-                    (policy.patience, "Flag")
+                    (policy.abandon_after, "Flag")
                 };
                 entry.state = State::Stopping { next: self.now + wait };
                 self.seen.stops.push((job, step));

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::daemon::{PATIENCE, wait_until};
+use crate::daemon::{TIME_LIMIT, wait_until};
 
 /// A program on its own terminal.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Screen {
     ///
     /// When it does not.
     pub fn wait(&self, what: &str, shows: impl Fn(&str) -> bool) -> String {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         let mut before = self.text();
         loop {
             std::thread::sleep(std::time::Duration::from_millis(10));

@@ -13,7 +13,7 @@ use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::{ArgumentCheck, Catalog, StopPolicy, TaskSupport, Tool, ToolHints};
 
 /// Time after which a function tool that ignores its flag is abandoned.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const ABANDON_AFTER: Duration = Duration::from_secs(5);
 /// Time from SIGTERM to SIGKILL of the command tools.
 pub const KILL_GRACE: Duration = Duration::from_secs(2);
 /// Timeout of the tools that have one.
@@ -45,7 +45,7 @@ pub fn tool(name: &str) -> Tool {
     Tool {
         title: Some(format!("The {name}").into()),
         description: Some(format!("Does \"{name}\".").into()),
-        ..Tool::new(name, StopPolicy::Handler { patience: PATIENCE })
+        ..Tool::new(name, StopPolicy::Handler { abandon_after: ABANDON_AFTER })
     }
 }
 
@@ -76,7 +76,7 @@ pub fn catalog() -> Catalog {
         Tool { timeout: Some(TIMEOUT), heartbeat: Some(HEARTBEAT), ..optional("slow") },
         Tool {
             timeout: Some(TIMEOUT),
-            ladder: StopPolicy::Command { kill_grace: KILL_GRACE },
+            stop_policy: StopPolicy::Command { kill_grace: KILL_GRACE },
             output_schema: Some(r#"{"type":"object"}"#.into()),
             ..optional("build")
         },
@@ -121,8 +121,8 @@ pub fn offers() -> AcpServices {
         notifications: [notification.into()].into(),
     };
     let prompt = Tool { timeout: Some(TIMEOUT), ..tool("session/prompt") };
-    let ladder = StopPolicy::Command { kill_grace: KILL_GRACE };
-    let wait = Tool { ladder, ..tool("terminal/wait_for_exit") };
+    let stop_policy = StopPolicy::Command { kill_grace: KILL_GRACE };
+    let wait = Tool { stop_policy, ..tool("terminal/wait_for_exit") };
     let ask = tool("session/request_permission");
     AcpServices {
         agent: offer(vec![tool("initialize"), tool("session/new"), prompt], "session/cancel"),

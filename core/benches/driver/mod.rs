@@ -98,7 +98,7 @@ impl Driver {
         let echo = Tool {
             task_support: TaskSupport::Optional,
             timeout: Some(Duration::from_secs(600)),
-            ..Tool::new("echo", StopPolicy::Handler { patience: Duration::from_secs(10) })
+            ..Tool::new("echo", StopPolicy::Handler { abandon_after: Duration::from_secs(10) })
         };
         let catalog = Catalog::new([echo]).expect("a good tool");
         let settings =

@@ -105,7 +105,7 @@ impl Engine {
             JobState::Queued(_) => {
                 self.counters.jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
-                    self.hand_in(id, &job, Outcome::Stopped, Some(why));
+                    self.deliver_outcome(id, &job, Outcome::Stopped, Some(why));
                 }
             }
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {

@@ -52,7 +52,7 @@ impl Engine {
             key: None,
             method: "initialize".into(),
             params: Some(params),
-            patience: role.patience,
+            answer_timeout: role.answer_timeout,
             task: None,
         };
         let whom = CallFor::Caller(Caller::Host(role.ask));

@@ -49,7 +49,7 @@ pub(crate) struct Job {
     pub(crate) declares: bool,
     /// Whether it outlasts the last step of its stop sequence: no request waits for it.
     outlasts: bool,
-    /// Its timeout while it runs, the next step of its ladder while it stops.
+    /// Its timeout while it runs, the next step of its stop policy while it stops.
     pub(crate) timer: Option<Armed>,
 }
 
@@ -129,7 +129,7 @@ impl Job {
         &self.purpose
     }
 
-    /// Whether it outlasts the last step of its ladder.
+    /// Whether it outlasts the last step of its stop policy.
     pub(crate) const fn outlasts(&self) -> bool {
         self.outlasts
     }
@@ -137,7 +137,7 @@ impl Job {
     /// Applies an input and returns its consequences.
     pub(super) fn advance(&mut self, input: JobInput, now: Instant) -> JobEffect {
         let state = mem::replace(&mut self.state, JobState::Lingering);
-        let (state, effect) = state.after(input, self.tool.ladder, now);
+        let (state, effect) = state.after(input, self.tool.stop_policy, now);
         self.state = state;
         effect
     }
@@ -148,7 +148,7 @@ impl Job {
         mem::replace(&mut self.purpose, purpose)
     }
 
-    /// Notes that it outlasts the last step of its ladder.
+    /// Notes that it outlasts the last step of its stop policy.
     pub(super) const fn note_outlasting(&mut self) {
         self.outlasts = true;
     }
@@ -296,9 +296,9 @@ pub(crate) enum JobInput {
     MainExited,
     /// It is to stop.
     Stop(StopReason),
-    /// Its timer is due: its timeout, the end of its lingering, or the next step of its ladder.
+    /// Its timer is due: its timeout, the end of its lingering, or the next step of its stop policy.
     TimerDue,
-    /// A shutdown has no time left for the steps of its ladder.
+    /// A shutdown has no time left for the steps of its stop policy.
     KillNow,
 }
 
@@ -329,9 +329,9 @@ pub(crate) enum JobEffect {
 impl JobState {
     /// The state after `input`, and its consequence. Total: an input without a meaning in a state
     /// changes nothing.
-    fn after(self, input: JobInput, ladder: StopPolicy, now: Instant) -> (Self, JobEffect) {
+    fn after(self, input: JobInput, stop_policy: StopPolicy, now: Instant) -> (Self, JobEffect) {
         let stop = |why| {
-            let step = ladder.first();
+            let step = stop_policy.first();
             let effect = JobEffect::Step { step, why, is_first: true };
             (Self::Stopping { step, why, since: now }, effect)
         };
@@ -352,14 +352,16 @@ impl JobState {
                 let why = if why.is_no_cancel() { later } else { why };
                 (Self::Stopping { step, why, since }, JobEffect::Ignored)
             }
-            (Self::Stopping { step, why, since }, JobInput::TimerDue) => match ladder.after(step) {
-                Some((_, step)) => {
-                    let effect = JobEffect::Step { step, why, is_first: false };
-                    (Self::Stopping { step, why, since }, effect)
+            (Self::Stopping { step, why, since }, JobInput::TimerDue) => {
+                match stop_policy.after(step) {
+                    Some((_, step)) => {
+                        let effect = JobEffect::Step { step, why, is_first: false };
+                        (Self::Stopping { step, why, since }, effect)
+                    }
+                    None => (Self::Stopping { step, why, since }, JobEffect::Ignored),
                 }
-                None => (Self::Stopping { step, why, since }, JobEffect::Ignored),
-            },
-            (Self::Stopping { step, why, since }, JobInput::KillNow) => match ladder {
+            }
+            (Self::Stopping { step, why, since }, JobInput::KillNow) => match stop_policy {
                 StopPolicy::Command { .. } => {
                     let step = StopStep::Kill;
                     let effect = JobEffect::Step { step, why, is_first: false };
@@ -469,7 +471,7 @@ mod tests {
     use super::*;
     use core::time::Duration;
 
-    const LADDER: StopPolicy = StopPolicy::Command { kill_grace: Duration::from_secs(2) };
+    const POLICY: StopPolicy = StopPolicy::Command { kill_grace: Duration::from_secs(2) };
 
     fn text() -> Json {
         Json::written("{}".into())
@@ -509,7 +511,7 @@ mod tests {
     /// The whole table of a command: each state with each input.
     #[test]
     fn every_state_takes_every_input() {
-        let table = |input| states().map(|s| words(&s.after(input, LADDER, Instant::ZERO)));
+        let table = |input| states().map(|s| words(&s.after(input, POLICY, Instant::ZERO)));
         let still = |at: usize| ["held", "queued", "running", "lingering", "left behind"][at];
         let expect = |input, changes: &[(usize, &'static str, &'static str)]| {
             let mut expected: [_; 5] = core::array::from_fn(|at| (still(at), ""));

@@ -140,7 +140,7 @@ impl Engine {
             return self.stop_relayed(id, why);
         }
         self.out.push(Action::Stop { job: id, step, why });
-        match job.tool.ladder.after(step) {
+        match job.tool.stop_policy.after(step) {
             Some((wait, _)) => {
                 self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + wait);
             }
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// The timer of a job is due: its timeout, or the next step of its ladder.
+    /// The timer of a job is due: its timeout, or the next step of its stop policy.
     pub(crate) fn on_job_timer(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.timer = None;
@@ -199,11 +199,11 @@ impl Engine {
         if job.outlasts() {
             return;
         }
-        self.hand_in(id, job, outcome, why);
+        self.deliver_outcome(id, job, outcome, why);
     }
 
     /// Gives the outcome of a job to its receivers.
-    pub(crate) fn hand_in(
+    pub(crate) fn deliver_outcome(
         &mut self,
         id: JobId,
         job: &Job,

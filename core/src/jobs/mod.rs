@@ -36,7 +36,7 @@ pub(crate) struct Jobs {
     held: Tally,
     /// Jobs the host runs.
     running: usize,
-    /// Jobs that outlast the last step of their ladder.
+    /// Jobs that outlast the last step of their stop policy.
     outlasting: usize,
     next: u64,
 }
@@ -154,7 +154,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// Takes a job out that outlasts the last step of its ladder, so that its outcome is handed in
+    /// Takes a job out that outlasts the last step of its stop policy, so that its outcome is handed in
     /// now; [`Jobs::put_back`] must follow. It goes on being counted as running.
     pub(crate) fn take_outlasting(&mut self, id: JobId) -> Option<Job> {
         let mut job = self.table.remove(&id)?;
@@ -163,7 +163,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// Puts a job back that outlasts the last step of its ladder. It has no receiver any more.
+    /// Puts a job back that outlasts the last step of its stop policy. It has no receiver any more.
     pub(crate) fn put_back(&mut self, mut job: Job) {
         job.redirect(PurposeChange::Release);
         self.table.insert(job);
@@ -227,7 +227,7 @@ impl Jobs {
         self.running
     }
 
-    /// Number of jobs that outlast the last step of their ladder.
+    /// Number of jobs that outlast the last step of their stop policy.
     pub(crate) const fn outlasting(&self) -> usize {
         self.outlasting
     }

@@ -47,7 +47,7 @@ impl Engine {
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         self.free_task(job.task, id, job.conn);
         if *job.purpose() != Purpose::NoReceiver {
-            self.hand_in(id, &job, outcome, Some(why));
+            self.deliver_outcome(id, &job, outcome, Some(why));
         }
         self.jobs.put_back(job);
     }

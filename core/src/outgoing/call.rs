@@ -18,7 +18,7 @@ pub struct OutgoingRequest {
     /// JSON text of an object, if any.
     pub params: Option<Box<RawValue>>,
     /// Timeout of the answer. Without one, the runtime of the calling job is the limit.
-    pub patience: Option<AnswerTimeout>,
+    pub answer_timeout: Option<AnswerTimeout>,
     /// Key of the question where it is part of an answer, such as `inputRequests`; a number if there is
     /// none. The key belongs to one question of a job.
     pub key: Option<Box<str>>,
@@ -162,7 +162,7 @@ pub(crate) struct Call {
     pub(crate) with_task: bool,
     /// Whether the request is an `initialize` of ACP that declares cancellation.
     pub(crate) declares: bool,
-    pub(crate) patience: Option<AnswerTimeout>,
+    pub(crate) answer_timeout: Option<AnswerTimeout>,
     /// Latest end, if any.
     pub(crate) cap: Option<Instant>,
     pub(crate) timer: Option<Armed>,
@@ -183,7 +183,7 @@ impl Call {
             label,
             with_task: request.task.is_some(),
             declares,
-            patience: request.patience,
+            answer_timeout: request.answer_timeout,
             cap,
             timer: None,
             wanted: Wanted::Yes,

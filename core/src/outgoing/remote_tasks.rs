@@ -326,7 +326,7 @@ fn about(method: &str, task: &str) -> OutgoingRequest {
         key: None,
         method: Box::from(method),
         params: Some(params),
-        patience: None,
+        answer_timeout: None,
         task: None,
     }
 }

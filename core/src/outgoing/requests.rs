@@ -141,10 +141,10 @@ impl Engine {
         let id = self.outgoing.next_id();
         let label = (&*ask.method == "tools/call").then(|| label_of(ask)).flatten();
         let declares = protocol::begins(&ask.method, ask.params.as_deref().map(RawValue::get));
-        let cap = ask.patience.map(|patience| self.now.at + patience.cap);
+        let cap = ask.answer_timeout.map(|answer_timeout| self.now.at + answer_timeout.cap);
         let mut call = Call::new(whom, ask, (label, declares), cap);
-        if let Some(patience) = ask.patience {
-            let at = self.now.at + patience.timeout.min(patience.cap);
+        if let Some(answer_timeout) = ask.answer_timeout {
+            let at = self.now.at + answer_timeout.timeout.min(answer_timeout.cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
         self.outgoing.insert(conn, call);
@@ -166,7 +166,8 @@ impl Engine {
         if let Some(related) = &related {
             meta.push((RELATED_TASK, related));
         }
-        let progress = ask.patience.is_some_and(|patience| patience.extend_on_progress);
+        let progress =
+            ask.answer_timeout.is_some_and(|answer_timeout| answer_timeout.extend_on_progress);
         if progress && self.dialect(conn).methods == Methods::Tools {
             meta.push(("progressToken", number.as_bytes()));
         }
@@ -276,11 +277,11 @@ impl Engine {
             return self.on_relayed_progress(job, params);
         }
         let CallFor::Caller(caller) = call.receiver() else { return };
-        if let (Some(patience), Some(cap)) = (call.patience, call.cap)
-            && patience.extend_on_progress
+        if let (Some(answer_timeout), Some(cap)) = (call.answer_timeout, call.cap)
+            && answer_timeout.extend_on_progress
             && call.wanted() == Wanted::Yes
         {
-            let at = (now + patience.timeout).min(cap);
+            let at = (now + answer_timeout.timeout).min(cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
         }
         if let Some(params) = params {

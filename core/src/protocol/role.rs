@@ -32,7 +32,7 @@ pub struct AsClient {
     /// Capabilities to declare, out of those that the settings have a service for.
     pub offers: Offers,
     /// Timeout of the answer to `initialize`; the connection is closed after it.
-    pub patience: Option<AnswerTimeout>,
+    pub answer_timeout: Option<AnswerTimeout>,
 }
 
 /// Services to declare to a server, if the settings have them.

@@ -95,7 +95,7 @@ impl Engine {
             key: None,
             method: method.into(),
             params: None,
-            patience: None,
+            answer_timeout: None,
             task: None,
         };
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);

@@ -134,7 +134,13 @@ fn read_request(request: &str) -> Option<OutgoingRequest> {
     let method = text_member(request, "method")?;
     let params = member(request, "params").unwrap_or("{}");
     let params = RawValue::from_string(String::from(params)).ok()?;
-    Some(OutgoingRequest { key: None, method, params: Some(params), patience: None, task: None })
+    Some(OutgoingRequest {
+        key: None,
+        method,
+        params: Some(params),
+        answer_timeout: None,
+        task: None,
+    })
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl Engine {
             key: None,
             method: method.into(),
             params: RawValue::from_string(passed).ok().filter(|params| params.get() != "{}"),
-            patience: None,
+            answer_timeout: None,
             task: None,
         };
         match self.cause_of(reply.conn, params) {
@@ -277,7 +277,7 @@ impl Engine {
             key: None,
             method: ELICITATION.into(),
             params: RawValue::from_string(params).ok(),
-            patience: None,
+            answer_timeout: None,
             task: None,
         };
         if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {

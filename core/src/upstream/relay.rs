@@ -126,7 +126,8 @@ impl Engine {
         let method = route.method.clone();
         let task = self.runs_as_task(id, &method, &route.name).then(AskTask::default);
         let params = if task.is_some() { with_member(&params, "task", "{}") } else { params };
-        let request = OutgoingRequest { key: None, method, params: None, patience: None, task };
+        let request =
+            OutgoingRequest { key: None, method, params: None, answer_timeout: None, task };
         let call = Call::new(CallFor::Relayed(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let Some(connection) = self.connections.get_mut(&conn) else { return };

@@ -79,7 +79,7 @@ impl Engine {
         self.give_up_followed(conn, call);
         let method: Box<str> = "tasks/cancel".into();
         let request =
-            OutgoingRequest { key: None, method, params: None, patience: None, task: None };
+            OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
         let cancel = Call::new(CallFor::RelayedCancel(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, cancel);
         let Some(connection) = self.connections.get_mut(&conn) else { return true };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Time limit of every step.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running daemon in a directory of its own. Dropping it ends the daemon.
 pub(crate) struct Daemon {
@@ -46,7 +46,7 @@ impl Daemon {
         let daemon = Self { dir, child };
         let since = Instant::now();
         while UnixStream::connect(daemon.socket()).is_err() {
-            assert!(since.elapsed() < PATIENCE, "the daemon does not accept connections");
+            assert!(since.elapsed() < TIME_LIMIT, "the daemon does not accept connections");
             std::thread::sleep(Duration::from_micros(200));
         }
         daemon
@@ -101,7 +101,7 @@ impl Peer {
     /// Connects and initializes.
     pub(crate) fn connect(daemon: &Daemon) -> Self {
         let writer = UnixStream::connect(daemon.socket()).expect("it accepts");
-        writer.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        writer.set_read_timeout(Some(TIME_LIMIT)).expect("a socket");
         let reader = BufReader::new(writer.try_clone().expect("a descriptor"));
         let mut peer = Self { reader, writer, next: 1, early: BTreeMap::new() };
         let info = json!({"name": "bench", "version": "1"});

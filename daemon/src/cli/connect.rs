@@ -22,7 +22,7 @@ const LANE_BYTES: usize = 64 * 1024;
 /// Maximum bytes read after the grace period: more than a daemon buffers for one peer.
 const LATE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Time without progress of stdout after the end of the input at which the bridge gives up.
-const READER_PATIENCE: Duration = Duration::from_secs(10);
+const READER_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub(super) fn connect(
@@ -149,7 +149,7 @@ impl Leaving {
         let mut at = self.at?;
         for (lane, since) in [(up, self.taken), (down, self.written)] {
             if lane.wants_write() {
-                at = at.max(since + READER_PATIENCE);
+                at = at.max(since + READER_TIME_LIMIT);
             }
         }
         Some(at)

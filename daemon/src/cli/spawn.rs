@@ -47,8 +47,8 @@ pub(super) fn connect(
     io: &mut Io<'_>,
 ) -> Result<OwnedFd, Failure> {
     let path = place(endpoints, site)?;
-    let patience = WITHIN + site.shutdown_grace;
-    let mut wait = Wait::new(io.input, patience, grace);
+    let answer_timeout = WITHIN + site.shutdown_grace;
+    let mut wait = Wait::new(io.input, answer_timeout, grace);
     let _turn = match turn(path, endpoints, &mut wait, io)? {
         Turn::Reached(socket) => return Ok(socket),
         Turn::Ours(lock) => lock,
@@ -84,13 +84,14 @@ pub(super) fn connect(
             return Err(match why {
                 TooLate::Input => input_ended(),
                 TooLate::Patience if had => {
-                    let late = format!("did not listen at {} within {patience:?}", path.display());
+                    let late =
+                        format!("did not listen at {} within {answer_timeout:?}", path.display());
                     not_started(&late, &spawned.log)
                 }
                 TooLate::Patience => Failure::new(
                     Exit::Unreachable,
                     format!(
-                        "another daemon has held the state directory for {patience:?} and does not \
+                        "another daemon has held the state directory for {answer_timeout:?} and does not \
                          listen at {}; see its log, or stop it",
                         path.display()
                     ),
@@ -190,10 +191,17 @@ struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    fn new(input: BorrowedFd<'a>, patience: Duration, grace: Duration) -> Self {
+    fn new(input: BorrowedFd<'a>, answer_timeout: Duration, grace: Duration) -> Self {
         let (ended, lost, has_said_occupied) = (None, None, false);
         let grace = grace.max(INPUT_GRACE);
-        Self { until: Instant::now() + patience, input, grace, ended, lost, has_said_occupied }
+        Self {
+            until: Instant::now() + answer_timeout,
+            input,
+            grace,
+            ended,
+            lost,
+            has_said_occupied,
+        }
     }
 
     /// Waits one polling interval.

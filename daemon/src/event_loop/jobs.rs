@@ -142,13 +142,13 @@ impl Server {
     ) {
         let start = PendingStart { tool, arguments, task };
         self.jobs.await_answer(job, Awaited::Roots, start);
-        let patience =
+        let answer_timeout =
             AnswerTimeout { timeout: ROOTS_WITHIN, extend_on_progress: false, cap: ROOTS_WITHIN };
         let request = OutgoingRequest {
             key: None,
             method: "roots/list".into(),
             params: None,
-            patience: Some(patience),
+            answer_timeout: Some(answer_timeout),
             task: None,
         };
         // A client without roots is not asked, which the engine says at once.
@@ -310,7 +310,7 @@ fn question_to_ask(question: &str) -> OutgoingRequest {
         key: None,
         method: "elicitation/create".into(),
         params: to_raw_value(&params).ok(),
-        patience: None,
+        answer_timeout: None,
         task: None,
     }
 }

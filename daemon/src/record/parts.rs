@@ -83,7 +83,7 @@ pub(super) struct Question {
     key: Option<String>,
     method: String,
     params: Option<Box<RawValue>>,
-    patience: Option<Wait>,
+    answer_timeout: Option<Wait>,
     #[serde(default)]
     task: Option<TaskWish>,
 }
@@ -97,11 +97,11 @@ struct TaskWish {
 /// A [`AnswerTimeout`] as data: timeout, whether progress extends it, cap.
 type Wait = (Duration, bool, Duration);
 
-fn wait_of(patience: AnswerTimeout) -> Wait {
-    (patience.timeout, patience.extend_on_progress, patience.cap)
+fn wait_of(answer_timeout: AnswerTimeout) -> Wait {
+    (answer_timeout.timeout, answer_timeout.extend_on_progress, answer_timeout.cap)
 }
 
-fn patience_of((timeout, extend_on_progress, cap): Wait) -> AnswerTimeout {
+fn answer_timeout_of((timeout, extend_on_progress, cap): Wait) -> AnswerTimeout {
     AnswerTimeout { timeout, extend_on_progress, cap }
 }
 
@@ -112,32 +112,36 @@ pub(super) struct Dialled {
     sampling: bool,
     elicitation: bool,
     roots: bool,
-    patience: Option<Wait>,
+    answer_timeout: Option<Wait>,
 }
 
 impl Dialled {
     pub(super) fn new(role: &Role) -> Option<Self> {
-        let Role::Client(AsClient { ask, offers, patience }) = *role else { return None };
+        let Role::Client(AsClient { ask, offers, answer_timeout }) = *role else { return None };
         let Offers { sampling, elicitation, roots } = offers;
-        let (ask, patience) = (ask.get(), patience.map(wait_of));
-        Some(Self { ask, sampling, elicitation, roots, patience })
+        let (ask, answer_timeout) = (ask.get(), answer_timeout.map(wait_of));
+        Some(Self { ask, sampling, elicitation, roots, answer_timeout })
     }
 
     pub(super) fn get(&self) -> Role {
-        let Self { ask, sampling, elicitation, roots, patience } = *self;
+        let Self { ask, sampling, elicitation, roots, answer_timeout } = *self;
         let offers = Offers { sampling, elicitation, roots };
-        Role::Client(AsClient { ask: AskId::new(ask), offers, patience: patience.map(patience_of) })
+        Role::Client(AsClient {
+            ask: AskId::new(ask),
+            offers,
+            answer_timeout: answer_timeout.map(answer_timeout_of),
+        })
     }
 }
 
 impl Question {
     pub(super) fn new(ask: &OutgoingRequest) -> Self {
-        let OutgoingRequest { key, method, params, patience, task } = ask;
+        let OutgoingRequest { key, method, params, answer_timeout, task } = ask;
         Self {
             key: key.as_ref().map(ToString::to_string),
             method: method.to_string(),
             params: params.clone(),
-            patience: patience.map(wait_of),
+            answer_timeout: answer_timeout.map(wait_of),
             task: task.map(|AskTask { ttl }| TaskWish { ttl }),
         }
     }
@@ -147,7 +151,7 @@ impl Question {
             key: self.key.as_deref().map(Into::into),
             method: self.method.as_str().into(),
             params: self.params.clone(),
-            patience: self.patience.map(patience_of),
+            answer_timeout: self.answer_timeout.map(answer_timeout_of),
             task: self.task.as_ref().map(|wish| AskTask { ttl: wish.ttl }),
         }
     }

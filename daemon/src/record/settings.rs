@@ -109,7 +109,7 @@ struct ToolRecipe {
     output_schema: Option<String>,
     task_support: TaskSupport,
     timeout: Option<Duration>,
-    ladder: StopPolicy,
+    stop_policy: StopPolicy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     heartbeat: Option<Duration>,
     #[serde(default)]
@@ -218,7 +218,7 @@ impl ToolRecipe {
             output_schema: tool.output_schema.as_ref().map(ToString::to_string),
             task_support: tool.task_support,
             timeout: tool.timeout,
-            ladder: tool.ladder,
+            stop_policy: tool.stop_policy,
             heartbeat: tool.heartbeat,
             hints: tool.hints,
             icon: tool.icon.as_ref().map(ToString::to_string),
@@ -248,7 +248,7 @@ impl ToolRecipe {
             output_schema: text(&self.output_schema),
             task_support: self.task_support,
             timeout: self.timeout,
-            ladder: self.ladder,
+            stop_policy: self.stop_policy,
             heartbeat: self.heartbeat,
             hints: self.hints,
             icon: text(&self.icon),

@@ -14,7 +14,7 @@ const GIVEN_MICROS: &str = "800000";
 const SLOW: Duration = Duration::from_millis(100);
 /// More than the interval.
 const HANGING: Duration = Duration::from_secs(4);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 struct Peer {
     reader: BufReader<UnixStream>,
@@ -23,7 +23,7 @@ struct Peer {
 
 impl Peer {
     fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         let mut peer = Self { reader: BufReader::new(stream), next: 0 };
         let hello = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
         let id = peer.ask("initialize", hello);
@@ -97,7 +97,7 @@ fn hanging_store_silences_the_watchdog_and_slow_one_does_not() {
     let mut heard = 0;
     // The store is always behind and never idle for long.
     while heard < 5 {
-        assert!(begun.elapsed() < PATIENCE, "silent while the store makes progress");
+        assert!(begun.elapsed() < TIME_LIMIT, "silent while the store makes progress");
         peer.create_task();
         heard += alive_messages(&manager);
     }
@@ -122,7 +122,7 @@ fn hanging_store_silences_the_watchdog_and_slow_one_does_not() {
     alive_messages(&manager);
     let begun = Instant::now();
     while alive_messages(&manager) == 0 {
-        assert!(begun.elapsed() < PATIENCE, "silent although the store works again");
+        assert!(begun.elapsed() < TIME_LIMIT, "silent although the store works again");
         std::thread::sleep(Duration::from_millis(10));
     }
     remote.shut_down();

@@ -92,7 +92,7 @@ pub struct HandlerTool {
     allow: Allow,
     task_support: TaskSupport,
     timeout: Option<Duration>,
-    patience: Duration,
+    abandon_after: Duration,
     heartbeat: Option<Duration>,
     on_disconnect: OnDisconnect,
     read_only: bool,
@@ -114,7 +114,7 @@ impl HandlerTool {
             allow: Allow::Everyone,
             task_support: TaskSupport::Forbidden,
             timeout: None,
-            patience: DEFAULT_ABANDON_AFTER,
+            abandon_after: DEFAULT_ABANDON_AFTER,
             heartbeat: Some(DEFAULT_HEARTBEAT),
             on_disconnect: OnDisconnect::Cancel,
             read_only: false,
@@ -191,8 +191,8 @@ impl HandlerTool {
     /// Sets the time the handler has to react to its cancelled token; defaults to
     /// [`DEFAULT_ABANDON_AFTER`]. After that its thread is abandoned and counted.
     #[must_use]
-    pub const fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub const fn abandon_after(mut self, abandon_after: Duration) -> Self {
+        self.abandon_after = abandon_after;
         self
     }
 
@@ -250,7 +250,7 @@ impl HandlerTool {
             output_schema: self.output_schema.map(Into::into),
             task_support: self.task_support,
             timeout: self.timeout,
-            ladder: StopPolicy::Handler { patience: self.patience },
+            stop_policy: StopPolicy::Handler { abandon_after: self.abandon_after },
             heartbeat: self.heartbeat,
             read_only: self.read_only,
             hints: self.hints,
@@ -320,10 +320,10 @@ pub(crate) fn command(
 /// A tool of a configuration, for a server.
 #[must_use]
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
-    let (ladder, run) = match &tool.run {
+    let (stop_policy, run) = match &tool.run {
         Run::Builtin(builtin) => {
             let run = PayloadRun::Handler(HandlerRun::new(Arc::new(Calling(*builtin))));
-            (StopPolicy::Handler { patience: DEFAULT_ABANDON_AFTER }, run)
+            (StopPolicy::Handler { abandon_after: DEFAULT_ABANDON_AFTER }, run)
         }
         Run::Command(command) => (
             StopPolicy::Command { kill_grace: command.kill_grace },
@@ -338,7 +338,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         output_schema: output_schema(tool).map(Into::into),
         task_support: tool.task_support,
         timeout: Some(tool.timeout),
-        ladder,
+        stop_policy,
         heartbeat: tool.heartbeat,
         read_only: tool.read_only,
         hints: tool.hints,

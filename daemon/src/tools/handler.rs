@@ -157,7 +157,7 @@ impl Job {
                 key: question.key.map(Into::into),
                 method: question.method.into(),
                 params,
-                patience: None,
+                answer_timeout: None,
                 task: None,
             };
             // The engine's own requests about a job have lower numbers.

@@ -165,7 +165,7 @@ fn work<R: Serialize>(
     Arc::new(Tool {
         allow: allow.clone(),
         payload: payload(PayloadRun::Handler(run), None),
-        ..Tool::new(method, StopPolicy::Handler { patience: DEFAULT_ABANDON_AFTER })
+        ..Tool::new(method, StopPolicy::Handler { abandon_after: DEFAULT_ABANDON_AFTER })
     })
 }
 

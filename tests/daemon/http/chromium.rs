@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use ceased_tests::daemon::PATIENCE;
+use ceased_tests::daemon::TIME_LIMIT;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -103,7 +103,7 @@ impl Page {
         let mut text = message.to_string().into_bytes();
         text.push(0);
         self.to.write_all(&text).expect("the browser reads");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let message = self
@@ -141,7 +141,7 @@ impl Page {
 
     /// Waits until an expression is true. It may fail while a page is being replaced.
     pub(crate) fn wait(&mut self, what: &str, expression: &str) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         while self.evaluate(&format!("Boolean({expression})")) != Ok(json!(true)) {
             if Instant::now() > until {
                 let text = self.evaluate("document.body.innerText");

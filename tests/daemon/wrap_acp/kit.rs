@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use ceased_tests::binary::ceased;
-use ceased_tests::daemon::{PATIENCE, marker};
+use ceased_tests::daemon::{TIME_LIMIT, marker};
 use serde_json::{Value, json};
 
 const AGENT: &str = include_str!("agent.py");
@@ -83,7 +83,7 @@ impl Editor {
     }
 
     pub(super) fn hear_line(&self) -> String {
-        self.output.as_ref().unwrap().recv_timeout(PATIENCE).expect("a message")
+        self.output.as_ref().unwrap().recv_timeout(TIME_LIMIT).expect("a message")
     }
 
     pub(super) fn hear(&self) -> Value {

@@ -16,7 +16,7 @@ use ceased::process::{
 };
 
 /// Bound of every wait, generous for a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Tiers of containment: two with the full STOP-01, one without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Rig {
     }
 
     pub(crate) fn report(&self) -> Report {
-        self.reports.recv_timeout(PATIENCE).expect("a report in time")
+        self.reports.recv_timeout(TIME_LIMIT).expect("a report in time")
     }
 
     /// Waits for the tool's line on its progress pipe, which says that it is ready.
@@ -198,7 +198,7 @@ pub(crate) fn assert_none_left(marker: &str) {
 
 /// Waits until a condition holds.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     while !holds() {
         assert!(Instant::now() < until, "in vain: {what}");
         sleep(Duration::from_millis(2));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::TIME_LIMIT;
 
 /// Headers of every POST of a well-behaved client.
 pub const JSON: &[(&str, &str)] =
@@ -93,8 +93,8 @@ impl Http {
     #[must_use]
     pub fn tcp(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the listener accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+        stream.set_read_timeout(Some(TIME_LIMIT)).expect("a socket has timeouts");
+        stream.set_write_timeout(Some(TIME_LIMIT)).expect("a socket has timeouts");
         Self { stream: Box::new(stream), bytes: Vec::new() }
     }
 
@@ -106,8 +106,8 @@ impl Http {
     #[must_use]
     pub fn unix(path: &Path) -> Self {
         let stream = UnixStream::connect(path).expect("the listener accepts");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket has timeouts");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a socket has timeouts");
+        stream.set_read_timeout(Some(TIME_LIMIT)).expect("a socket has timeouts");
+        stream.set_write_timeout(Some(TIME_LIMIT)).expect("a socket has timeouts");
         Self { stream: Box::new(stream), bytes: Vec::new() }
     }
 

@@ -12,7 +12,7 @@ use rustix::io::{Errno, read, write};
 use rustix::net::{Shutdown, shutdown};
 use serde_json::Value;
 
-use super::PATIENCE;
+use super::TIME_LIMIT;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -278,7 +278,7 @@ impl Peer {
 
     /// Reads available bytes; false at the end of the stream.
     fn hear(&mut self) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIME_LIMIT;
         let mut buffer = [0; 64 * 1024];
         loop {
             let left = until.saturating_duration_since(Instant::now());

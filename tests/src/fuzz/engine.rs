@@ -137,7 +137,8 @@ impl Host {
         if kind == b'C' {
             let offers =
                 Offers { sampling: true, elicitation: number.is_multiple_of(2), roots: true };
-            let role = AsClient { ask: self.fresh_ask(), offers, patience: patience(number) };
+            let role =
+                AsClient { ask: self.fresh_ask(), offers, answer_timeout: answer_timeout(number) };
             return self.feed(Event::Opened { conn, identity, role: Role::Client(role) });
         }
         let form = if number.is_multiple_of(2) { AcpForm::Published } else { AcpForm::Proposed };
@@ -259,7 +260,7 @@ impl Host {
 }
 
 /// Time limit of an answer, if any.
-fn patience(number: usize) -> Option<AnswerTimeout> {
+fn answer_timeout(number: usize) -> Option<AnswerTimeout> {
     let seconds = u64::try_from(number % 4).ok().filter(|seconds| *seconds > 0)?;
     let (timeout, cap) = (Duration::from_secs(seconds), Duration::from_secs(3));
     Some(AnswerTimeout { timeout, extend_on_progress: seconds == 2, cap })
@@ -275,7 +276,7 @@ fn question(text: &[u8]) -> OutgoingRequest {
         key: None,
         method: method.into(),
         params,
-        patience: patience(usize::from(second)),
+        answer_timeout: answer_timeout(usize::from(second)),
         task,
     }
 }

@@ -136,10 +136,10 @@ impl<'a> Generator<'a> {
         if self.swarm.servers > 0 && self.rng.once_in(self.swarm.servers) {
             self.peers.insert(conn, Peer::server(&mut self.rng));
             let offers = (!self.rng.once_in(3), !self.rng.once_in(3), self.rng.once_in(2));
-            let patience = self.rng.once_in(2).then(|| 1 + self.rng.word() % 10_000_000_000);
+            let answer_timeout = self.rng.once_in(2).then(|| 1 + self.rng.word() % 10_000_000_000);
             let call = self.next_ask;
             self.next_ask += 1;
-            return Some(Op::Connect { conn, user, call, offers, patience });
+            return Some(Op::Connect { conn, user, call, offers, answer_timeout });
         }
         let revision = *self.rng.pick(&self.swarm.revisions);
         self.peers.insert(conn, Peer::new(revision, &mut self.rng));
@@ -300,8 +300,8 @@ impl<'a> Generator<'a> {
         let timeout = 1 + self.rng.word() % 10_000_000_000;
         let cap = 1 + self.rng.word() % 20_000_000_000;
         let extends = self.rng.once_in(2);
-        let patience = self.rng.once_in(2).then_some((timeout, cap, extends));
-        Wish { method, tool, task, patience }
+        let answer_timeout = self.rng.once_in(2).then_some((timeout, cap, extends));
+        Wish { method, tool, task, answer_timeout }
     }
 
     fn unask(&mut self) -> Option<Op> {

@@ -18,23 +18,28 @@ pub(super) const fn identity(user: u32) -> Identity {
     if user < 3 { Identity::User(user) } else { Identity::Anonymous }
 }
 
-pub(super) fn as_client(call: u64, offers: (bool, bool, bool), patience: Option<u64>) -> Role {
+pub(super) fn as_client(
+    call: u64,
+    offers: (bool, bool, bool),
+    answer_timeout: Option<u64>,
+) -> Role {
     let (sampling, elicitation, roots) = offers;
-    let patience = patience.map(Duration::from_nanos).map(|timeout| AnswerTimeout {
+    let answer_timeout = answer_timeout.map(Duration::from_nanos).map(|timeout| AnswerTimeout {
         timeout,
         cap: timeout,
         extend_on_progress: false,
     });
     let offers = Offers { sampling, elicitation, roots };
-    Role::Client(AsClient { ask: AskId::new(call), offers, patience })
+    Role::Client(AsClient { ask: AskId::new(call), offers, answer_timeout })
 }
 
 pub(super) fn ask_of(call: u64, wish: &Wish) -> OutgoingRequest {
-    let patience = wish.patience.map(|(timeout, cap, extend_on_progress)| AnswerTimeout {
-        timeout: Duration::from_nanos(timeout),
-        cap: Duration::from_nanos(cap),
-        extend_on_progress,
-    });
+    let answer_timeout =
+        wish.answer_timeout.map(|(timeout, cap, extend_on_progress)| AnswerTimeout {
+            timeout: Duration::from_nanos(timeout),
+            cap: Duration::from_nanos(cap),
+            extend_on_progress,
+        });
     let mut params = json!({"call": call});
     if wish.method == "initialize" {
         let cancels = !call.is_multiple_of(4);
@@ -48,7 +53,7 @@ pub(super) fn ask_of(call: u64, wish: &Wish) -> OutgoingRequest {
         key: None,
         method: wish.method.as_str().into(),
         params: Some(raw_json(&params.to_string())),
-        patience,
+        answer_timeout,
         task: wish.task.map(ttl),
     }
 }

@@ -124,8 +124,8 @@ impl Judge {
                 self.report(*job, |id| Input::CancelJob(id, cause));
             }
             Op::Notify { from, number } => self.notify(*from, *number),
-            Op::Connect { conn, user, call, offers, patience } => {
-                self.open(*conn, *user, as_client(*call, *offers, *patience));
+            Op::Connect { conn, user, call, offers, answer_timeout } => {
+                self.open(*conn, *user, as_client(*call, *offers, *answer_timeout));
             }
             Op::Bytes { conn, text } => self.bytes(*conn, text),
             Op::Finish { conn, then } => self.finish_input(*conn, *then),

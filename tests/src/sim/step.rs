@@ -67,7 +67,7 @@ pub enum Op {
         /// Whether we offer sampling, elicitation, roots.
         offers: (bool, bool, bool),
         /// How long it may take to answer, in nanoseconds.
-        patience: Option<u64>,
+        answer_timeout: Option<u64>,
     },
     /// Bytes of a peer arrive; one `char` below U+0100 a byte. Others stand for the names that the
     /// engine gives to things.
@@ -184,7 +184,7 @@ pub struct Wish {
     /// Whether as a task, and with which ttl in milliseconds, 0 for none.
     pub task: Option<u64>,
     /// The timeout and its cap in nanoseconds, and whether progress starts it anew.
-    pub patience: Option<(u64, u64, bool)>,
+    pub answer_timeout: Option<(u64, u64, bool)>,
 }
 
 /// See [`AfterInput`](ceased_core::event::AfterInput).

@@ -284,7 +284,7 @@ fn beats(tool: &str) -> Option<Duration> {
     }
 }
 
-/// The tools of the kit with other patience, and sometimes one of them missing.
+/// The tools of the kit with other answer_timeout, and sometimes one of them missing.
 fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let millis = |rng: &mut Rng, most: usize| Duration::from_millis(1 + rng.below(most) as u64);
     let missing = rng.below(30);
@@ -292,7 +292,7 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
     let known: Vec<(Arc<str>, TaskSupport, bool, bool, bool)> = all
         .iter()
         .map(|tool| {
-            let command = matches!(tool.ladder, StopPolicy::Command { .. });
+            let command = matches!(tool.stop_policy, StopPolicy::Command { .. });
             (
                 tool.name.clone(),
                 tool.task_support,
@@ -318,10 +318,10 @@ fn catalog(rng: &mut Rng, mut more: Option<&mut Rng>) -> Catalog {
             max_running,
             lock,
             timeout: timeout.then(|| millis(rng, 20_000)),
-            ladder: if command {
+            stop_policy: if command {
                 StopPolicy::Command { kill_grace: millis(rng, 5000) }
             } else {
-                StopPolicy::Handler { patience: millis(rng, 5000) }
+                StopPolicy::Handler { abandon_after: millis(rng, 5000) }
             },
             output_schema: command.then(|| r#"{"type":"object"}"#.into()),
             heartbeat: beats(&name),

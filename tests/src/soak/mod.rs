@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::daemon::{Config, Daemon, Home, PATIENCE, Signal, Vitals, carriers, marker};
+use crate::daemon::{Config, Daemon, Home, Signal, TIME_LIMIT, Vitals, carriers, marker};
 use crate::rng::Rng;
 use agent::Agent;
 use levels::Levels;
@@ -116,9 +116,9 @@ fn watch(
     levels
 }
 
-/// Waits until a condition holds; false if it does not within [`PATIENCE`].
+/// Waits until a condition holds; false if it does not within [`TIME_LIMIT`].
 fn holds_in_time(mut holds: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     while !holds() {
         if Instant::now() > until {
             return false;

@@ -65,7 +65,7 @@ impl World {
             key: None,
             method: method.into(),
             params,
-            patience: None,
+            answer_timeout: None,
             task: None,
         };
         self.feed(Input::Asked(job, ask, request));

@@ -13,7 +13,7 @@ impl World {
     /// is an outgoing call with the number of the connection.
     pub fn dial_with(&mut self, identity: Identity, offers: Offers) -> ConnId {
         let ask = AskId::new(1_000_000 + self.next_conn);
-        let role = Role::Client(AsClient { ask, offers, patience: None });
+        let role = Role::Client(AsClient { ask, offers, answer_timeout: None });
         self.connect_as(identity, role)
     }
 

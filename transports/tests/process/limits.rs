@@ -20,7 +20,7 @@ use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use crate::{Test, child_command};
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) const TESTS: &[Test] = &[
     ("without_descriptors_one_peer_is_refused", without_descriptors_one_peer_is_refused),
@@ -98,7 +98,7 @@ pub(crate) fn modes(dir: &str) -> ExitCode {
         let (since, mut bound) = (Instant::now(), bind().map(drop));
         let is_watched = |binds| binds >= 500 && seen.load(Ordering::Relaxed) >= 100;
         for binds in 0.. {
-            if bound.is_err() || is_watched(binds) || since.elapsed() > PATIENCE {
+            if bound.is_err() || is_watched(binds) || since.elapsed() > TIME_LIMIT {
                 break;
             }
             bound = bind().map(drop);

@@ -2,6 +2,6 @@
 
 mod cancel;
 mod kit;
-mod ladder;
 mod life;
+mod stop_policy;
 mod version_two;

@@ -251,8 +251,10 @@ mod tests {
     #[test]
     fn answer_starts_only_the_job_that_waits_for_it() {
         let (mut jobs, job) = (RunningJobs::default(), JobId::new(1));
-        let tool =
-            Arc::new(Tool::new("t", StopPolicy::Handler { patience: std::time::Duration::ZERO }));
+        let tool = Arc::new(Tool::new(
+            "t",
+            StopPolicy::Handler { abandon_after: std::time::Duration::ZERO },
+        ));
         let start = PendingStart { tool, arguments: Json::written("{}".to_owned()), task: None };
         jobs.await_answer(job, Awaited::Roots, start);
         assert!(jobs.take_pending(job, Awaited::Confirmation).is_none());

@@ -19,7 +19,7 @@ use ceased_core::tasks::durable::{
 };
 
 /// Test timeout.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// A recorded batch: number of writes, and bytes of their results.
 type Noted = (usize, usize);
@@ -101,7 +101,7 @@ impl Rig {
         let store = Noting { noted, fault: its_fault, tidied: tidy, is_overdue: its_overdue };
         let report = Box::new(move |told| drop(report.send(told)));
         let thread = StoreThread::start(Box::new(store), report).expect("a thread");
-        tidied.recv_timeout(PATIENCE).expect("it is tidied at the start");
+        tidied.recv_timeout(TIME_LIMIT).expect("it is tidied at the start");
         Self { thread, batches, reports, tidied, fault, is_overdue, written: 0 }
     }
 
@@ -122,7 +122,7 @@ impl Rig {
     /// Waits until everything is durable.
     fn hear_all(&self) {
         loop {
-            let told = self.reports.recv_timeout(PATIENCE).expect("it reports");
+            let told = self.reports.recv_timeout(TIME_LIMIT).expect("it reports");
             if durable(&[told]) == [self.written] {
                 return;
             }
@@ -136,7 +136,7 @@ impl Rig {
             if let Some(turn) = self.hand_over(1) {
                 return turn;
             }
-            assert!(since.elapsed() < PATIENCE, "no batch is quick");
+            assert!(since.elapsed() < TIME_LIMIT, "no batch is quick");
             self.hear_all();
         }
     }
@@ -174,7 +174,7 @@ fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<Noted>, Vec<Report>)
     let Rig { mut thread, batches, reports, .. } = Rig::start();
     orders.for_each(|order| thread.order(order));
     thread.hand_over(false).expect("the store is alive");
-    assert!(thread.finish(PATIENCE), "the thread does not end");
+    assert!(thread.finish(TIME_LIMIT), "the thread does not end");
     (batches.into_iter().collect(), reports.into_iter().collect())
 }
 
@@ -219,7 +219,7 @@ fn nothing_overtakes_a_turn() {
     turn.carry_out();
     drop(turn);
     let told: Vec<Report> =
-        (0..3).filter_map(|_| rig.reports.recv_timeout(PATIENCE).ok()).collect();
+        (0..3).filter_map(|_| rig.reports.recv_timeout(TIME_LIMIT).ok()).collect();
     assert_eq!(durable(&told), [first, first + 5]);
     assert!(matches!(told[2], Report::Loaded(..)), "{told:?}");
     let writes: Vec<usize> = rig.batches.try_iter().map(|(writes, _)| writes).collect();
@@ -236,7 +236,7 @@ fn dropped_turn_is_carried_out_by_the_thread() {
     rig.order(1);
     rig.thread.hand_over(true).expect("the store is alive");
     let Rig { thread, reports, written, .. } = rig;
-    assert!(thread.finish(PATIENCE), "the thread does not end");
+    assert!(thread.finish(TIME_LIMIT), "the thread does not end");
     assert_eq!(durable(&reports.into_iter().collect::<Vec<_>>()), [written]);
 }
 
@@ -258,7 +258,7 @@ fn turn_is_limited_to_small_batches_of_an_idle_caller() {
     rig.hear_all();
     rig.thread.order(Order::Load { load: LoadId::new(1), key: absent_key() });
     assert!(rig.hand_over(0).is_none(), "to be read");
-    let told = rig.reports.recv_timeout(PATIENCE);
+    let told = rig.reports.recv_timeout(TIME_LIMIT);
     assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
 }
 
@@ -293,12 +293,12 @@ fn failure_in_a_turn_ends_the_store() {
         rig.misbehave(Some(fault));
         turn.carry_out();
         drop(turn);
-        let told = rig.reports.recv_timeout(PATIENCE);
+        let told = rig.reports.recv_timeout(TIME_LIMIT);
         assert!(matches!(told, Ok(Report::Failed(StoreError::Lost(_)))), "{told:?}");
         rig.order(1);
         assert_eq!(rig.thread.hand_over(true), Err(StoreGone));
-        assert!(rig.thread.finish(PATIENCE), "the thread does not end");
-        let told = rig.reports.recv_timeout(PATIENCE);
+        assert!(rig.thread.finish(TIME_LIMIT), "the thread does not end");
+        let told = rig.reports.recv_timeout(TIME_LIMIT);
         assert!(told.is_err(), "a report after the failure: {told:?}");
     }
 }
@@ -314,7 +314,7 @@ fn shutdown_waits_for_a_turn() {
     let mut rig = Rig::start();
     let mut turn = rig.earn_turn();
     rig.order(1);
-    let ending = thread::spawn(move || rig.thread.finish(PATIENCE));
+    let ending = thread::spawn(move || rig.thread.finish(TIME_LIMIT));
     turn.carry_out();
     drop(turn);
     assert!(ending.join().expect("it returns"), "the thread does not end");
@@ -332,7 +332,7 @@ fn overdue_maintenance_runs_on_the_thread() {
     turn.carry_out();
     assert!(rig.tidied.try_recv().is_err(), "not in the turn");
     drop(turn);
-    rig.tidied.recv_timeout(PATIENCE).expect("it is tidied");
+    rig.tidied.recv_timeout(TIME_LIMIT).expect("it is tidied");
     rig.hear_all();
     drop(rig.earn_turn());
 }
@@ -355,7 +355,7 @@ fn loads_do_not_count_as_quick_batches() {
     for number in 1..=u64::from(TRUSTED) {
         rig.thread.order(Order::Load { load: LoadId::new(number), key: absent_key() });
         assert!(rig.hand_over(0).is_none());
-        let told = rig.reports.recv_timeout(PATIENCE);
+        let told = rig.reports.recv_timeout(TIME_LIMIT);
         assert!(matches!(told, Ok(Report::Loaded(..))), "{told:?}");
     }
     assert!(rig.hand_over(1).is_none(), "too few quick batches");

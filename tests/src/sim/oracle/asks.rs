@@ -51,7 +51,7 @@ fn label(call: u64, ask: &OutgoingRequest, task: Option<u64>) -> String {
         let ttl = wish.ttl.map_or_else(|| "-".to_owned(), |ttl| ttl.as_millis().to_string());
         text.push_str(&format!(" task {ttl}"));
     }
-    if ask.patience.is_some_and(|patience| patience.extend_on_progress) {
+    if ask.answer_timeout.is_some_and(|answer_timeout| answer_timeout.extend_on_progress) {
         text.push_str(" progress");
     }
     if let Some(task) = task {
@@ -162,9 +162,10 @@ impl Oracle {
             return Err("TooMany");
         }
         self.mark(Mark::Asked);
-        let (kind, label, patience) = (Kind::For(asker), label(call, ask, task), &ask.patience);
+        let (kind, label, answer_timeout) =
+            (Kind::For(asker), label(call, ask, task), &ask.answer_timeout);
         let with_task = ask.task.is_some();
-        Ok(self.place(conn, kind, call, &ask.method, label, patience.as_ref(), with_task))
+        Ok(self.place(conn, kind, call, &ask.method, label, answer_timeout.as_ref(), with_task))
     }
 
     /// As above, of an ACP peer: it may be asked anything.
@@ -183,7 +184,8 @@ impl Oracle {
         }
         self.mark(Mark::Asked);
         let (kind, text) = (Kind::For(asker), format!("ask {call} {}", ask.method));
-        let number = self.place(conn, kind, call, &ask.method, text, ask.patience.as_ref(), false);
+        let number =
+            self.place(conn, kind, call, &ask.method, text, ask.answer_timeout.as_ref(), false);
         let calls = self.conns.get_mut(&conn).map(|entry| &mut entry.calls);
         if let Some(out) = calls.and_then(|calls| calls.iter_mut().find(|o| o.number == number)) {
             out.declares = Self::we_declare(ask.params.as_deref().map(RawValue::get));

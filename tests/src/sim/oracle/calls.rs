@@ -103,14 +103,14 @@ impl Oracle {
         call: u64,
         method: &str,
         label: String,
-        patience: Option<&AnswerTimeout>,
+        answer_timeout: Option<&AnswerTimeout>,
         with_task: bool,
     ) -> u64 {
         let now = self.now;
         let number = self.next_out;
         self.next_out += 1;
-        let spans = patience.map(|p| (nanos(p.timeout), now.saturating_add(nanos(p.cap))));
-        let extends = spans.filter(|_| patience.is_some_and(|p| p.extend_on_progress));
+        let spans = answer_timeout.map(|p| (nanos(p.timeout), now.saturating_add(nanos(p.cap))));
+        let extends = spans.filter(|_| answer_timeout.is_some_and(|p| p.extend_on_progress));
         let out = Out {
             number,
             call,

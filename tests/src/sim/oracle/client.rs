@@ -64,7 +64,7 @@ impl Oracle {
         let client = Client { offers, tools: BTreeMap::new() };
         self.conns.get_mut(&conn).expect("it was opened").client = Some(client);
         let kind = Kind::For(Asker::Host);
-        self.place(conn, kind, call, "initialize", label, role.patience.as_ref(), false);
+        self.place(conn, kind, call, "initialize", label, role.answer_timeout.as_ref(), false);
         self.host_calls.insert(call, conn);
     }
 

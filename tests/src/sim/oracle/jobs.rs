@@ -216,7 +216,7 @@ impl Oracle {
         }
     }
 
-    /// The shutdown is nearly over: SIGKILL without waiting for the ladder.
+    /// The shutdown is nearly over: SIGKILL without waiting for the stop policy.
     pub(super) fn kill_everything(&mut self) {
         let now = self.now;
         // Early enough to learn of jobs that outlast SIGKILL.
@@ -260,7 +260,7 @@ impl Oracle {
             Stage::Stopping { why, .. } => Some(why),
             Stage::Queued | Stage::Running | Stage::Lingering => None,
         };
-        self.hand_in(nonce, &job, outcome, why);
+        self.deliver_outcome(nonce, &job, outcome, why);
     }
 
     /// STOP-02: a request that waits for a job that cannot be ended is given the outcome so far.
@@ -273,13 +273,19 @@ impl Oracle {
         let Some((at, why)) = stopping else { return self.mark(Mark::LateReport) };
         self.mark(Mark::Outlasted);
         let mut job = self.jobs.remove(at);
-        self.hand_in(nonce, &job, outcome, Some(why));
+        self.deliver_outcome(nonce, &job, outcome, Some(why));
         (job.outlasts, job.whose) = (true, For::Nobody);
         (job.held, job.orphan) = (None, None);
         self.jobs.insert(at, job);
     }
 
-    fn hand_in(&mut self, nonce: u64, job: &Job, outcome: &Outcome, why: Option<&'static str>) {
+    fn deliver_outcome(
+        &mut self,
+        nonce: u64,
+        job: &Job,
+        outcome: &Outcome,
+        why: Option<&'static str>,
+    ) {
         if job.whose == For::Nobody {
             // TSK-26, CAN-08
             if !matches!(outcome, Outcome::Stopped) {

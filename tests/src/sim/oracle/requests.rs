@@ -380,8 +380,8 @@ impl Oracle {
         if self.is_past_share(&asked) {
             return;
         }
-        let (wait, command) = match tool.ladder {
-            StopPolicy::Handler { patience } => (nanos(patience), false),
+        let (wait, command) = match tool.stop_policy {
+            StopPolicy::Handler { abandon_after } => (nanos(abandon_after), false),
             StopPolicy::Command { kill_grace } => (nanos(kill_grace), true),
             StopPolicy::Relay => panic!("the simulator has no upstreams"),
         };
