@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use crate::acp::protocol::AcpForm;
 use crate::ids::RequestId;
+use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
 use crate::rpc::params::Params;
 use crate::supervisor::effect::Effect;
@@ -60,6 +61,14 @@ impl Supervision {
         let session = session_of(params);
         if self.sessions.is_muted(session.as_deref()) || self.agent == Agent::Ending {
             let error = texts::cancelled(crate::reason::StopReason::Requested, None);
+            return self.out.push(Effect::ToAgent(texts::error(&id.token, &error)));
+        }
+        let max = self.terms.works_max;
+        if self.asked.len() >= max {
+            let message = alloc::format!(
+                "limit reached: inflight_per_connection = {max} requests wait for the client"
+            );
+            let error = limit_error("inflight_per_connection", max, message);
             return self.out.push(Effect::ToAgent(texts::error(&id.token, &error)));
         }
         self.show_work(now, session.as_deref());

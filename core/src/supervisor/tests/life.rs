@@ -36,6 +36,22 @@ fn frames_pass_unchanged() {
     assert_eq!(world.client(answer), [format!("agent {answer}")]);
 }
 
+/// An agent that asks without end is refused beyond the limit, and goes on after an answer.
+#[test]
+fn questions_of_an_agent_are_bounded() {
+    let mut world = World::with_session(Terms { works_max: 2, ..terms() }, "{}");
+    let ask = |id: u32| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"fs/read_text_file"}}"#);
+    for id in [5, 6] {
+        assert_eq!(world.agent(&ask(id)), [format!("client {}", ask(id))]);
+    }
+    let refused = world.agent(&ask(7));
+    let [refused] = refused.as_slice() else { panic!("{refused:?}") };
+    assert!(refused.starts_with("agent ") && refused.contains(r#""id":7"#), "{refused}");
+    assert!(refused.contains("inflight_per_connection = 2"), "{refused}");
+    world.client(r#"{"jsonrpc":"2.0","id":5,"result":{}}"#);
+    assert_eq!(world.agent(&ask(8)), [format!("client {}", ask(8))]);
+}
+
 /// SUP-03: every open request is answered once, with the exit status; questions of the dead agent
 /// are withdrawn, and their answers reach no successor.
 #[test]
