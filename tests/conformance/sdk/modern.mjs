@@ -145,7 +145,8 @@ async function silentTool() {
     assert.ok(seen.length >= 4, `${seen.length} heartbeats`);
     const values = seen.map(({ progress }) => progress);
     assert.ok(values.every((value, at) => at === 0 || value > values[at - 1]), `${values}`);
-    assert.match(seen.at(-1).message, /^\d+s: working$/);
+    // The first heartbeat can come before the first line, and the last one after the last line.
+    for (const { message } of seen.slice(1, 4)) assert.match(message, /^\d+s: working$/);
 }
 
 // MOD-03, MOD-04, STOP-01
