@@ -121,7 +121,9 @@ impl Sweep {
         {
             // Kills a chain of forks at once. The group id cannot be reused: the child is not
             // reaped yet.
-            let _ = kill_process_group(group, Signal::KILL);
+            if kill_process_group(group, Signal::KILL).is_ok() {
+                self.signalled.insert(child.as_raw_nonzero());
+            }
         }
         let is_same =
             |pid, start| Stat::of(pid).is_some_and(|now: Stat| !now.is_dead && now.start == start);
