@@ -20,6 +20,7 @@ use crate::upstream::interface::UpstreamEvent;
 
 /// Outcome of a job.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Outcome {
     /// A result: the JSON text of an object. A tool's own failure is a result with `isError`.
     Result(Json),
@@ -34,6 +35,7 @@ pub enum Outcome {
 
 /// Treatment of the requests of a peer that has closed its side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum AfterInput {
     /// They are answered: the host will learn when the peer is gone altogether.
     Answer,

@@ -5,6 +5,7 @@ use core::fmt;
 
 /// Identity of a peer, as far as the host could establish it (TSK-39, TSK-40).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Identity {
     /// A user of this machine.
     User(u32),

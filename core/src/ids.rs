@@ -37,6 +37,20 @@ macro_rules! numbered {
             }
         }
 
+        #[cfg(feature = "trace")]
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_u64(self.get())
+            }
+        }
+
+        #[cfg(feature = "trace")]
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <u64 as serde::Deserialize>::deserialize(from).map(Self::new)
+            }
+        }
+
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 write!(f, concat!($letter, "{}"), self.get())
@@ -187,6 +201,7 @@ impl fmt::Debug for RequestId {
 
 /// A task: a random version 4 UUID, hyphenated on the wire (TSK-08).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskId(Uuid);
 
 impl TaskId {

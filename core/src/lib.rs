@@ -79,6 +79,8 @@ mod supervisor;
 pub mod tasks;
 pub mod time;
 pub mod tool;
+#[cfg(feature = "trace")]
+pub mod trace;
 pub mod upstream;
 
 pub use crate::action::Action;

@@ -5,13 +5,11 @@ use crate::rpc::error::limit_error;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use serde::Deserialize;
-use serde::Serialize;
-
 use crate::policy::abuse::SuspicionPolicy;
 
 /// Bounds of one frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct FrameLimits {
     /// Longest line a peer may send, in bytes without its end.
     pub frame_bytes_max: usize,
@@ -24,8 +22,8 @@ impl Default for FrameLimits {
 }
 
 /// The bounds on the memory that peers make the engine hold (TSK-36).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
     /// Bounds of one frame.
     pub frames: FrameLimits,
@@ -47,12 +45,10 @@ pub struct Limits {
     /// Connections at once.
     pub connections_max: usize,
     /// Connections of one identity at once, so that others can connect.
-    #[serde(default = "no_bound")]
     pub connections_per_identity_max: usize,
     /// Connections that each [operator](crate::settings::Settings::operators) can have however many
     /// others there are. With none of these free, the idle connection of the operator that has made
     /// no request at all, or none for longest, is closed for a new one.
-    #[serde(default = "operator_connections")]
     pub operator_connections: usize,
     /// Requests of one connection that wait for an answer.
     pub inflight_max: usize,
@@ -65,22 +61,17 @@ pub struct Limits {
     /// Jobs that run at once.
     pub running_max: usize,
     /// Jobs of one identity that run at once, so that others find a worker.
-    #[serde(default = "no_bound")]
     pub running_per_identity_max: usize,
     /// Jobs that wait to run; beyond that a call is refused.
     pub queued_max: usize,
     /// Jobs of one identity that wait to run, so that others have room to.
-    #[serde(default = "no_bound")]
     pub queued_per_identity_max: usize,
     /// Task requests of one identity a second, on average; a second's worth may come at once.
     /// `None`: as many as it likes. Those that cancel are never refused (TSK-37).
-    #[serde(default)]
     pub task_ops_per_second: Option<NonZeroU32>,
     /// Calls of one identity with an idempotency key that are remembered.
-    #[serde(default = "keys_max")]
     pub keys_max: usize,
     /// How long the answer to such a call is remembered once there is one.
-    #[serde(default = "keys_for")]
     pub keys_for: Duration,
     /// Tasks of one identity that are not terminal yet.
     pub live_tasks_max: usize,
@@ -92,10 +83,8 @@ pub struct Limits {
     /// store; larger ones are read when they are asked for (DUR-01).
     pub resident_result_bytes: usize,
     /// Bytes of output of ended jobs that the host keeps.
-    #[serde(default = "output_bytes")]
     pub output_bytes_max: usize,
     /// Of those, bytes of one identity.
-    #[serde(default = "output_bytes_of_one")]
     pub output_bytes_per_identity_max: usize,
     /// Unsent bytes at which a peer that does not read gets no new work done. It is still read
     /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped; at
@@ -109,7 +98,6 @@ pub struct Limits {
     /// Longest reason or status message kept, in bytes (CAN-12, TSK-43).
     pub text_bytes_max: usize,
     /// Thresholds that raise a warning about an identity (TSK-41).
-    #[serde(default)]
     pub suspicion: SuspicionPolicy,
 }
 
@@ -125,25 +113,25 @@ impl Default for Limits {
             remote_tools_max: 4096,
             depth_max: 128,
             connections_max: 1024,
-            connections_per_identity_max: no_bound(),
-            operator_connections: operator_connections(),
+            connections_per_identity_max: usize::MAX,
+            operator_connections: 8,
             inflight_max: 1024,
             subscriptions_max: 64,
             subscribed_tasks_max: 1024,
             batch_max: 1024,
             running_max: 64,
-            running_per_identity_max: no_bound(),
+            running_per_identity_max: usize::MAX,
             queued_max: 1024,
-            queued_per_identity_max: no_bound(),
+            queued_per_identity_max: usize::MAX,
             task_ops_per_second: None,
-            keys_max: keys_max(),
-            keys_for: keys_for(),
+            keys_max: 1024,
+            keys_for: Duration::from_secs(600),
             live_tasks_max: 256,
             stored_tasks_max: 10_000,
             stored_bytes_max: 256 * 1024 * 1024,
             resident_result_bytes: 16 * 1024,
-            output_bytes_max: output_bytes(),
-            output_bytes_per_identity_max: output_bytes_of_one(),
+            output_bytes_max: 64 * 1024 * 1024,
+            output_bytes_per_identity_max: 16 * 1024 * 1024,
             write_buffer_bytes: 8 * 1024 * 1024,
             write_stall: Duration::from_secs(30),
             cancelled_wait: Duration::from_secs(30),
@@ -153,34 +141,9 @@ impl Default for Limits {
     }
 }
 
-/// Default for recordings that are older than the limit.
-const fn no_bound() -> usize {
-    usize::MAX
-}
-
-const fn operator_connections() -> usize {
-    8
-}
-
-const fn output_bytes() -> usize {
-    64 * 1024 * 1024
-}
-
-const fn output_bytes_of_one() -> usize {
-    16 * 1024 * 1024
-}
-
-const fn keys_max() -> usize {
-    1024
-}
-
-const fn keys_for() -> Duration {
-    Duration::from_secs(600)
-}
-
 /// How tasks are kept (TSK-34, TSK-35, TSK-40).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskPolicy {
     /// Whether tasks outlive the process (DUR-01): the host has a store, carries out
     /// [`Action::Store`](crate::action::Action::Store), and nothing is said of a task before the
@@ -225,7 +188,8 @@ impl Default for TaskPolicy {
 }
 
 /// Treatment of a task that still runs at its ttl (TSK-35).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum OnTtl {
     /// It may finish, bounded by the tool's timeout and by `max_ttl`.
     Finish,

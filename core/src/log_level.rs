@@ -2,6 +2,7 @@
 
 /// How severe a log message of a job is; the levels of RFC 5424, least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 #[allow(missing_docs, reason = "the names are RFC 5424's")]
 pub enum LogLevel {
     Debug,

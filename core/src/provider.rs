@@ -8,14 +8,14 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
 use crate::tool::Tool;
 
 /// Kind of an offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
 pub enum OfferKind {
     /// A prompt, by its name.
     Prompt,
@@ -27,6 +27,7 @@ pub enum OfferKind {
 
 /// A prompt, a resource or a template of resources, served by jobs of the host.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct HostOffer {
     /// Its kind.
     pub kind: OfferKind,
@@ -117,6 +118,20 @@ impl Provider {
     /// Every offer, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<HostOffer>> {
         self.0.iter()
+    }
+
+    /// Changes the tools of the offers in place; one that is in use elsewhere is left as it is.
+    #[cfg(feature = "trace")]
+    pub(crate) fn change_tools(
+        &mut self,
+        change: &mut dyn FnMut(&mut Tool) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let offers = self.0.iter_mut().filter_map(Arc::get_mut);
+        offers
+            .flat_map(|offer| [Some(&mut offer.serve), offer.complete.as_mut()])
+            .flatten()
+            .filter_map(Arc::get_mut)
+            .try_for_each(change)
     }
 
     /// Whether these are the same offers of this kind.

@@ -13,6 +13,7 @@ use crate::upstream::server::UpstreamServer;
 
 /// Offers and permissions of an engine.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settings {
     /// How the server names itself in `initialize`.
     pub server: ServerInfo,
@@ -52,6 +53,7 @@ pub struct Settings {
 
 /// How the server names itself.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct ServerInfo {
     /// A name for programs.
     pub name: Box<str>,

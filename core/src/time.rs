@@ -7,6 +7,7 @@ use core::time::Duration;
 
 /// A point on the host's monotonic clock, in nanoseconds since a zero the host chose.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Instant(u64);
 
 impl Instant {
@@ -57,6 +58,7 @@ impl fmt::Debug for Instant {
 
 /// A point on the wall clock, in milliseconds since 1970. For stamps, never for timers.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Wall(u64);
 
 impl Wall {
@@ -145,6 +147,7 @@ impl Add<Duration> for Wall {
 
 /// The current time, handed in with every event.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Now {
     /// On the monotonic clock; never goes back.
     pub at: Instant,

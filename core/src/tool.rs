@@ -10,7 +10,6 @@ use core::fmt;
 use core::time::Duration;
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
 use crate::json::writer::Writer;
@@ -26,8 +25,9 @@ use alloc::vec::Vec;
 /// (EXT-01); the rule is: whatever may be a task is one. A client that declares the extension can
 /// follow a task, and a tool that may be one is a tool whose work may take long; so a declaring
 /// client need not keep its connection for it. A tool that is always quick should say `Forbidden`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
 pub enum TaskSupport {
     /// Never; the meaning of a missing declaration (TSK-05).
     #[default]
@@ -52,8 +52,9 @@ impl TaskSupport {
 }
 
 /// Treatment of a plain call whose connection is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
 pub enum OnDisconnect {
     /// It is stopped.
     #[default]
@@ -67,7 +68,8 @@ pub enum OnDisconnect {
 }
 
 /// How work is stopped, as timed steps (STOP-01, CAN-06). The host only carries them out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum StopPolicy {
     /// A function on one of our threads: its flag is raised; when it has not returned after
     /// `abandon_after` it is abandoned, counted and reported, since a thread cannot be killed.
@@ -160,7 +162,8 @@ pub trait ArgumentCheck: Send + Sync {
 }
 
 /// Hints about the effects of a tool (`annotations`); `None`: not declared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct ToolHints {
     /// It may destroy something.
     pub destructive: Option<bool>,
@@ -171,6 +174,7 @@ pub struct ToolHints {
 }
 
 /// One tool, as a peer sees it and as the engine runs it.
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tool {
     /// The name a call gives.
     pub name: Arc<str>,
@@ -207,13 +211,16 @@ pub struct Tool {
     /// the argument of that name.
     pub lock: Option<Box<str>>,
     /// Check of its arguments.
+    #[cfg_attr(feature = "trace", serde(with = "crate::trace::settings::check"))]
     pub check: Option<Box<dyn ArgumentCheck>>,
     /// Whether its handler says when a call becomes a task, where the server decides that: until
     /// then it is a plain call, and its questions are inputs of the call (2026-07-28).
     pub asks_first: bool,
     /// The request of an upstream that a call becomes. The host never runs such a tool.
+    #[cfg_attr(feature = "trace", serde(skip))]
     pub route: Option<Arc<Route>>,
     /// Data for the host to run it. The engine only hands it back with the job.
+    #[cfg_attr(feature = "trace", serde(skip))]
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -329,6 +336,19 @@ impl Catalog {
         let by_name = tools.iter().map(|tool| (tool.name.clone(), Arc::clone(tool))).collect();
         let lists = ToolMembers::ALL.map(|members| render(tools.iter(), members));
         Self { tools, by_name, lists }
+    }
+
+    /// Changes the tools in place; one that is in use elsewhere is left as it is.
+    #[cfg(feature = "trace")]
+    pub(crate) fn change_tools(
+        &mut self,
+        change: &mut dyn FnMut(&mut Tool) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.by_name.clear();
+        let mut tools = core::mem::take(&mut self.tools);
+        let changed = tools.iter_mut().filter_map(Arc::get_mut).try_for_each(change);
+        *self = Self::of(tools);
+        changed
     }
 
     fn add(&mut self, tool: Tool) -> Result<(), BadTool> {

@@ -270,12 +270,12 @@ fn cancelling_the_root_cancels_the_tree() {
     // which we ask the client; and the root reads a file of the client as well.
     let root = prompt(&mut w, client, json!("root"));
     let (down, up, file) = (AskId::new(1), AskId::new(1), AskId::new(2));
-    w.feed(Input::AskedOf(root, down, agent, asking("session/prompt", &json!({}))));
+    w.feed(Input::Asked(root, down, Some(agent), asking("session/prompt", &json!({}))));
     let nested = w.next(agent)["id"].clone();
     let leaf = w.request(agent, json!("leaf"), "session/request_permission", json!({}));
-    w.feed(Input::AskedOf(leaf, up, client, permission()));
+    w.feed(Input::Asked(leaf, up, Some(client), permission()));
     let question = w.next(client)["id"].clone();
-    w.feed(Input::Asked(root, file, asking("fs/read_text_file", &json!({}))));
+    w.feed(Input::Asked(root, file, None, asking("fs/read_text_file", &json!({}))));
     let read = w.next(client)["id"].clone();
     assert_eq!((w.sizes().requests, w.sizes().jobs), (2, 2));
 
@@ -323,7 +323,7 @@ fn a_cascade_crosses_protocols() {
     let agent = open_to_agent(&mut w, AcpForm::Published, false, false);
     // MCP above, ACP below.
     let job = w.call(mcp, json!(1), "build");
-    w.feed(Input::AskedOf(job, AskId::new(1), agent, asking("session/prompt", &json!({}))));
+    w.feed(Input::Asked(job, AskId::new(1), Some(agent), asking("session/prompt", &json!({}))));
     let id = w.next(agent)["id"].clone();
     w.send(mcp, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     assert_eq!(w.next(agent)["params"], json!({"requestId": id}));
@@ -337,14 +337,14 @@ fn a_cascade_crosses_protocols() {
     let elicitation =
         json!({"message": "m", "requestedSchema": {"type": "object", "properties": {}}});
     let ask = asking("elicitation/create", &elicitation);
-    w.feed(Input::AskedOf(job, AskId::new(1), mcp, ask));
+    w.feed(Input::Asked(job, AskId::new(1), Some(mcp), ask));
     let id = w.next(mcp)["id"].clone();
     w.lose(client);
     assert_eq!(w.next(mcp)["params"]["requestId"], id);
     assert_eq!(told(&w)[1..], ["cancelled"]);
     // A job that ends does not wait for its cancelled requests.
     let task = w.task(mcp, "build").1;
-    w.feed(Input::AskedOf(task, AskId::new(1), agent, asking("session/prompt", &json!({}))));
+    w.feed(Input::Asked(task, AskId::new(1), Some(agent), asking("session/prompt", &json!({}))));
     let id = w.next(agent)["id"].clone();
     w.silent(mcp);
     w.done(task, "without waiting");

@@ -38,7 +38,7 @@ fn elicitation(message: &str) -> OutgoingRequest {
 
 fn asks(world: &mut World, job: JobId, number: u64, request: OutgoingRequest) -> Caller {
     let ask = AskId::new(number);
-    world.feed(Input::Asked(job, ask, request));
+    world.feed(Input::Asked(job, ask, None, request));
     Caller::Job { job, ask }
 }
 

@@ -239,7 +239,7 @@ fn strangers_are_closed() {
     ] {
         let mut w = World::new();
         let c = w.connect(Identity::Anonymous);
-        w.feed(Input::Alien(c, bytes.to_vec()));
+        w.feed(Input::NotJsonRpc(c, bytes.to_vec()));
         assert_eq!(w.rest(c).len(), usize::from(told), "{bytes:?}");
         assert_eq!(w.closed, [(c, CloseReason::Alien)]);
         assert!(!w.is_open(c));
@@ -451,8 +451,8 @@ fn events_for_a_connection_that_is_gone() {
     let gone = ConnId::new(99);
     for conn in [c, gone] {
         w.feed(Input::Frame(conn, call(1).into_bytes()));
-        w.feed(Input::Overlong(conn));
-        w.feed(Input::Alien(conn, b"x".to_vec()));
+        w.feed(Input::TooLong(conn));
+        w.feed(Input::NotJsonRpc(conn, b"x".to_vec()));
         w.feed(Input::Finished(conn, AfterInput::Answer));
         w.feed(Input::Blocked(conn));
         w.feed(Input::Drained(conn));

@@ -94,7 +94,7 @@ fn world(doing: Doing) -> (World, Store, String) {
                 method: "elicitation/create".into(),
                 ..ask
             };
-            w.feed(Input::Asked(w.last_started(), AskId::new(1), ask));
+            w.feed(Input::Asked(w.last_started(), AskId::new(1), None, ask));
             w.feed(Input::Turn);
         }
         Doing::Ending => done(&mut w),
@@ -211,7 +211,7 @@ fn anothers_state_is_as_one_that_never_was() {
         method: "roots/list".into(),
         ..permission()
     };
-    w.feed(Input::Asked(w.last_started(), AskId::new(1), ask));
+    w.feed(Input::Asked(w.last_started(), AskId::new(1), None, ask));
     w.feed(Input::Turn);
     let asked = w.next(ann);
     let state = asked["result"]["requestState"].as_str().expect("it waits").to_owned();
@@ -315,7 +315,7 @@ fn acp_peers_are_apart() {
         }
         let prompt = json!({"sessionId": "anns", "prompt": []});
         let job = w.request(ann, json!(7), "session/prompt", prompt);
-        w.feed(Input::Asked(job, AskId::new(5), permission()));
+        w.feed(Input::Asked(job, AskId::new(5), None, permission()));
         let asked = w.next(ann)["id"].clone();
         let attacks = |id: Value, session: &str| {
             [

@@ -123,7 +123,7 @@ impl Walk {
                 let (method, params) = ("roots/list".into(), Some(raw_json("{}")));
                 let ask =
                     OutgoingRequest { key: None, method, params, answer_timeout: None, task: None };
-                self.world.feed(Input::Asked(job, AskId::new(self.asks), ask));
+                self.world.feed(Input::Asked(job, AskId::new(self.asks), None, ask));
             }
             12 => {
                 let Some(job) = self.job() else { return };

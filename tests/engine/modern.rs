@@ -282,7 +282,7 @@ fn a_server_sends_no_cancels() {
             answer_timeout: None,
             task: None,
         };
-        w.feed(Input::Asked(job, ask, roots));
+        w.feed(Input::Asked(job, ask, None, roots));
         (job, Caller::Job { job, ask })
     };
     let (_, withdrawn) = asks(&mut w, 1, 1);

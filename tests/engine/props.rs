@@ -448,8 +448,8 @@ proptest! {
             let mut inputs = Vec::new();
             inbox.feed(chunk, &mut |frame| inputs.push(match frame {
                 Frame::Line(line) => Input::Frame(c, line.to_vec()),
-                Frame::TooLong => Input::Overlong(c),
-                Frame::NotJsonRpc(bytes) => Input::Alien(c, bytes.to_vec()),
+                Frame::TooLong => Input::TooLong(c),
+                Frame::NotJsonRpc(bytes) => Input::NotJsonRpc(c, bytes.to_vec()),
             }));
             for input in inputs {
                 w.feed(input);

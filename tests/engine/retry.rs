@@ -471,11 +471,11 @@ fn a_question_by_answer_is_no_task() {
         answer_timeout: None,
         task,
     };
-    w.feed(Input::Asked(job, task, question(Some(AskTask { ttl: None }))));
+    w.feed(Input::Asked(job, task, None, question(Some(AskTask { ttl: None }))));
     w.feed(Input::Turn);
     assert_eq!(told(&w), [(Caller::Job { job, ask: task }, "NoTasks".to_owned())]);
     w.silent(c);
-    w.feed(Input::Asked(job, plain, question(None)));
+    w.feed(Input::Asked(job, plain, None, question(None)));
     w.feed(Input::Turn);
     let (requests, _) = asked(&mut w, c, &json!(1));
     assert_eq!(requests, json!({"2": {"method": "roots/list"}}));
@@ -499,7 +499,7 @@ fn a_question_has_the_key_of_its_tool() {
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
     for (number, key) in [(1, "where"), (2, "where"), (3, "1")] {
-        w.feed(Input::Asked(job, AskId::new(number), named(key)));
+        w.feed(Input::Asked(job, AskId::new(number), None, named(key)));
     }
     w.feed(Input::Turn);
     let (requests, state) = asked(&mut w, c, &json!(1));
@@ -523,8 +523,8 @@ fn a_response_that_comes_with_the_call_is_used() {
     let params = json!({"name": "build", "inputResponses": responses});
     w.send(c, &request(json!(1), "tools/call", able(&everything(), params)));
     let job = w.last_started();
-    w.feed(Input::Asked(job, AskId::new(1), named("1")));
-    w.feed(Input::Asked(job, AskId::new(2), named("where")));
+    w.feed(Input::Asked(job, AskId::new(1), None, named("1")));
+    w.feed(Input::Asked(job, AskId::new(2), None, named("where")));
     w.feed(Input::Turn);
     let caller = Caller::Job { job, ask: AskId::new(2) };
     assert_eq!(told(&w), [(caller, r#"{"roots":[]}"#.to_owned())]);

@@ -106,7 +106,7 @@ fn lines_too_long_and_too_deep() {
     let limits = Limits { frames, depth_max: 10, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let c = w.open();
-    w.feed(Input::Overlong(c));
+    w.feed(Input::TooLong(c));
     let answer = w.next(c);
     assert_eq!(answer["error"]["code"], -32600);
     assert!(answer["error"]["message"].as_str().unwrap().contains("1000"), "{answer}");

@@ -289,7 +289,7 @@ impl Walk {
                     OutgoingRequest { key: None, method, params, answer_timeout: None, task: None };
                 let ask = AskId::new(number);
                 self.next += 1;
-                return self.world.feed(Input::Asked(job, ask, request));
+                return self.world.feed(Input::Asked(job, ask, None, request));
             }
             1 => Outcome::Error(ErrorObject::new(7, text)),
             2 => result_of(&json!({"content": content, "isError": true})),
@@ -343,8 +343,8 @@ impl Walk {
         if let Some(trace) = self.world.trace.take()
             && self.rng.once_in(10)
         {
-            let replay = || trace.replay(&self.settings, self.store.mint());
-            assert_eq!(replay(), replay(), "DET-01");
+            let replay = |trace: &Trace| trace.replay(&self.settings, self.store.mint());
+            assert_eq!(replay(&trace), replay(&trace.through_json()), "DET-01");
         }
         self.world = self.store.empty_world(&self.settings);
         self.world.trace = Some(Trace::default());

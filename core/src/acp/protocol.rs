@@ -16,6 +16,7 @@ pub(crate) const INITIALIZE: &str = "initialize";
 
 /// Form of request cancellation on a connection (ACP-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum AcpForm {
     /// As published: `$/cancel_request`, without a capability.
     Published,
@@ -36,6 +37,7 @@ impl AcpForm {
 
 /// Our side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum AcpRole {
     /// We answer `initialize`.
     Agent,
@@ -45,6 +47,7 @@ pub enum AcpRole {
 
 /// Offers of a host to ACP peers, for each of its roles.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct AcpServices {
     /// Offers to clients, as the agent.
     pub agent: Offer,
@@ -65,6 +68,7 @@ impl AcpServices {
 
 /// Offers of a host to one kind of peer.
 #[derive(Debug, Clone, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Offer {
     /// Requests that the host answers: the tool's name is the method, its arguments are the params,
     /// its result is the answer. `initialize` is one of them.
@@ -75,6 +79,7 @@ pub struct Offer {
 
 /// Sender of an outgoing notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Speaker {
     /// A job, to the peer of its request, while that waits for an answer.
     Job(JobId),
@@ -84,6 +89,7 @@ pub enum Speaker {
 
 /// Reason why a host cancels a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum HostStopReason {
     /// The peer used a method with an answer of its own, as `session/cancel` with `stopReason:
     /// "cancelled"`. The job gives that answer, without a deadline (ACP-12).

@@ -12,6 +12,7 @@ use crate::time::Instant;
 
 /// A request to a peer.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct OutgoingRequest {
     /// Name of the method.
     pub method: Box<str>,
@@ -29,6 +30,7 @@ pub struct OutgoingRequest {
 
 /// Parameters of a task at a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct AskTask {
     /// Time for which the peer should keep the task, in whole milliseconds; without it the peer
     /// chooses.
@@ -37,6 +39,7 @@ pub struct AskTask {
 
 /// Timeout of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct AnswerTimeout {
     /// Counted from the request.
     pub timeout: Duration,
@@ -48,6 +51,7 @@ pub struct AnswerTimeout {
 
 /// Origin of an outgoing request, which receives its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Caller {
     /// A job; when the job is cancelled, so are its requests (ACP-05).
     Job {

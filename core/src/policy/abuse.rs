@@ -3,8 +3,6 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::identity::Identity;
 use crate::time::Instant;
 
@@ -33,7 +31,8 @@ impl AbusePattern {
 }
 
 /// How often is too often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct SuspicionPolicy {
     /// How long is counted before the count begins anew.
     pub window: Duration,

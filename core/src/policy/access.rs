@@ -6,6 +6,7 @@ use crate::identity::Identity;
 
 /// Identities that may use a tool. For all others the tool does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Allow {
     /// Every peer that can connect.
     #[default]

@@ -14,6 +14,7 @@ use crate::tool::{Catalog, TaskSupport};
 
 /// Our side of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Role {
     /// The peer is a client: it initializes the session and calls our tools.
     Server,
@@ -23,6 +24,7 @@ pub enum Role {
 
 /// Parameters of a session that we begin as the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct AsClient {
     /// Number of the `initialize` request, as for any request of the host; its answer is the
     /// server's. Later requests are accepted from then on; earlier ones are refused with
@@ -37,6 +39,7 @@ pub struct AsClient {
 
 /// Services to declare to a server, if the settings have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Offers {
     /// `sampling/createMessage`
     pub sampling: bool,

@@ -48,6 +48,7 @@ pub mod code {
 
 /// A JSON-RPC error object.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct ErrorObject {
     /// One of [`code`], or a code of the tool.
     pub code: i64,

@@ -37,6 +37,7 @@ pub struct RecordKey {
 /// has ended, once where it has ended by the time it is created; changes in between are lost
 /// with the process, as the work is.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskRecord {
     /// Which task.
     pub id: TaskId,
@@ -87,6 +88,7 @@ impl StoreWrite {
 
 /// Outcome of a recorded task.
 #[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum RecordedOutcome {
     /// Nothing yet.
     Open,
@@ -137,6 +139,7 @@ pub enum StoreWrite {
 
 /// Why a write was not carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub enum Unstored {
     /// There is no room for it.
     Full,

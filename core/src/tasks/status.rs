@@ -17,6 +17,7 @@ use serde::Deserialize;
 ///      └────────────── Complete ► completed ◄──────────────┘
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The work goes on, or waits for its turn (TSK-09).

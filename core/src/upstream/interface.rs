@@ -120,6 +120,7 @@ pub enum UpstreamEvent<'a> {
 
 /// Facts about the processes of an instance; unknown ones are `None` instead of guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessEvidence {
     /// Living processes that were born since the start of the call.
     pub born: Option<u32>,

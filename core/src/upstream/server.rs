@@ -8,15 +8,14 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::policy::access::Allow;
 use crate::tool::TaskSupport;
 use crate::upstream::manifest::Manifest;
 
 /// Clients that share one instance of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
 pub enum Share {
     /// Each connection has an instance of its own.
     #[default]
@@ -28,8 +27,9 @@ pub enum Share {
 }
 
 /// When a server starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
 pub enum StartWhen {
     /// When a request first needs it.
     #[default]
@@ -39,8 +39,9 @@ pub enum StartWhen {
 }
 
 /// Consequence when a cancelled request goes on and its processes cannot be told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
 pub enum OnIgnoredCancel {
     /// The instance is replaced (UPS-06).
     #[default]
@@ -50,7 +51,8 @@ pub enum OnIgnoredCancel {
 }
 
 /// Time limits of the turns of an ACP agent; none when `None`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct Watchdogs {
     /// The longest that one turn may take.
     pub turn: Option<Duration>,
@@ -61,7 +63,8 @@ pub struct Watchdogs {
 
 /// Names that are offered: glob patterns in which `*` stands for any text and `?` for one
 /// character.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct NameFilter {
     /// Offered names; all if there is no pattern.
     pub only: Vec<Box<str>>,
@@ -106,7 +109,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// One existing MCP server. A reload makes a new value; instances of an equal one go on.
-#[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct UpstreamServer {
     /// Name of the server in views, logs and errors: unique.
     pub name: Box<str>,
@@ -145,22 +148,16 @@ pub struct UpstreamServer {
     /// Names of its tools that are offered, without the prefix.
     pub filter: NameFilter,
     /// Identities that may use it.
-    #[serde(skip, default = "everyone")]
     pub allow: Allow,
     /// Questions to the requestor before a tool runs, by its name without the prefix.
     pub confirm: BTreeMap<Box<str>, Box<str>>,
     /// Time limits of the turns of an ACP agent.
-    #[serde(default)]
     pub watchdogs: Watchdogs,
     /// Its description and lists of its last run.
     pub manifest: Option<Manifest>,
     /// Data for the host to start it.
-    #[serde(skip)]
+    #[cfg_attr(feature = "trace", serde(skip))]
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-const fn everyone() -> Allow {
-    Allow::Everyone
 }
 
 impl UpstreamServer {

@@ -4,12 +4,8 @@
 //! A recording holds all that peers and tools said. It is written with mode 0600 and is meant for
 //! finding faults, not for keeping.
 
-mod drawn;
-mod format;
-mod parts;
 mod replay;
-mod settings;
-mod upstream;
+mod watch;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -25,10 +21,9 @@ use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::settings::Settings;
 use ceased_core::time::Now;
+use ceased_core::trace::{Input, Line, Step};
 
-use self::drawn::{Drawn, Listened, Watch, texts};
-use self::format::{Happened, Line};
-use self::settings::Recipe;
+use self::watch::{QueueWatch, RecordedIds, TakenIds, texts};
 
 pub use self::replay::{ReplayError, Replayed, replay};
 
@@ -41,10 +36,10 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
 }
 
 /// An engine that may be recorded. Reads go to the engine itself; changes pass
-/// [`Recorded::handle`] or [`Recorded::send_queue`], where the recording is written.
+/// [`Recorded::handle`] or [`Recorded::send_queue`], where the trace is written.
 pub(crate) struct Recorded {
     engine: Engine,
-    tape: Option<Box<Tape>>,
+    recorder: Option<Box<Recorder>>,
 }
 
 impl Deref for Recorded {
@@ -58,52 +53,54 @@ impl Deref for Recorded {
 impl Recorded {
     pub(crate) fn new(
         settings: &Arc<Settings>,
-        mint: Box<dyn IdSource>,
+        source: Box<dyn IdSource>,
         file: Option<File>,
     ) -> Self {
         let Some(file) = file else {
-            return Self { engine: Engine::new(Arc::clone(settings), mint), tape: None };
+            return Self { engine: Engine::new(Arc::clone(settings), source), recorder: None };
         };
-        let drawn = Drawn::default();
-        let mint = Box::new(Listened { mint, drawn: drawn.clone() });
-        let engine = Engine::new(Arc::clone(settings), mint);
-        let mut tape =
-            Tape { file: Some(BufWriter::new(file)), drawn, watch: Watch::default(), open: None };
-        let settings = Box::new(Recipe::new(settings));
-        let ids = tape.drawn.take();
-        tape.write(&Line::Made { settings, ids });
-        Self { engine, tape: Some(Box::new(tape)) }
+        let ids = TakenIds::default();
+        let source = Box::new(RecordedIds { source, taken: ids.clone() });
+        let engine = Engine::new(Arc::clone(settings), source);
+        let file = Some(BufWriter::new(file));
+        let mut recorder =
+            Recorder { file, ids, watch: QueueWatch::default(), lent: None, now: Now::default() };
+        let ids = recorder.ids.take();
+        recorder.write(&Line::Engine { settings: Arc::clone(settings), ids });
+        Self { engine, recorder: Some(Box::new(recorder)) }
     }
 
     /// See [`Engine::handle`].
     pub(crate) fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
-        match &mut self.tape {
+        match &mut self.recorder {
             None => self.engine.handle(now, event, actions),
-            Some(tape) => tape.handle(&mut self.engine, now, event, actions),
+            Some(recorder) => recorder.handle(&mut self.engine, now, event, actions),
         }
     }
 
     /// See [`Engine::send_queue`].
     pub(crate) fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
-        if let Some(tape) = &mut self.tape {
-            tape.settle(&mut self.engine);
-            tape.open = Some(conn);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note_taken(&mut self.engine);
+            recorder.lent = Some(conn);
         }
         self.engine.send_queue(conn)
     }
 }
 
-/// A recording that is being written.
-struct Tape {
-    /// Gone once it could not be written to.
+/// Writer of a trace.
+struct Recorder {
+    /// `None` once a write has failed.
     file: Option<BufWriter<File>>,
-    drawn: Drawn,
-    watch: Watch,
-    /// The send queue the host was given last.
-    open: Option<ConnId>,
+    ids: TakenIds,
+    watch: QueueWatch,
+    /// Connection whose send queue the host has.
+    lent: Option<ConnId>,
+    /// Time of the last event.
+    now: Now,
 }
 
-impl Tape {
+impl Recorder {
     fn handle(
         &mut self,
         engine: &mut Engine,
@@ -111,34 +108,34 @@ impl Tape {
         event: Event<'_>,
         actions: &mut Vec<Action>,
     ) {
-        self.settle(engine);
+        self.note_taken(engine);
+        self.now = now;
         self.watch.note(&event);
-        let happened = Box::new(Happened::new(&event));
-        let ends = matches!(event, Event::Turn);
+        let input = Input::new(&event);
+        let ends_turn = matches!(event, Event::Turn);
         let before = actions.len();
         engine.handle(now, event, actions);
-        let line = Line::Event {
-            at: now.at.as_nanos(),
-            wall: now.wall.as_millis(),
-            event: happened,
-            ids: self.drawn.take(),
+        let step = Step {
+            now,
+            input,
+            ids: self.ids.take(),
             actions: texts(actions.get(before..).unwrap_or_default()),
-            out: self.watch.fresh(engine),
+            written: self.watch.written(engine),
         };
-        self.write(&line);
-        if ends && let Some(file) = &mut self.file {
-            // A crash loses the turn it came in.
+        self.write(&Line::Step(Box::new(step)));
+        if ends_turn && let Some(file) = &mut self.file {
+            // A crash loses the turn in which it happens.
             let _ = file.flush();
         }
     }
 
-    /// Notes the output that the host took from a send queue.
-    fn settle(&mut self, engine: &mut Engine) {
-        let Some(conn) = self.open.take() else { return };
+    /// Records the bytes that the host took from the send queue that it has.
+    fn note_taken(&mut self, engine: &mut Engine) {
+        let Some(conn) = self.lent.take() else { return };
         let Some(queue) = engine.send_queue(conn) else { return };
         let count = self.watch.note_taken(conn, queue.len());
         if count > 0 {
-            self.write(&Line::Taken { conn: conn.get(), count });
+            self.write(&Line::Step(Box::new(Step::new(self.now, Input::Taken(conn, count)))));
         }
     }
 

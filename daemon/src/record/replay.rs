@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use ceased_core::engine::Engine;
 use ceased_core::ids::{ConnId, IdSource};
-use ceased_core::time::{Instant, Now, Wall};
+use ceased_core::settings::Settings;
+use ceased_core::tool::{ArgumentCheck, Tool};
+use ceased_core::trace::{Input, Line, Step, restore_checks};
 use uuid::Uuid;
 
-use super::drawn::{Drawn, Watch, texts};
-use super::format::Line;
+use super::watch::{QueueWatch, TakenIds, texts};
+use crate::tools::arguments::Arguments;
+use crate::tools::catalog;
 
 /// Result of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,26 +24,26 @@ pub struct Replayed {
     pub bytes: u64,
 }
 
-/// Why a recording could not be replayed, or where it went another way.
+/// Why a recording could not be replayed, or the difference of its replay.
 #[derive(Debug)]
 pub enum ReplayError {
     /// It cannot be read.
     Io(io::Error),
-    /// A line is none of a recording, or stands where it cannot.
+    /// A line that is not part of the format, or not at this place.
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         number: usize,
         /// The mistake.
         why: String,
     },
-    /// The engine did something else than it did then (DET-01).
+    /// The engine acted in another way than recorded (DET-01).
     Differs {
-        /// At which line, from 1.
+        /// Number of the line, from 1.
         number: usize,
-        /// The recorded actions.
+        /// Recorded actions, frames and remaining ids.
         recorded: String,
-        /// The action of the replay.
-        came: String,
+        /// Those of the replay.
+        replayed: String,
     },
 }
 
@@ -49,10 +52,10 @@ impl fmt::Display for ReplayError {
         match self {
             Self::Io(error) => write!(f, "the recording cannot be read: {error}"),
             Self::Line { number, why } => write!(f, "line {number} of the recording: {why}"),
-            Self::Differs { number, recorded, came } => {
+            Self::Differs { number, recorded, replayed } => {
                 write!(
                     f,
-                    "line {number} of the recording went another way\n  then {recorded}\n  now  {came}"
+                    "the replay differs at line {number}\n  recorded {recorded}\n  replayed {replayed}"
                 )
             }
         }
@@ -61,30 +64,30 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// The ids of the recording again.
-struct Recalled(Drawn);
+/// A source of the recorded ids.
+struct ReplayedIds(TakenIds);
 
-impl IdSource for Recalled {
+impl IdSource for ReplayedIds {
     fn uuid(&mut self) -> Uuid {
-        // A surplus action counts as a different one.
+        // An id beyond the recorded ones shows as a difference.
         self.0.pop().unwrap_or_default()
     }
 }
 
-struct Again {
+struct Replay {
     engine: Engine,
-    ids: Drawn,
-    watch: Watch,
+    ids: TakenIds,
+    watch: QueueWatch,
     done: Replayed,
 }
 
-/// Hands every recorded event to a fresh engine and compares its actions with the recorded
-/// ones. A last line without its end, as a crash leaves it, is passed over.
+/// Hands every recorded input to a fresh engine and compares its actions and frames with the
+/// recorded ones. A last line without its end, as a crash leaves it, is ignored.
 ///
 /// # Errors
 /// [`ReplayError`].
 pub fn replay(recording: impl BufRead) -> Result<Replayed, ReplayError> {
-    let mut again: Option<Again> = None;
+    let mut replay: Option<Replay> = None;
     let mut lines = recording.split(b'\n').enumerate().peekable();
     while let Some((at, line)) = lines.next() {
         let (number, line) = (at + 1, line.map_err(ReplayError::Io)?);
@@ -94,56 +97,72 @@ pub fn replay(recording: impl BufRead) -> Result<Replayed, ReplayError> {
             Err(error) if error.is_eof() && lines.peek().is_none() && number > 1 => break,
             Err(error) => return Err(bad(error.to_string())),
         };
-        match (&mut again, line) {
-            (None, Line::Made { settings, ids: drawn }) => {
-                let ids = Drawn::default();
-                drawn.into_iter().for_each(|id| ids.push(id));
-                let settings = Arc::new(settings.get().map_err(bad)?);
-                let engine = Engine::new(settings, Box::new(Recalled(ids.clone())));
-                let (watch, done) = (Watch::default(), Replayed::default());
-                again = Some(Again { engine, ids, watch, done });
+        match (&mut replay, line) {
+            (None, Line::Engine { settings, ids }) => {
+                replay = Some(Replay::new(settings, ids).map_err(bad)?);
             }
-            (Some(again), Line::Taken { conn, count }) => again.take(conn, count).map_err(bad)?,
-            (Some(again), line @ Line::Event { .. }) => again.event(number, &line)?,
-            (Some(_), Line::Made { .. }) => return Err(bad("a second beginning".to_owned())),
-            (None, Line::Taken { .. } | Line::Event { .. }) => {
+            (Some(replay), Line::Step(step)) => replay.step(number, *step)?,
+            (Some(_), Line::Engine { .. }) => {
+                return Err(bad("a recording has one engine".to_owned()));
+            }
+            (None, Line::Step(_)) => {
                 return Err(bad("the settings must come first".to_owned()));
             }
         }
     }
-    let empty = || ReplayError::Line { number: 1, why: "there is nothing".to_owned() };
-    again.map(|again| again.done).ok_or_else(empty)
+    let empty = || ReplayError::Line { number: 1, why: "the recording is empty".to_owned() };
+    replay.map(|replay| replay.done).ok_or_else(empty)
 }
 
-impl Again {
-    fn take(&mut self, conn: u64, count: usize) -> Result<(), String> {
-        let conn = ConnId::new(conn);
+/// The settings with the checks of their tools, by their schemas.
+fn with_checks(mut settings: Arc<Settings>) -> Result<Arc<Settings>, String> {
+    let mut check = |tool: &Tool| -> Result<Box<dyn ArgumentCheck>, String> {
+        Ok(catalog::by_schema(Arguments::new(&tool.input_schema)?))
+    };
+    restore_checks(Arc::make_mut(&mut settings), &mut check)?;
+    Ok(settings)
+}
+
+impl Replay {
+    fn new(settings: Arc<Settings>, recorded: Vec<Uuid>) -> Result<Self, String> {
+        let ids = TakenIds::default();
+        recorded.into_iter().for_each(|id| ids.push(id));
+        let engine = Engine::new(with_checks(settings)?, Box::new(ReplayedIds(ids.clone())));
+        Ok(Self { engine, ids, watch: QueueWatch::default(), done: Replayed::default() })
+    }
+
+    fn step(&mut self, number: usize, step: Step) -> Result<(), ReplayError> {
+        let bad = |why| ReplayError::Line { number, why };
+        let Step { now, input, ids, actions, written } = step;
+        let input = match input {
+            Input::Taken(conn, count) => return self.take(conn, count).map_err(bad),
+            Input::Configured(settings) => Input::Configured(with_checks(settings).map_err(bad)?),
+            input => input,
+        };
+        let Some(event) = input.event() else { return Ok(()) };
+        ids.iter().for_each(|id| self.ids.push(*id));
+        self.watch.note(&event);
+        let mut replayed = Vec::new();
+        self.engine.handle(now, event, &mut replayed);
+        self.done.events += 1;
+        let replayed = (texts(&replayed), self.watch.written(&mut self.engine), self.ids.take());
+        let recorded = (actions, written, Vec::new());
+        if replayed != recorded {
+            let (recorded, replayed) = (format!("{recorded:?}"), format!("{replayed:?}"));
+            return Err(ReplayError::Differs { number, recorded, replayed });
+        }
+        let bytes = recorded.1.iter().map(|written| written.bytes.len()).sum::<usize>();
+        self.done.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    fn take(&mut self, conn: ConnId, count: usize) -> Result<(), String> {
         let queue = self.engine.send_queue(conn).ok_or_else(|| format!("{conn} is not open"))?;
         if count > queue.len() {
             return Err(format!("{count} bytes were taken of {}", queue.len()));
         }
         queue.advance(count);
         self.watch.note_taken(conn, queue.len());
-        Ok(())
-    }
-
-    fn event(&mut self, number: usize, line: &Line) -> Result<(), ReplayError> {
-        let Line::Event { at, wall, event, ids, actions, out } = line else { return Ok(()) };
-        let event = event.get().map_err(|why| ReplayError::Line { number, why })?;
-        ids.iter().for_each(|id| self.ids.push(*id));
-        self.watch.note(&event);
-        let now = Now { at: Instant::from_nanos(*at), wall: Wall::from_millis(*wall) };
-        let mut came = Vec::new();
-        self.engine.handle(now, event, &mut came);
-        self.done.events += 1;
-        let came = (texts(&came), self.watch.fresh(&mut self.engine), self.ids.take());
-        let recorded = (actions, out, Vec::<Uuid>::new());
-        if (&came.0, &came.1, &came.2) != (recorded.0, recorded.1, &recorded.2) {
-            let (recorded, came) = (format!("{recorded:?}"), format!("{came:?}"));
-            return Err(ReplayError::Differs { number, recorded, came });
-        }
-        let bytes = out.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        self.done.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
         Ok(())
     }
 }

@@ -164,7 +164,7 @@ pub(super) fn compare(
     let given_up: Vec<u64> = flooded.map(|(conn, _)| *conn).collect();
     let spare = (!given_up.is_empty()).then(|| oracle.clone());
     let mut expected = oracle.input(at, wall, named, unsent);
-    if matches!(input, Input::Overlong(_)) {
+    if matches!(input, Input::TooLong(_)) {
         oracle.marks.insert(Mark::Overlong);
     }
     for conn in &given_up {
@@ -280,16 +280,15 @@ fn renamed(
         Input::Done(id, outcome) => (Some(Input::Done(name(id), outcome.clone())), of_job(id)),
         Input::Opened(conn, _, _)
         | Input::Frame(conn, _)
-        | Input::Overlong(conn)
-        | Input::Alien(conn, _)
+        | Input::TooLong(conn)
+        | Input::NotJsonRpc(conn, _)
         | Input::Finished(conn, _)
         | Input::Closed(conn)
         | Input::Blocked(conn)
         | Input::Drained(conn)
         | Input::Taken(conn, _) => (None, Some(conn.get())),
-        Input::Asked(id, call, ask) => (Some(Input::Asked(name(id), *call, ask.clone())), None),
-        Input::AskedOf(id, call, conn, ask) => {
-            (Some(Input::AskedOf(name(id), *call, *conn, ask.clone())), None)
+        Input::Asked(id, call, conn, ask) => {
+            (Some(Input::Asked(name(id), *call, *conn, ask.clone())), None)
         }
         Input::CancelCall(Caller::Job { job, ask }, reason) => {
             let caller = Caller::Job { job: name(job), ask: *ask };
@@ -301,6 +300,13 @@ fn renamed(
         | Input::StoreFailed(_)
         | Input::Loaded(..) => {
             unreachable!("the simulator has no store")
+        }
+        Input::Escalated(_)
+        | Input::ResourceUpdated(_)
+        | Input::OutputRead(..)
+        | Input::HostStatusCollected(..)
+        | Input::Upstream(_) => {
+            unreachable!("the simulator has no resources, outputs and upstreams")
         }
         Input::OpenedAcp(conn, ..) => (None, Some(conn.get())),
         Input::CancelJob(id, cause) => (Some(Input::CancelJob(name(id), *cause)), None),

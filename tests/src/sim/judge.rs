@@ -143,10 +143,8 @@ impl Judge {
             Op::Linger { job } => self.report(*job, Input::Lingering),
             Op::Ask { job, call, wish, to } => {
                 let (ask, number) = (ask_of(*call, wish), AskId::new(*call));
-                self.report(*job, |id| match to {
-                    Some(conn) => Input::AskedOf(id, number, ConnId::new(*conn), ask),
-                    None => Input::Asked(id, number, ask),
-                });
+                let conn = to.map(ConnId::new);
+                self.report(*job, |id| Input::Asked(id, number, conn, ask));
             }
             Op::Call { conn, call, wish } => {
                 let ask = ask_of(*call, wish);

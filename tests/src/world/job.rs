@@ -68,7 +68,7 @@ impl World {
             answer_timeout: None,
             task: None,
         };
-        self.feed(Input::Asked(job, ask, request));
+        self.feed(Input::Asked(job, ask, None, request));
         Caller::Job { job, ask }
     }
 

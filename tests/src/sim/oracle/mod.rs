@@ -35,6 +35,7 @@ pub use self::state::Task;
 use self::state::{Batch, Conn, Drain, Ended, For, Job, Pending, Stage, What};
 
 use ceased_core::event::AfterInput;
+use ceased_core::ids::ConnId;
 use ceased_core::log_level::LogLevel;
 use ceased_core::protocol::role::Role;
 use ceased_core::settings::Settings;
@@ -144,8 +145,8 @@ impl Oracle {
                 self.open(conn.get(), &identity.to_string(), *role);
             }
             Input::Frame(conn, frame) => self.frame(conn.get(), frame, unsent),
-            Input::Overlong(conn) => self.unreadable(conn.get(), -32600, None),
-            Input::Alien(conn, bytes) => self.alien(conn.get(), bytes),
+            Input::TooLong(conn) => self.unreadable(conn.get(), -32600, None),
+            Input::NotJsonRpc(conn, bytes) => self.alien(conn.get(), bytes),
             Input::Finished(conn, then) => self.finish(conn.get(), *then),
             Input::Closed(conn) => self.gone(conn.get()),
             Input::Blocked(conn) => {
@@ -161,9 +162,8 @@ impl Oracle {
             }
             Input::Output(job, line) => self.output(job.get(), line),
             Input::Log(job, level, data) => self.log(job.get(), *level, data.get(), crowded),
-            Input::Asked(job, call, ask) => self.ask(job.get(), call.get(), None, ask),
-            Input::AskedOf(job, call, conn, ask) => {
-                self.ask(job.get(), call.get(), Some(conn.get()), ask);
+            Input::Asked(job, call, conn, ask) => {
+                self.ask(job.get(), call.get(), conn.map(ConnId::get), ask);
             }
             Input::Call(conn, call, ask) => self.host_asks(conn.get(), call.get(), ask),
             Input::CancelCall(caller, _) => self.unask(*caller),
@@ -184,6 +184,13 @@ impl Oracle {
             | Input::StoreFailed(_)
             | Input::Loaded(..) => {
                 unreachable!("the simulator has no store")
+            }
+            Input::Escalated(_)
+            | Input::ResourceUpdated(_)
+            | Input::OutputRead(..)
+            | Input::HostStatusCollected(..)
+            | Input::Upstream(_) => {
+                unreachable!("the simulator has no resources, outputs and upstreams")
             }
             Input::Drain(by) => self.drain(by.as_nanos()),
             Input::Turn => self.turn(),
