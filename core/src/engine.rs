@@ -46,7 +46,7 @@ pub struct Engine {
     pub(crate) settings: Arc<Settings>,
     /// Name and version of this server, as JSON (MOD-02).
     pub(crate) server_info: Arc<[u8]>,
-    pub(crate) mint: Box<dyn IdSource>,
+    pub(crate) id_source: Box<dyn IdSource>,
     pub(crate) now: Now,
     pub(crate) out: Vec<Action>,
     /// Seed of the hashes of its tables.
@@ -124,8 +124,8 @@ pub(crate) struct Drain {
 impl Engine {
     /// An engine without connections, jobs or tasks.
     #[must_use]
-    pub fn new(settings: Arc<Settings>, mut mint: Box<dyn IdSource>) -> Self {
-        let cursor_key = mint.uuid();
+    pub fn new(settings: Arc<Settings>, mut id_source: Box<dyn IdSource>) -> Self {
+        let cursor_key = id_source.uuid();
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let durable = settings.tasks.durable;
@@ -134,7 +134,7 @@ impl Engine {
         let mut engine = Self {
             settings,
             server_info,
-            mint,
+            id_source,
             now: Now::default(),
             out: Vec::new(),
             seed,

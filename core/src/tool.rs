@@ -211,7 +211,7 @@ pub struct Tool {
     /// the argument of that name.
     pub lock: Option<Box<str>>,
     /// Check of its arguments.
-    #[cfg_attr(feature = "trace", serde(with = "crate::trace::settings::check"))]
+    #[cfg_attr(feature = "trace", serde(with = "traced_check"))]
     pub check: Option<Box<dyn ArgumentCheck>>,
     /// Whether its handler says when a call becomes a task, where the server decides that: until
     /// then it is a plain call, and its questions are inputs of the call (2026-07-28).
@@ -258,6 +258,42 @@ impl Tool {
 impl fmt::Debug for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tool({})", self.name)
+    }
+}
+
+/// The check of a tool in a trace: whether it has one.
+#[cfg(feature = "trace")]
+mod traced_check {
+    use alloc::borrow::Cow;
+    use alloc::boxed::Box;
+    use alloc::string::String;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::ArgumentCheck;
+
+    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
+    pub(super) fn serialize<S: Serializer>(
+        check: &Option<Box<dyn ArgumentCheck>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bool(check.is_some())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Box<dyn ArgumentCheck>>, D::Error> {
+        let has_check = bool::deserialize(from)?;
+        Ok(has_check.then(|| Box::new(NotRestored) as Box<dyn ArgumentCheck>))
+    }
+
+    /// Stands for a check until [`restore_checks`](crate::trace::restore_checks); refuses all arguments.
+    struct NotRestored;
+
+    impl ArgumentCheck for NotRestored {
+        fn check<'a>(&self, _: &'a str) -> Result<Cow<'a, str>, String> {
+            Err("the settings are from a trace, and their checks were not restored".into())
+        }
     }
 }
 

@@ -414,9 +414,9 @@ fn a_shutdown_stops_parked_jobs() {
 #[test]
 fn a_state_given_twice_is_used_once() {
     let id = |number: u128| uuid::Uuid::from_u128((0x4000_8000 << 48) | number);
-    let mint = Rigged::new([1, 2, 2, 3, 2, 3, 2, 3].map(id));
+    let id_source = Rigged::new([1, 2, 2, 3, 2, 3, 2, 3].map(id));
     let settings = tools::settings(Limits::default(), TaskPolicy::default());
-    let mut w = World::made_of(settings, mint);
+    let mut w = World::made_of(settings, id_source);
     let c = connect(&mut w);
     let mut states = Vec::new();
     for number in [1, 2] {

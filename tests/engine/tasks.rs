@@ -115,9 +115,9 @@ fn a_task_is_handed_out_before_it_works() {
 #[test]
 fn a_task_id_is_given_once() {
     let [key, a, b] = [9, 1, 2].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
-    let mint = Rigged::new([key, a, a, a, b, b, b, b, b]);
+    let id_source = Rigged::new([key, a, a, a, b, b, b, b, b]);
     let settings = tools::settings(Limits::default(), TaskPolicy::default());
-    let mut w = World::made_of(settings, mint);
+    let mut w = World::made_of(settings, id_source);
     let c = w.open();
     let (first, job) = w.task(c, "sleep");
     assert_eq!(first, a.to_string());

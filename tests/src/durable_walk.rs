@@ -343,7 +343,7 @@ impl Walk {
         if let Some(trace) = self.world.trace.take()
             && self.rng.once_in(10)
         {
-            let replay = |trace: &Trace| trace.replay(&self.settings, self.store.mint());
+            let replay = |trace: &Trace| trace.replay(&self.settings, self.store.id_source());
             assert_eq!(replay(&trace), replay(&trace.through_json()), "DET-01");
         }
         self.world = self.store.empty_world(&self.settings);

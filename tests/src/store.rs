@@ -42,12 +42,12 @@ impl Store {
         self.waiting.clear();
         self.generation += 1;
         self.resident = settings.limits.resident_result_bytes;
-        World::made_of(Arc::clone(settings), self.mint())
+        World::made_of(Arc::clone(settings), self.id_source())
     }
 
     /// Ids of the latest world, different from those of other worlds.
     #[must_use]
-    pub fn mint(&self) -> Rigged {
+    pub fn id_source(&self) -> Rigged {
         let number = |count: u128| (self.generation << 80) | (0x4000_8000 << 48) | count;
         Rigged::new((0..2000).map(|count| Uuid::from_u128(number(count))))
     }

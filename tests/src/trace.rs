@@ -39,8 +39,8 @@ impl Trace {
     /// Feeds all inputs to a fresh engine and returns, line by line, its actions and the bytes of
     /// every send queue after every event.
     #[must_use]
-    pub fn replay(&self, settings: &Arc<Settings>, mint: Rigged) -> Vec<String> {
-        let mut engine = Engine::new(Arc::clone(settings), Box::new(mint));
+    pub fn replay(&self, settings: &Arc<Settings>, id_source: Rigged) -> Vec<String> {
+        let mut engine = Engine::new(Arc::clone(settings), Box::new(id_source));
         let mut conns = Vec::new();
         let mut said = Vec::new();
         for (now, input) in &self.inputs {

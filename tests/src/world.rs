@@ -158,9 +158,9 @@ impl World {
 
     /// A world with these settings and ids.
     #[must_use]
-    pub fn made_of(settings: Arc<Settings>, mint: Rigged) -> Self {
+    pub fn made_of(settings: Arc<Settings>, id_source: Rigged) -> Self {
         Self {
-            engine: Engine::new(settings, Box::new(mint)),
+            engine: Engine::new(settings, Box::new(id_source)),
             now: Now { at: Instant::ZERO, wall: Wall::from_millis(WALL_START) },
             peers: BTreeMap::new(),
             next_conn: 1,

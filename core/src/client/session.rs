@@ -168,7 +168,7 @@ impl Engine {
             ("tasks/list", Phase::Ready) if tasks => self.list_tasks(reply, params),
             ("tasks/cancel", Phase::Ready) if tasks => self.cancel_task(reply, params),
             (_, Phase::Ready) => match declared.offer(method) {
-                Offer::No => self.unknown_method(reply, method),
+                Offer::Undeclared => self.unknown_method(reply, method),
                 Offer::Plain => self.call_service(reply, method, params, false),
                 Offer::Tasks => self.call_service(reply, method, params, core),
             },

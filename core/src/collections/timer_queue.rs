@@ -22,7 +22,7 @@ pub enum Timer {
     /// A half-closed peer has waited its maximum for running calls.
     Linger(ConnId),
     /// A suspended call has waited its maximum for its retry (input required).
-    Parked(RequestState),
+    Suspended(RequestState),
     /// A call whose connection is gone has run its maximum.
     Orphan(JobId),
     /// The retention of a call with an idempotency key ends.
@@ -56,7 +56,7 @@ impl Timer {
             Self::Stall(_) => 2,
             Self::CatchUp(_) => 3,
             Self::Linger(_) => 4,
-            Self::Parked(_) => 5,
+            Self::Suspended(_) => 5,
             Self::Orphan(_) => 6,
             Self::Keyed(_) => 7,
             Self::Call(..) => 8,

@@ -76,7 +76,7 @@ pub(crate) struct ClientSide {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// Not declared.
-    No,
+    Undeclared,
     /// Declared as a plain request.
     Plain,
     /// Declared as a request that may also run as a task.
@@ -99,7 +99,7 @@ impl Declared {
         let offer = |wanted: bool, name| match services.get(name).map(|tool| tool.task_support) {
             Some(TaskSupport::Forbidden) if wanted => Offer::Plain,
             Some(TaskSupport::Optional | TaskSupport::Required) if wanted => Offer::Tasks,
-            Some(_) | None => Offer::No,
+            Some(_) | None => Offer::Undeclared,
         };
         Self {
             sampling: offer(offers.sampling, SAMPLING),
@@ -107,7 +107,7 @@ impl Declared {
             // The protocol has no tasks for roots.
             roots: match offer(offers.roots, ROOTS) {
                 Offer::Tasks => Offer::Plain,
-                offer @ (Offer::No | Offer::Plain) => offer,
+                offer @ (Offer::Undeclared | Offer::Plain) => offer,
             },
             lists,
         }
@@ -119,7 +119,7 @@ impl Declared {
             SAMPLING => self.sampling,
             ELICITATION => self.elicitation,
             ROOTS => self.roots,
-            _ => Offer::No,
+            _ => Offer::Undeclared,
         }
     }
 
@@ -135,7 +135,7 @@ impl Declared {
         for (name, offer) in
             [("elicitation", self.elicitation), ("roots", self.roots), ("sampling", self.sampling)]
         {
-            if offer != Offer::No {
+            if offer != Offer::Undeclared {
                 json.raw(comma).string(name).raw(":{}");
                 comma = ",";
             }

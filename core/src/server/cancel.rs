@@ -108,7 +108,7 @@ impl Engine {
         self.close_if_finished(conn);
     }
 
-    /// Removes the unsent frames of a request (MOD-04), and stops the task or parked call that was
+    /// Removes the unsent frames of a request (MOD-04), and stops the task or suspended call that was
     /// to be named by it; whether there was anything to stop. Of requests of a session there is
     /// nothing to take back.
     fn recall(&mut self, conn: ConnId, by: &Cancellation) -> bool {
@@ -132,7 +132,7 @@ impl Engine {
         for handle in handles {
             stopped |= match handle {
                 Handle::Task(key) => self.stop_unnamed_task(conn, key, by.reason.clone()),
-                Handle::Call(state) => match self.unpark(state) {
+                Handle::Call(state) => match self.unsuspend(state) {
                     Some(Waiting::Job(id)) => self.stop_unnamed_call(conn, id, by),
                     Some(Waiting::Outcome(_)) | None => false,
                 },
@@ -184,7 +184,7 @@ impl Engine {
         }
         // CAN-08, TSK-33: whatever the job still hands in or says has no receiver.
         if let Some(Purpose::Retry(state)) = self.jobs.release(id) {
-            self.unpark(state);
+            self.unsuspend(state);
         }
         self.stop(id, why);
     }

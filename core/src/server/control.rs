@@ -140,7 +140,7 @@ impl Engine {
         self.cancel_requests(conn, connection.requests.take_all());
         self.lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
-        self.unpark_unknown(aside.lost_handles);
+        self.unsuspend_lost(aside.lost_handles);
         if !self.upstreams.is_empty() {
             self.client_gone(conn, &connection.identity);
         }
@@ -261,7 +261,7 @@ impl Engine {
         }
         self.end_all_instances();
         self.shut_down_agents();
-        self.unpark_everything();
+        self.unsuspend_all();
         self.close_finished();
         self.hurry_store();
     }
@@ -356,7 +356,7 @@ impl Engine {
                 }
                 Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
-                Timer::Parked(state) => self.on_parked_timer(state),
+                Timer::Suspended(state) => self.on_suspended_timer(state),
                 Timer::Orphan(id) => self.on_orphan_timer(id),
                 Timer::Keyed(id) => self.on_keyed_timer(id),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),

@@ -146,7 +146,7 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.requests.open(reply, Work::Job(id));
         if let Some(state) = state {
-            self.unpark(state);
+            self.unsuspend(state);
         }
         let came_from = self.jobs.get(id).map(|job| job.conn);
         if let Some(before) = came_from.and_then(|conn| self.connections.get_mut(&conn)) {

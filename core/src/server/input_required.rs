@@ -1,7 +1,7 @@
 //! Calls that ask by their answer (MOD-07): a tool that needs input has its call answered with
-//! its questions, and waits, parked, for the request that brings the input.
+//! its questions, and waits, suspended, for the request that brings the input.
 //!
-//! The retry names the parked call by a state that only its requestor can know, good once, for
+//! The retry names the suspended call by a state that only its requestor can know, good once, for
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
 //! not wait for its answer; its outcome is then kept for the retry.
 
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// How many calls of an identity are parked or about to be.
+    /// How many calls of an identity are suspended or about to be.
     fn suspended_of(&self, owner: &Identity) -> usize {
         let asking = self.suspended.asking().filter_map(|id| self.jobs.get(id));
         self.suspended.iter().filter(|(_, call)| call.owner == *owner).count()
@@ -86,7 +86,7 @@ impl Engine {
             let Some(job) = self.jobs.get(id) else { continue };
             // It may have withdrawn its question, or have its answer.
             if job.needs_input() && matches!(job.purpose(), Purpose::Answer(_)) {
-                self.park(id);
+                self.suspend(id);
             }
         }
     }
@@ -119,7 +119,7 @@ impl Engine {
     /// call alone.
     fn fresh_state(&mut self) -> Option<RequestState> {
         for _ in 0..4 {
-            let state = RequestState::new(self.mint.uuid());
+            let state = RequestState::new(self.id_source.uuid());
             if self.suspended.get(state).is_none() {
                 return Some(state);
             }
@@ -128,7 +128,7 @@ impl Engine {
         None
     }
 
-    fn park(&mut self, id: JobId) {
+    fn suspend(&mut self, id: JobId) {
         let Some(state) = self.fresh_state() else {
             // Without a state no request can come back: the question cannot be asked.
             return self.refuse_questions(id, Refusal::TooMany, |_| true);
@@ -144,7 +144,7 @@ impl Engine {
         let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
         let mut call = SuspendedCall { owner, tool, timer: None, work: Waiting::Job(id) };
         let at = self.now.at + self.settings.limits.parked_for;
-        self.timers.arm(&mut call.timer, Timer::Parked(state), at);
+        self.timers.arm(&mut call.timer, Timer::Suspended(state), at);
         self.suspended.suspend(state, call);
         let connection = self.connections.get_mut(&conn);
         let settled = Settled::Job(id);
@@ -157,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// A request returns with the input that a parked call asked for.
+    /// A request returns with the input that a suspended call asked for.
     #[inline(never)]
     pub(crate) fn retry_call(
         &mut self,
@@ -182,7 +182,7 @@ impl Engine {
         if self.is_full(reply.conn) {
             return self.refuse_inflight(reply);
         }
-        match self.unpark(state) {
+        match self.unsuspend(state) {
             None => self.forget(reply),
             Some(Waiting::Outcome(outcome)) => self.answer_with(reply, outcome),
             Some(Waiting::Job(id)) => {
@@ -198,7 +198,7 @@ impl Engine {
         state.is_some_and(|state| self.suspended.get(state).is_some())
     }
 
-    /// The parked call a retry names, if it is for this tool and of its sender.
+    /// The suspended call a retry names, if it is for this tool and of its sender.
     fn named_call(&self, reply: &Reply, tool: &str, state: Raw<'_>) -> Option<RequestState> {
         let state = RequestState::parse(&state.string()?)?;
         let viewer = &self.connections.get(&reply.conn)?.identity;
@@ -227,31 +227,31 @@ impl Engine {
         self.suspended.note_asking(id);
     }
 
-    /// A parked job has ended: its outcome waits for the retry in its place.
+    /// A suspended job has ended: its outcome waits for the retry in its place.
     pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
         self.suspended.keep_outcome(state, outcome);
     }
 
     /// Takes a call out of those that wait for a retry.
-    pub(crate) fn unpark(&mut self, state: RequestState) -> Option<Waiting> {
-        let mut call = self.suspended.resume(state)?;
-        self.timers.disarm(&mut call.timer, Timer::Parked(state));
+    pub(crate) fn unsuspend(&mut self, state: RequestState) -> Option<Waiting> {
+        let mut call = self.suspended.unsuspend(state)?;
+        self.timers.disarm(&mut call.timer, Timer::Suspended(state));
         Some(call.work)
     }
 
     /// The time for the input is over.
-    pub(crate) fn on_parked_timer(&mut self, state: RequestState) {
+    pub(crate) fn on_suspended_timer(&mut self, state: RequestState) {
         self.suspended.note_due(state);
-        if let Some(Waiting::Job(id)) = self.unpark(state) {
+        if let Some(Waiting::Job(id)) = self.unsuspend(state) {
             self.release_job_claim(id, StopReason::Unanswered);
         }
     }
 
     /// The state that names these calls was never sent: no retry will come.
-    pub(crate) fn unpark_unknown(&mut self, handles: Vec<Handle>) {
+    pub(crate) fn unsuspend_lost(&mut self, handles: Vec<Handle>) {
         for handle in handles {
             if let Handle::Call(state) = handle
-                && let Some(Waiting::Job(id)) = self.unpark(state)
+                && let Some(Waiting::Job(id)) = self.unsuspend(state)
             {
                 self.release_job_claim(id, StopReason::Disconnected);
             }
@@ -259,10 +259,10 @@ impl Engine {
     }
 
     /// Ends every wait for input: the daemon shuts down.
-    pub(crate) fn unpark_everything(&mut self) {
+    pub(crate) fn unsuspend_all(&mut self) {
         let states: Vec<RequestState> = self.suspended.iter().map(|(state, _)| state).collect();
         for state in states {
-            self.unpark(state);
+            self.unsuspend(state);
         }
     }
 }
@@ -275,7 +275,7 @@ fn given(job: &Job, request: &OutgoingRequest, ask: AskId) -> Option<Box<RawValu
     responses.first().map(|(_, response)| (*response).to_owned())
 }
 
-/// Every parked call agrees with its job, and the other way round.
+/// Every suspended call agrees with its job, and the other way round.
 ///
 /// # Panics
 /// When one is not.
@@ -285,7 +285,7 @@ pub(crate) fn check(engine: &Engine) {
         match &call.work {
             Waiting::Outcome(_) => {}
             Waiting::Job(id) => {
-                let job = engine.jobs.get(*id).expect("a parked call has a job");
+                let job = engine.jobs.get(*id).expect("a suspended call has a job");
                 assert_eq!(*job.purpose(), Purpose::Retry(state));
                 assert_eq!(job.owner, call.owner, "who asked may come back (TSK-39)");
             }

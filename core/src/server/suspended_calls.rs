@@ -62,7 +62,7 @@ impl SuspendedCalls {
     }
 
     /// Takes a call out: its retry has come, or will not.
-    pub(crate) fn resume(&mut self, state: RequestState) -> Option<SuspendedCall> {
+    pub(crate) fn unsuspend(&mut self, state: RequestState) -> Option<SuspendedCall> {
         self.calls.remove(&state)
     }
 

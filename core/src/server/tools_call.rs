@@ -417,7 +417,7 @@ impl Engine {
     /// TSK-08: an id the generator gives twice is noticed, not used twice.
     pub(crate) fn fresh_task_id(&mut self) -> Option<TaskId> {
         for _ in 0..4 {
-            let id = TaskId::new(self.mint.uuid());
+            let id = TaskId::new(self.id_source.uuid());
             if !self.tasks.contains(id) && !self.tasks.writes().owes(id) {
                 return Some(id);
             }

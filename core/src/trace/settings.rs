@@ -1,7 +1,6 @@
 //! Settings in a trace: catalogs are read with the checks of [`Catalog::new`], and the argument
 //! checks of tools, which are code, are restored by the reader.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -35,35 +34,6 @@ impl Serialize for Provider {
 impl<'de> Deserialize<'de> for Provider {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::new(Vec::<HostOffer>::deserialize(from)?).map_err(D::Error::custom)
-    }
-}
-
-/// The check of a tool: whether it has one.
-pub(crate) mod check {
-    use super::{ArgumentCheck, Box, Deserialize, Deserializer, NotRestored, Serializer};
-
-    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
-    pub(crate) fn serialize<S: Serializer>(
-        check: &Option<Box<dyn ArgumentCheck>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bool(check.is_some())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Box<dyn ArgumentCheck>>, D::Error> {
-        let has_check = bool::deserialize(from)?;
-        Ok(has_check.then(|| Box::new(NotRestored) as Box<dyn ArgumentCheck>))
-    }
-}
-
-/// Stands for a check until [`restore_checks`]; refuses all arguments.
-struct NotRestored;
-
-impl ArgumentCheck for NotRestored {
-    fn check<'a>(&self, _: &'a str) -> Result<Cow<'a, str>, String> {
-        Err("the settings are from a trace, and their checks were not restored".into())
     }
 }
 

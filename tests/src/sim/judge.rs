@@ -22,11 +22,11 @@ use serde_json::json;
 
 use super::compare;
 use super::fault::Fault;
+use super::id_source::Numbered;
 use super::inputs::{as_client, ask_of, cause_of, identity, input_of, number_in};
 use super::link::{Calls, Link};
 use super::loosest::Loosest;
 use super::mark::Mark;
-use super::mint::Numbered;
 use super::oracle::Oracle;
 use super::step::{How, Op, Step, Then};
 use super::swarm::Swarm;
@@ -77,10 +77,10 @@ impl Judge {
     pub fn new(swarm: &Swarm, with_oracle: bool, validate: u64) -> Self {
         let hint = Arc::new(AtomicU64::new(0));
         let collides = swarm.faults.has(Fault::Collide);
-        let mint = Numbered { hint: Arc::clone(&hint), again: 0, last: (0, 0), collides };
+        let id_source = Numbered { hint: Arc::clone(&hint), again: 0, last: (0, 0), collides };
         let settings = Arc::clone(&swarm.settings[0]);
         Self {
-            engine: Engine::new(Arc::clone(&settings), Box::new(mint)),
+            engine: Engine::new(Arc::clone(&settings), Box::new(id_source)),
             oracle: with_oracle.then(|| Oracle::new(settings)),
             now: Now { at: Instant::ZERO, wall: Wall::from_millis(crate::world::WALL_START) },
             links: BTreeMap::new(),
