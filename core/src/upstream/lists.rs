@@ -348,7 +348,7 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` after those that are always there: whatever a
     /// server declares or, while nothing is known of it, may declare.
-    pub(crate) fn offered_capabilities(&self, conn: ConnId, session: bool) -> String {
+    pub(crate) fn offered_capabilities(&self, conn: ConnId) -> String {
         let servers = || self.seen_servers(conn);
         let any = |capability: &'static str| {
             let offers = self.has_offers(capability, conn);
@@ -365,7 +365,7 @@ impl Engine {
         if any("resources") {
             let subscribes = servers().any(|server| server.server.share != Share::Call)
                 || self.has_offers("resources", conn);
-            text.push_str(match subscribes && session {
+            text.push_str(match subscribes {
                 true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
                 false => ",\"resources\":{\"listChanged\":true}",
             });
