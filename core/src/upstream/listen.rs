@@ -100,7 +100,7 @@ impl Engine {
     fn end_listen(&mut self, conn: ConnId, call: CallId) {
         if let Some(mut taken) = self.outgoing.take(conn, call) {
             self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
-            self.write_cancel(conn, call, Some("its topics are others now"));
+            self.write_urgent_cancel(conn, call.get(), "its topics are others now");
         }
     }
 

@@ -114,7 +114,10 @@ impl Engine {
         let wants_progress = of.progress.token.is_some() || of.task.is_some();
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         let Some(conn) = instance.conn else { return };
-        self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        // UPS-06: a call that is sent again, with inputs, does not put off the end of the draining.
+        if instance.phase == Phase::Ready {
+            self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        }
         let others: Vec<JobId> = instance.calls.iter().copied().collect();
         instance.calls.insert(job);
         for other in &others {
@@ -367,7 +370,7 @@ impl Engine {
     }
 
     /// Writes a cancel ahead of all data that waits for the upstream.
-    fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
+    pub(crate) fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
         let reason = self.clean(reason);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let queue = &mut connection.send_queue;

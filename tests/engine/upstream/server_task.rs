@@ -285,3 +285,34 @@ fn configured_tasks_are_those_of_the_engine() {
     let task = answer["taskId"].as_str().unwrap().to_owned();
     assert_eq!(get(&mut kit, client, &task)["status"], "completed");
 }
+
+/// UPS-06: a call that is sent once more to a draining instance does not put off its deadline.
+#[test]
+fn retry_keeps_the_deadline_of_a_draining_instance() {
+    let (mut kit, client, upstream, instance) = ready(server("s"));
+    let other = kit.open();
+    for (conn, id) in [(client, 1), (client, 2)] {
+        kit.send(conn, &call(&json!(id), "work"));
+    }
+    let relayed = kit.read(upstream);
+    kit.send(client, &cancel(&json!(1)));
+    kit.pong(upstream);
+    kit.pass(2000);
+    let check = kit.wanted.iter().find_map(|action| match action {
+        UpstreamAction::Examine { check, .. } => Some(*check),
+        _ => None,
+    });
+    kit.examined(instance, check.expect("it is looked at"), 0, 100);
+    kit.pass(100);
+    kit.examined(instance, check.expect("it is looked at"), 0, 200);
+    kit.read(upstream);
+    let needed = json!({"requiredCapabilities": {"extensions": {TASKS: {}}}});
+    let error = json!({"code": -32021, "message": "a task only", "data": needed});
+    kit.send(upstream, &json!({"jsonrpc": "2.0", "id": relayed[1]["id"], "error": error}));
+    assert!(declared(&kit.one(upstream)));
+    kit.wanted.clear();
+    kit.pass(30_000);
+    let ends = |action: &UpstreamAction| matches!(action, UpstreamAction::End { .. });
+    assert!(kit.wanted.iter().any(ends), "its drain deadline has passed");
+    kit.silent(other);
+}
