@@ -221,6 +221,9 @@ impl Engine {
         }
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.counters.late_responses += 1;
+            if let Ok(result) = outcome {
+                self.cancel_late_task(conn, result.get());
+            }
             return;
         };
         if taken.with_task {

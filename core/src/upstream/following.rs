@@ -27,7 +27,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::check::CheckInput;
 use crate::upstream::inputs::read_request;
 use crate::upstream::rewrite::{error_of, member, members, text_member, without_stateless_members};
-use crate::upstream::server_task::{ServerTask, interval, needs_tasks};
+use crate::upstream::server_task::{ServerTask, interval, is_handle, needs_tasks, with_tasks};
 
 impl Engine {
     /// Whether a relayed call tells a server without sessions that it may become a task: the
@@ -118,6 +118,17 @@ impl Engine {
         let id = relayed.task.as_ref()?.id.clone();
         let meta = self.claim_meta(&relayed.capabilities);
         let conn = self.upstreams.instances.get(&relayed.instance?)?.conn?;
+        self.write_about_task(conn, (&id, &meta), method, more, whom)
+    }
+
+    fn write_about_task(
+        &mut self,
+        conn: ConnId,
+        (id, meta): (&str, &str),
+        method: &str,
+        more: &str,
+        whom: CallFor,
+    ) -> Option<CallId> {
         let method: Box<str> = method.into();
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
@@ -128,8 +139,8 @@ impl Engine {
         let write = |bytes: &mut Vec<u8>| {
             let mut json = Writer::new(bytes);
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",");
-            json.member("method", &request.method).raw(",\"params\":{\"_meta\":").raw(&meta);
-            json.raw(",").member("taskId", &id).raw(more).raw("}}");
+            json.member("method", &request.method).raw(",\"params\":{\"_meta\":").raw(meta);
+            json.raw(",").member("taskId", id).raw(more).raw("}}");
         };
         // UPS-04: ahead of all data that waits for the server.
         queue.urgent_frame(write);
@@ -239,6 +250,17 @@ impl Engine {
             self.ask_about_task(job, "tasks/cancel", "", CallFor::RelayedCancel(job));
         }
         true
+    }
+
+    /// A server answers a request without a receiver by a task: it is cancelled, or it would go on.
+    pub(crate) fn cancel_late_task(&mut self, conn: ConnId, result: &str) {
+        if !self.upstreams.by_conn.contains_key(&conn) || !is_handle(result) {
+            return;
+        }
+        if let Some(id) = text_member(result, "taskId") {
+            let meta = self.claim_meta(&with_tasks("{}"));
+            self.write_about_task(conn, (&id, &meta), "tasks/cancel", "", CallFor::Cancel);
+        }
     }
 
     /// The server has acknowledged `tasks/cancel`, which says nothing of the work: its state does.

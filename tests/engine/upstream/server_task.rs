@@ -316,3 +316,31 @@ fn retry_keeps_the_deadline_of_a_draining_instance() {
     assert!(kit.wanted.iter().any(ends), "its drain deadline has passed");
     kit.silent(other);
 }
+
+/// A task that a server makes of a call whose job has ended is cancelled, not left to itself.
+#[test]
+fn task_of_a_late_answer_is_cancelled() {
+    let (mut kit, client, upstream, instance) = ready(server("s"));
+    kit.send(client, &modern_call("1", &with_tasks()));
+    let relayed = kit.one(upstream);
+    kit.send(client, &cancel(&json!("1")));
+    let told = kit.read(upstream);
+    let ping = told.iter().find(|message| message["method"] == "server/discover");
+    kit.answer(upstream, ping.expect("it is asked whether it is alive"), &json!({}));
+    kit.pass(1900);
+    let check = kit.wanted.iter().find_map(|action| match action {
+        UpstreamAction::Examine { check, .. } => Some(*check),
+        _ => None,
+    });
+    for _ in 0..2 {
+        kit.examined(instance, check.expect("it is looked at"), 0, 0);
+        kit.pass(100);
+    }
+    assert_eq!(kit.proof(), Some("quiet"));
+    kit.answer(upstream, &relayed, &handle());
+    let told = kit.one(upstream);
+    assert_eq!(
+        (&told["method"], &told["params"]["taskId"]),
+        (&json!("tasks/cancel"), &json!("up-1"))
+    );
+}
