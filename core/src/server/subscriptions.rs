@@ -23,13 +23,14 @@ use crate::json::writer::Writer;
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::request_meta::RequestMeta;
 use crate::rpc::error::ErrorObject;
-use crate::rpc::params::{self, Params};
+use crate::rpc::params::{self, Members, Params};
 use crate::rpc::send_queue::Tag;
 use crate::server::requests::{Listening, Reply, Settled, Topic, Work};
 use crate::server::stateless::missing_tasks;
 use crate::server::typed_result;
 use crate::server::typed_result::ResultType;
 use crate::tasks::task::Task;
+use crate::upstream::awaited::Awaited;
 
 /// When to look again whether a full send queue was sent.
 const SOON: Duration = Duration::from_millis(10);
@@ -44,6 +45,11 @@ impl Engine {
         let (mut wanted, named, uris) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
+        };
+        let names_resources = uris.as_ref().is_some_and(|uris| !uris.is_empty());
+        let text = params.map_or("{}", Params::get);
+        let Some(reply) = self.after_declarations(reply, names_resources, text, claim) else {
+            return;
         };
         // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
         let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
@@ -84,6 +90,34 @@ impl Engine {
         self.acknowledge_subscription(&reply, &wanted, agreed.as_ref(), granted.is_some());
         let tasks = agreed.unwrap_or_default();
         self.subscribe(reply, Listening { tasks, peer: claim.peer, ..wanted });
+    }
+
+    /// Lets a subscription that names resources wait for servers that start and have not declared
+    /// yet whether they tell of updates; hands every other one back.
+    fn after_declarations(
+        &mut self,
+        reply: Reply,
+        names_resources: bool,
+        params: &str,
+        claim: &RequestMeta,
+    ) -> Option<Reply> {
+        if !names_resources || self.upstreams.is_empty() {
+            return Some(reply);
+        }
+        let awaited = Awaited::Listen(Box::new((params.into(), *claim)));
+        self.wake_upstreams(reply.conn);
+        if !self.is_waiting_for_upstreams(reply.conn, &awaited) {
+            return Some(reply);
+        }
+        self.await_upstreams(reply, awaited);
+        None
+    }
+
+    /// Begins a subscription that has waited for servers.
+    pub(crate) fn listen_after(&mut self, reply: Reply, params: &str, claim: &RequestMeta) {
+        let mut members = Members::default();
+        members.read(params, 0, self.settings.limits.depth_max);
+        self.listen(reply, Some(&Params::seen(Raw::checked(params), &members)), claim);
     }
 
     /// The first message of a subscription: the granted part of its topics.

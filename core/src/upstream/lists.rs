@@ -207,7 +207,7 @@ impl Engine {
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         self.wake_upstreams(reply.conn);
-        if self.is_waiting_for_upstreams(reply.conn, awaited) {
+        if self.is_waiting_for_upstreams(reply.conn, &awaited) {
             if self.is_full(reply.conn) {
                 return self.refuse_inflight(reply);
             }
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 
-    fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: Awaited) -> bool {
+    pub(crate) fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: &Awaited) -> bool {
         let waits = |server: &Server| {
             server.manifest.is_none() && self.upstreams.is_learning(&server.server.name)
         };
@@ -258,7 +258,7 @@ impl Engine {
                 self.upstreams.waiters.remove(&(conn, request));
                 continue;
             };
-            if self.is_waiting_for_upstreams(conn, awaited) {
+            if self.is_waiting_for_upstreams(conn, &awaited) {
                 continue;
             }
             self.upstreams.waiters.remove(&(conn, request.clone()));
@@ -287,6 +287,7 @@ impl Engine {
             Awaited::Initialize => self.answer_initialize(reply),
             Awaited::Discover => self.discover(reply),
             Awaited::List(at) => self.answer_list(reply, at),
+            Awaited::Listen(asked) => self.listen_after(reply, &asked.0, &asked.1),
         }
     }
 

@@ -342,3 +342,40 @@ fn connections_without_a_session_share_an_instance() {
     let ends = |action: &UpstreamAction| matches!(action, UpstreamAction::End { .. });
     assert_eq!(kit.wanted.iter().filter(|action| ends(action)).count(), 1, "it was idle");
 }
+
+/// A subscription to a resource waits for a server that has never run, and is granted its updates; a
+/// server that fails to start delays it no longer than its start.
+#[test]
+fn first_listener_waits_for_the_server() {
+    for starts in [true, false] {
+        let mut kit = Kit::new(vec![shared()]);
+        let listener = kit.connect();
+        kit.send(listener, &listen(3, &json!({"resourceSubscriptions": ["x://a"]})));
+        kit.silent(listener);
+        let instance = kit.starts().remove(0);
+        if !starts {
+            kit.ended(instance, "exit code 1", "");
+            let told = kit.one(listener);
+            assert_eq!(told["params"]["notifications"], json!({"resourceSubscriptions": []}));
+            continue;
+        }
+        let upstream = kit.started(instance);
+        kit.settle(upstream, &session(), &[tool("work")]);
+        let told = kit.one(listener);
+        assert_eq!(told["params"]["notifications"], json!({"resourceSubscriptions": ["x://a"]}));
+        let asked = kit.early.remove(0);
+        assert_eq!(asked["method"], "resources/subscribe");
+        kit.send(upstream, &note("resources/updated", &json!({"uri": "x://a"})));
+        assert_eq!(kit.one(listener)["params"]["uri"], "x://a");
+    }
+    // A cancel ends the wait.
+    let mut kit = Kit::new(vec![shared()]);
+    let listener = kit.connect();
+    kit.send(listener, &listen(3, &json!({"resourceSubscriptions": ["x://a"]})));
+    kit.send(listener, &cancel(&json!(3)));
+    let instance = kit.starts().remove(0);
+    let upstream = kit.started(instance);
+    kit.settle(upstream, &session(), &[]);
+    kit.silent(listener);
+    assert!(kit.early.is_empty(), "{:?}", kit.early);
+}
