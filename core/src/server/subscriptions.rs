@@ -21,7 +21,7 @@ use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
 use crate::policy::abuse::AbusePattern;
-use crate::protocol::request_meta::RequestMeta;
+use crate::protocol::request_meta::{self, RequestMeta};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Members, Params};
 use crate::rpc::send_queue::Tag;
@@ -48,9 +48,7 @@ impl Engine {
         };
         let names_resources = uris.as_ref().is_some_and(|uris| !uris.is_empty());
         let text = params.map_or("{}", Params::get);
-        let Some(reply) = self.after_declarations(reply, names_resources, text, claim) else {
-            return;
-        };
+        let Some(reply) = self.after_declarations(reply, names_resources, text) else { return };
         // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
         let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
@@ -99,12 +97,11 @@ impl Engine {
         reply: Reply,
         names_resources: bool,
         params: &str,
-        claim: &RequestMeta,
     ) -> Option<Reply> {
         if !names_resources || self.upstreams.is_empty() {
             return Some(reply);
         }
-        let awaited = Awaited::Listen(Box::new((params.into(), *claim)));
+        let awaited = Awaited::Listen(params.into());
         self.wake_upstreams(reply.conn);
         if !self.is_waiting_for_upstreams(reply.conn, &awaited) {
             return Some(reply);
@@ -114,10 +111,15 @@ impl Engine {
     }
 
     /// Begins a subscription that has waited for servers.
-    pub(crate) fn listen_after(&mut self, reply: Reply, params: &str, claim: &RequestMeta) {
+    pub(crate) fn listen_after(&mut self, reply: Reply, params: &str) {
         let mut members = Members::default();
         members.read(params, 0, self.settings.limits.depth_max);
-        self.listen(reply, Some(&Params::seen(Raw::checked(params), &members)), claim);
+        let params = Params::seen(Raw::checked(params), &members);
+        match request_meta::of(Some(&params)) {
+            Some(Ok(claim)) => self.listen(reply, Some(&params), &claim),
+            // The metadata was read before the wait.
+            Some(Err(_)) | None => self.forget(reply),
+        }
     }
 
     /// The first message of a subscription: the granted part of its topics.

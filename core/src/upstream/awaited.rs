@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 
-use crate::protocol::request_meta::RequestMeta;
 use crate::upstream::list::LISTS;
 
 /// A request that waits for upstreams to tell of themselves.
@@ -14,9 +13,8 @@ pub(crate) enum Awaited {
     Discover,
     /// The list at this position of [`LISTS`].
     List(usize),
-    /// `subscriptions/listen` to resources of servers that have declared nothing yet: its params,
-    /// and its metadata.
-    Listen(Box<(Box<str>, RequestMeta)>),
+    /// `subscriptions/listen` to resources of servers that have declared nothing yet: its params.
+    Listen(Box<str>),
 }
 
 impl Awaited {

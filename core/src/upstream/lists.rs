@@ -287,7 +287,7 @@ impl Engine {
             Awaited::Initialize => self.answer_initialize(reply),
             Awaited::Discover => self.discover(reply),
             Awaited::List(at) => self.answer_list(reply, at),
-            Awaited::Listen(asked) => self.listen_after(reply, &asked.0, &asked.1),
+            Awaited::Listen(asked) => self.listen_after(reply, &asked),
         }
     }
 
