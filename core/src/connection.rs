@@ -50,6 +50,9 @@ pub(crate) struct Connection {
     pub(crate) identity: Identity,
     /// When it was opened.
     pub(crate) since: Instant,
+    /// Whether it carries single requests of a client without a session, which may come by others
+    /// as well.
+    pub(crate) is_lone: bool,
     /// Whether it counts towards the limits: it was not refused, and did not give way.
     pub(crate) is_admitted: bool,
     /// When it made its last request; when it was opened while it has made none.
@@ -142,6 +145,7 @@ impl Connection {
         Self {
             identity,
             since: Instant::ZERO,
+            is_lone: false,
             is_admitted: true,
             last_request: Instant::ZERO,
             requests_made: 0,

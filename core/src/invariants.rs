@@ -265,6 +265,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
             | CallFor::Upstream(_)
             | CallFor::Question
             | CallFor::RelayedCancel(_)
+            | CallFor::RelayedPoll(_)
             | CallFor::Relayed(_) => None,
         },
         (None, Some(remote)) => Some(remote.caller),
@@ -289,6 +290,11 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
             CallFor::Poll(of) => assert_eq!(about(of).and_then(|r| r.poll), Some(*id)),
             CallFor::Fetch(of) => assert_eq!(about(of).and_then(|r| r.fetch), Some(*id)),
             CallFor::Cancel | CallFor::RelayedCancel(_) => {}
+            CallFor::RelayedPoll(job) => {
+                let relayed = engine.upstreams.jobs.get(job);
+                let poll = relayed.and_then(|relayed| relayed.task.as_ref()?.poll);
+                assert_eq!(poll, Some(*id), "{id:?} is about the task of its job (UPS-15)");
+            }
             CallFor::Upstream(instance) => {
                 let of = engine.upstreams.by_conn.get(&conn);
                 assert_eq!(of, Some(instance), "{id:?} is asked of its instance");

@@ -3,7 +3,7 @@
 mod access;
 mod bounds;
 mod chromium;
-mod kit;
+pub(crate) mod kit;
 mod page;
 mod session;
 mod stateless;

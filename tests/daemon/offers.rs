@@ -116,3 +116,33 @@ fn two_offers_of_one_name_are_refused_at_the_start() {
         other => panic!("{other:?}"),
     }
 }
+
+/// MOD-08: a subscription of 2026-07-28 that names a resource is told of its updates until it ends,
+/// and is granted those that there are.
+#[test]
+fn updates_reach_subscriptions_that_name_the_resource() {
+    let (daemon, _) = start();
+    let mut peer = Peer::of_socket(daemon.connect().expect("the daemon takes peers").into());
+    let listen = |peer: &mut Peer, uris: Value| {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {}});
+        let params = json!({"_meta": meta, "notifications": {"resourceSubscriptions": uris}});
+        let id = peer.request("subscriptions/listen", &params.to_string());
+        let granted = peer.note("notifications/subscriptions/acknowledged");
+        (id, granted["params"]["notifications"]["resourceSubscriptions"].clone())
+    };
+    let (first, granted) = listen(&mut peer, json!(["docs://start", "other://start"]));
+    assert_eq!(granted, json!(["docs://start"]));
+    let updated = "notifications/resources/updated";
+    daemon.remote().resource_updated("docs://end");
+    daemon.remote().resource_updated("docs://start");
+    let told = peer.note(updated)["params"].clone();
+    assert_eq!(told["uri"], "docs://start");
+    assert_eq!(told["_meta"]["io.modelcontextprotocol/subscriptionId"], first);
+    peer.cancel(first);
+    let (_, granted) = listen(&mut peer, json!(["docs://end"]));
+    assert_eq!(granted, json!(["docs://end"]));
+    daemon.remote().resource_updated("docs://start");
+    daemon.remote().resource_updated("docs://end");
+    assert_eq!(peer.note(updated)["params"]["uri"], "docs://end", "the first has ended");
+}

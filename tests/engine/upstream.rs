@@ -1,8 +1,10 @@
 //! Relay of existing MCP servers: the rules UPS that the engine decides.
 
 mod kit;
+mod listen;
 mod notifications;
 mod questions;
+mod server_task;
 mod starts;
 mod tasked;
 

@@ -130,9 +130,20 @@ fn relayed_histories_agree_with_the_oracle() {
         walked = walked.and(upstream_walk::walk(seed, 400));
     }
     println!("{walked:?}");
-    let Walked { results, errors, cancels, unsent, questions, refused, ended, replaced, progress } =
-        walked;
-    let all = [results, errors, cancels, unsent, questions, refused, ended, replaced, progress];
+    let Walked {
+        results,
+        errors,
+        cancels,
+        unsent,
+        questions,
+        refused,
+        ended,
+        replaced,
+        progress,
+        tasks,
+    } = walked;
+    let all =
+        [results, errors, cancels, unsent, questions, refused, ended, replaced, progress, tasks];
     assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
 }
 

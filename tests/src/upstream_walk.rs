@@ -48,6 +48,8 @@ pub struct Walked {
     pub replaced: usize,
     /// Progress that clients got.
     pub progress: usize,
+    /// Calls that a server made tasks of.
+    pub tasks: usize,
 }
 
 impl Walked {
@@ -64,6 +66,7 @@ impl Walked {
             ended: self.ended + other.ended,
             replaced: self.replaced + other.replaced,
             progress: self.progress + other.progress,
+            tasks: self.tasks + other.tasks,
         }
     }
 }

@@ -41,6 +41,8 @@ pub enum Timer {
     Heartbeat(JobId),
     /// The next step of the check of a cancelled request of an upstream.
     Relayed(JobId),
+    /// Next poll of the task that a server without sessions made of a relayed call.
+    ServerTask(JobId),
     /// The deadline of an instance of an upstream.
     Upstream(InstanceId),
     /// The next deadline of the agent of a client.
@@ -65,7 +67,7 @@ impl Timer {
             Self::DrainKill => 11,
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,
-            Self::Relayed(_) => 14,
+            Self::Relayed(_) | Self::ServerTask(_) => 14,
             Self::Upstream(_) | Self::Agent(_) => 15,
         }
     }

@@ -143,7 +143,7 @@ pub(crate) enum CallFor {
     Poll(CallId),
     /// The engine: `tasks/result` of the task created by that request.
     Fetch(CallId),
-    /// No receiver: a `tasks/cancel` needs no answer.
+    /// No receiver: a `tasks/cancel` or `tasks/update` needs no answer.
     Cancel,
     /// The engine, which asks an upstream of itself or whether it is alive.
     Upstream(InstanceId),
@@ -153,6 +153,8 @@ pub(crate) enum CallFor {
     Question,
     /// A relayed job, whose task at an upstream is cancelled.
     RelayedCancel(JobId),
+    /// A relayed job, about whose task an upstream without sessions is asked.
+    RelayedPoll(JobId),
 }
 
 /// An outgoing request that waits for its answer.

@@ -61,6 +61,7 @@ impl Engine {
                 | CallFor::Upstream(_)
                 | CallFor::Question
                 | CallFor::RelayedCancel(_)
+                | CallFor::RelayedPoll(_)
                 | CallFor::Relayed(_) => {
                     self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
                     return self.send_task_cancel(conn, &report.id);
@@ -80,7 +81,8 @@ impl Engine {
             | CallFor::Cancel
             | CallFor::Upstream(_)
             | CallFor::Question
-            | CallFor::RelayedCancel(_) => {
+            | CallFor::RelayedCancel(_)
+            | CallFor::RelayedPoll(_) => {
                 self.counters.late_responses += 1;
             }
         }

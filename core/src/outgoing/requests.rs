@@ -25,6 +25,7 @@ use crate::reason::CloseReason;
 use crate::rpc::params::Params;
 use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
+use crate::upstream::listen::LISTEN;
 
 /// Cancel reason for requests whose job has ended; sent to the peer.
 const PARENT_OVER: &str = "the request it was for is over";
@@ -220,6 +221,9 @@ impl Engine {
         }
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.counters.late_responses += 1;
+            if let Ok(result) = outcome {
+                self.cancel_late_task(conn, result.get());
+            }
             return;
         };
         if taken.with_task {
@@ -231,9 +235,13 @@ impl Engine {
             CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
             CallFor::Relayed(job) => return self.on_relayed_answer(job, outcome),
+            CallFor::Upstream(id) if &*taken.method == LISTEN => {
+                return self.on_listen_ended(id, call);
+            }
             CallFor::Upstream(id) => {
                 return self.on_instance_answer(id, &taken.method, outcome);
             }
+            CallFor::RelayedPoll(job) => return self.on_server_task_polled(job, outcome),
             CallFor::RelayedCancel(job) => return self.on_relayed_task_cancelled(job, outcome),
             CallFor::Question => {
                 let answer = match outcome {
@@ -420,6 +428,7 @@ impl Engine {
             | CallFor::Upstream(_)
             | CallFor::Question
             | CallFor::RelayedCancel(_)
+            | CallFor::RelayedPoll(_)
             | CallFor::Relayed(_) => None,
         }
     }

@@ -18,6 +18,9 @@ use crate::tool::{Catalog, TaskSupport};
 pub enum Role {
     /// The peer is a client: it initializes the session and calls our tools.
     Server,
+    /// The peer is a client of the revision without sessions, and the connection is no part of it:
+    /// its requests may come by any number of connections, as over HTTP.
+    Stateless,
     /// The peer is a server: we initialize the session and call its tools.
     Client(AsClient),
 }

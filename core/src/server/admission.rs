@@ -38,19 +38,20 @@ impl Engine {
         connection.last_request = self.now.at;
         let full = self.make_place(&connection.identity);
         connection.is_admitted = full.is_none();
+        connection.is_lone = role == Role::Stateless;
         if connection.is_admitted {
             self.peers.add(&connection.identity);
         }
         let before = self.connections.insert(conn, Box::new(connection));
         assert!(before.is_none(), "a connection id is given once");
         match (full, role) {
-            (None, Role::Server) => {}
+            (None, Role::Server | Role::Stateless) => {}
             (None, Role::Client(role)) => self.begin_session(conn, role),
             (Some(_), Role::Client(role)) => {
                 self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
                 self.close(conn, CloseReason::TooMany);
             }
-            (Some(limit), Role::Server) => {
+            (Some(limit), Role::Server | Role::Stateless) => {
                 self.counters.refused += 1;
                 let identity = self.identity_of(conn);
                 self.note(AuditEvent::Refused { conn, identity, limit: limit.name });

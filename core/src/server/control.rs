@@ -141,7 +141,7 @@ impl Engine {
         self.lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unsuspend_lost(aside.lost_handles);
-        if !self.upstreams.is_empty() {
+        if !self.upstreams.is_empty() || !self.upstreams.watched.is_empty() {
             self.client_gone(conn, &connection.identity);
         }
     }
@@ -219,20 +219,29 @@ impl Engine {
 
     /// Tells every client that one of its lists may be another now.
     pub(crate) fn announce_list(&mut self, topic: Topic, allow: &Allow) {
+        let all = self.connections.iter();
+        let all = all.filter(|(_, peer)| allow.permits(&peer.identity));
+        let audience: Vec<ConnId> = all.map(|(conn, _)| *conn).collect();
+        self.announce_list_to(topic, &audience);
+    }
+
+    /// Tells these clients that one of their lists may be another now: sessions, and subscriptions.
+    pub(crate) fn announce_list_to(&mut self, topic: Topic, audience: &[ConnId]) {
         let Some(method) = topic.method() else { return };
-        let ready: Vec<_> = self
-            .connections
-            .iter()
-            .filter(|(_, c)| c.phase == Phase::Ready && c.dialect.methods == Methods::Tools)
-            .filter(|(_, c)| matches!(c.side, Side::Server) && allow.permits(&c.identity))
-            .map(|(conn, _)| *conn)
-            .collect();
+        let is_session = |conn: &&ConnId| {
+            self.connections.get(conn).is_some_and(|peer| {
+                peer.phase == Phase::Ready
+                    && peer.dialect.methods == Methods::Tools
+                    && matches!(peer.side, Side::Server)
+            })
+        };
+        let ready: Vec<ConnId> = audience.iter().filter(is_session).copied().collect();
         for conn in ready {
             self.send(conn, |json| {
                 json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw("}");
             });
         }
-        self.tell_of_list(topic, allow);
+        self.tell_of_list(topic, audience);
     }
 
     /// Shuts down: every running job is stopped and every request is answered at once. A
@@ -371,6 +380,7 @@ impl Engine {
                 Timer::DrainEnd => self.end_drain(),
                 Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
                 Timer::Relayed(id) => self.on_relayed_timer(id),
+                Timer::ServerTask(id) => self.on_server_task_timer(id),
                 Timer::Upstream(id) => self.on_upstream_timer(id),
                 Timer::Agent(client) => self.on_agent_timer(client),
             }

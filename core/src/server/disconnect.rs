@@ -58,7 +58,9 @@ impl Engine {
         let (owner, tool) = (job.owner.clone(), job.tool.name.clone());
         let RequestContext::Request(claim) = &job.terms else { return };
         let Purpose::Answer(request) = job.purpose().clone() else { return };
-        let is_able = claim.tasks && job.tool.asks_first && !job.needs_input();
+        // The server of a relayed call has decided so.
+        let may = job.tool.asks_first || job.tool.route.is_some();
+        let is_able = claim.tasks && may && !job.needs_input();
         let is_full = self.tasks.full(&owner, &self.settings.limits).is_some();
         if !is_able || is_full || self.no_creation().is_some() {
             return;

@@ -16,6 +16,7 @@ use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
 use crate::upstream::list::{PROMPTS, RESOURCES, TEMPLATES};
 use crate::upstream::rewrite::{member, quoted, text_member};
+use crate::upstream::table::Watcher;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 /// Name of the host in the table of watched resources; no server has it.
@@ -137,27 +138,38 @@ impl Engine {
     fn watch_offer(&mut self, reply: Reply, begins: bool, uri: &str) {
         let max = self.settings.limits.subscriptions_max;
         if !begins {
-            self.forget_watch(HOST, uri, reply.conn);
+            self.forget_watch(HOST, uri, &Watcher::session(reply.conn));
         } else if self.watches_of(reply.conn) >= max {
             let what = "resources are subscribed to on this connection: unsubscribe from some";
             return self.refuse(reply, "subscriptions_per_connection", max, what);
         } else {
-            let watched = self.upstreams.watched.entry((HOST.into(), uri.into())).or_default();
-            watched.insert(reply.conn, uri.into());
+            self.watch_of_host(uri, Watcher::session(reply.conn));
         }
         self.answer(reply, |json| {
             json.raw("{}");
         });
     }
 
-    /// A resource of the host has another content now: the sessions that are subscribed to it are
+    /// Whether the host has a resource of this URI for a connection.
+    pub(crate) fn has_offer(&self, conn: ConnId, uri: &str) -> bool {
+        let peer = self.identity_of(conn);
+        self.sees_offers(conn) && self.settings.provider.resource(uri, &peer).is_some()
+    }
+
+    /// Notes that a resource of the host is watched.
+    pub(crate) fn watch_of_host(&mut self, uri: &str, watcher: Watcher) {
+        let watched = self.upstreams.watched.entry((HOST.into(), uri.into())).or_default();
+        watched.insert(watcher, uri.into());
+    }
+
+    /// A resource of the host has another content now: the clients that are subscribed to it are
     /// told, and no other.
     pub(crate) fn on_resource_updated(&mut self, uri: &str) {
         let watched = self.upstreams.watched.get(&(HOST.into(), Box::from(uri)));
-        let clients: Vec<ConnId> = watched.iter().flat_map(|of| of.keys().copied()).collect();
+        let watchers: Vec<Watcher> = watched.iter().flat_map(|of| of.keys().cloned()).collect();
         let params = format!("{{\"uri\":{}}}", quoted(uri));
-        for client in clients {
-            self.notify_client(client, "notifications/resources/updated", &params);
+        for watcher in watchers {
+            self.tell_watcher(&watcher, &params);
         }
     }
 }

@@ -230,6 +230,8 @@ pub(crate) struct Listening {
     pub(crate) prompts: bool,
     /// Whether it wants to know of other resources.
     pub(crate) resources: bool,
+    /// The resources whose updates it wants to know of.
+    pub(crate) uris: BTreeSet<Box<str>>,
     /// The tasks it wants to know of.
     pub(crate) tasks: BTreeSet<TaskId>,
     /// Input that its client can give; shown with a task.
@@ -258,6 +260,12 @@ impl Topic {
             Self::Resources => Some("notifications/resources/list_changed"),
             Self::Task(_) => None,
         }
+    }
+
+    /// The list that a notification names.
+    pub(crate) fn of_method(method: &str) -> Option<Self> {
+        let all = [Self::Tools, Self::Prompts, Self::Resources];
+        all.into_iter().find(|topic| topic.method() == Some(method))
     }
 }
 

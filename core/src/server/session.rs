@@ -15,10 +15,11 @@ use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
 use crate::server::rate;
-use crate::server::requests::Reply;
+use crate::server::requests::{Reply, Topic};
 use crate::server::stateless;
 use crate::server::typed_result::server_info;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::listen::ACKNOWLEDGED;
 use crate::upstream::questions::passed_capabilities;
 
 impl Engine {
@@ -163,10 +164,11 @@ impl Engine {
             self.on_peer_progress(conn, params);
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
-        } else if method == "notifications/tools/list_changed" {
+        } else if let Some(topic) = Topic::of_method(method) {
             match self.upstreams.by_conn.get(&conn) {
-                Some(instance) => self.on_list_changed(*instance),
-                None => self.forget_tools(conn),
+                Some(instance) => self.on_list_changed(*instance, topic),
+                None if topic == Topic::Tools => self.forget_tools(conn),
+                None => {}
             }
         } else if method == "notifications/roots/list_changed" {
             self.on_roots_changed(conn);
@@ -178,10 +180,10 @@ impl Engine {
             && let Some(instance) = self.upstreams.by_conn.get(&conn)
         {
             self.on_message_of_upstream(*instance, params);
-        } else if method.ends_with("/list_changed")
+        } else if method == ACKNOWLEDGED
             && let Some(instance) = self.upstreams.by_conn.get(&conn)
         {
-            self.on_list_changed(*instance);
+            self.on_listen_acknowledged(*instance, params);
         }
         // `notifications/initialized` changes nothing: the session is ready once initialize was
         // answered. Every other notification has another receiver.
@@ -221,7 +223,7 @@ impl Engine {
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
         let shown = self.shown_identity(reply.conn);
-        let others = self.offered_capabilities(reply.conn, true);
+        let others = self.offered_capabilities(reply.conn);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");

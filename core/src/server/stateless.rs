@@ -118,7 +118,7 @@ impl Engine {
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
         let shown = self.shown_identity(reply.conn);
-        let others = self.offered_capabilities(reply.conn, false);
+        let others = self.offered_capabilities(reply.conn);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");

@@ -4,7 +4,9 @@
 //! connection, or with an answer when the daemon shuts down. Its topics are kept with the
 //! request; each task knows its listeners, as it knows its waiters.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -19,16 +21,16 @@ use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
 use crate::policy::abuse::AbusePattern;
-use crate::policy::access::Allow;
-use crate::protocol::request_meta::RequestMeta;
+use crate::protocol::request_meta::{self, RequestMeta};
 use crate::rpc::error::ErrorObject;
-use crate::rpc::params::{self, Params};
+use crate::rpc::params::{self, Members, Params};
 use crate::rpc::send_queue::Tag;
 use crate::server::requests::{Listening, Reply, Settled, Topic, Work};
 use crate::server::stateless::missing_tasks;
 use crate::server::typed_result;
 use crate::server::typed_result::ResultType;
 use crate::tasks::task::Task;
+use crate::upstream::awaited::Awaited;
 
 /// When to look again whether a full send queue was sent.
 const SOON: Duration = Duration::from_millis(10);
@@ -40,10 +42,13 @@ impl Engine {
         params: Option<&Params<'_>>,
         claim: &RequestMeta,
     ) {
-        let (mut wanted, named) = match read_wanted(params, claim) {
+        let (mut wanted, named, uris) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
         };
+        let names_resources = uris.as_ref().is_some_and(|uris| !uris.is_empty());
+        let text = params.map_or("{}", Params::get);
+        let Some(reply) = self.after_declarations(reply, names_resources, text) else { return };
         // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
         let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
@@ -60,6 +65,13 @@ impl Engine {
             let what = "a subscription may name that many tasks: use several";
             return self.refuse(reply, "tasks_per_subscription", max, what);
         }
+        let watches = self.watches_of(reply.conn) + uris.as_ref().map_or(0, BTreeSet::len);
+        if uris.is_some() && watches > limits.subscriptions_max {
+            let max = limits.subscriptions_max;
+            let what = "resources are subscribed to on this connection: listen to fewer";
+            return self.refuse(reply, "subscriptions_per_connection", max, what);
+        }
+        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         // MOD-08, TSK-39: it gets nothing of an invisible task, not even that there is none.
         let viewer = &connection.identity;
         let asked = named.as_ref().map_or(0, BTreeSet::len);
@@ -71,9 +83,43 @@ impl Engine {
         // Without servers behind this one there are no prompts, and resources do not change.
         let others = !self.upstreams.is_empty() || !self.settings.provider.is_empty();
         (wanted.prompts, wanted.resources) = (wanted.prompts && others, wanted.resources && others);
-        self.acknowledge_subscription(&reply, &wanted, agreed.as_ref());
+        let granted = uris.filter(|_| others).map(|uris| self.watchable(reply.conn, &uris));
+        wanted.uris = granted.iter().flatten().cloned().collect();
+        self.acknowledge_subscription(&reply, &wanted, agreed.as_ref(), granted.is_some());
         let tasks = agreed.unwrap_or_default();
         self.subscribe(reply, Listening { tasks, peer: claim.peer, ..wanted });
+    }
+
+    /// Lets a subscription that names resources wait for servers that start and have not declared
+    /// yet whether they tell of updates; hands every other one back.
+    fn after_declarations(
+        &mut self,
+        reply: Reply,
+        names_resources: bool,
+        params: &str,
+    ) -> Option<Reply> {
+        if !names_resources || self.upstreams.is_empty() {
+            return Some(reply);
+        }
+        let awaited = Awaited::Listen(params.into());
+        self.wake_upstreams(reply.conn);
+        if !self.is_waiting_for_upstreams(reply.conn, &awaited) {
+            return Some(reply);
+        }
+        self.await_upstreams(reply, awaited);
+        None
+    }
+
+    /// Begins a subscription that has waited for servers.
+    pub(crate) fn listen_after(&mut self, reply: Reply, params: &str) {
+        let mut members = Members::default();
+        members.read(params, 0, self.settings.limits.depth_max);
+        let params = Params::seen(Raw::checked(params), &members);
+        match request_meta::of(Some(&params)) {
+            Some(Ok(claim)) => self.listen(reply, Some(&params), &claim),
+            // The metadata was read before the wait.
+            Some(Err(_)) | None => self.forget(reply),
+        }
     }
 
     /// The first message of a subscription: the granted part of its topics.
@@ -82,6 +128,7 @@ impl Engine {
         reply: &Reply,
         wanted: &Listening,
         tasks: Option<&BTreeSet<TaskId>>,
+        names_resources: bool,
     ) {
         let tag = Tag { request: Some(&reply.id), recall: true, handle: None };
         self.send_for(reply.conn, tag, |json| {
@@ -97,6 +144,14 @@ impl Engine {
                     json.raw(comma).string(name).raw(":true");
                     comma = ",";
                 }
+            }
+            if names_resources {
+                json.raw(comma).raw("\"resourceSubscriptions\":[");
+                for (position, uri) in wanted.uris.iter().enumerate() {
+                    json.raw(if position == 0 { "" } else { "," }).string(uri);
+                }
+                json.raw("]");
+                comma = ",";
             }
             if let Some(tasks) = tasks {
                 json.raw(comma).raw("\"taskIds\":[");
@@ -116,8 +171,11 @@ impl Engine {
                 task.aside.listeners.insert((conn, id.clone()));
             }
         }
+        let uris = listening.uris.clone();
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.requests.open(reply, Work::Listen(listening.into()));
+        self.watch_listened(conn, &id, &uris);
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
         if matches!(connection.ending, Ending::Finished(_)) {
             self.end_subscriptions(conn);
             self.close_if_finished(conn);
@@ -134,16 +192,15 @@ impl Engine {
         self.tell_subscribers(listeners, Topic::Task(id));
     }
 
-    /// Tells the subscriptions of a list that it may have changed.
-    pub(crate) fn tell_of_list(&mut self, topic: Topic, allow: &Allow) {
+    /// Tells the subscriptions of an audience that a list may have changed.
+    pub(crate) fn tell_of_list(&mut self, topic: Topic, audience: &[ConnId]) {
         let wanted = |conn: ConnId, connection: &Connection| {
             let open = connection.requests.subscriptions();
-            let wants = open.filter(|(_, listening)| {
-                listening.wants(topic) && allow.permits(&connection.identity)
-            });
+            let wants = open.filter(|(_, listening)| listening.wants(topic));
             wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
         };
-        let listeners: Vec<_> = self.connections.iter().flat_map(|(c, x)| wanted(*c, x)).collect();
+        let all = audience.iter().filter_map(|conn| Some((conn, self.connections.get(conn)?)));
+        let listeners: Vec<_> = all.flat_map(|(conn, peer)| wanted(*conn, peer)).collect();
         self.tell_subscribers(listeners, topic);
     }
 
@@ -245,6 +302,9 @@ impl Engine {
         for task in &listening.tasks {
             self.drop_copy(*task);
         }
+        if !listening.uris.is_empty() {
+            self.forget_listened(conn, request);
+        }
     }
 
     /// A task is gone: its listeners forget it.
@@ -286,19 +346,25 @@ fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j m
     json.raw("}")
 }
 
-/// The lists that are listened to, and the tasks named, as far as they can be task ids.
-fn read_wanted(
-    params: Option<&Params<'_>>,
-    claim: &RequestMeta,
-) -> Result<(Listening, Option<BTreeSet<TaskId>>), ErrorObject> {
+/// The lists that are listened to; the tasks named, as far as they can be task ids; the URIs of
+/// resources.
+type Wanted = (Listening, Option<BTreeSet<TaskId>>, Option<BTreeSet<Box<str>>>);
+
+/// Topics of a subscription as its client names them.
+fn read_wanted(params: Option<&Params<'_>>, claim: &RequestMeta) -> Result<Wanted, ErrorObject> {
     let [notifications] = params::find(params, ["notifications"])?;
     let notifications = params::required("notifications", notifications)?;
     let odd =
         |what: &str| ErrorObject::invalid_params(alloc::format!("params.notifications{what}"));
     // A kind that is not looked for here is not in the acknowledgement either.
-    const NAMES: [&str; 4] =
-        ["toolsListChanged", "promptsListChanged", "resourcesListChanged", "taskIds"];
-    let Found { members: [tools, prompts, resources, task_ids], twice } =
+    const NAMES: [&str; 5] = [
+        "toolsListChanged",
+        "promptsListChanged",
+        "resourcesListChanged",
+        "taskIds",
+        "resourceSubscriptions",
+    ];
+    let Found { members: [tools, prompts, resources, task_ids, uris], twice } =
         notifications.members(NAMES).ok_or_else(|| odd(" must be an object"))?;
     if let Some(name) = twice {
         return Err(odd(&alloc::format!(".{name} is there twice")));
@@ -313,7 +379,13 @@ fn read_wanted(
         resources: flag(NAMES[2], resources)?,
         ..Listening::default()
     };
-    let Some(list) = task_ids else { return Ok((wanted, None)) };
+    let uris = uris.map(|list| {
+        let uris = serde_json::from_str::<BTreeSet<String>>(list.get())
+            .map_err(|_| odd(".resourceSubscriptions must be an array of strings"))?;
+        Ok(uris.into_iter().map(Box::from).collect())
+    });
+    let uris = uris.transpose()?;
+    let Some(list) = task_ids else { return Ok((wanted, None, uris)) };
     if !claim.tasks {
         return Err(missing_tasks("listening to tasks"));
     }
@@ -321,7 +393,7 @@ fn read_wanted(
     let ids = ids.map_err(|_| {
         ErrorObject::invalid_params("notifications.taskIds must be an array of strings")
     })?;
-    Ok((wanted, Some(ids)))
+    Ok((wanted, Some(ids), uris))
 }
 
 /// Collects task ids one by one, so that a list of other strings takes no room.

@@ -50,9 +50,12 @@ pub(crate) fn write_input_required(json: &mut Writer<'_>, result: &str, us: &[u8
     write_with_type(json, result, "input_required", &[(SERVER_INFO, us)]);
 }
 
+/// Key of `_meta` with the subscription that a message belongs to.
+pub(crate) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
 /// The subscription a message belongs to, its id as it was written (MOD-08).
 pub(crate) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
-    json.raw("\"io.modelcontextprotocol/subscriptionId\":").id(&reply.id, reply.token.as_deref());
+    json.string(SUBSCRIPTION_ID).raw(":").id(&reply.id, reply.token.as_deref());
 }
 
 /// This server as an object, with the members that the revision has: a title since 2025-06-18,

@@ -23,6 +23,7 @@ use crate::server::requests::Topic;
 use crate::tool::Catalog;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
+use crate::upstream::listen::declared_lists;
 use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{elements, member, text_member};
 use crate::upstream::table::{Era, Phase, Reading};
@@ -205,6 +206,7 @@ impl Engine {
         let said = member(identity, "capabilities").unwrap_or("{}");
         if let Some(instance) = self.upstreams.instances.get_mut(&id) {
             instance.has_logging = member(said, "logging").is_some();
+            instance.subscription.lists = declared_lists(said);
         }
         self.set_instance_level(id);
         self.watch_again(id);
@@ -279,6 +281,7 @@ impl Engine {
             };
             return self.read_lists(id, fresh);
         }
+        let said = core::mem::take(&mut instance.said_changed);
         let of = alloc::sync::Arc::clone(&instance.server);
         let Some(server) = self.upstreams.server_mut(&of.name) else { return };
         server.is_verified = true;
@@ -291,10 +294,21 @@ impl Engine {
             self.out.push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
             self.answer_waiters();
             // UPS-09: clients were answered from another manifest.
-            changed.into_iter().for_each(|topic| self.announce_list(topic, &of_clients));
+            changed.iter().for_each(|topic| self.announce_list(*topic, &of_clients));
+            self.pass_changes(id, said.into_iter().filter(|topic| !changed.contains(topic)));
         } else {
             self.answer_waiters();
+            self.pass_changes(id, said);
         }
+    }
+
+    /// Tells the clients of an instance of the changes that it says itself; the list that it gives
+    /// afterwards may be the same (UPS-10).
+    fn pass_changes(&mut self, id: InstanceId, said: impl IntoIterator<Item = Topic>) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let all = self.connections.keys().copied();
+        let audience: Vec<ConnId> = all.filter(|conn| self.serves(instance, *conn)).collect();
+        said.into_iter().for_each(|topic| self.announce_list_to(topic, &audience));
     }
 
     /// The host has the manifest of a server from an earlier process (UPS-09).
@@ -307,8 +321,9 @@ impl Engine {
     }
 
     /// An instance says that one of its lists has changed.
-    pub(crate) fn on_list_changed(&mut self, id: InstanceId) {
+    pub(crate) fn on_list_changed(&mut self, id: InstanceId, topic: Topic) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        instance.said_changed.insert(topic);
         if instance.reading.is_some() {
             instance.reads_again = true;
             return;

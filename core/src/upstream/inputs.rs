@@ -77,9 +77,10 @@ impl Engine {
 
     /// The client has answered for an input. Its key is kept as it was written.
     pub(crate) fn on_input(&mut self, job: JobId, key: &str, answer: Answer) {
-        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
         let why = match answer {
+            Answer::Result(result) if self.update_server_task(job, key, result.get()) => return,
             Answer::Result(result) => {
+                let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
                 let Some(Inputs { responses, .. }) = relayed.inputs.as_deref_mut() else { return };
                 let comma = if responses.is_empty() { "" } else { "," };
                 responses.push_str(&format!("{comma}\"{key}\":{}", result.get()));
@@ -106,7 +107,8 @@ impl Engine {
         self.end_relayed(job, Outcome::Error(error));
     }
 
-    fn send_again(&mut self, job: JobId) {
+    /// Sends the request of a job to its server once more, which has answered it.
+    pub(crate) fn send_again(&mut self, job: JobId) {
         let instance = self.upstreams.jobs.get(&job).and_then(|relayed| relayed.instance);
         if let Some(instance) = instance {
             self.send_relayed(instance, job);
@@ -130,7 +132,7 @@ impl Inputs {
 }
 
 /// A request in `inputRequests`; `None` for one without a method.
-fn read_request(request: &str) -> Option<OutgoingRequest> {
+pub(crate) fn read_request(request: &str) -> Option<OutgoingRequest> {
     let method = text_member(request, "method")?;
     let params = member(request, "params").unwrap_or("{}");
     let params = RawValue::from_string(String::from(params)).ok()?;

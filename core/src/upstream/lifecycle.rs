@@ -127,6 +127,18 @@ impl Engine {
         }
     }
 
+    /// The requests that share an instance with those of a client.
+    pub(crate) fn key_of(&self, server: &UpstreamServer, client: ConnId, owner: &Identity) -> Key {
+        let is_lone = |conn: ConnId| self.connections.get(&conn).is_some_and(|of| of.is_lone);
+        match server.share {
+            // The connections of a client without a session come and go with its requests.
+            Share::Connection if is_lone(client) => Key::Owner(owner.clone()),
+            Share::Connection => Key::Client(client),
+            Share::Identity => Key::Owner(owner.clone()),
+            Share::Call => Key::Call,
+        }
+    }
+
     /// The instance for requests of a connection, which is started if there is none.
     pub(crate) fn instance_for(
         &mut self,
@@ -134,11 +146,7 @@ impl Engine {
         client: ConnId,
         owner: &Identity,
     ) -> Assigned {
-        let key = match server.share {
-            Share::Connection => Key::Client(client),
-            Share::Identity => Key::Owner(owner.clone()),
-            Share::Call => Key::Call,
-        };
+        let key = self.key_of(server, client, owner);
         if let Some(id) = self.upstreams.find(server, &key) {
             return Assigned::To(id);
         }

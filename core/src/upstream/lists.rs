@@ -207,7 +207,7 @@ impl Engine {
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         self.wake_upstreams(reply.conn);
-        if self.is_waiting_for_upstreams(reply.conn, awaited) {
+        if self.is_waiting_for_upstreams(reply.conn, &awaited) {
             if self.is_full(reply.conn) {
                 return self.refuse_inflight(reply);
             }
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 
-    fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: Awaited) -> bool {
+    pub(crate) fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: &Awaited) -> bool {
         let waits = |server: &Server| {
             server.manifest.is_none() && self.upstreams.is_learning(&server.server.name)
         };
@@ -258,7 +258,7 @@ impl Engine {
                 self.upstreams.waiters.remove(&(conn, request));
                 continue;
             };
-            if self.is_waiting_for_upstreams(conn, awaited) {
+            if self.is_waiting_for_upstreams(conn, &awaited) {
                 continue;
             }
             self.upstreams.waiters.remove(&(conn, request.clone()));
@@ -287,6 +287,7 @@ impl Engine {
             Awaited::Initialize => self.answer_initialize(reply),
             Awaited::Discover => self.discover(reply),
             Awaited::List(at) => self.answer_list(reply, at),
+            Awaited::Listen(asked) => self.listen_after(reply, &asked),
         }
     }
 
@@ -348,7 +349,7 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` after those that are always there: whatever a
     /// server declares or, while nothing is known of it, may declare.
-    pub(crate) fn offered_capabilities(&self, conn: ConnId, session: bool) -> String {
+    pub(crate) fn offered_capabilities(&self, conn: ConnId) -> String {
         let servers = || self.seen_servers(conn);
         let any = |capability: &'static str| {
             let offers = self.has_offers(capability, conn);
@@ -365,7 +366,7 @@ impl Engine {
         if any("resources") {
             let subscribes = servers().any(|server| server.server.share != Share::Call)
                 || self.has_offers("resources", conn);
-            text.push_str(match subscribes && session {
+            text.push_str(match subscribes {
                 true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
                 false => ",\"resources\":{\"listChanged\":true}",
             });

@@ -224,6 +224,11 @@ impl Engine {
     /// A server withdraws one of its requests.
     pub(crate) fn on_cancel_of_upstream(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let cancellation = self.read_cancellation(params);
+        if let Some(RequestId::Number(number)) = cancellation.as_ref().map(|it| &it.request)
+            && self.is_end_of_listen(conn, u64::try_from(*number).unwrap_or_default())
+        {
+            return;
+        }
         let cancelled = cancellation.and_then(|cancellation| {
             let connection = self.connections.get_mut(&conn)?;
             let cancelled = connection.requests.cancel(&cancellation.request, |_, _| false)?;

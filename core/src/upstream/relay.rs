@@ -30,6 +30,7 @@ use crate::upstream::rewrite::{
     error_of, member, text_member, with_member, without, without_stateless_members,
 };
 use crate::upstream::route::Route;
+use crate::upstream::server_task::{is_handle, with_tasks};
 use crate::upstream::table::{Key, Phase, Relayed, Sent};
 
 impl Engine {
@@ -44,6 +45,9 @@ impl Engine {
             questions: BTreeMap::new(),
             last_ask: 0,
             inputs: None,
+            declares_tasks: false,
+            capabilities: "{}".into(),
+            task: None,
         };
         self.upstreams.jobs.insert(id, relayed);
         if !self.asks_for_confirmation(id) {
@@ -110,7 +114,10 @@ impl Engine {
         let wants_progress = of.progress.token.is_some() || of.task.is_some();
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         let Some(conn) = instance.conn else { return };
-        self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        // UPS-06: a call that is sent again, with inputs, does not put off the end of the draining.
+        if instance.phase == Phase::Ready {
+            self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        }
         let others: Vec<JobId> = instance.calls.iter().copied().collect();
         instance.calls.insert(job);
         for other in &others {
@@ -121,6 +128,9 @@ impl Engine {
         let level = self.level_of_call(job);
         if let Some(level) = level.filter(|level| self.is_more(id, *level)) {
             self.ask_for_level(id, level);
+        }
+        if self.dialect(conn) == &MCP_2026_07_28 && self.subscribe_by_listening(id, job) {
+            return;
         }
         let Some(params) = self.params_to_send(conn, job) else { return };
         let method = route.method.clone();
@@ -139,8 +149,9 @@ impl Engine {
         let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
         relayed.sent =
             Some(Sent { call: number, frame, since: self.now.at, is_shared: !others.is_empty() });
+        let with_tasks = is_modern && self.declare_tasks(job, &route.method);
         let claim = match is_modern {
-            true => self.claim_meta(&self.capabilities_of_call(job, &params)),
+            true => self.claim_of_call(job, &params, with_tasks),
             false => String::new(),
         };
         let token = alloc::format!("{}", number.get());
@@ -188,10 +199,20 @@ impl Engine {
         })
     }
 
+    /// The metadata of a call for a server without sessions, which requests about its task repeat.
+    fn claim_of_call(&mut self, job: JobId, params: &str, tasks: bool) -> String {
+        let capabilities = self.capabilities_of_call(job, params, tasks);
+        let claim = self.claim_meta(&capabilities);
+        if let Some(relayed) = self.upstreams.jobs.get_mut(&job).filter(|_| tasks) {
+            relayed.capabilities = capabilities.into();
+        }
+        claim
+    }
+
     /// Capabilities of the client of a call, which a server without sessions is told with it.
-    fn capabilities_of_call(&self, job: JobId, params: &str) -> String {
+    fn capabilities_of_call(&self, job: JobId, params: &str, tasks: bool) -> String {
         let own = member(params, "_meta").and_then(|meta| member(meta, CAPABILITIES));
-        match (own, self.jobs.get(job)) {
+        let known = match (own, self.jobs.get(job)) {
             (Some(own), _) => passed_capabilities(own).map_or("{}".into(), String::from),
             (None, Some(job)) => match &job.terms {
                 RequestContext::Session(_) => self.capabilities_of(job.conn),
@@ -200,17 +221,26 @@ impl Engine {
                 }
             },
             (None, None) => "{}".into(),
-        }
+        };
+        if tasks { with_tasks(&known) } else { known }
     }
 
     /// The upstream answers a relayed request.
     pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<&RawValue, &RawValue>) {
-        let is_checked =
-            self.upstreams.jobs.get(&id).is_some_and(|relayed| relayed.check.is_some());
+        let relayed = self.upstreams.jobs.get(&id);
+        let is_checked = relayed.is_some_and(|relayed| relayed.check.is_some());
+        let has_tasks = relayed.is_some_and(|relayed| relayed.declares_tasks);
+        if let Ok(result) = outcome
+            && has_tasks
+            && is_handle(result.get())
+        {
+            return self.follow_server_task(id, result.get());
+        }
         if is_checked {
             return self.advance_check(id, CheckInput::Answered);
         }
         let outcome = match outcome {
+            Err(error) if self.retry_as_task(id, &error_of(error.get())) => return,
             Ok(result) if asks_for_input(result.get()) && !self.passes_inputs(id) => {
                 return self.take_inputs(id, result.get());
             }
@@ -227,7 +257,7 @@ impl Engine {
     }
 
     /// Whether the server of a relayed job has no sessions, and its client has one.
-    fn crosses_from_modern(&self, id: JobId) -> bool {
+    pub(crate) fn crosses_from_modern(&self, id: JobId) -> bool {
         let is_session =
             self.jobs.get(id).is_some_and(|job| matches!(job.terms, RequestContext::Session(_)));
         let to = self.upstreams.jobs.get(&id).and_then(|relayed| relayed.instance);
@@ -251,6 +281,7 @@ impl Engine {
     /// Ends a relayed job, and gives its instance to the next.
     pub(crate) fn end_relayed(&mut self, id: JobId, outcome: Outcome) {
         self.end_questions(id);
+        self.abandon_server_task(id);
         self.note_watched(id, &outcome);
         let Some(mut relayed) = self.upstreams.jobs.remove(&id) else { return };
         self.timers.disarm(&mut relayed.timer, Timer::Relayed(id));
@@ -258,6 +289,9 @@ impl Engine {
             self.upstreams.checks.remove(check);
         }
         let instance = relayed.instance;
+        if let Some(to) = instance {
+            self.forget_subscribing(to, id);
+        }
         if let Some((to, sent)) = instance.zip(relayed.sent)
             && let Some(conn) = self.upstreams.instances.get(&to).and_then(|of| of.conn)
         {
@@ -314,7 +348,8 @@ impl Engine {
         let reason = cancel.and_then(|cancel| cancel.reason);
         let reason = reason.as_deref().unwrap_or(why.as_str());
         // CAN-05: a task is cancelled as such, as soon as it has an id.
-        let as_task = self.cancel_relayed_task(conn, id, sent.call)
+        let as_task = self.cancel_server_task(id)
+            || self.cancel_relayed_task(conn, id, sent.call)
             || self.outgoing.call(conn, sent.call).is_some_and(|call| call.with_task);
         if !as_task {
             self.write_urgent_cancel(conn, sent.call.get(), reason);
@@ -335,7 +370,7 @@ impl Engine {
     }
 
     /// Writes a cancel ahead of all data that waits for the upstream.
-    fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
+    pub(crate) fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
         let reason = self.clean(reason);
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let queue = &mut connection.send_queue;

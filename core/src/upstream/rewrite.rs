@@ -149,6 +149,11 @@ pub(crate) fn text_member(object: &str, name: &'static str) -> Option<Box<str>> 
     Some(found.members[0]?.string()?.as_ref().into())
 }
 
+/// The text of a JSON string; `None` for another value.
+pub(crate) fn text_of(value: &str) -> Option<Box<str>> {
+    Raw::checked(value).string().map(|text| text.as_ref().into())
+}
+
 /// A member of an object, as JSON text.
 pub(crate) fn member<'a>(object: &'a str, name: &'static str) -> Option<&'a str> {
     Raw::checked(object).members([name])?.members[0].map(Raw::get)

@@ -10,6 +10,7 @@ use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
 use crate::ids::{AskId, CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
+use crate::server::requests::Topic;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::check::Check;
@@ -19,6 +20,8 @@ use crate::upstream::question::Question;
 use crate::upstream::scope::Scope;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
+use crate::upstream::server_task::ServerTask;
+use crate::upstream::subscription::Subscription;
 
 /// Everything the engine knows of upstreams.
 #[derive(Debug, Default)]
@@ -36,9 +39,9 @@ pub(crate) struct Upstreams {
     /// Requests of servers that were passed to the only client of an instance: the connection and the
     /// id of the server's request, by the request to the client.
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
-    /// Resources that sessions are subscribed to, by the server and its own URI: each client with
+    /// Resources that clients are subscribed to, by the server and its own URI: each watcher with
     /// the URI that it knows.
-    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<ConnId, Box<str>>>,
+    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<Watcher, Box<str>>>,
     /// Log levels that sessions have asked for.
     pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
@@ -51,6 +54,21 @@ pub(crate) struct Upstreams {
 
 /// A resource: the name of its server, and the URI that the server knows.
 pub(crate) type ResourceKey = (Box<str>, Box<str>);
+
+/// A session or a subscription that is told of updates of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Watcher {
+    pub(crate) conn: ConnId,
+    /// The `subscriptions/listen` of the client; `None` for its session.
+    pub(crate) listen: Option<RequestId>,
+}
+
+impl Watcher {
+    /// The session of a client.
+    pub(crate) const fn session(conn: ConnId) -> Self {
+        Self { conn, listen: None }
+    }
+}
 
 /// One server of the settings.
 #[derive(Debug)]
@@ -139,6 +157,10 @@ pub(crate) struct Instance {
     pub(crate) reading: Option<Reading>,
     /// Whether its lists changed while they were being read.
     pub(crate) reads_again: bool,
+    /// Lists that it has said to have changed, and whose clients are told after they were read.
+    pub(crate) said_changed: BTreeSet<Topic>,
+    /// Its changes and updates, if it has no sessions.
+    pub(crate) subscription: Subscription,
     /// Whether it declares log messages.
     pub(crate) has_logging: bool,
     /// The log level that it was asked for.
@@ -174,6 +196,12 @@ pub(crate) struct Relayed {
     pub(crate) last_ask: u64,
     /// Inputs that a result of its server asks for.
     pub(crate) inputs: Option<Box<Inputs>>,
+    /// Whether its server is told that the call may become a task.
+    pub(crate) declares_tasks: bool,
+    /// Capabilities of its client, as a server without sessions was told with the call.
+    pub(crate) capabilities: Box<str>,
+    /// The task that its server, which has no sessions, made of the call.
+    pub(crate) task: Option<Box<ServerTask>>,
 }
 
 /// Inputs of a client on their way to a server without sessions, whose request is sent again with
@@ -213,6 +241,8 @@ impl Instance {
             discovered: None,
             reading: None,
             reads_again: false,
+            said_changed: BTreeSet::new(),
+            subscription: Subscription::default(),
             has_logging: false,
             log_level: None,
             is_abandoned: false,
@@ -357,5 +387,8 @@ impl Upstreams {
     pub(crate) fn armed(&self) -> usize {
         self.instances.values().filter(|instance| instance.timer.is_some()).count()
             + self.jobs.values().filter(|relayed| relayed.timer.is_some()).count()
+            + { self.jobs.values().filter_map(|relayed| relayed.task.as_ref()) }
+                .filter(|task| task.timer.is_some())
+                .count()
     }
 }

@@ -103,6 +103,8 @@ impl Engine {
         job: JobId,
         _: Result<&RawValue, &RawValue>,
     ) {
-        self.advance_check(job, CheckInput::Answered);
+        if !self.on_server_task_cancelled(job) {
+            self.advance_check(job, CheckInput::Answered);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! every new instance, and an instance that is watched does not rest.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,17 +13,20 @@ use crate::connection::Phase as SessionPhase;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
-use crate::ids::{ConnId, InstanceId, JobId};
+use crate::ids::{ConnId, InstanceId, JobId, RequestId};
+use crate::json::meta::write_with_meta;
 use crate::protocol::revision::{MCP_2026_07_28, Methods};
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
-use crate::server::requests::Reply;
+use crate::rpc::send_queue::Tag;
+use crate::server::requests::{Reply, Work};
+use crate::server::typed_result::SUBSCRIPTION_ID;
 use crate::tool::TaskSupport;
 use crate::upstream::lifecycle::Assigned;
-use crate::upstream::rewrite::{quoted, text_member, with_member};
+use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::table::{Instance, Key, ResourceKey};
+use crate::upstream::table::{Instance, Key, ResourceKey, Watcher};
 use crate::upstream::uri;
 
 pub(crate) const SUBSCRIBE: &str = "resources/subscribe";
@@ -47,10 +51,11 @@ impl Engine {
         let own: Box<str> = uri::own(&shown).into();
         let max = self.settings.limits.subscriptions_max;
         if method == UNSUBSCRIBE {
-            self.forget_watch(&server.name, &own, reply.conn);
+            self.forget_watch(&server.name, &own, &Watcher::session(reply.conn));
             let key = (server.name.clone(), own.clone());
-            let others = self.upstreams.watched.get(&key).is_some_and(|clients| {
-                clients.keys().any(|other| self.shares(&server, *other, &identity))
+            let instance = self.key_of(&server, reply.conn, &identity);
+            let others = self.upstreams.watched.get(&key).is_some_and(|watchers| {
+                watchers.keys().any(|other| self.is_served_by(&instance, other.conn))
             });
             if others {
                 return self.answer(reply, |json| {
@@ -67,13 +72,10 @@ impl Engine {
         self.call_upstream_with(reply, tool, params, &passed);
     }
 
-    /// Whether a client other than the sender uses the same instance of a server.
-    fn shares(&self, server: &UpstreamServer, other: ConnId, identity: &Identity) -> bool {
-        server.share == Share::Identity && self.identity_of(other) == *identity
-    }
-
+    /// Resources that a client is subscribed to, by its session and by its subscriptions.
     pub(crate) fn watches_of(&self, client: ConnId) -> usize {
-        self.upstreams.watched.values().filter(|clients| clients.contains_key(&client)).count()
+        let all = self.upstreams.watched.values().flat_map(|watchers| watchers.keys());
+        all.filter(|watcher| watcher.conn == client).count()
     }
 
     /// The server of a resource: the one that a wrapped URI names, else the first that lists it,
@@ -92,48 +94,151 @@ impl Engine {
         let is_open = self.connections.contains_key(&client);
         if &*route.method == SUBSCRIBE && matches!(outcome, Outcome::Result(_)) && is_open {
             let key = (route.server.clone(), uri::own(&route.name).into());
-            self.upstreams.watched.entry(key).or_default().insert(client, route.name.clone());
+            let watchers = self.upstreams.watched.entry(key).or_default();
+            watchers.insert(Watcher::session(client), route.name.clone());
         }
     }
 
-    pub(crate) fn forget_watch(&mut self, server: &str, own: &str, client: ConnId) {
+    /// The named resources whose updates a client can listen to: those of the host, and those of
+    /// servers that tell of updates.
+    pub(crate) fn watchable(&self, conn: ConnId, uris: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
+        let tells = |shown: &str| {
+            self.has_offer(conn, shown) || {
+                let server = self.server_of_uri(shown, conn);
+                let server = server.filter(|server| server.share != Share::Call);
+                server.is_some_and(|server| self.tells_of_updates(&server.name))
+            }
+        };
+        uris.iter().filter(|shown| tells(shown)).cloned().collect()
+    }
+
+    fn tells_of_updates(&self, server: &str) -> bool {
+        let manifest = self.upstreams.server(server).and_then(|server| server.manifest.as_ref());
+        let said = manifest.and_then(|manifest| member(&manifest.identity, "capabilities"));
+        let said = said.and_then(|said| member(said, "resources"));
+        said.and_then(|said| member(said, "subscribe")) == Some("true")
+    }
+
+    /// A subscription begins to watch these resources. Instances are started if need be, and asked
+    /// for the updates of resources that no client of theirs watches yet.
+    pub(crate) fn watch_listened(
+        &mut self,
+        conn: ConnId,
+        request: &RequestId,
+        uris: &BTreeSet<Box<str>>,
+    ) {
+        let identity = self.identity_of(conn);
+        let mut fresh: Vec<(Arc<UpstreamServer>, Box<str>)> = Vec::new();
+        for shown in uris {
+            let watcher = Watcher { conn, listen: Some(request.clone()) };
+            if self.has_offer(conn, shown) {
+                self.watch_of_host(shown, watcher);
+                continue;
+            }
+            let Some(server) = self.server_of_uri(shown, conn) else { continue };
+            let own: Box<str> = uri::own(shown).into();
+            let key = self.key_of(&server, conn, &identity);
+            let instances = self.instances_with(&server.name, &key);
+            let is_new = !instances.iter().any(|id| self.watches(*id, &own));
+            let watched = self.upstreams.watched.entry((server.name.clone(), own.clone()));
+            watched.or_default().insert(watcher, shown.clone());
+            if is_new {
+                fresh.push((server, own));
+            }
+        }
+        for (server, own) in fresh {
+            // One that cannot start now is started by the next request, and asked then.
+            if let Assigned::To(id) = self.instance_for(&server, conn, &identity) {
+                self.tell_watch(id, SUBSCRIBE, &own);
+                self.rest_if_idle(id);
+            }
+        }
+    }
+
+    /// Tells an instance that a resource is watched from now on, or is not any more; a new one is
+    /// told after its handshake.
+    fn tell_watch(&mut self, id: InstanceId, method: &str, own: &str) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        if !instance.is_in_session() {
+            return;
+        }
+        match instance.conn.map(|conn| self.dialect(conn)) {
+            Some(dialect) if dialect == &MCP_2026_07_28 => self.listen_upstream(id),
+            Some(_) => {
+                let params = with_member("{}", "uri", &quoted(own));
+                self.ask_instance(id, method, &params, false);
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn forget_watch(&mut self, server: &str, own: &str, watcher: &Watcher) {
         let key = (server.into(), own.into());
-        if let Some(clients) = self.upstreams.watched.get_mut(&key) {
-            clients.remove(&client);
-            if clients.is_empty() {
+        if let Some(watchers) = self.upstreams.watched.get_mut(&key) {
+            watchers.remove(watcher);
+            if watchers.is_empty() {
                 self.upstreams.watched.remove(&key);
             }
         }
     }
 
-    /// A client is gone: topics that it alone has watched are not watched any more.
+    /// A client is gone: resources that it alone has watched are not watched any more.
     pub(crate) fn forget_watches(&mut self, client: ConnId, identity: &Identity) {
+        let shared = Key::Owner(identity.clone());
+        self.unwatch(&[shared], |watcher| watcher.conn == client);
+    }
+
+    /// A subscription of a client has ended, and with it its watches.
+    pub(crate) fn forget_listened(&mut self, client: ConnId, request: &RequestId) {
+        // With its connection everything that it watches ends.
+        let Some(identity) = self.identity(client).cloned() else { return };
+        let keys = [Key::Owner(identity), Key::Client(client)];
+        self.unwatch(&keys, |watcher| {
+            watcher.conn == client && watcher.listen.as_ref() == Some(request)
+        });
+    }
+
+    /// Forgets watchers; the instances with these keys are told of resources without any other
+    /// watcher.
+    fn unwatch(&mut self, keys: &[Key], is_gone: impl Fn(&Watcher) -> bool) {
         let all = self.upstreams.watched.iter();
-        let own: Vec<ResourceKey> = { all }
-            .filter(|(_, of)| of.contains_key(&client))
-            .map(|(key, _)| key.clone())
+        let gone: Vec<(ResourceKey, Watcher)> = { all }
+            .flat_map(|(key, watchers)| {
+                let gone = watchers.keys().filter(|watcher| is_gone(watcher));
+                gone.map(|watcher| (key.clone(), watcher.clone()))
+            })
             .collect();
-        for (server, own) in own {
-            self.forget_watch(&server, &own, client);
-            let key = Key::Owner(identity.clone());
-            let of = self.upstreams.instances.iter();
-            let shared = { of }.find(|(_, instance)| {
-                instance.server.name == server && instance.key == key && instance.is_in_session()
-            });
-            let Some((id, instance)) = shared.map(|(id, instance)| (*id, instance)) else {
-                continue;
-            };
-            if !self.watched_by(instance).any(|watched| *watched == *own) {
-                let params = with_member("{}", "uri", &quoted(&own));
-                self.ask_instance(id, UNSUBSCRIBE, &params, false);
+        for ((server, own), watcher) in gone {
+            self.forget_watch(&server, &own, &watcher);
+            for key in keys {
+                for id in self.instances_with(&server, key) {
+                    if !self.watches(id, &own) {
+                        self.tell_watch(id, UNSUBSCRIBE, &own);
+                    }
+                    self.rest_if_idle(id);
+                }
             }
-            self.rest_if_idle(id);
         }
+    }
+
+    /// Instances of a server that serve these requests and are in a session.
+    fn instances_with(&self, server: &str, key: &Key) -> Vec<InstanceId> {
+        let all = self.upstreams.instances.iter().filter(|(_, instance)| {
+            &*instance.server.name == server
+                && instance.key == *key
+                && instance.is_in_session()
+                && !instance.is_abandoned
+        });
+        all.map(|(id, _)| *id).collect()
     }
 
     /// Whether a client is one of those that an instance serves.
     pub(crate) fn serves(&self, instance: &Instance, client: ConnId) -> bool {
-        match &instance.key {
+        self.is_served_by(&instance.key, client)
+    }
+
+    fn is_served_by(&self, key: &Key, client: ConnId) -> bool {
+        match key {
             Key::Client(own) => *own == client,
             Key::Owner(owner) => {
                 self.connections.get(&client).is_some_and(|peer| peer.identity == *owner)
@@ -143,14 +248,25 @@ impl Engine {
     }
 
     /// Resources of an instance that its clients are subscribed to.
-    fn watched_by<'a>(&'a self, instance: &'a Instance) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn watched_by<'a>(
+        &'a self,
+        instance: &'a Instance,
+    ) -> impl Iterator<Item = &'a str> {
         let of_server = |key: &&ResourceKey| key.0 == instance.server.name;
         self.upstreams
             .watched
             .iter()
             .filter(move |(key, _)| of_server(key))
-            .filter(|(_, clients)| clients.keys().any(|client| self.serves(instance, *client)))
+            .filter(|(_, watchers)| {
+                watchers.keys().any(|watcher| self.serves(instance, watcher.conn))
+            })
             .map(|(key, _)| &*key.1)
+    }
+
+    /// Whether a client of an instance watches this resource.
+    fn watches(&self, id: InstanceId, own: &str) -> bool {
+        let instance = self.upstreams.instances.get(&id);
+        instance.is_some_and(|instance| self.watched_by(instance).any(|watched| watched == own))
     }
 
     /// Whether an instance has to run because its clients watch resources.
@@ -163,7 +279,7 @@ impl Engine {
     pub(crate) fn watch_again(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         if instance.conn.is_none_or(|conn| self.dialect(conn) == &MCP_2026_07_28) {
-            return;
+            return self.listen_upstream(id);
         }
         let watched: Vec<Box<str>> = self.watched_by(instance).map(Into::into).collect();
         for own in watched {
@@ -177,14 +293,10 @@ impl Engine {
         if self.drain.is_some() || self.upstreams.find(server, key).is_some() {
             return;
         }
-        let clients = self.upstreams.watched.iter();
-        let clients = clients.filter(|((name, _), _)| *name == server.name);
-        let client =
-            { clients }.flat_map(|(_, clients)| clients.keys().copied()).find(|client| match key {
-                Key::Client(own) => own == client,
-                Key::Owner(owner) => self.identity_of(*client) == *owner,
-                Key::Call => false,
-            });
+        let watched = self.upstreams.watched.iter().filter(|((name, _), _)| *name == server.name);
+        let mut watchers = watched.flat_map(|(_, watchers)| watchers.keys());
+        let client = watchers.find(|watcher| self.is_served_by(key, watcher.conn));
+        let client = client.map(|watcher| watcher.conn);
         if let Some(client) = client.filter(|client| self.connections.contains_key(client)) {
             let identity = self.identity_of(client);
             let server = self.upstreams.server(&server.name).map(|of| Arc::clone(&of.server));
@@ -196,33 +308,54 @@ impl Engine {
         }
     }
 
-    /// A resource was updated: the sessions that are subscribed to it, or to one that contains it,
+    /// A resource was updated: the clients that are subscribed to it, or to one that contains it,
     /// are told, and no other.
     pub(crate) fn on_updated(&mut self, id: InstanceId, params: Option<&Params<'_>>) {
         let params = params.map_or("{}", Params::get);
         let Some(own) = text_member(params, "uri") else { return };
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let name = instance.server.name.clone();
-        let mut told: Vec<(ConnId, bool)> = Vec::new();
-        for ((server, watched), clients) in &self.upstreams.watched {
+        let mut told: BTreeSet<(Watcher, bool)> = BTreeSet::new();
+        for ((server, watched), watchers) in &self.upstreams.watched {
             if *server != name || !own.starts_with(&**watched) {
                 continue;
             }
-            for (client, shown) in clients {
-                let is_told = told.iter().any(|(other, _)| other == client);
-                if !is_told && self.serves(instance, *client) {
-                    told.push((*client, uri::is_wrapped(shown)));
+            for (watcher, shown) in watchers {
+                let is_told = told.iter().any(|(other, _)| other == watcher);
+                if !is_told && self.serves(instance, watcher.conn) {
+                    told.insert((watcher.clone(), uri::is_wrapped(shown)));
                 }
             }
         }
-        for (client, wrapped) in told {
+        let params = without_subscription(params);
+        for (watcher, wrapped) in told {
             let shown = match wrapped {
                 true => uri::wrapped(&name, &own),
                 false => own.clone().into(),
             };
-            let params = with_member(params, "uri", &quoted(&shown));
-            self.notify_client(client, "notifications/resources/updated", &params);
+            self.tell_watcher(&watcher, &with_member(&params, "uri", &quoted(&shown)));
         }
+    }
+
+    /// Tells a session or a subscription of an update.
+    pub(crate) fn tell_watcher(&mut self, watcher: &Watcher, params: &str) {
+        const UPDATED: &str = "notifications/resources/updated";
+        let Some(request) = &watcher.listen else {
+            return self.notify_client(watcher.conn, UPDATED, params);
+        };
+        let Some(peer) = self.connections.get(&watcher.conn) else { return };
+        let Some((reply, Work::Listen(_))) = peer.requests.get(request) else { return };
+        if peer.send_queue.len() >= self.settings.limits.write_buffer_bytes {
+            return;
+        }
+        let mut id = Vec::new();
+        crate::json::writer::Writer::new(&mut id).id(&reply.id, reply.token.as_deref());
+        let tag = Tag { request: Some(request), recall: true, handle: None };
+        self.send_for(watcher.conn, tag, |json| {
+            json.raw("{\"jsonrpc\":\"2.0\",").member("method", UPDATED).raw(",\"params\":");
+            write_with_meta(json, params, &[(SUBSCRIPTION_ID, &id)]);
+            json.raw("}");
+        });
     }
 
     /// Sends a notification of a server to a client, unless the client does not read.
@@ -259,5 +392,14 @@ impl Engine {
                 jobs.map(|job| job.conn).filter(is_session).collect()
             }
         }
+    }
+}
+
+/// Params of a notification without the subscription of this engine at the server.
+fn without_subscription(params: &str) -> alloc::string::String {
+    let Some(meta) = member(params, "_meta") else { return params.into() };
+    match &*without(meta, &[SUBSCRIPTION_ID]) {
+        "{}" => without(params, &["_meta"]),
+        meta => with_member(params, "_meta", meta),
     }
 }

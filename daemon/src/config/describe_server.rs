@@ -2,6 +2,7 @@
 //! and are not shown.
 
 use ceased_core::policy::access::Allow;
+use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::Isolation;
 
@@ -38,7 +39,7 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     more(format!("start_timeout {start_timeout}, idle_exit {idle}"));
     let calls = server.max_calls.map_or_else(|| "no limit".to_owned(), |max| max.to_string());
     let (timeout, drain) = (show_duration(server.timeout), show_duration(server.drain));
-    let task = server.task_support.as_str();
+    let task = server.task_support.map_or("as the server declares", TaskSupport::as_str);
     more(format!("task {task}, timeout {timeout}, max_calls {calls}, drain {drain}"));
     let [cancel, kill] = [server.cancel_grace, server.kill_grace].map(show_duration);
     let ignored = match server.on_ignored_cancel {

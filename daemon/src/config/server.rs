@@ -57,8 +57,8 @@ pub struct Server {
     pub drain: Duration,
     /// Treatment of a server that goes on with a cancelled request.
     pub on_ignored_cancel: OnIgnoredCancel,
-    /// Whether its tools run as tasks.
-    pub task_support: TaskSupport,
+    /// Whether its tools run as tasks; as it declares if `None`.
+    pub task_support: Option<TaskSupport>,
     /// Names of its tools that are offered.
     pub filter: NameFilter,
     /// Identities that may use it.

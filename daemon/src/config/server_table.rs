@@ -111,9 +111,9 @@ fn server(
     let task_support = check.choice(
         key("task_support"),
         raw.task_support.as_ref(),
-        TaskSupport::Optional,
+        None,
         &[TaskSupport::Forbidden, TaskSupport::Optional, TaskSupport::Required]
-            .map(|support| (support.as_str(), support)),
+            .map(|support| (support.as_str(), Some(support))),
     );
     let prefix = raw.prefix.as_ref().and_then(|it| prefix(it, check));
     let filter = NameFilter {

@@ -72,7 +72,7 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
         kill_grace: server.kill_grace,
         drain: server.drain,
         on_ignored_cancel: server.on_ignored_cancel,
-        task_support: Some(server.task_support),
+        task_support: server.task_support,
         filter: server.filter.clone(),
         allow: server.allow.clone(),
         confirm: confirm.map(|(tool, text)| (tool.as_str().into(), text.as_str().into())).collect(),

@@ -419,7 +419,7 @@ impl Server {
         let identity = caller.identity.clone();
         self.http.set_stateless(conn, engine, caller);
         self.record_connect(now, engine, &identity, &origin, None);
-        let opened = Event::Opened { conn: engine, identity, role: Role::Server };
+        let opened = Event::Opened { conn: engine, identity, role: Role::Stateless };
         self.engine.handle(now, opened, &mut self.actions);
         Ok(engine)
     }

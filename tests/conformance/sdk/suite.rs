@@ -38,63 +38,8 @@ const NOT_CHECKED: [Exception; 1] = [(
     "the suite looks for these notifications where they are not since SEP-2663",
 )];
 
-/// Expected failures of the example server alone.
+/// Expected failures of the example server, alone and behind a daemon.
 const FAILURES: [Exception; 0] = [];
-
-/// Why a server of 2026-07-28 behind the daemon fails `resources/subscribe`.
-const SUBSCRIBE: &str = "the relay does not turn resources/subscribe into subscriptions/listen for a server of 2026-07-28";
-/// Why changes of its lists are not heard.
-const LISTEN: &str = "the relay does not listen to a server of 2026-07-28";
-/// Why its quick tools run as tasks.
-const TASKS: &str =
-    "a server of 2026-07-28 does not list which tools run as tasks, so each may be one (UPS-15)";
-/// Why its tools that run as tasks alone fail.
-const NO_TASKS: &str =
-    "the relay declares no tasks to a server of 2026-07-28, which then refuses it";
-
-/// Why the list of tools is not as the suite wants it; not a failure of the relay.
-const UNDESCRIBED: &str = "tools of the test's daemon itself have no description";
-
-/// Expected failures of the same server behind a daemon.
-const FAILURES_BEHIND: [Exception; 12] = [
-    ("2025-11-25", "tools-list", "tools-list", UNDESCRIBED),
-    ("2026-07-28", "tools-list", "tools-list", UNDESCRIBED),
-    ("2025-11-25", "resources-subscribe", "resources-subscribe", SUBSCRIBE),
-    ("2025-11-25", "resources-unsubscribe", "resources-unsubscribe", SUBSCRIBE),
-    (
-        "2026-07-28",
-        "server-stateless",
-        "sep-2575-server-sends-prompts-list-changed-on-subscription",
-        LISTEN,
-    ),
-    (
-        "2026-07-28",
-        "server-stateless",
-        "sep-2575-server-sends-tools-list-changed-on-subscription",
-        LISTEN,
-    ),
-    ("2026-07-28", "tasks-dispatch-and-envelope", "sep-2663-legacy-task-param-ignored", TASKS),
-    (
-        "2026-07-28",
-        "tasks-dispatch-and-envelope",
-        "tasks-result-type-complete-on-non-task-responses",
-        TASKS,
-    ),
-    ("2026-07-28", "tasks-lifecycle", "tasks-sync-tool-call", TASKS),
-    ("2026-07-28", "tasks-lifecycle", "sep-2663-tool-error-uses-completed-status", NO_TASKS),
-    (
-        "2026-07-28",
-        "tasks-mrtr-composition",
-        "sep-2663-mrtr-synchronous-before-task-creation",
-        TASKS,
-    ),
-    (
-        "2026-07-28",
-        "tasks-request-headers",
-        "tasks-headers-tolerate-mcp-method-on-tools-call",
-        TASKS,
-    ),
-];
 
 /// HTTP-03 to HTTP-09 by the official suite: every scenario of both revisions, with the tasks and the
 /// headers that it does not count.
@@ -116,11 +61,11 @@ fn official_suite_passes_through_the_gateway() {
     let tools = format!(
         "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
          [[server]]\nname = \"fixtures\"\ncommand = [{command:?}, \"stdio\"]\nrun_as = \"daemon\"\n\
-         prefix = \"\"\nshare = \"identity\"\n"
+         prefix = \"\"\n"
     );
     let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
-    run_suite(&suite, &url, folder.path(), &FAILURES_BEHIND);
+    run_suite(&suite, &url, folder.path(), &FAILURES);
 }
 
 /// HTTP-03 and HTTP-04 by the command line of the MCP Inspector: each method that it has, in a session

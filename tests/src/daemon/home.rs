@@ -16,16 +16,19 @@ use crate::binary::ceased;
 const TOOLS: &str = r#"
 [[tool]]
 name = "echo"
+description = "Returns its text"
 builtin = "echo"
 
 [[tool]]
 name = "sleep"
+description = "Waits"
 builtin = "sleep"
 task_support = "optional"
 
 # One process that does what SIGTERM says.
 [[tool]]
 name = "hang"
+description = "Runs one process"
 max_output = "64KiB"
 run_as = "daemon"
 command = ["sleep", "{t}"]
@@ -37,6 +40,7 @@ required = true
 # A family that does not: a child, a grandchild, one in a session of its own; says when it is there.
 [[tool]]
 name = "family"
+description = "Runs several processes"
 max_output = "64KiB"
 run_as = "daemon"
 command = [
@@ -63,6 +67,7 @@ required = true
 
 [[tool]]
 name = "count"
+description = "Counts to a number"
 max_output = "64KiB"
 run_as = "daemon"
 command = [
@@ -81,6 +86,7 @@ default = 3
 
 [[tool]]
 name = "fail"
+description = "Fails with a status"
 max_output = "64KiB"
 run_as = "daemon"
 command = ["sh", "-c", "echo out; echo err >&2; exit 7"]

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use super::Walk;
 
+const TASKS: &str = "io.modelcontextprotocol/tasks";
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
 /// Behaviour of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Temper {
@@ -51,10 +54,12 @@ impl Temper {
     ];
 }
 
-/// A request of a client at a server.
+/// A request of a client at a server, or the task that the server has made of it.
 #[derive(Debug, Clone)]
 struct Request {
     marker: String,
+    /// Whether it may become a task.
+    has_tasks: bool,
     token: Option<Value>,
     progress: u64,
     is_cancelled: bool,
@@ -70,6 +75,12 @@ pub(super) struct Actor {
     is_modern: bool,
     /// Requests of clients that are not answered.
     requests: BTreeMap<u64, Request>,
+    /// Tasks that have not ended.
+    tasks: BTreeMap<String, Request>,
+    /// Tasks that have ended.
+    ended_tasks: BTreeSet<String>,
+    /// Subscriptions of the engine.
+    listens: BTreeSet<u64>,
     /// Requests that were answered, and had no cancel.
     answered: BTreeMap<u64, String>,
     /// Ids that were seen; none comes twice (UPS-02).
@@ -96,6 +107,9 @@ impl Actor {
             temper,
             is_modern,
             requests: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            ended_tasks: BTreeSet::new(),
+            listens: BTreeSet::new(),
             answered: BTreeMap::new(),
             ids: BTreeSet::new(),
             inbox: Vec::new(),
@@ -128,13 +142,14 @@ impl Walk {
         let conn = self.actors[&id].conn;
         let mut only_cancels = true;
         for message in self.lines(conn) {
-            let is_cancel = message["method"] == "notifications/cancelled";
+            let method = message["method"].as_str().unwrap_or_default();
+            let is_cancel = method == "notifications/cancelled" || method.starts_with("tasks/");
             assert!(!is_cancel || only_cancels, "UPS-04: a cancel waits behind data: {message}");
             only_cancels &= is_cancel;
             self.actor_heard(id, &message);
         }
         let actor = &self.actors[&id];
-        for request in actor.requests.values() {
+        for request in actor.requests.values().chain(actor.tasks.values()) {
             let is_over = self.oracle.over.contains(&request.marker);
             let is_told = request.is_cancelled || self.ending.contains(&id);
             assert!(!is_over || is_told, "UPS-04: {} is over and not cancelled", request.marker);
@@ -158,12 +173,19 @@ impl Walk {
                 if let Some(own) = meta.get("x/marker") {
                     assert_eq!(*own, marker.as_str(), "UPS-10: {message}");
                 }
-                let request = Request { marker, token, progress: 0, is_cancelled: false };
+                let able = &meta["io.modelcontextprotocol/clientCapabilities"];
+                let has_tasks = able["extensions"][TASKS].is_object();
+                assert!(actor.is_modern || !has_tasks, "UPS-15: {message}");
+                let request =
+                    Request { marker, has_tasks, token, progress: 0, is_cancelled: false };
                 actor.requests.insert(number, request);
                 actor.strays += u32::from(actor.temper == Temper::Strays);
             }
             Some("notifications/cancelled") => {
                 let number = message["params"]["requestId"].as_u64().expect("UPS-04: our id");
+                if actor.listens.remove(&number) {
+                    return;
+                }
                 let marker = match actor.requests.get_mut(&number) {
                     Some(request) => {
                         assert!(!request.is_cancelled, "UPS-04: cancelled twice: {message}");
@@ -174,6 +196,20 @@ impl Walk {
                     None => actor.answered.remove(&number).expect("UPS-04: no such request"),
                 };
                 assert!(self.oracle.over.contains(&marker), "UPS-04: {marker} is wanted");
+            }
+            Some("tasks/cancel") => {
+                let task = message["params"]["taskId"].as_str().expect("a task of this server");
+                match actor.tasks.get_mut(task) {
+                    Some(request) => {
+                        assert!(!request.is_cancelled, "UPS-04: cancelled twice: {message}");
+                        request.is_cancelled = true;
+                        let is_over = self.oracle.over.contains(&request.marker);
+                        assert!(is_over, "UPS-04: {} is wanted", request.marker);
+                    }
+                    // The end of the task has crossed the cancel.
+                    None => assert!(actor.ended_tasks.contains(task), "UPS-04: no task: {message}"),
+                }
+                actor.inbox.push(message.clone());
             }
             Some("notifications/initialized") => {}
             Some(_) => actor.inbox.push(message.clone()),
@@ -218,19 +254,102 @@ impl Walk {
                 ]);
                 self.feed(Event::Frame { conn, frame: line.as_bytes() });
             }
-            6 if temper == Temper::Changes => {
-                self.actors.get_mut(&id).expect("it was picked").lists += 1;
-                let method = "notifications/tools/list_changed";
-                self.send(conn, &json!({"jsonrpc": "2.0", "method": method}));
-            }
+            6 if temper == Temper::Changes => self.change_lists(id),
             _ => {}
         }
     }
 
+    /// A server says that its tools are others, to those that it tells of it.
+    fn change_lists(&mut self, id: InstanceId) {
+        let actor = self.actors.get_mut(&id).expect("it was picked");
+        actor.lists += 1;
+        let (conn, method) = (actor.conn, "notifications/tools/list_changed");
+        if !actor.is_modern {
+            return self.send(conn, &json!({"jsonrpc": "2.0", "method": method}));
+        }
+        for listen in actor.listens.clone() {
+            let params = json!({"_meta": {SUBSCRIPTION: listen}});
+            self.send(conn, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+        }
+    }
+
+    /// A server acknowledges a subscription, and may end it later.
+    fn acknowledge(&mut self, id: InstanceId, request: &Value) {
+        let actor = self.actors.get_mut(&id).expect("it was picked");
+        let number = request["id"].as_u64().expect("an integer of ours");
+        let conn = actor.conn;
+        let ends = self.rng.once_in(6);
+        if !ends {
+            actor.listens.insert(number);
+        }
+        let params = json!({"_meta": {SUBSCRIPTION: number},
+            "notifications": request["params"]["notifications"]});
+        let method = "notifications/subscriptions/acknowledged";
+        self.send(conn, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+        if ends {
+            let result = json!({"resultType": "complete"});
+            self.send(conn, &json!({"jsonrpc": "2.0", "id": number, "result": result}));
+        }
+    }
+
+    /// The state of a task, which may end with it.
+    fn state_of_task(&mut self, id: InstanceId, task: &str) -> Value {
+        let ends = self.rng.once_in(3);
+        let actor = self.actors.get_mut(&id).expect("it was picked");
+        let mut state = json!({"resultType": "complete", "taskId": task, "pollIntervalMs": 50});
+        let Some(request) = actor.tasks.get(task).cloned() else {
+            state["status"] = json!("cancelled");
+            return state;
+        };
+        let goes_on = request.is_cancelled
+            && matches!(actor.temper, Temper::Quiet | Temper::Ignores | Temper::Strays);
+        if !ends || goes_on {
+            state["status"] = json!("working");
+            return state;
+        }
+        actor.tasks.remove(task);
+        actor.ended_tasks.insert(task.to_owned());
+        match request.is_cancelled && actor.temper == Temper::Obeys {
+            true => state["status"] = json!("cancelled"),
+            false => {
+                state["status"] = json!("completed");
+                state["result"] = json!({"m": request.marker});
+            }
+        }
+        state
+    }
+
+    /// A server of the revision without sessions makes a task of a call, or refuses one that may
+    /// not become a task.
+    fn make_a_task(&mut self, id: InstanceId, number: u64, mut request: Request) {
+        let actor = self.actors.get_mut(&id).expect("it was picked");
+        let conn = actor.conn;
+        actor.requests.remove(&number);
+        if !request.is_cancelled {
+            actor.answered.insert(number, request.marker.clone());
+        }
+        if !request.has_tasks {
+            // UPS-06: a refused call has not been served, and may come once more.
+            self.oracle.seen.remove(&request.marker);
+            let needed = json!({"requiredCapabilities": {"extensions": {TASKS: {}}}});
+            let error = json!({"code": -32021, "message": "a task only", "data": needed});
+            return self.send(conn, &json!({"jsonrpc": "2.0", "id": number, "error": error}));
+        }
+        let task = format!("t{number}");
+        request.is_cancelled = false;
+        actor.tasks.insert(task.clone(), request);
+        let result = json!({"resultType": "task", "taskId": task, "status": "working",
+            "pollIntervalMs": 50});
+        self.walked.tasks += 1;
+        self.send(conn, &json!({"jsonrpc": "2.0", "id": number, "result": result}));
+    }
+
     fn answer_the_engine(&mut self, id: InstanceId) {
         let actor = self.actors.get_mut(&id).expect("it was picked");
-        let is_stuck = actor.temper == Temper::Ignores
-            && actor.requests.values().any(|request| request.is_cancelled);
+        let is_stuck = actor.temper == Temper::Ignores && {
+            actor.requests.values().chain(actor.tasks.values())
+        }
+        .any(|request| request.is_cancelled);
         let first = actor.inbox[0]["method"].as_str().expect("a request").to_owned();
         let is_handshake = ["initialize", "server/discover"].contains(&&*first);
         if is_stuck || (actor.temper == Temper::Hangs && is_handshake) {
@@ -252,6 +371,14 @@ impl Walk {
                     {"name": other, "inputSchema": {}}]})
             }
             "ping" => json!({}),
+            "subscriptions/listen" if is_modern && !self.rng.once_in(6) => {
+                return self.acknowledge(id, &request);
+            }
+            "tasks/get" if is_modern => {
+                let task = request["params"]["taskId"].as_str().expect("a task").to_owned();
+                self.state_of_task(id, &task)
+            }
+            "tasks/cancel" if is_modern => json!({"resultType": "complete"}),
             _ => {
                 let error = json!({"code": -32601, "message": "unknown"});
                 let id = &request["id"];
@@ -274,6 +401,9 @@ impl Walk {
         let actor = self.actors.get_mut(&id).expect("it was picked");
         if request.is_cancelled && matches!(actor.temper, Temper::Quiet | Temper::Ignores) {
             return;
+        }
+        if actor.is_modern && self.rng.once_in(3) {
+            return self.make_a_task(id, number, request);
         }
         let obeys = request.is_cancelled && actor.temper == Temper::Obeys;
         actor.requests.remove(&number);
