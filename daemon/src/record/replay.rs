@@ -134,10 +134,13 @@ impl Replay {
     fn step(&mut self, number: usize, step: Step) -> Result<(), ReplayError> {
         let bad = |why| ReplayError::Line { number, why };
         let Step { now, input, ids, actions, written } = step;
-        let input = match input {
-            Input::Taken(conn, count) => return self.take(conn, count).map_err(bad),
-            Input::Configured(settings) => Input::Configured(with_checks(settings).map_err(bad)?),
-            input => input,
+        if let Input::Taken(conn, count) = input {
+            return self.take(conn, count).map_err(bad);
+        }
+        let input = if let Input::Configured(settings) = input {
+            Input::Configured(with_checks(settings).map_err(bad)?)
+        } else {
+            input
         };
         let Some(event) = input.event() else { return Ok(()) };
         ids.iter().for_each(|id| self.ids.push(*id));
