@@ -209,7 +209,10 @@ fn ignored_cancel_of_a_task_is_enforced() {
     kit.pass(2000);
     let check = kit.wanted.iter().find_map(|action| match action {
         UpstreamAction::Examine { check, .. } => Some(*check),
-        _ => None,
+        UpstreamAction::Start { .. }
+        | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::End { .. }
+        | UpstreamAction::SaveManifest { .. } => None,
     });
     kit.examined(instance, check.expect("it is looked at"), 0, 100);
     kit.ended(instance, "signal 15", "");
@@ -300,7 +303,10 @@ fn retry_keeps_the_deadline_of_a_draining_instance() {
     kit.pass(2000);
     let check = kit.wanted.iter().find_map(|action| match action {
         UpstreamAction::Examine { check, .. } => Some(*check),
-        _ => None,
+        UpstreamAction::Start { .. }
+        | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::End { .. }
+        | UpstreamAction::SaveManifest { .. } => None,
     });
     kit.examined(instance, check.expect("it is looked at"), 0, 100);
     kit.pass(100);
@@ -330,7 +336,10 @@ fn task_of_a_late_answer_is_cancelled() {
     kit.pass(1900);
     let check = kit.wanted.iter().find_map(|action| match action {
         UpstreamAction::Examine { check, .. } => Some(*check),
-        _ => None,
+        UpstreamAction::Start { .. }
+        | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::End { .. }
+        | UpstreamAction::SaveManifest { .. } => None,
     });
     for _ in 0..2 {
         kit.examined(instance, check.expect("it is looked at"), 0, 0);
