@@ -15,14 +15,14 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::
 pub(super) mod option {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(in crate::trace) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         number: &Option<f64>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         number.map(f64::to_bits).serialize(serializer)
     }
 
-    pub(in crate::trace) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<Option<f64>, D::Error> {
         Ok(Option::<u64>::deserialize(from)?.map(f64::from_bits))
