@@ -1,6 +1,9 @@
 //! `ceased probe`: each planted fault is found by its check and by no other, and nothing is found
 //! in ceased itself.
 
+mod agents;
+mod clients;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
