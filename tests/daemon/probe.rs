@@ -3,6 +3,7 @@
 
 mod agents;
 mod clients;
+mod field;
 
 use std::collections::BTreeSet;
 use std::fs;
