@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::AgentOptions;
-use super::session::V1;
+use super::options::AgentOptions;
+use super::version::V1;
 use crate::probe::arena::Arena;
 use crate::probe::observed::Departed;
 

@@ -6,15 +6,12 @@ use ceased_process::stdio_pipes;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::version::V2;
 use crate::probe::arena::Job;
 use crate::probe::pipe::{Pipe, Received};
 use crate::probe::session::{Trouble, notification};
 use crate::probe::text;
 
-/// The stable version.
-pub(super) const V1: u64 = 1;
-/// The version in which a prompt is answered before its turn ends.
-pub(super) const V2: u64 = 2;
 /// Time after which a turn without a sign of life counts as begun.
 const BEGUN: Duration = Duration::from_millis(700);
 /// Method of an extension that no agent has.
@@ -76,7 +73,7 @@ pub(super) struct Session<'a> {
     pub(super) log: Vec<(Instant, Value)>,
     /// Ids of questions that are not answered yet.
     questions: Vec<Value>,
-    /// Permits what the agent asks for; else questions wait for a cancel.
+    /// Whether permissions are granted; else questions wait for a cancel.
     permits: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::ClientOptions;
+use super::options::ClientOptions;
 use super::run::{self, Observed};
 use crate::probe::arena::Arena;
 use crate::probe::session::Trouble;
@@ -28,9 +28,10 @@ impl Context {
     fn once<'a>(
         &'a self,
         cell: &'a Shared,
-        run: fn(&Self) -> Result<Observed, Trouble>,
+        run: fn(&Arena, &ClientOptions) -> Result<Observed, Trouble>,
     ) -> Result<&'a Observed, Trouble> {
-        let observed = cell.get_or_init(|| run(self).map_err(|Trouble(why)| why));
+        let observed =
+            cell.get_or_init(|| run(&self.arena, &self.options).map_err(|Trouble(why)| why));
         observed.as_ref().map_err(|why| Trouble(why.clone()))
     }
 

@@ -8,15 +8,14 @@
 
 mod checks;
 mod context;
+mod options;
 mod run;
 mod script;
 mod server;
 mod stage;
 mod table;
 
-use std::ffi::OsString;
 use std::io;
-use std::time::Duration;
 
 use ceased_process::{Bounds, Containment};
 
@@ -26,24 +25,8 @@ use super::suite;
 use context::Context;
 use table::CHECKS;
 
+pub use options::ClientOptions;
 pub use server::serve;
-
-/// Options of a probe of a client.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClientOptions {
-    /// The client and its arguments, with `{server}` and `{config}` as placeholders.
-    pub command: Vec<OsString>,
-    /// Ids of checks, or the beginnings of ids; all if empty.
-    pub only: Vec<String>,
-    /// Time limit of everything that has to happen.
-    pub timeout: Duration,
-    /// Number of checks at once.
-    pub at_once: usize,
-    /// Bytes of memory of the processes of one run.
-    pub memory_max: u64,
-    /// Processes and threads of one run.
-    pub pids_max: u32,
-}
 
 /// Ids of all checks of a client, in the order of the report.
 pub fn ids() -> impl Iterator<Item = &'static str> {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ceased_process::stdio_pipes;
 use serde_json::Value;
 
-use super::context::Context;
+use super::options::ClientOptions;
 use super::script::Script;
 use super::stage::Stage;
-use crate::probe::arena::Job;
+use crate::probe::arena::{Arena, Job};
 use crate::probe::pipe::{Pipe, Received};
 use crate::probe::session::Trouble;
 
@@ -50,7 +50,7 @@ pub(super) struct Run<'a> {
     last: Instant,
 }
 
-/// What a run has shown.
+/// Result of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observed {
     /// Every message of the client, with the number of its server.
@@ -69,16 +69,20 @@ pub(super) struct Observed {
 
 impl<'a> Run<'a> {
     /// Starts the client.
-    pub(super) fn start(context: &'a Context, hangs: bool) -> Result<Self, Trouble> {
+    pub(super) fn start(
+        arena: &'a Arena,
+        options: &ClientOptions,
+        hangs: bool,
+    ) -> Result<Self, Trouble> {
         let failed = |why: std::io::Error| Trouble(format!("no client can be started: {why}"));
         let stage = Stage::new().map_err(failed)?;
         let (own, theirs) = stdio_pipes().map_err(failed)?;
-        let argv = stage.fill(&context.options.command);
-        let job = context.arena.start_with(&argv, stage.environment(), theirs);
+        let argv = stage.fill(&options.command);
+        let job = arena.start_with(&argv, stage.environment(), theirs);
         let mut stdout = Pipe::new(own.stdout, own.stdin).map_err(failed)?;
         stdout.close_output();
         let (servers, heard) = (Vec::new(), Vec::new());
-        let (timeout, now) = (context.options.timeout, Instant::now());
+        let (timeout, now) = (options.timeout, Instant::now());
         Ok(Self { job, stdout, stage, servers, hangs, timeout, began: now, heard, last: now })
     }
 
@@ -182,8 +186,8 @@ impl<'a> Run<'a> {
 }
 
 /// A run to the end of the client's script.
-pub(super) fn whole(context: &Context) -> Result<Observed, Trouble> {
-    let mut run = Run::start(context, false)?;
+pub(super) fn whole(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
+    let mut run = Run::start(arena, options, false)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
     // A client may exit some time after it has closed.
@@ -192,16 +196,16 @@ pub(super) fn whole(context: &Context) -> Result<Observed, Trouble> {
 }
 
 /// A run in which no handshake is answered.
-pub(super) fn hanging(context: &Context) -> Result<Observed, Trouble> {
-    let mut run = Run::start(context, true)?;
+pub(super) fn hanging(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
+    let mut run = Run::start(arena, options, true)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
     Ok(run.finish(has_let_go))
 }
 
 /// A run in which the client is killed during its first call.
-pub(super) fn killed(context: &Context) -> Result<Observed, Trouble> {
-    let mut run = Run::start(context, false)?;
+pub(super) fn killed(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
+    let mut run = Run::start(arena, options, false)?;
     let calls = |run: &Run<'_>| run.heard.iter().any(|(_, it)| it["method"] == "tools/call");
     run.serve(calls);
     if !calls(&run) {
