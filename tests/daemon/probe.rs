@@ -1,6 +1,10 @@
 //! `ceased probe`: each planted fault is found by its check and by no other, and nothing is found
 //! in ceased itself.
 
+mod agents;
+mod clients;
+mod field;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

@@ -98,6 +98,9 @@ pub(super) enum Command {
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
+    /// The server that a client gets in a probe
+    #[command(hide = true)]
+    ProbeServer(ProbeServerArgs),
 }
 
 /// Selection of the config.
@@ -214,6 +217,27 @@ pub(super) struct WrapArgs {
 /// `probe`.
 #[derive(Debug, Args)]
 pub(super) struct ProbeArgs {
+    /// The command is an ACP agent
+    #[arg(long, conflicts_with_all = ["tool", "stubborn_tool", "revision", "restart"])]
+    pub(super) acp: bool,
+    /// The command is a client or host, which gets a scripted server: {server} in an argument stands
+    /// for the server's command line, {config} for a file with an mcpServers object
+    #[arg(long, conflicts_with_all = ["acp", "tool", "stubborn_tool", "revision", "restart"])]
+    pub(super) client: bool,
+    /// Prompt whose turn takes longer than the time limit
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "acp",
+        default_value = "Count from 1 to 5000, each number on a line of its own, and use no tool."
+    )]
+    prompt: String,
+    /// Prompt whose turn starts a process that takes long [default: the prompt]
+    #[arg(long, value_name = "TEXT", requires = "acp")]
+    work_prompt: Option<String>,
+    /// Prompt whose turn asks the client for permission
+    #[arg(long, value_name = "TEXT", requires = "acp")]
+    question_prompt: Option<String>,
     /// Tool of which a call takes long, at least twenty seconds [default: one that waits, by its
     /// name and schema]
     #[arg(long, value_name = "NAME")]
@@ -268,7 +292,42 @@ pub(super) struct ProbeArgs {
     command: Vec<OsString>,
 }
 
+/// `probe-server`.
+#[derive(Debug, Args)]
+pub(super) struct ProbeServerArgs {
+    /// Socket of the probe; without it, a process that waits
+    pub(super) socket: Option<PathBuf>,
+}
+
 impl ProbeArgs {
+    /// The options of a probe of a client.
+    pub(super) fn client_options(&self) -> probe::client::ClientOptions {
+        probe::client::ClientOptions {
+            command: self.command.clone(),
+            only: self.only.clone(),
+            timeout: self.timeout,
+            at_once: self.at_once.into(),
+            memory_max: self.memory_max,
+            pids_max: self.pids_max,
+        }
+    }
+
+    /// The options of a probe of an agent.
+    pub(super) fn agent_options(&self) -> probe::agent::AgentOptions {
+        probe::agent::AgentOptions {
+            command: self.command.clone(),
+            prompt: self.prompt.clone(),
+            work_prompt: self.work_prompt.clone(),
+            question_prompt: self.question_prompt.clone(),
+            only: self.only.clone(),
+            timeout: self.timeout,
+            window: self.window,
+            at_once: self.at_once.into(),
+            memory_max: self.memory_max,
+            pids_max: self.pids_max,
+        }
+    }
+
     /// The options of the probe.
     pub(super) fn options(&self) -> probe::Options {
         let call = |name: &Option<String>, arguments: &Option<Value>| {

@@ -136,7 +136,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "probe",
-        "# How does this server cancel, end and clean up?\nceased probe -- npx -y @modelcontextprotocol/server-everything\n# In CI, with a call that takes long\nceased probe --tool build --args '{\"all\": true}' --junit probe.xml -- ./server",
+        "# How does this server cancel, end and clean up?\nceased probe -- npx -y @modelcontextprotocol/server-everything\n# In CI, with a call that takes long\nceased probe --tool build --args '{\"all\": true}' --junit probe.xml -- ./server\n# How does this agent end its turns?\nceased probe --acp --question-prompt 'Delete notes.txt.' -- ./agent\n# Does this client end its servers?\nceased probe --client -- node client.mjs {server}",
     ),
     (
         "trust",

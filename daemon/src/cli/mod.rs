@@ -400,6 +400,7 @@ pub fn run(
         Command::Import(args) => import::import(args, io),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
+        Command::ProbeServer(args) => probe::serve(args),
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
         Command::Call(args) => call::call(args, io, backend),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 
-use super::args::ProbeArgs;
+use super::args::{ProbeArgs, ProbeServerArgs};
 use super::format::clean;
 use super::table::{Cell, Table, has_colours, paint};
 use super::view::Tone;
@@ -17,9 +17,13 @@ pub(super) fn probe(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
+    let ids: Vec<&str> = match (args.acp, args.client) {
+        (true, _) => probe::agent::ids().collect(),
+        (_, true) => probe::client::ids().collect(),
+        (false, false) => probe::ids().collect(),
+    };
     for wanted in &args.only {
-        if !probe::ids().any(|id| id.starts_with(wanted.as_str())) {
-            let ids: Vec<&str> = probe::ids().collect();
+        if !ids.iter().any(|id| id.starts_with(wanted.as_str())) {
             let message = format!("no check begins with {wanted:?}\nthey are {}", ids.join(", "));
             return Err(Failure::new(Exit::Usage, message));
         }
@@ -32,7 +36,13 @@ pub(super) fn probe(
         }
     };
     let cannot = |why: io::Error| Failure::new(Exit::Failed, format!("cannot probe: {why}"));
-    let found = probe::probe(args.options(), backend.containment()?, &told).map_err(cannot)?;
+    let containment = backend.containment()?;
+    let found = match (args.acp, args.client) {
+        (true, _) => probe::agent::probe(args.agent_options(), containment, &told),
+        (_, true) => probe::client::probe(args.client_options(), containment, &told),
+        (false, false) => probe::probe(args.options(), containment, &told),
+    }
+    .map_err(cannot)?;
     if shows && io::stderr().is_terminal() {
         let _ = write!(io::stderr(), "\r\x1b[2K");
     }
@@ -55,6 +65,12 @@ pub(super) fn probe(
     Ok(if found.is_clean() { Exit::Done } else { Exit::Failed })
 }
 
+/// Runs the scripted server of a probe of a client.
+pub(super) fn serve(args: &ProbeServerArgs) -> Result<Exit, Failure> {
+    let failed = |why: io::Error| Failure::new(Exit::Failed, format!("no probe is there: {why}"));
+    probe::client::serve(args.socket.as_deref()).map(|()| Exit::Done).map_err(failed)
+}
+
 fn store(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|why| {
         Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
@@ -74,9 +90,12 @@ fn print(found: &Findings, io: &mut Io<'_>) -> io::Result<()> {
     let colours = has_colours(io);
     paint(io.out, &clean(&found.subject), Tone::Heading, colours)?;
     writeln!(io.out)?;
-    let tool = found.tool.as_deref().unwrap_or("none");
+    let tool = match found.party() {
+        "server" => found.tool.as_deref().unwrap_or("none"),
+        _ => "",
+    };
     for (label, value) in
-        [("server", found.name.as_str()), ("revision", &found.revision), ("tool", tool)]
+        [(found.party(), found.name.as_str()), ("revision", &found.revision), ("tool", tool)]
     {
         if !value.is_empty() {
             writeln!(io.out, "{label}: {}", clean(value))?;
@@ -105,7 +124,7 @@ fn print(found: &Findings, io: &mut Io<'_>) -> io::Result<()> {
     for checked in deviations {
         writeln!(io.out)?;
         paint(io.out, checked.id, Tone::Bad, colours)?;
-        writeln!(io.out, ": expected that the server {}", checked.title)?;
+        writeln!(io.out, ": expected that the {} {}", checked.party(), checked.title)?;
         writeln!(io.out, "  seen: {}", clean(&checked.finding.evidence))?;
         writeln!(io.out, "  remedy: {}", checked.remedy)?;
         writeln!(io.out, "  see: {}", checked.link())?;
@@ -113,7 +132,12 @@ fn print(found: &Findings, io: &mut Io<'_>) -> io::Result<()> {
     writeln!(io.out)?;
     if !found.ended.is_empty() {
         let names = found.ended.join(", ");
-        writeln!(io.out, "processes left behind by the server, ended now: {}", clean(&names))?;
+        writeln!(
+            io.out,
+            "processes left behind by the {}, ended now: {}",
+            found.party(),
+            clean(&names)
+        )?;
     }
     if found.left > 0 {
         writeln!(io.out, "processes that cannot be ended: {}", found.left)?;

@@ -89,6 +89,16 @@ impl Arena {
 
     /// Starts a command with these pipes.
     pub(crate) fn start(&self, argv: &[OsString], pipes: CommandPipes) -> Job<'_> {
+        self.start_with(argv, Vec::new(), pipes)
+    }
+
+    /// As [`Arena::start`], with more variables in its environment.
+    pub(crate) fn start_with(
+        &self,
+        argv: &[OsString],
+        variables: Vec<(OsString, OsString)>,
+        pipes: CommandPipes,
+    ) -> Job<'_> {
         let id = JobId::new(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         let (sender, reports) = unbounded();
         lock(&self.desk.jobs).insert(id, sender);
@@ -96,6 +106,7 @@ impl Arena {
         launch.job = id;
         launch.pipes = Some(pipes);
         launch.bounds = self.bounds;
+        launch.env = variables;
         launch.inherit = Inherit { everything: true, also: Vec::new() };
         let output = launch.output.kept.clone();
         let _ = self.supervisor.order(Order::Launch(Box::new(launch)));
@@ -187,11 +198,30 @@ impl Job<'_> {
 
     /// Sends SIGTERM to the command alone.
     pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Sends SIGKILL to the command alone.
+    pub(crate) fn strike(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
         let processes = self.processes();
         let is_inside = |pid| processes.iter().any(|process| process.pid == pid);
         let first = processes.iter().filter(|process| !is_inside(process.parent));
         if let Some(pid) = first.map(|process| process.pid).min().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Whether the command ended with a code other than 0, by a signal, or did not start; known once
+    /// nothing of it is left.
+    pub(crate) const fn has_failed(&self) -> bool {
+        match &self.ending {
+            Some(Ending::Exited(exit)) => !matches!(exit.code, Some(0)),
+            Some(Ending::NotStarted(_)) => true,
+            None => false,
         }
     }
 

@@ -109,6 +109,12 @@ impl Findings {
         self.checks.iter().filter(|checked| checked.finding.verdict == verdict).count()
     }
 
+    /// Kind of the subject: `server`, `agent` or `client`.
+    #[must_use]
+    pub fn party(&self) -> &'static str {
+        self.checks.first().map_or("server", Checked::party)
+    }
+
     /// Whether nothing deviates.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -140,7 +146,20 @@ impl Checked {
     /// Place of the check in the documentation.
     #[must_use]
     pub fn link(&self) -> String {
-        format!("docs/src/probe.md#{}", self.id)
+        let page = match self.party() {
+            "agent" => "probe-agents",
+            "client" => "probe-clients",
+            _ => "probe",
+        };
+        format!("docs/src/{page}.md#{}", self.id)
+    }
+
+    /// Kind of the subject: `server`, `agent` or `client`.
+    #[must_use]
+    pub fn party(&self) -> &'static str {
+        let is =
+            |party: &str| self.id.strip_prefix(party).is_some_and(|rest| rest.starts_with('-'));
+        ["agent", "client"].into_iter().find(|party| is(party)).unwrap_or("server")
     }
 
     fn to_json(&self) -> Value {

@@ -9,8 +9,10 @@
 //!             └─▶ finding: holds | deviates | unknown, with evidence
 //! ```
 
+pub mod agent;
 mod arena;
 mod checks;
+pub mod client;
 mod context;
 mod era;
 mod finding;
@@ -19,6 +21,7 @@ mod options;
 mod pick;
 mod pipe;
 mod session;
+mod suite;
 mod table;
 mod text;
 mod work;

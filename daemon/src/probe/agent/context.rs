@@ -1,0 +1,56 @@
+//! The context of all checks of an agent.
+
+use std::sync::OnceLock;
+
+use super::options::AgentOptions;
+use super::version::V1;
+use crate::probe::arena::Arena;
+use crate::probe::observed::Departed;
+
+/// Facts about an agent, gathered before the checks.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Facts {
+    /// Name and version.
+    pub(super) name: String,
+    /// Protocol versions that it speaks, ascending.
+    pub(super) versions: Vec<u64>,
+}
+
+/// Shared by all checks.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) arena: Arena,
+    pub(super) options: AgentOptions,
+    facts: OnceLock<Facts>,
+    /// Observations that several checks judge.
+    pub(super) at_eof: OnceLock<Result<Departed, String>>,
+    pub(super) at_sigterm: OnceLock<Result<Departed, String>>,
+    pub(super) at_kill: OnceLock<Result<Departed, String>>,
+}
+
+impl Context {
+    pub(super) fn new(arena: Arena, options: AgentOptions) -> Self {
+        let (at_eof, at_sigterm, at_kill) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { arena, options, facts: OnceLock::new(), at_eof, at_sigterm, at_kill }
+    }
+
+    pub(super) fn learn(&self, facts: Facts) {
+        let _ = self.facts.set(facts);
+    }
+
+    /// Whether the agent speaks a version.
+    pub(super) fn speaks(&self, version: u64) -> bool {
+        self.facts.get().is_some_and(|facts| facts.versions.contains(&version))
+    }
+
+    /// The version of the checks that hold in each: the stable one if the agent speaks it.
+    pub(super) fn version(&self) -> u64 {
+        let first = self.facts.get().and_then(|facts| facts.versions.first());
+        first.copied().unwrap_or(V1)
+    }
+
+    /// The prompt whose turn starts a process.
+    pub(super) fn work_prompt(&self) -> &str {
+        self.options.work_prompt.as_deref().unwrap_or(&self.options.prompt)
+    }
+}

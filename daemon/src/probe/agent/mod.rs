@@ -1,0 +1,113 @@
+//! A checkup of an ACP agent on standard input and output.
+//!
+//! Each check starts the agent anew in a contained job, opens a session, begins a turn and cancels
+//! it. Version 1 answers a prompt at the end of its turn; version 2 answers it at once and reports
+//! the end with a state update.
+
+mod checks;
+mod context;
+mod options;
+mod session;
+mod table;
+mod version;
+
+use std::io;
+
+use ceased_process::{Bounds, Containment};
+use serde_json::Value;
+
+use super::arena::Arena;
+use super::finding::{Finding, Findings};
+use super::session::Trouble;
+use super::suite;
+use context::{Context, Facts};
+use session::Session;
+use table::{CHECKS, HANDSHAKE};
+use version::{V1, V2};
+
+pub use options::AgentOptions;
+
+/// Ids of all checks of an agent, in the order of the report.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    CHECKS.iter().map(|check| check.id)
+}
+
+/// Probes an agent. `told` is called with the name of each check that is about to begin.
+///
+/// # Errors
+///
+/// When no process can be started here.
+pub fn probe(
+    options: AgentOptions,
+    containment: Containment,
+    told: &(dyn Fn(&str) + Sync),
+) -> io::Result<Findings> {
+    let bounds = Bounds {
+        memory_max: Some(options.memory_max),
+        pids_max: Some(options.pids_max),
+        ..Bounds::default()
+    };
+    let context = Context::new(Arena::new(containment, bounds)?, options);
+    told(HANDSHAKE);
+    let only = &context.options.only;
+    let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
+    let (checks, facts) = match gather(&context) {
+        Ok(facts) => {
+            context.learn(facts.clone());
+            (suite::run_all(&context, &selected, context.options.at_once, told), facts)
+        }
+        Err(Trouble(why)) => {
+            let finding = |id: &str| match id == HANDSHAKE {
+                true => Finding::deviates(why.clone()),
+                false => Finding::unknown("the handshake is not answered"),
+            };
+            let chosen = CHECKS.iter().filter(|it| it.id == HANDSHAKE || it.is_one_of(only));
+            (chosen.map(|check| check.with(finding(check.id))).collect(), Facts::default())
+        }
+    };
+    let (ended, left) = context.arena.survivors();
+    let words = context.options.command.iter().map(|word| word.to_string_lossy());
+    let versions: Vec<String> = facts.versions.iter().map(|it| format!("ACP {it}")).collect();
+    Ok(Findings {
+        subject: words.collect::<Vec<_>>().join(" "),
+        name: facts.name,
+        revision: versions.join(", "),
+        tool: None,
+        containment: context.arena.containment,
+        notes: context.arena.notes.clone(),
+        checks,
+        ended,
+        left,
+    })
+}
+
+/// Learns the name of the agent and the versions that it speaks.
+fn gather(context: &Context) -> Result<Facts, Trouble> {
+    let mut facts = Facts::default();
+    for version in [V1, V2] {
+        let mut session = Session::silent(context, version)?;
+        let greeting = match session.greet() {
+            Ok(greeting) => greeting,
+            // An agent may refuse a version that it does not speak.
+            Err(_) if version == V2 && !facts.versions.is_empty() => continue,
+            Err(_) if version == V1 => continue,
+            Err(why) => return Err(why),
+        };
+        let Some(answered) = greeting["protocolVersion"].as_u64() else {
+            return Err(Trouble("initialize is answered without a protocolVersion".to_owned()));
+        };
+        if [V1, V2].contains(&answered) && !facts.versions.contains(&answered) {
+            facts.versions.push(answered);
+        }
+        let info = [&greeting["agentInfo"], &greeting["info"]];
+        if let Some(info) = info.into_iter().find(|info| info.is_object()) {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let name = format!("{} {}", text(&info["name"]), text(&info["version"]));
+            facts.name = name.trim().to_owned();
+        }
+    }
+    match facts.versions.is_empty() {
+        true => Err(Trouble("the agent speaks neither version 1 nor version 2".to_owned())),
+        false => Ok(facts),
+    }
+}

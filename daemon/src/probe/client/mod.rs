@@ -1,0 +1,76 @@
+//! A checkup of an MCP client or host, which gets a scripted server.
+//!
+//! ```text
+//! client (contained) ─▶ ceased probe-server (contained, with a child) ─▶ socket ─▶ script
+//! ```
+//!
+//! Three runs of the client are observed, and each check judges one of them.
+
+mod checks;
+mod context;
+mod options;
+mod run;
+mod script;
+mod server;
+mod stage;
+mod table;
+
+use std::io;
+
+use ceased_process::{Bounds, Containment};
+
+use super::arena::Arena;
+use super::finding::Findings;
+use super::suite;
+use context::Context;
+use table::CHECKS;
+
+pub use options::ClientOptions;
+pub use server::serve;
+
+/// Ids of all checks of a client, in the order of the report.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    CHECKS.iter().map(|check| check.id)
+}
+
+/// Probes a client. `told` is called with the name of each check that is about to begin.
+///
+/// # Errors
+///
+/// When no process can be started here.
+pub fn probe(
+    options: ClientOptions,
+    containment: Containment,
+    told: &(dyn Fn(&str) + Sync),
+) -> io::Result<Findings> {
+    let bounds = Bounds {
+        memory_max: Some(options.memory_max),
+        pids_max: Some(options.pids_max),
+        ..Bounds::default()
+    };
+    let context = Context::new(Arena::new(containment, bounds)?, options);
+    let only = &context.options.only;
+    let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
+    let checks = suite::run_all(&context, &selected, context.options.at_once, told);
+    let (ended, left) = context.arena.survivors();
+    let words = context.options.command.iter().map(|word| word.to_string_lossy());
+    let heard = context.whole().map(|it| it.heard.clone()).unwrap_or_default();
+    let first = heard.iter().map(|(_, it)| it).find(|it| it["method"] == "initialize");
+    let text = |pointer: &str| {
+        let value = first.and_then(|it| it.pointer(pointer)).and_then(|it| it.as_str());
+        value.unwrap_or_default().to_owned()
+    };
+    let name =
+        format!("{} {}", text("/params/clientInfo/name"), text("/params/clientInfo/version"));
+    Ok(Findings {
+        subject: words.collect::<Vec<_>>().join(" "),
+        name: name.trim().to_owned(),
+        revision: text("/params/protocolVersion"),
+        tool: None,
+        containment: context.arena.containment,
+        notes: context.arena.notes.clone(),
+        checks,
+        ended,
+        left,
+    })
+}

@@ -1,0 +1,233 @@
+//! One run of a client against scripted servers: all that it said to them, and their end.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ceased_process::stdio_pipes;
+use serde_json::Value;
+
+use super::options::ClientOptions;
+use super::script::Script;
+use super::stage::Stage;
+use crate::probe::arena::{Arena, Job};
+use crate::probe::pipe::{Pipe, Received};
+use crate::probe::session::Trouble;
+
+/// Time for which one pipe is read before the next.
+const SLICE: Duration = Duration::from_millis(5);
+/// Time between two lists of the processes.
+const EVERY: Duration = Duration::from_millis(100);
+/// Time for messages that were sent before the death of the client.
+const IN_FLIGHT: Duration = Duration::from_millis(200);
+/// Time limits that a whole run may take.
+const LIMITS_A_RUN: u32 = 10;
+/// Messages kept of one run.
+const MESSAGES_MAX: usize = 10_000;
+
+/// A scripted server, started by the client.
+#[derive(Debug)]
+struct Server {
+    pipe: Pipe,
+    script: Script,
+    /// Its process and the child of that.
+    pids: Option<[i32; 2]>,
+    is_closed: bool,
+}
+
+/// A run.
+#[derive(Debug)]
+pub(super) struct Run<'a> {
+    job: Job<'a>,
+    stdout: Pipe,
+    stage: Stage,
+    servers: Vec<Server>,
+    hangs: bool,
+    timeout: Duration,
+    began: Instant,
+    /// Every message of the client, with the number of its server.
+    heard: Vec<(usize, Value)>,
+    last: Instant,
+}
+
+/// Result of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Observed {
+    /// Every message of the client, with the number of its server.
+    pub(super) heard: Vec<(usize, Value)>,
+    /// Lines that are no messages.
+    pub(super) garbage: Vec<String>,
+    /// Whether the client has let go of its servers: closed their input, or exited.
+    pub(super) has_let_go: bool,
+    /// Whether the client exited with a code other than 0, or by a signal.
+    pub(super) has_failed: bool,
+    /// Its end, for evidence.
+    pub(super) told: String,
+    /// Servers alive after that, and their children.
+    pub(super) alive: [usize; 2],
+}
+
+impl<'a> Run<'a> {
+    /// Starts the client.
+    pub(super) fn start(
+        arena: &'a Arena,
+        options: &ClientOptions,
+        hangs: bool,
+    ) -> Result<Self, Trouble> {
+        let failed = |why: std::io::Error| Trouble(format!("no client can be started: {why}"));
+        let stage = Stage::new().map_err(failed)?;
+        let (own, theirs) = stdio_pipes().map_err(failed)?;
+        let argv = stage.fill(&options.command);
+        let job = arena.start_with(&argv, stage.environment(), theirs);
+        let mut stdout = Pipe::new(own.stdout, own.stdin).map_err(failed)?;
+        stdout.close_output();
+        let (servers, heard) = (Vec::new(), Vec::new());
+        let (timeout, now) = (options.timeout, Instant::now());
+        Ok(Self { job, stdout, stage, servers, hangs, timeout, began: now, heard, last: now })
+    }
+
+    /// Serves until `done`, the exit of the client, or the time limit without a message.
+    fn serve(&mut self, done: impl Fn(&Self) -> bool) {
+        loop {
+            let now = Instant::now();
+            let is_late = now > self.last + self.timeout;
+            let is_long = now > self.began + self.timeout * LIMITS_A_RUN;
+            if done(self) || is_late || is_long || self.job.exits(now + SLICE) {
+                break;
+            }
+            self.turn();
+        }
+        // Messages on their way.
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        while let Ok((stream, _)) = self.stage.listener.accept() {
+            let both = stream.try_clone().and_then(|other| {
+                stream.set_nonblocking(true)?;
+                Pipe::new(other.into(), stream.into())
+            });
+            let script = Script::new(self.hangs);
+            if let Ok(pipe) = both {
+                self.servers.push(Server { pipe, script, pids: None, is_closed: false });
+            }
+            self.last = Instant::now();
+        }
+        while matches!(self.stdout.receive(Instant::now() + SLICE), Received::Message(_)) {}
+        for number in 0..self.servers.len() {
+            self.read(number);
+        }
+    }
+
+    fn read(&mut self, number: usize) {
+        let until = Instant::now() + self.timeout;
+        let Some(server) = self.servers.get_mut(number) else { return };
+        while self.heard.len() < MESSAGES_MAX {
+            match server.pipe.receive(Instant::now() + SLICE) {
+                Received::TimedOut => break,
+                Received::Closed => {
+                    server.is_closed = true;
+                    break;
+                }
+                Received::Message(message) if server.pids.is_none() => {
+                    let pid = |name: &str| i32::try_from(message[name].as_i64()?).ok();
+                    server.pids = pid("pid").zip(pid("child")).map(|(one, two)| [one, two]);
+                }
+                Received::Message(message) => {
+                    for line in server.script.take(&message) {
+                        server.pipe.send(format!("{line}\n").as_bytes(), until, true);
+                    }
+                    self.heard.push((number, message));
+                    self.last = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// Whether the client has closed the input of each of its servers.
+    fn has_closed(&self) -> bool {
+        !self.servers.is_empty() && self.servers.iter().all(|server| server.is_closed)
+    }
+
+    /// Servers alive, and their children.
+    fn alive(&self) -> [usize; 2] {
+        let pids: BTreeSet<i32> = self.job.processes().iter().map(|it| it.pid).collect();
+        [0, 1].map(|place| {
+            let known = self.servers.iter().filter_map(|it| it.pids);
+            known.filter(|both| both.get(place).is_some_and(|pid| pids.contains(pid))).count()
+        })
+    }
+
+    /// Waits for the end of the servers after the client has let go of them.
+    fn finish(mut self, has_let_go: bool) -> Observed {
+        let until = Instant::now() + self.timeout;
+        let mut alive = self.alive();
+        while has_let_go && alive != [0, 0] && Instant::now() < until {
+            self.turn();
+            thread::sleep(EVERY);
+            alive = self.alive();
+        }
+        if has_let_go && alive != [0, 0] && self.job.exits(Instant::now()) {
+            self.job.record_survivors();
+        }
+        let garbage = self.servers.iter().flat_map(|it| it.pipe.garbage.iter().cloned()).collect();
+        // The way of the end is known once nothing is left.
+        let has_left = self.job.exits(Instant::now());
+        self.job.kill();
+        Observed {
+            heard: self.heard,
+            garbage,
+            has_let_go,
+            has_failed: has_left && self.job.has_failed(),
+            told: if has_left { self.job.told() } else { "it runs on".to_owned() },
+            alive,
+        }
+    }
+}
+
+/// A run to the end of the client's script.
+pub(super) fn whole(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
+    let mut run = Run::start(arena, options, false)?;
+    run.serve(Run::has_closed);
+    let has_let_go = run.has_closed() || run.job.exits(Instant::now());
+    // A client may exit some time after it has closed.
+    run.serve(|_| false);
+    Ok(run.finish(has_let_go))
+}
+
+/// A run in which no handshake is answered.
+pub(super) fn hanging(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
+    let mut run = Run::start(arena, options, true)?;
+    run.serve(Run::has_closed);
+    let has_let_go = run.has_closed() || run.job.exits(Instant::now());
+    Ok(run.finish(has_let_go))
+}
+
+/// A run in which the client is killed during its first call.
+pub(super) fn killed(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
+    let mut run = Run::start(arena, options, false)?;
+    let calls = |run: &Run<'_>| run.heard.iter().any(|(_, it)| it["method"] == "tools/call");
+    run.serve(calls);
+    if !calls(&run) {
+        return Err(Trouble(format!("the client calls no tool: {}", run.job.told())));
+    }
+    run.job.strike();
+    let has_let_go = run.is_dead();
+    Ok(run.finish(has_let_go))
+}
+
+impl Run<'_> {
+    /// Whether the death of the command is the death of the client: it says nothing more, and the
+    /// input of its servers is closed before the time limit.
+    fn is_dead(&mut self) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < IN_FLIGHT {
+            self.turn();
+        }
+        let said = self.heard.len();
+        while !self.has_closed() && begin.elapsed() < self.timeout {
+            self.turn();
+        }
+        self.has_closed() && self.heard.len() == said
+    }
+}

@@ -1,0 +1,125 @@
+//! `ceased probe --client`: each planted fault is found by its check and by no other, and nothing is
+//! found in a client that has `ceased wrap` in front of its server.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use ceased_tests::binary::ceased;
+use ceased_tests::workspace;
+use serde_json::Value;
+
+use super::{document, with};
+
+const CLIENT: &str = include_str!("client.py");
+
+/// The faults, by the ids of their checks.
+const FAULTS: [&str; 14] = [
+    "client-handshake",
+    "client-stdin",
+    "client-initialize-cancel",
+    "client-abort-cancel",
+    "client-abort-id",
+    "client-timeout-cancel",
+    "client-timeout-id",
+    "client-cancel-answered",
+    "client-ping",
+    "client-late-answer",
+    "client-close-server",
+    "client-close-tree",
+    "client-killed-tree",
+    "client-hang-tree",
+];
+
+/// Faults that leave the server alone, all at once.
+const NEGLECT: [&str; 4] =
+    ["client-close-server", "client-close-tree", "client-killed-tree", "client-hang-tree"];
+
+/// The result of a probe of the scripted client with these faults, before this server.
+fn probe(faults: &[&str], server: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("client.py");
+    fs::write(&script, CLIENT).unwrap();
+    let mut command = Command::new(ceased());
+    command.args(["probe", "--client", "--json", "-", "--", "python3"]).arg(script);
+    let output = command.args(faults).arg("--").args(server).output().unwrap();
+    let found = document(&output);
+    let is_clean = found["deviates"] == 0;
+    assert_eq!(output.status.code(), Some(i32::from(!is_clean)), "{found:#}");
+    assert_eq!(found["left"], 0, "{found:#}");
+    found
+}
+
+fn each_fault_is_found(faults: &[&str]) {
+    for fault in faults {
+        let found = probe(&[fault], &["{server}"]);
+        let expected = BTreeSet::from([(*fault).to_owned()]);
+        assert_eq!(with(&found, "deviates"), expected, "{found:#}");
+    }
+}
+
+/// CAN-01, CAN-02, CAN-04.
+#[test]
+fn planted_faults_of_a_client_are_found_by_their_checks_1() {
+    each_fault_is_found(&FAULTS[..7]);
+}
+
+/// CAN-03, CAN-10, UPS-07, STOP-01.
+#[test]
+fn planted_faults_of_a_client_are_found_by_their_checks_2() {
+    each_fault_is_found(&FAULTS[7..]);
+}
+
+#[test]
+fn nothing_is_found_in_a_client_without_faults_and_every_check_has_a_fault() {
+    let found = probe(&[], &["{server}"]);
+    assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
+    assert_eq!(with(&found, "unknown"), BTreeSet::new(), "{found:#}");
+    let planted: BTreeSet<String> = FAULTS.iter().map(|fault| (*fault).to_owned()).collect();
+    assert_eq!(with(&found, "holds"), planted);
+    assert_eq!((&found["name"], &found["revision"]), (&"scripted 1".into(), &"2025-11-25".into()));
+    // The report links to a section for each check.
+    let page = fs::read_to_string(workspace::root().join("docs/src/probe-clients.md")).unwrap();
+    let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    assert_eq!(headings, FAULTS);
+}
+
+/// A client that ends nothing of its server, which `ceased wrap` ends.
+#[test]
+fn nothing_is_found_in_a_client_with_the_wrapper() {
+    let wrapper = ceased().to_string_lossy();
+    let found = probe(&NEGLECT, &[&wrapper, "wrap", "--", "{server}"]);
+    assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
+    // The wrapper speaks the revision without sessions to the server, which has no ping.
+    let unknown = BTreeSet::from(["client-ping".to_owned()]);
+    assert_eq!(with(&found, "unknown"), unknown, "{found:#}");
+}
+
+/// The command is a shell in front of the client: a killed shell shows nothing.
+#[test]
+fn client_behind_a_shell_is_unknown_when_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("client.py");
+    fs::write(&script, CLIENT).unwrap();
+    let line = format!("python3 {} -- $SERVER; exit $?", script.display());
+    let shell = format!("eval set -- \"$CEASED_PROBE_SERVER\"; SERVER=\"$*\"; {line}");
+    let output = Command::new(ceased())
+        .args(["probe", "--client", "--json", "-", "--timeout", "4s"])
+        .args(["--only", "client-killed-tree,client-abort", "--", "sh", "-c", &shell])
+        .output()
+        .unwrap();
+    let found = document(&output);
+    let unknown = BTreeSet::from(["client-killed-tree".to_owned()]);
+    assert_eq!(with(&found, "unknown"), unknown, "{found:#}");
+    let holds = ["client-abort-cancel", "client-abort-id"].map(str::to_owned);
+    assert_eq!(with(&found, "holds"), holds.into(), "{found:#}");
+}
+
+/// A command that starts no server, and one that calls no tool.
+#[test]
+fn client_that_aborts_nothing_is_unknown() {
+    let only = ["probe", "--client", "--json", "-", "--timeout", "2s", "--only", "client-abort"];
+    let output = Command::new(ceased()).args(only).args(["--", "true"]).output().unwrap();
+    let found = document(&output);
+    assert_eq!((&found["unknown"], output.status.code()), (&2.into(), Some(0)), "{found:#}");
+}
