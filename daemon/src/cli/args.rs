@@ -46,7 +46,7 @@ pub(super) enum Command {
     /// cancelled calls and turns end
     Wrap(WrapArgs),
     /// Check how an MCP server cancels, ends and cleans up: each check starts it anew, contained
-    Probe(ProbeArgs),
+    Probe(Box<ProbeArgs>),
     /// Bridge stdin and stdout to a running daemon, byte for byte
     Connect(ConnectArgs),
     /// Call a tool: progress on stderr, the result on stdout; Ctrl-C cancels it properly

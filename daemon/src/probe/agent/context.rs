@@ -3,9 +3,13 @@
 use std::sync::OnceLock;
 
 use super::options::AgentOptions;
-use super::version::V1;
 use crate::probe::arena::Arena;
 use crate::probe::observed::Departed;
+
+/// The stable version.
+pub(super) const V1: u64 = 1;
+/// The version in which a prompt is answered before its turn ends.
+pub(super) const V2: u64 = 2;
 
 /// Facts about an agent, gathered before the checks.
 #[derive(Debug, Clone, Default)]

@@ -9,7 +9,6 @@ mod context;
 mod options;
 mod session;
 mod table;
-mod version;
 
 use std::io;
 
@@ -20,10 +19,9 @@ use super::arena::Arena;
 use super::finding::{Finding, Findings};
 use super::session::Trouble;
 use super::suite;
-use context::{Context, Facts};
+use context::{Context, Facts, V1, V2};
 use session::Session;
 use table::{CHECKS, HANDSHAKE};
-use version::{V1, V2};
 
 pub use options::AgentOptions;
 

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use ceased_process::stdio_pipes;
 use serde_json::{Value, json};
 
-use super::context::Context;
-use super::version::V2;
+use super::context::{Context, V2};
 use crate::probe::arena::Job;
 use crate::probe::pipe::{Pipe, Received};
 use crate::probe::session::{Trouble, notification};
@@ -73,7 +72,7 @@ pub(super) struct Session<'a> {
     pub(super) log: Vec<(Instant, Value)>,
     /// Ids of questions that are not answered yet.
     questions: Vec<Value>,
-    /// Whether permissions are granted; else questions wait for a cancel.
+    /// Permits the tools of the agent; otherwise questions wait for a cancel.
     permits: bool,
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::context::Context;
-use super::run::Observed;
+use super::observed::Observed;
 use super::script::{ABORT, ECHO, PING, TIMEOUT, is_like};
 use crate::probe::finding::Finding;
 use crate::probe::session::Trouble;

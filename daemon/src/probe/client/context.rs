@@ -2,21 +2,22 @@
 
 use std::sync::OnceLock;
 
+use super::observed::Observed;
 use super::options::ClientOptions;
-use super::run::{self, Observed};
 use crate::probe::arena::Arena;
 use crate::probe::session::Trouble;
 
-type Shared = OnceLock<Result<Observed, String>>;
+/// Observations that several checks judge.
+pub(super) type Shared = OnceLock<Result<Observed, String>>;
 
 /// Shared by all checks.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) arena: Arena,
     pub(super) options: ClientOptions,
-    whole: Shared,
-    hanging: Shared,
-    killed: Shared,
+    pub(super) whole: Shared,
+    pub(super) hanging: Shared,
+    pub(super) killed: Shared,
 }
 
 impl Context {
@@ -25,28 +26,13 @@ impl Context {
         Self { arena, options, whole, hanging, killed }
     }
 
-    fn once<'a>(
+    /// The observation of a cell, from its run if there is none yet.
+    pub(super) fn once<'a>(
         &'a self,
         cell: &'a Shared,
-        run: fn(&Arena, &ClientOptions) -> Result<Observed, Trouble>,
+        run: fn(&Self) -> Result<Observed, Trouble>,
     ) -> Result<&'a Observed, Trouble> {
-        let observed =
-            cell.get_or_init(|| run(&self.arena, &self.options).map_err(|Trouble(why)| why));
+        let observed = cell.get_or_init(|| run(self).map_err(|Trouble(why)| why));
         observed.as_ref().map_err(|why| Trouble(why.clone()))
-    }
-
-    /// The run to the end of the script.
-    pub(super) fn whole(&self) -> Result<&Observed, Trouble> {
-        self.once(&self.whole, run::whole)
-    }
-
-    /// The run without a handshake.
-    pub(super) fn hanging(&self) -> Result<&Observed, Trouble> {
-        self.once(&self.hanging, run::hanging)
-    }
-
-    /// The run that ends with the death of the client.
-    pub(super) fn killed(&self) -> Result<&Observed, Trouble> {
-        self.once(&self.killed, run::killed)
     }
 }

@@ -8,6 +8,7 @@
 
 mod checks;
 mod context;
+mod observed;
 mod options;
 mod run;
 mod script;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use ceased_process::stdio_pipes;
 use serde_json::Value;
 
-use super::options::ClientOptions;
+use super::context::Context;
+use super::observed::Observed;
 use super::script::Script;
 use super::stage::Stage;
-use crate::probe::arena::{Arena, Job};
+use crate::probe::arena::Job;
 use crate::probe::pipe::{Pipe, Received};
 use crate::probe::session::Trouble;
 
@@ -50,39 +51,18 @@ pub(super) struct Run<'a> {
     last: Instant,
 }
 
-/// Result of a run.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Observed {
-    /// Every message of the client, with the number of its server.
-    pub(super) heard: Vec<(usize, Value)>,
-    /// Lines that are no messages.
-    pub(super) garbage: Vec<String>,
-    /// Whether the client has let go of its servers: closed their input, or exited.
-    pub(super) has_let_go: bool,
-    /// Whether the client exited with a code other than 0, or by a signal.
-    pub(super) has_failed: bool,
-    /// Its end, for evidence.
-    pub(super) told: String,
-    /// Servers alive after that, and their children.
-    pub(super) alive: [usize; 2],
-}
-
 impl<'a> Run<'a> {
     /// Starts the client.
-    pub(super) fn start(
-        arena: &'a Arena,
-        options: &ClientOptions,
-        hangs: bool,
-    ) -> Result<Self, Trouble> {
+    pub(super) fn start(context: &'a Context, hangs: bool) -> Result<Self, Trouble> {
         let failed = |why: std::io::Error| Trouble(format!("no client can be started: {why}"));
         let stage = Stage::new().map_err(failed)?;
         let (own, theirs) = stdio_pipes().map_err(failed)?;
-        let argv = stage.fill(&options.command);
-        let job = arena.start_with(&argv, stage.environment(), theirs);
+        let argv = stage.fill(&context.options.command);
+        let job = context.arena.start_with(&argv, stage.environment(), theirs);
         let mut stdout = Pipe::new(own.stdout, own.stdin).map_err(failed)?;
         stdout.close_output();
         let (servers, heard) = (Vec::new(), Vec::new());
-        let (timeout, now) = (options.timeout, Instant::now());
+        let (timeout, now) = (context.options.timeout, Instant::now());
         Ok(Self { job, stdout, stage, servers, hangs, timeout, began: now, heard, last: now })
     }
 
@@ -185,9 +165,26 @@ impl<'a> Run<'a> {
     }
 }
 
+impl Context {
+    /// The run to the end of the script.
+    pub(super) fn whole(&self) -> Result<&Observed, Trouble> {
+        self.once(&self.whole, whole)
+    }
+
+    /// The run without a handshake.
+    pub(super) fn hanging(&self) -> Result<&Observed, Trouble> {
+        self.once(&self.hanging, hanging)
+    }
+
+    /// The run that ends with the death of the client.
+    pub(super) fn killed(&self) -> Result<&Observed, Trouble> {
+        self.once(&self.killed, killed)
+    }
+}
+
 /// A run to the end of the client's script.
-pub(super) fn whole(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
-    let mut run = Run::start(arena, options, false)?;
+fn whole(context: &Context) -> Result<Observed, Trouble> {
+    let mut run = Run::start(context, false)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
     // A client may exit some time after it has closed.
@@ -196,16 +193,16 @@ pub(super) fn whole(arena: &Arena, options: &ClientOptions) -> Result<Observed, 
 }
 
 /// A run in which no handshake is answered.
-pub(super) fn hanging(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
-    let mut run = Run::start(arena, options, true)?;
+fn hanging(context: &Context) -> Result<Observed, Trouble> {
+    let mut run = Run::start(context, true)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
     Ok(run.finish(has_let_go))
 }
 
 /// A run in which the client is killed during its first call.
-pub(super) fn killed(arena: &Arena, options: &ClientOptions) -> Result<Observed, Trouble> {
-    let mut run = Run::start(arena, options, false)?;
+fn killed(context: &Context) -> Result<Observed, Trouble> {
+    let mut run = Run::start(context, false)?;
     let calls = |run: &Run<'_>| run.heard.iter().any(|(_, it)| it["method"] == "tools/call");
     run.serve(calls);
     if !calls(&run) {

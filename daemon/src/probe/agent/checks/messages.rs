@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::probe::agent::context::Context;
+use crate::probe::agent::context::V2;
 use crate::probe::agent::session::{Session, cancel_request, cancel_turn, ping, request};
-use crate::probe::agent::version::V2;
 use crate::probe::finding::Finding;
 use crate::probe::session::{Trouble, notification};
 use crate::probe::text;

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::probe::agent::context::Context;
+use crate::probe::agent::context::V2;
 use crate::probe::agent::session::{End, Session, Turn, cancel_request, cancel_turn, ping};
-use crate::probe::agent::version::V2;
 use crate::probe::finding::Finding;
 use crate::probe::session::{Trouble, notification};
 use crate::probe::text;
