@@ -22,9 +22,7 @@ pub(super) mod option {
         number.map(f64::to_bits).serialize(serializer)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
         Ok(Option::<u64>::deserialize(from)?.map(f64::from_bits))
     }
 }
