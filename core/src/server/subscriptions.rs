@@ -46,31 +46,15 @@ impl Engine {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
         };
+        if let Some((name, max, what)) = self.beyond_bounds(reply.conn, &named, &uris) {
+            return self.refuse(reply, name, max, what);
+        }
         let names_resources = uris.as_ref().is_some_and(|uris| !uris.is_empty());
         let text = params.map_or("{}", Params::get);
         let Some(reply) = self.after_declarations(reply, names_resources, text) else { return };
         // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
         let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
-        let limits = self.settings.limits;
-        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
-        let subscriptions = connection.requests.subscriptions().count();
-        if subscriptions >= limits.subscriptions_max || self.is_full(reply.conn) {
-            let max = limits.subscriptions_max.min(limits.inflight_max);
-            let what = "subscriptions are open on this connection: cancel some";
-            return self.refuse(reply, "subscriptions_per_connection", max, what);
-        }
-        if named.as_ref().is_some_and(|named| named.len() > limits.subscribed_tasks_max) {
-            let max = limits.subscribed_tasks_max;
-            let what = "a subscription may name that many tasks: use several";
-            return self.refuse(reply, "tasks_per_subscription", max, what);
-        }
-        let watches = self.watches_of(reply.conn) + uris.as_ref().map_or(0, BTreeSet::len);
-        if uris.is_some() && watches > limits.subscriptions_max {
-            let max = limits.subscriptions_max;
-            let what = "resources are subscribed to on this connection: listen to fewer";
-            return self.refuse(reply, "subscriptions_per_connection", max, what);
-        }
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         // MOD-08, TSK-39: it gets nothing of an invisible task, not even that there is none.
         let viewer = &connection.identity;
@@ -88,6 +72,33 @@ impl Engine {
         self.acknowledge_subscription(&reply, &wanted, agreed.as_ref(), granted.is_some());
         let tasks = agreed.unwrap_or_default();
         self.subscribe(reply, Listening { tasks, peer: claim.peer, ..wanted });
+    }
+
+    /// The bound that a subscription with these tasks and resources exceeds, its value, and the
+    /// remedy (TSK-36).
+    #[expect(clippy::ref_option, reason = "the parts of one reading, looked at together")]
+    fn beyond_bounds(
+        &self,
+        conn: ConnId,
+        named: &Option<BTreeSet<TaskId>>,
+        uris: &Option<BTreeSet<Box<str>>>,
+    ) -> Option<(&'static str, usize, &'static str)> {
+        let limits = self.settings.limits;
+        let connection = self.connections.get(&conn)?;
+        let subscriptions = connection.requests.subscriptions().count();
+        if subscriptions >= limits.subscriptions_max || self.is_full(conn) {
+            let max = limits.subscriptions_max.min(limits.inflight_max);
+            let what = "subscriptions are open on this connection: cancel some";
+            return Some(("subscriptions_per_connection", max, what));
+        }
+        if named.as_ref().is_some_and(|named| named.len() > limits.subscribed_tasks_max) {
+            let what = "a subscription may name that many tasks: use several";
+            return Some(("tasks_per_subscription", limits.subscribed_tasks_max, what));
+        }
+        let uris = uris.as_ref()?;
+        let is_full = self.watches_of(conn) + uris.len() > limits.subscriptions_max;
+        let what = "resources are subscribed to on this connection: listen to fewer";
+        is_full.then_some(("subscriptions_per_connection", limits.subscriptions_max, what))
     }
 
     /// Lets a subscription that names resources wait for servers that start and have not declared

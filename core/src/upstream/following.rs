@@ -6,6 +6,7 @@
 //! (UPS-15), every other one the result.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -218,12 +219,20 @@ impl Engine {
         }
     }
 
-    /// Asks the client for the inputs of a task, each once (EXT-05).
+    /// Asks the client for the inputs of a task, each once (EXT-05). So many at a time: the others
+    /// when the server has taken some of these.
     fn ask_for_task(&mut self, job: JobId, wanted: &str) {
-        for (key, request) in members(wanted) {
+        let max = self.settings.limits.asks_max;
+        let wanted = members(wanted);
+        let keys: BTreeSet<&str> = wanted.iter().map(|(key, _)| *key).collect();
+        let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
+        let Some(task) = &mut relayed.task else { return };
+        task.asked.retain(|key| keys.contains(&**key));
+        for (key, request) in wanted {
             let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
             let Some(task) = &mut relayed.task else { return };
-            if task.asked.insert(key.into())
+            if task.asked.len() < max
+                && task.asked.insert(key.into())
                 && let Some(request) = read_request(request)
             {
                 self.ask_for_input(job, key, request);
@@ -254,7 +263,10 @@ impl Engine {
 
     /// A server answers a request without a receiver by a task: it is cancelled, or it would go on.
     pub(crate) fn cancel_late_task(&mut self, conn: ConnId, result: &str) {
-        if !self.upstreams.by_conn.contains_key(&conn) || !is_handle(result) {
+        let is_upstream = self.upstreams.by_conn.contains_key(&conn);
+        // A server that repeats its answers, and answers no cancel, fills no table.
+        let has_room = self.outgoing.counts(conn).0 < self.settings.limits.calls_max;
+        if !is_upstream || !has_room || !is_handle(result) {
             return;
         }
         if let Some(id) = text_member(result, "taskId") {

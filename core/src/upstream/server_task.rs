@@ -26,7 +26,7 @@ pub(crate) struct ServerTask {
     pub(crate) timer: Option<Armed>,
     /// The `tasks/get` that waits for its answer.
     pub(crate) poll: Option<CallId>,
-    /// Keys of inputs that its client was asked for; each is asked for once.
+    /// Keys of wanted inputs that its client was asked for; each is asked for once.
     pub(crate) asked: BTreeSet<Box<str>>,
     /// Whether it was cancelled.
     pub(crate) is_cancelled: bool,

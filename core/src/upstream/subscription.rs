@@ -102,7 +102,8 @@ impl Subscription {
         granted: BTreeSet<Box<str>>,
     ) -> Option<Option<CallId>> {
         let open = self.newest.as_mut().filter(|open| open.call == call)?;
-        open.granted = Some(granted);
+        // A server may name any number of others.
+        open.granted = Some(&granted & &open.topics.uris);
         Some(self.before.take())
     }
 
@@ -156,8 +157,10 @@ mod tests {
         subscription.open(call(1), topics(&["a"]), at(0));
         assert_eq!(subscription.step(&topics(&["a", "b"])), Step::None, "it is awaited");
         assert_eq!(subscription.has_granted("a"), None);
-        assert_eq!(subscription.acknowledge(call(1), topics(&["a"]).uris), Some(None));
+        assert_eq!(subscription.acknowledge(call(1), topics(&["a", "x"]).uris), Some(None));
         assert_eq!(subscription.has_granted("a"), Some(true));
+        let granted = subscription.newest.as_ref().and_then(|open| open.granted.as_ref());
+        assert_eq!(granted, Some(&topics(&["a"]).uris), "only wanted resources are kept");
         assert_eq!(subscription.step(&topics(&["a", "b"])), Step::Open);
         subscription.open(call(2), topics(&["a", "b"]), at(0));
         assert_eq!(subscription.acknowledge(call(1), BTreeSet::new()), None);

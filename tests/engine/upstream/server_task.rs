@@ -1,9 +1,10 @@
 //! UPS-04, UPS-15: tasks that a server of 2026-07-28 makes of relayed calls.
 
+use ceased_core::ConnId;
+use ceased_core::ids::{CheckId, InstanceId};
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::UpstreamServer;
-use ceased_core::{ConnId, ids::InstanceId};
 use serde_json::{Value, json};
 
 use super::kit::{Kit, call, cancel, tool};
@@ -78,6 +79,18 @@ fn begin(kit: &mut Kit, client: ConnId, upstream: ConnId) -> String {
     assert_eq!(answer["resultType"], "task", "{answer}");
     assert_ne!(answer["taskId"], "up-1");
     answer["taskId"].as_str().unwrap().to_owned()
+}
+
+/// The check whose order to look at the processes is the first.
+fn check_of(kit: &Kit) -> CheckId {
+    let asked = kit.wanted.iter().find_map(|action| match action {
+        UpstreamAction::Examine { check, .. } => Some(*check),
+        UpstreamAction::Start { .. }
+        | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::End { .. }
+        | UpstreamAction::SaveManifest { .. } => None,
+    });
+    asked.expect("it is looked at")
 }
 
 fn get(kit: &mut Kit, client: ConnId, task: &str) -> Value {
@@ -157,6 +170,44 @@ fn inputs_of_a_task_reach_its_client_and_return() {
     assert_eq!(get(&mut kit, client, &task)["status"], "completed");
 }
 
+/// EXT-05, TSK-36: so many inputs of a task are asked for at a time, and no more are remembered; the
+/// others follow when the server has taken some.
+#[test]
+fn inputs_of_a_task_are_bounded() {
+    let (mut kit, client, upstream, _) = ready(server("s"));
+    let task = begin(&mut kit, client, upstream);
+    let form = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
+    let one = json!({"method": "elicitation/create", "params": form});
+    let wanted = |taken: &[String]| {
+        let keys = (0..100).map(|key| format!("k{key}")).filter(|key| !taken.contains(key));
+        let all: serde_json::Map<_, _> = keys.map(|key| (key, one.clone())).collect();
+        state("input_required", &json!({"inputRequests": all}))
+    };
+    let requests = |kit: &mut Kit| {
+        let told = get(kit, client, &task);
+        assert_eq!(told["status"], "input_required", "{told}");
+        told["inputRequests"].as_object().unwrap().keys().cloned().collect::<Vec<_>>()
+    };
+    let asked = poll(&mut kit, upstream);
+    kit.answer(upstream, &asked, &wanted(&[]));
+    let first = requests(&mut kit);
+    assert_eq!(first.len(), 64);
+    let given = json!({"action": "accept", "content": {}});
+    let all: serde_json::Map<_, _> = first.iter().map(|key| (key.clone(), given.clone())).collect();
+    let params = json!({"taskId": task, "inputResponses": all});
+    kit.send(client, &modern("update", "tasks/update", &with_tasks(), &params));
+    kit.one(client);
+    let mut taken: Vec<String> = Vec::new();
+    for update in kit.read(upstream) {
+        assert_eq!(update["method"], "tasks/update");
+        taken.extend(update["params"]["inputResponses"].as_object().unwrap().keys().cloned());
+        kit.answer(upstream, &update, &json!({"resultType": "complete"}));
+    }
+    let asked = poll(&mut kit, upstream);
+    kit.answer(upstream, &asked, &wanted(&taken));
+    assert_eq!(requests(&mut kit).len(), 36);
+}
+
 /// UPS-04, UPS-05: the cancel is `tasks/cancel`, once; its acknowledgement is no evidence, the end
 /// of the task is.
 #[test]
@@ -207,14 +258,8 @@ fn ignored_cancel_of_a_task_is_enforced() {
     kit.send(client, &modern("c", "tasks/cancel", &with_tasks(), &json!({"taskId": task})));
     kit.read(client);
     kit.pass(2000);
-    let check = kit.wanted.iter().find_map(|action| match action {
-        UpstreamAction::Examine { check, .. } => Some(*check),
-        UpstreamAction::Start { .. }
-        | UpstreamAction::EndStrays { .. }
-        | UpstreamAction::End { .. }
-        | UpstreamAction::SaveManifest { .. } => None,
-    });
-    kit.examined(instance, check.expect("it is looked at"), 0, 100);
+    let check = check_of(&kit);
+    kit.examined(instance, check, 0, 100);
     kit.ended(instance, "signal 15", "");
     assert_eq!(kit.proof(), Some("ended"));
     assert_eq!(get(&mut kit, client, &task)["status"], "cancelled");
@@ -301,16 +346,10 @@ fn retry_keeps_the_deadline_of_a_draining_instance() {
     kit.send(client, &cancel(&json!(1)));
     kit.pong(upstream);
     kit.pass(2000);
-    let check = kit.wanted.iter().find_map(|action| match action {
-        UpstreamAction::Examine { check, .. } => Some(*check),
-        UpstreamAction::Start { .. }
-        | UpstreamAction::EndStrays { .. }
-        | UpstreamAction::End { .. }
-        | UpstreamAction::SaveManifest { .. } => None,
-    });
-    kit.examined(instance, check.expect("it is looked at"), 0, 100);
+    let check = check_of(&kit);
+    kit.examined(instance, check, 0, 100);
     kit.pass(100);
-    kit.examined(instance, check.expect("it is looked at"), 0, 200);
+    kit.examined(instance, check, 0, 200);
     kit.read(upstream);
     let needed = json!({"requiredCapabilities": {"extensions": {TASKS: {}}}});
     let error = json!({"code": -32021, "message": "a task only", "data": needed});
@@ -334,15 +373,9 @@ fn task_of_a_late_answer_is_cancelled() {
     let ping = told.iter().find(|message| message["method"] == "server/discover");
     kit.answer(upstream, ping.expect("it is asked whether it is alive"), &json!({}));
     kit.pass(1900);
-    let check = kit.wanted.iter().find_map(|action| match action {
-        UpstreamAction::Examine { check, .. } => Some(*check),
-        UpstreamAction::Start { .. }
-        | UpstreamAction::EndStrays { .. }
-        | UpstreamAction::End { .. }
-        | UpstreamAction::SaveManifest { .. } => None,
-    });
+    let check = check_of(&kit);
     for _ in 0..2 {
-        kit.examined(instance, check.expect("it is looked at"), 0, 0);
+        kit.examined(instance, check, 0, 0);
         kit.pass(100);
     }
     assert_eq!(kit.proof(), Some("quiet"));
@@ -352,4 +385,10 @@ fn task_of_a_late_answer_is_cancelled() {
         (&told["method"], &told["params"]["taskId"]),
         (&json!("tasks/cancel"), &json!("up-1"))
     );
+    // TSK-36: a server that repeats its answer, and answers no cancel, fills no table.
+    for _ in 0..2000 {
+        kit.answer(upstream, &relayed, &handle());
+    }
+    let told = kit.read(upstream).len();
+    assert!((1..1024).contains(&told), "{told}");
 }
