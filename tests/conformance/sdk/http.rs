@@ -1,5 +1,6 @@
 //! The official clients over Streamable HTTP.
 
+use std::path::Path;
 use std::process::Command;
 
 use ceased_tests::daemon::{Config, Daemon};
@@ -17,12 +18,45 @@ struct Setup<'a> {
     mark: &'a str,
     /// Address of the endpoint.
     url: &'a str,
+    /// Folder for files of the script.
+    folder: &'a Path,
 }
 
-const LISTEN: &str = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n";
+/// A listener, a tool that waits for a file, and one that asks before it runs.
+const TOOLS: &str = r#"
+[[listen]]
+transport = "http"
+address = "127.0.0.1:0"
+
+[[tool]]
+name = "gate"
+run_as = "daemon"
+task_support = "optional"
+command = [
+  "sh",
+  "-c",
+  'echo 1/2 >&3; while ! [ -e "$1" ]; do sleep 0.05; done; echo 2/2 >&3; echo through',
+  "gate",
+  "{file}",
+]
+[tool.input.file]
+type = "string"
+required = true
+
+[[tool]]
+name = "asks"
+run_as = "daemon"
+task_support = "optional"
+confirm = "Really {what}?"
+command = ["echo", "{what}"]
+[tool.input.what]
+type = "string"
+required = true
+"#;
 
 /// HTTP-03, HTTP-04, HTTP-06 to HTTP-09 with the official TypeScript clients of both eras: calls,
-/// progress, aborts and timeouts that leave no process, and the end of a session.
+/// progress, questions and tasks; aborts, timeouts and lost connections that leave no process, or an
+/// answer that is read later; and the end of a session.
 #[test]
 fn typescript_over_http() {
     let checks = [
@@ -32,6 +66,10 @@ fn typescript_over_http() {
         "parallel",
         "abort",
         "timeout",
+        "reconnect",
+        "elicitation",
+        "task",
+        "task_cancel",
         "terminate",
         "modern_connect",
         "modern_echo",
@@ -39,15 +77,59 @@ fn typescript_over_http() {
         "modern_parallel",
         "modern_abort",
         "modern_timeout",
+        "modern_elicitation",
+        "modern_task",
+        "modern_task_cancel",
+        "modern_cut",
         "modern_close",
     ];
     drive(install::typescript_over_http(), &checks);
 }
 
-/// HTTP-03, HTTP-04, HTTP-06 with the official Python client.
+/// HTTP-03, HTTP-04, HTTP-06 to HTTP-08 with the official Python client of sessions.
 #[test]
 fn python_over_http() {
-    drive(install::python_over_http(), &["connect", "echo", "progress", "parallel", "close"]);
+    let checks = [
+        "connect",
+        "echo",
+        "progress",
+        "parallel",
+        "abort",
+        "timeout",
+        "reconnect",
+        "elicitation",
+        "task",
+        "task_cancel",
+        "close",
+    ];
+    drive(install::python_over_http(), &checks);
+}
+
+/// HTTP-03, HTTP-04, HTTP-06 to HTTP-09, MOD-06 with the official Python client of 2026-07-28, which
+/// also speaks 2025-11-25.
+#[test]
+fn modern_python_over_http() {
+    let checks = [
+        "connect",
+        "echo",
+        "progress",
+        "parallel",
+        "abort",
+        "timeout",
+        "elicitation",
+        "cut",
+        "close",
+        "session_connect",
+        "session_echo",
+        "session_progress",
+        "session_parallel",
+        "session_abort",
+        "session_timeout",
+        "session_elicitation",
+        "reconnect",
+        "session_close",
+    ];
+    drive(install::modern_python_over_http(), &checks);
 }
 
 fn drive(client: Option<Client>, checks: &[&str]) {
@@ -55,10 +137,11 @@ fn drive(client: Option<Client>, checks: &[&str]) {
     let folder = tempfile::Builder::new().prefix("ceased-sdk-").tempdir().expect("a folder");
     let mark = folder.path().file_name().and_then(|name| name.to_str()).expect("a name");
     let _sweep = Sweep(mark.to_owned());
-    let daemon = Daemon::start(&Config { tools: LISTEN, ..Config::default() });
+    let daemon = Daemon::start(&Config { tools: TOOLS, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
     let setup_path = folder.path().join("setup.json");
-    let setup = serde_json::to_string(&Setup { mark, url: &url }).expect("a setup is JSON");
+    let setup = serde_json::to_string(&Setup { mark, url: &url, folder: folder.path() })
+        .expect("a setup is JSON");
     write(&setup_path, &setup);
     let log = folder.path().join("client.log");
     let mut command = Command::new(&client.program);

@@ -35,12 +35,17 @@ pub(crate) fn modern() -> Option<Client> {
 /// The TypeScript clients of both eras, over HTTP; `None` with a printed line if there is no
 /// Node.js.
 pub(crate) fn typescript_over_http() -> Option<Client> {
-    node(&["kit.mjs", "http.mjs"], "http.mjs")
+    node(&["kit.mjs", "cutter.mjs", "http.mjs"], "http.mjs")
 }
 
 /// The Python client over HTTP; `None` with a printed line if there is no Python.
 pub(crate) fn python_over_http() -> Option<Client> {
     python().map(|client| Client { script: source_path("http_client.py"), ..client })
+}
+
+/// The Python client of 2026-07-28 over HTTP; `None` with a printed line if there is no Python.
+pub(crate) fn modern_python_over_http() -> Option<Client> {
+    modern_python().map(|client| Client { script: source_path("http_modern_client.py"), ..client })
 }
 
 /// The TypeScript client of ACP; `None` with a printed line if there is no Node.js.
