@@ -166,6 +166,8 @@ pub enum OutputRequest {
         /// Places in standard output and in standard error.
         from: [u64; 2],
     },
+    /// A link by which the viewer opens the live view of the host as itself.
+    View,
     /// Standard error of an instance of a server from a place on.
     Server {
         /// Name of the server.

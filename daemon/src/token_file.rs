@@ -21,21 +21,21 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// A secret, padded so that every comparison reads the same number of bytes.
 #[derive(Clone)]
-struct Secret {
+pub(crate) struct Secret {
     bytes: [u8; TOKEN_BYTES_MAX],
     length: usize,
 }
 
 impl Secret {
     /// `None` if the text is too long for a token.
-    fn new(text: &str) -> Option<Self> {
+    pub(crate) fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; TOKEN_BYTES_MAX];
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
         Some(Self { bytes, length: text.len() })
     }
 
     /// Compares in constant time.
-    fn equals(&self, other: &Self) -> bool {
+    pub(crate) fn equals(&self, other: &Self) -> bool {
         let mut difference = self.length ^ other.length;
         for (ours, theirs) in self.bytes.iter().zip(&other.bytes) {
             difference |= usize::from(black_box(ours ^ theirs));

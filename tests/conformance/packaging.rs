@@ -27,6 +27,7 @@ const COMMANDS: &[&str] = &[
     "cancel",
     "reload",
     "stop",
+    "view",
     "watch",
     "logs",
     "status",

@@ -13,6 +13,9 @@ use serde_json::Value;
 
 use crate::servers::kit::{Place, say};
 
+/// A listener for the link of the live view.
+const LISTEN: &str = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n";
+
 /// Commands in a home, whose output is validated.
 struct Commands {
     home: Home,
@@ -143,6 +146,8 @@ fn servers(commands: &Commands, daemon: &Daemon) {
     let printed = commands.ran(0, &["logs", "--json", "notes"]).out;
     let line = commands.validate("logs", printed.lines().next().unwrap_or_default());
     assert_eq!(line["text"], "log of notes\n");
+    let link = commands.document("view", 0, &["view", "--json"]);
+    assert!(link["url"].as_str().is_some_and(|url| url.contains("/#view-")), "{link}");
     let restarted = commands.document("restart", 0, &["restart", "--json", "notes"]);
     assert_eq!(restarted["instances"], 1);
 }
@@ -220,7 +225,7 @@ required = true
 #[test]
 fn output_of_every_command_matches_its_schema() {
     let place = Place::new();
-    let tools = place.server("notes", "") + STUBBORN;
+    let tools = place.server("notes", "") + STUBBORN + LISTEN;
     let config = Config { daemon: "allow_run = true", tools: &tools, ..Config::default() };
     place.home.configure(&config);
     let daemon = Daemon::start_in(place.home.clone());

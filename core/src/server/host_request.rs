@@ -17,6 +17,7 @@ pub(crate) struct HostRequest {
 pub(crate) enum HostForm {
     Status,
     Logs,
+    View,
     Resources,
     /// The resource of this URI.
     Resource(Box<str>),
@@ -28,6 +29,7 @@ impl HostForm {
         match self {
             Self::Status => "ceased/status",
             Self::Logs => "ceased/logs",
+            Self::View => "ceased/view",
             Self::Resources => "resources/list",
             Self::Resource(_) => "resources/read",
         }

@@ -11,11 +11,12 @@ use uuid::Uuid;
 use crate::action::{Action, OutputOf, OutputQuery, OutputRequest, Viewer};
 
 use crate::engine::Engine;
+use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
 use crate::protocol::revision::Results;
-use crate::rpc::error::ErrorObject;
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::offers::no_resource;
@@ -32,7 +33,11 @@ const UNCACHEABLE: &str = ",\"ttlMs\":0,\"cacheScope\":\"private\"";
 pub(crate) fn is_method(method: &str) -> bool {
     matches!(
         method,
-        "ceased/logs" | "resources/list" | "resources/templates/list" | "resources/read"
+        "ceased/logs"
+            | "ceased/view"
+            | "resources/list"
+            | "resources/templates/list"
+            | "resources/read"
     )
 }
 
@@ -58,10 +63,21 @@ impl Engine {
     pub(crate) fn read_outputs(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         match method {
             "ceased/logs" => self.read_logs(reply, params),
+            "ceased/view" => self.link_view(reply),
             "resources/list" => self.list_resources(reply, params),
             "resources/templates/list" => self.list_resource_templates(reply, params),
             _ => self.read_resource(reply, params),
         }
+    }
+
+    /// TSK-39: a link for a user that the kernel tells. A token would gain a second one by it, and
+    /// an anonymous peer is no identity of its own.
+    pub(crate) fn link_view(&mut self, reply: Reply) {
+        if matches!(self.identity(reply.conn), Some(Identity::User(_))) {
+            return self.ask_for_output(reply, HostForm::View, OutputRequest::View);
+        }
+        let message = "ceased/view is for users of this machine: connect to the Unix socket";
+        self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
     }
 
     /// A part of the output of one job, by its number or its task.
@@ -164,7 +180,9 @@ impl Engine {
         let typed = reply.dialect.results == Results::Typed;
         let others = match form {
             HostForm::Resources => self.listed_elements(RESOURCES, conn),
-            HostForm::Logs | HostForm::Resource(_) | HostForm::Status => String::new(),
+            HostForm::Logs | HostForm::View | HostForm::Resource(_) | HostForm::Status => {
+                String::new()
+            }
         };
         match (output, &form) {
             // OUT-01: output that the peer may not read is as if it had never been.
@@ -172,13 +190,20 @@ impl Engine {
                 let error = no_resource(&reply, uri);
                 self.fail(reply, &error);
             }
+            (None, HostForm::View) => {
+                let message = "no listener serves the live view to this machine: add a [[listen]] \
+                               with transport = \"http\" and a loopback address";
+                self.fail(reply, &ErrorObject::invalid_params(message));
+            }
             (None, HostForm::Logs | HostForm::Resources | HostForm::Status) => {
                 let message = "there is no such output: the job never ran, or is forgotten";
                 self.fail(reply, &ErrorObject::invalid_params(message));
             }
-            (Some(output), HostForm::Logs | HostForm::Status) => self.answer(reply, |json| {
-                json.raw(output.get());
-            }),
+            (Some(output), HostForm::Logs | HostForm::View | HostForm::Status) => {
+                self.answer(reply, |json| {
+                    json.raw(output.get());
+                })
+            }
             (Some(output), HostForm::Resources) => self.answer(reply, |json| {
                 let own = output.get().trim_end().strip_suffix(']').unwrap_or("[");
                 let comma = if own.len() > 1 && !others.is_empty() { "," } else { "" };

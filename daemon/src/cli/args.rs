@@ -73,6 +73,8 @@ pub(super) enum Command {
     Ps(ListArgs),
     /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
+    /// Print a link that opens the live view in a browser of this machine, as this user
+    View(ControlArgs),
     /// List the MCP servers behind the daemon with their instances, processes, calls and counts
     Servers(ListArgs),
     /// Replace the instances of an MCP server; those at work finish their calls first
@@ -627,7 +629,7 @@ pub(super) struct RestartArgs {
     pub(super) daemon: DaemonArgs,
 }
 
-/// `reload`, `stop`.
+/// `reload`, `stop`, `view`.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
     /// Print one JSON document

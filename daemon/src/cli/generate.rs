@@ -125,6 +125,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "# The servers of a host as tables of the configuration\nceased import ~/.cursor/mcp.json >>~/.config/ceased/config.toml",
     ),
     ("reload", "# Read the configuration again\nceased reload"),
+    (
+        "view",
+        "# The state of the daemon in a browser, with a cancel button for each job\nceased view",
+    ),
     ("stop", "# End the daemon and everything that it ran\nceased stop"),
     (
         "init",

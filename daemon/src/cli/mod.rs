@@ -6,6 +6,7 @@
 mod adopt;
 mod args;
 mod arguments;
+mod browser;
 mod call;
 mod cancel_jobs;
 mod completion;
@@ -417,6 +418,7 @@ pub fn run(
         Command::Restart(args) => servers::restart(args, io, backend),
         Command::Reload(args) => control::reload(args, io, backend),
         Command::Stop(args) => control::stop(args, io, backend),
+        Command::View(args) => browser::view(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
         Command::Logs(args) => logs::logs(args, io, backend),
     };

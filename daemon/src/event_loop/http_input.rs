@@ -82,7 +82,8 @@ impl Server {
         };
         let link = Link::new(transport, self.settings.limits.frames);
         let conn = self.add_connection(link, false)?;
-        let peer = HttpPeer::new(rules, origin, inspected, limits, now.at);
+        let passes = Arc::clone(&self.http.passes);
+        let peer = HttpPeer::new(rules, origin, inspected, passes, limits, now.at);
         let peer = match rejection {
             Some(response) => peer.reject(response),
             None => peer,

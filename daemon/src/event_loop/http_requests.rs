@@ -79,6 +79,9 @@ impl Server {
     ) -> Result<(), Response> {
         let envelope = Envelope::read(body, self.settings.limits.depth_max);
         let has_session = head.has(SESSION);
+        if caller.view.is_some() {
+            check_view_request(&envelope)?;
+        }
         let is_stateless = match &envelope {
             Envelope::Request(request) => {
                 request.is_stateless || (!has_session && names_stateless(head))
@@ -306,6 +309,17 @@ impl Server {
     }
 }
 
+/// A browser with a link of the view reads the view and cancels jobs. It calls nothing as its user.
+fn check_view_request(envelope: &Envelope) -> Result<(), Response> {
+    let Envelope::Request(request) = envelope else { return Err(beyond_view()) };
+    let may_call = request.is_stateless && request.method == view::METHOD;
+    if may_call { Ok(()) } else { Err(beyond_view()) }
+}
+
+fn beyond_view() -> Response {
+    answer::refusal(Status::Forbidden, "a link of the live view permits ceased/cancel alone")
+}
+
 /// Requests of 2026-07-28.
 impl Server {
     fn on_stateless_post(
@@ -362,11 +376,12 @@ impl Server {
         now: Now,
         conn: ConnId,
         head: &Head,
-        caller: Caller,
+        mut caller: Caller,
     ) -> Result<(), Response> {
+        let token = caller.view.as_mut().and_then(|view| view.token.take());
         self.stateless_connection(now, conn, caller)?;
         if let Some(peer) = self.http.peer_mut(conn) {
-            peer.begin_view(Box::new(head.clone()));
+            peer.begin_view(Box::new(head.clone()), token.as_deref());
         }
         self.ask_for_status(now, conn);
         Ok(())

@@ -1,14 +1,19 @@
 //! Output of jobs as the loop keeps it, and peers that read it.
 
+use std::sync::PoisonError;
+
 use ceased_core::action::{OutputQuery, OutputRequest};
 use ceased_core::event::Event;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{JobId, TaskId};
 use ceased_core::time::Now;
 use ceased_core::tool::Tool;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
 use super::server::Server;
 use super::state::job_output::{Begun, OutputLimits};
+use crate::http::view::passes;
 use ceased_process::OutputOptions;
 
 impl Server {
@@ -43,6 +48,20 @@ impl Server {
         }
     }
 
+    /// A link that opens the live view as this identity; `None` if no listener serves the view to
+    /// this machine.
+    fn link_view(&mut self, identity: &Identity) -> Option<Value> {
+        let address = self.listeners.view_address()?;
+        let mut passes = self.http.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = passes.link(identity, std::time::Instant::now())?;
+        let ttl = u64::try_from(passes::CODE_TTL.as_millis()).unwrap_or(u64::MAX);
+        Some(json!({
+            "url": format!("http://{address}/#{code}"),
+            "identity": identity.to_string(),
+            "expiresInMs": ttl,
+        }))
+    }
+
     /// Answers a peer that reads the output of jobs.
     pub(super) fn read_output(&mut self, now: Now, query: &OutputQuery) {
         self.outputs.prune(now.at);
@@ -50,6 +69,7 @@ impl Server {
             OutputRequest::Server { name, instance, from } => {
                 self.upstreams.logs.read(name, *instance, *from, &query.viewer)
             }
+            OutputRequest::View => self.link_view(&query.viewer.identity),
             OutputRequest::List | OutputRequest::Whole(_) | OutputRequest::Part { .. } => {
                 self.outputs.read(query)
             }

@@ -2,14 +2,14 @@
 //! (HTTP-01, HTTP-02, HTTP-03). Nothing is allocated for a request that is refused here.
 
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ceased_core::identity::Identity;
-use ceased_transports::Address;
 use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
+use ceased_transports::{Address, Peer};
 
-use super::view;
+use super::view::{self, passes, passes::Passes};
 use crate::access::{Access, Entry};
 use crate::token_file::Token;
 
@@ -56,6 +56,21 @@ pub(crate) struct Caller {
     pub(crate) identity: Identity,
     /// Token that proved it, if one did.
     pub(crate) token: Option<Arc<Token>>,
+    /// Set if a link of the live view proved it, which permits nothing but the view.
+    pub(crate) view: Option<ViewGrant>,
+}
+
+/// Access by a link of the live view.
+#[derive(Debug, Clone)]
+pub(crate) struct ViewGrant {
+    /// New token, for which the code of a link was exchanged.
+    pub(crate) token: Option<Box<str>>,
+}
+
+impl Caller {
+    pub(crate) const fn of(identity: Identity) -> Self {
+        Self { identity, token: None, view: None }
+    }
 }
 
 /// Check of the heads of one connection.
@@ -63,10 +78,12 @@ pub(crate) struct HeadPolicy<'a> {
     /// Access rules of the listener.
     pub(crate) rules: &'a HttpRules,
     /// Peer of the connection.
-    pub(crate) peer: &'a ceased_transports::Peer,
+    pub(crate) peer: &'a Peer,
     /// Identity of the peer, where its process was inspected: the requestor of the job that it
     /// belongs to.
     pub(crate) inspected: Option<&'a Identity>,
+    /// Passes of the live view.
+    pub(crate) passes: &'a Mutex<Passes>,
     /// Identity of the request whose head was accepted last.
     pub(crate) caller: &'a mut Option<Caller>,
     /// Whether a wrong token was presented; the connection is closed then.
@@ -120,22 +137,26 @@ impl HeadPolicy<'_> {
 
     /// HTTP-02: the identity of a request, by the token of its head or by the socket.
     fn identify(&mut self, head: &Head) -> Result<Caller, Response> {
+        let token = head.header("authorization").and_then(bearer);
+        if let Some(secret) = token.filter(|token| token.starts_with(passes::PREFIX)) {
+            return self.identify_by_link(head, secret);
+        }
         if let Some(identity) = self.inspected {
-            return Ok(Caller { identity: identity.clone(), token: None });
+            return Ok(Caller::of(identity.clone()));
         }
         let access = match self.rules.access.decide(self.peer) {
-            Entry::As(identity) => return Ok(Caller { identity, token: None }),
+            Entry::As(identity) => return Ok(Caller::of(identity)),
             Entry::Refuse(why) => return Err(Response::text(Status::Forbidden, &why)),
             Entry::Authenticate(access) => access,
         };
         if !head.has("authorization") && access.anonymous {
-            return Ok(Caller { identity: Identity::Anonymous, token: None });
+            return Ok(Caller::of(Identity::Anonymous));
         }
-        let token = head.header("authorization").and_then(bearer);
         match token.and_then(|token| access.tokens.find(token)) {
             Some(token) => Ok(Caller {
                 identity: Identity::Token(Arc::clone(token.name())),
                 token: Some(Arc::clone(token)),
+                view: None,
             }),
             None => {
                 *self.wrong_token = head.has("authorization");
@@ -149,6 +170,53 @@ impl HeadPolicy<'_> {
                 Err(response.header("www-authenticate", challenge))
             }
         }
+    }
+}
+
+/// Links of the live view.
+impl HeadPolicy<'_> {
+    /// HTTP-02: the identity of a browser that opened a link of the view. The page of this very
+    /// origin sends it, in a browser on this machine, where the Unix socket gave the link.
+    fn identify_by_link(&mut self, head: &Head, secret: &str) -> Result<Caller, Response> {
+        let part = self.part(head);
+        let is_cancel = head.path() == PATH && head.method == Method::Post;
+        if !is_cancel && part.is_none() {
+            let text = "a link of the live view permits its stream and ceased/cancel alone";
+            return Err(Response::text(Status::Forbidden, text));
+        }
+        if !self.rules.view || !self.is_of_own_page(head) {
+            let text = "a link of the live view is for its page in a browser on this machine";
+            return Err(Response::text(Status::Forbidden, text));
+        }
+        let (mut passes, now) =
+            (self.passes.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        if let Some(identity) = passes.identity(secret, now) {
+            return Ok(Caller { identity, token: None, view: Some(ViewGrant { token: None }) });
+        }
+        let exchanged = part.and_then(|_| passes.exchange(secret, now));
+        let Some((identity, token)) = exchanged else {
+            *self.wrong_token = true;
+            let text = "this link of the live view has been used or has ended: `ceased view` \
+                        prints another";
+            return Err(Response::text(Status::Unauthorized, text));
+        };
+        let view = Some(ViewGrant { token: Some(token.into()) });
+        Ok(Caller { identity, token: None, view })
+    }
+
+    fn is_of_own_page(&self, head: &Head) -> bool {
+        let is_local = match self.peer {
+            Peer::Tcp { addr } => addr.ip().to_canonical().is_loopback(),
+            Peer::Unix { .. } | Peer::Stdio { .. } | Peer::Child { .. } => false,
+        };
+        let is_same_site = head.header("sec-fetch-site").is_none_or(|site| site == "same-origin");
+        let is_same_origin = match head.header("origin") {
+            Some(origin) => origin
+                .split_once("://")
+                .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(&head.host)),
+            None => !head.has("origin"),
+        };
+        is_local && is_local_authority(&head.host) && is_same_site && is_same_origin
     }
 }
 

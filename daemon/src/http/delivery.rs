@@ -14,6 +14,9 @@ use super::envelope::{self, FrameKind};
 use super::peer::{HttpPeer, Subject};
 use super::session::{Session, StreamKind};
 
+/// Header with the id of a session.
+const SESSION: &str = "mcp-session-id";
+
 type Peers = BTreeMap<ConnId, Box<HttpPeer>>;
 
 /// Result of delivering frames.
@@ -215,8 +218,8 @@ impl Session {
         }
         let names_session = self.names_session(number);
         let priming = self.start(number);
-        let id = names_session.then_some(&*self.id);
-        peer.start_events(id, priming);
+        let header = names_session.then_some((SESSION, &*self.id));
+        peer.start_events(header, priming);
     }
 
     /// Whether the response of a stream tells the client the id of the session.

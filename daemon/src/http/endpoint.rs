@@ -1,7 +1,7 @@
 //! All HTTP connections and sessions of the daemon, and their deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ceased_core::identity::Identity;
@@ -11,6 +11,7 @@ use ceased_core::time::Instant;
 use super::access::{Caller, HttpRules};
 use super::peer::{HttpPeer, Overdue, Subject};
 use super::session::Session;
+use super::view::passes::Passes;
 use crate::event_loop::state::party::Party;
 use crate::token_file::Token;
 
@@ -33,6 +34,8 @@ pub(crate) struct Endpoint {
     closing: BTreeSet<ConnId>,
     /// Engine connections whose start is in the audit log.
     recorded: BTreeSet<ConnId>,
+    /// Passes of the live view.
+    pub(crate) passes: Arc<Mutex<Passes>>,
     /// Rules for peers whose process is being inspected, by ticket.
     inspected: BTreeMap<u64, Arc<HttpRules>>,
 }

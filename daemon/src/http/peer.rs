@@ -1,6 +1,6 @@
 //! One HTTP connection: the request that is being answered, and its deadlines.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ceased_core::identity::Identity;
@@ -13,7 +13,7 @@ use ceased_transports::http::{Head, HttpConnection, HttpLimits, Phase, Request, 
 use super::access::{self, Caller, HeadPolicy, HttpRules};
 use super::answer;
 use super::envelope::FrameKind;
-use super::view;
+use super::view::{self, passes::Passes};
 
 /// Unsent bytes of a connection past which no further frame is written to it.
 const HIGH_WATER: usize = 256 * 1024;
@@ -35,6 +35,8 @@ pub(crate) struct HttpPeer {
     pub(crate) rules: Arc<HttpRules>,
     pub(crate) origin: Origin,
     inspected: Option<Identity>,
+    /// Passes of the live view, of the daemon.
+    passes: Arc<Mutex<Passes>>,
     caller: Option<Caller>,
     wrong_token: bool,
     exchange: Option<Box<Exchange>>,
@@ -101,6 +103,7 @@ impl HttpPeer {
         rules: Arc<HttpRules>,
         origin: Origin,
         inspected: Option<Identity>,
+        passes: Arc<Mutex<Passes>>,
         limits: HttpLimits,
         now: Instant,
     ) -> Self {
@@ -109,6 +112,7 @@ impl HttpPeer {
             rules,
             origin,
             inspected,
+            passes,
             caller: None,
             wrong_token: false,
             exchange: None,
@@ -147,11 +151,11 @@ impl HttpPeer {
         if let Some(response) = &self.rejection {
             return self.http.give_up(response);
         }
-        let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
+        let Self { http, rules, origin, inspected, passes, caller, wrong_token, .. } = self;
         let inspected = inspected.as_ref();
         http.receive(
             bytes,
-            &mut HeadPolicy { rules, peer: origin, inspected, caller, wrong_token },
+            &mut HeadPolicy { rules, peer: origin, inspected, passes, caller, wrong_token },
         );
     }
 
@@ -160,9 +164,16 @@ impl HttpPeer {
         if self.retired {
             return self.http.close();
         }
-        let Self { http, rules, origin, inspected, caller, wrong_token, .. } = self;
+        let Self { http, rules, origin, inspected, passes, caller, wrong_token, .. } = self;
         let inspected = inspected.as_ref();
-        http.advance(&mut HeadPolicy { rules, peer: origin, inspected, caller, wrong_token });
+        http.advance(&mut HeadPolicy {
+            rules,
+            peer: origin,
+            inspected,
+            passes,
+            caller,
+            wrong_token,
+        });
     }
 
     /// The next whole request and its caller.
@@ -170,7 +181,7 @@ impl HttpPeer {
         let request = self.http.take_request()?;
         // The policy sets the caller before it lets a body through.
         let caller = self.caller.take();
-        Some((request, caller.unwrap_or(Caller { identity: Identity::Anonymous, token: None })))
+        Some((request, caller.unwrap_or(Caller::of(Identity::Anonymous))))
     }
 
     /// Whether a wrong token was presented; the connection closes after its answer.
@@ -261,15 +272,19 @@ impl HttpPeer {
         self.exchange.as_ref().is_some_and(|exchange| access::accepts_events(&exchange.head))
     }
 
-    /// Begins a stream of events, with the id of a session that it creates, and with an event that
-    /// a client can resume at (HTTP-06).
-    pub(crate) fn start_events(&mut self, session: Option<&str>, priming: Option<EventId>) {
+    /// Begins a stream of events, with a header of its own, and with an event that a client can
+    /// resume at (HTTP-06).
+    pub(crate) fn start_events(
+        &mut self,
+        header: Option<(&'static str, &str)>,
+        priming: Option<EventId>,
+    ) {
         let Some(exchange) = self.exchange.as_deref().filter(|_| !self.http.is_streaming()) else {
             return;
         };
         let mut head = answer::stream_head();
-        if let Some(session) = session {
-            head = head.header("mcp-session-id", session.to_owned());
+        if let Some((name, value)) = header {
+            head = head.header(name, value.to_owned());
         }
         self.http.start_stream(&access::with_page_headers(head, &exchange.head));
         let mut text = Vec::new();
@@ -297,9 +312,10 @@ impl HttpPeer {
     }
 
     /// Begins the stream of the live view.
-    pub(crate) fn begin_view(&mut self, head: Box<Head>) {
+    /// `token`: the token that its link was exchanged for.
+    pub(crate) fn begin_view(&mut self, head: Box<Head>, token: Option<&str>) {
         self.begin_exchange(head, Subject::View { latest: 0, waits: false });
-        self.start_events(None, None);
+        self.start_events(token.map(|token| (view::TOKEN_HEADER, token)), None);
     }
 
     /// The next request for the status of the live view, and its engine connection; `None` while

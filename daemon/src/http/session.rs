@@ -65,7 +65,7 @@ pub(super) enum StreamKind {
 
 impl Session {
     pub(crate) fn new(id: String, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
-        let Caller { identity, token } = caller;
+        let Caller { identity, token, view: _ } = caller;
         let replay = EventBuffer::new(rules.replay_bytes);
         Self {
             id,

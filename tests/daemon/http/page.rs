@@ -133,6 +133,49 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
     assert_eq!(page.take_errors(), Vec::<String>::new());
 }
 
+/// TSK-39: a link of `ceased view` shows the jobs of its user without a token, and cancels them.
+#[test]
+fn a_link_shows_and_cancels_the_jobs_of_its_user() {
+    let Some(mut page) = Page::start() else { return };
+    let daemon = daemon_with(OPEN);
+    let mark = marker();
+    let mut peer = daemon.peer();
+    peer.call("family", &format!(r#"{{"t":"{mark}"}}"#));
+    wait_for_family(&mark);
+    let link = || daemon.peer().result("ceased/view", "{}")["url"].as_str().map(str::to_owned);
+    let first = link().expect("a link");
+    page.open(&first);
+    page.wait("the page is live", LIVE);
+    page.wait("the job is listed", &row("jobs", &["family", "uid:", "running", "sleep"]));
+    assert_eq!(page.value("location.hash"), json!(""));
+    assert_eq!(page.value("localStorage.getItem('ceased.token')"), Value::Null);
+    // The tab keeps its token.
+    page.value("window.isOld = true");
+    page.order("Page.reload", &json!({}));
+    page.wait("the page is live again", &format!("!window.isOld && {LIVE}"));
+    page.wait("the job is listed again", &row("jobs", &["family"]));
+    page.press("j");
+    page.press("c");
+    page.press("Enter");
+    wait_gone(&mark);
+    page.wait("the receipt is listed", &row("receipts", &["family", "0 left", "by uid:"]));
+    // The link is used up: opened in the same tab and after the token is forgotten.
+    page.value("document.getElementById('forget').click()");
+    page.wait(
+        "nothing is shown",
+        "document.getElementById('summary').textContent.includes('anonymous')",
+    );
+    page.value(&format!("location.hash = {}", json!(first.split_once('#').expect("a code").1)));
+    page.wait(
+        "the used link is refused",
+        "document.getElementById('token-problem').textContent.includes('ceased view')",
+    );
+    let second = link().expect("a link");
+    page.value(&format!("location.hash = {}", json!(second.split_once('#').expect("a code").1)));
+    page.wait("a new link works in the same tab", &row("receipts", &["family", "0 left"]));
+    assert_eq!(page.take_errors(), Vec::<String>::new());
+}
+
 /// Texts of peers and tools stay texts.
 #[test]
 fn hostile_texts_are_shown_as_text() {

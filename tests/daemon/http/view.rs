@@ -2,11 +2,12 @@
 
 use ceased_tests::daemon::http::{Http, Reply};
 use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
+use rustix::process::geteuid;
 use serde_json::json;
 
 use super::kit::{
-    OPEN, TOKEN, connect, daemon, daemon_with, daemon_within, headers, modern, token_file,
-    wait_gone,
+    OPEN, TOKEN, connect, daemon, daemon_with, daemon_within, headers, initialize, modern,
+    token_file, wait_gone,
 };
 
 const WITH_TOKENS: &str = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
@@ -249,4 +250,136 @@ fn shutdown_ends_the_streams() {
     stream.message();
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success());
+}
+
+/// Asks for a link as the user of the Unix socket; returns its address and its code.
+fn link(daemon: &Daemon) -> (String, String) {
+    let link = daemon.peer().result("ceased/view", "{}");
+    assert_eq!(link["identity"], json!(format!("uid:{}", geteuid().as_raw())));
+    assert_eq!(link["expiresInMs"], json!(60_000));
+    let url = link["url"].as_str().expect("an address");
+    let (page, code) = url.split_once('#').expect("a code");
+    (page.to_owned(), format!("Bearer {code}"))
+}
+
+/// The token that a code is exchanged for.
+fn exchanged(daemon: &Daemon, code: &str) -> (Http, String) {
+    let mut http = connect(daemon);
+    let head = events(&mut http, &[("authorization", code), ("sec-fetch-site", "same-origin")]);
+    assert_eq!(head.status, 200, "{head:?}");
+    let token = head.header("ceased-view-token").expect("a token");
+    (http, format!("Bearer {token}"))
+}
+
+/// TSK-39: a link has the identity of the user that asked for it, once; its token sees and cancels
+/// the jobs of that user, and calls nothing.
+#[test]
+fn a_link_sees_and_cancels_the_jobs_of_its_user_and_calls_nothing() {
+    for listener in [OPEN, WITH_TOKENS] {
+        let daemon = daemon_with(listener);
+        let mark = marker();
+        let mut peer = daemon.peer();
+        peer.call("hang", &format!(r#"{{"t":"{mark}"}}"#));
+        wait_until("the job runs", || carriers(&mark).len() == 1);
+        let (page, code) = link(&daemon);
+        assert_eq!(page, format!("http://{}/", daemon.http_address()));
+        let (mut http, token) = exchanged(&daemon, &code);
+        let status = http.message();
+        assert_eq!(status["result"]["jobs"][0]["tool"], "hang", "{status}");
+        let job = status["result"]["jobs"][0]["job"].clone();
+        // The code is used, and is no token for a call.
+        let mut again = connect(&daemon);
+        assert_eq!(events(&mut again, &[("authorization", &code)]).status, 401);
+        // A token is taken at the stream again, and is exchanged for nothing.
+        let mut second = connect(&daemon);
+        let head = events(&mut second, &[("authorization", &token)]);
+        assert_eq!((head.status, head.header("ceased-view-token")), (200, None));
+        let never = marker();
+        let begin = format!(r#""name":"hang","arguments":{{"t":"{never}"}}"#);
+        for (method, name, params) in [
+            ("tools/call", "hang", begin.as_str()),
+            ("tools/list", "", ""),
+            ("ceased/run", "", r#""command":["true"]"#),
+            ("ceased/shutdown", "", ""),
+            ("ceased/status", "", ""),
+        ] {
+            let mut headers = headers(method, name);
+            headers.push(("authorization", &token));
+            let reply = connect(&daemon).exchange(&headers, &modern(1, method, params));
+            assert_eq!(reply.status, 403, "{method}: {reply:?}");
+        }
+        // Nor by a header of another method, by a session, a batch or another HTTP method.
+        let mut lying = headers("ceased/cancel", "");
+        lying.push(("authorization", &token));
+        let body = modern(1, "tools/call", &begin);
+        for body in [body.clone(), format!("[{body}]"), initialize("2025-11-25")] {
+            let reply = connect(&daemon).exchange(&lying, &body);
+            assert_eq!(reply.status, 403, "{body}: {reply:?}");
+        }
+        for method in ["GET /mcp", "DELETE /mcp"] {
+            let mut http = connect(&daemon);
+            http.request(method, &[("authorization", &token), ("mcp-session-id", "x")], "");
+            assert_eq!(http.reply().status, 403);
+        }
+        assert_eq!(carriers(&never).len(), 0);
+        let body = modern(2, "ceased/cancel", &format!(r#""job":{job}"#));
+        assert_eq!(connect(&daemon).exchange(&lying, &body).status, 200);
+        wait_gone(&mark);
+    }
+}
+
+/// HTTP-02: a link is taken from the page of its own origin alone, and another page cannot use up
+/// its code.
+#[test]
+fn a_link_is_for_its_own_page() {
+    let daemon = daemon_with(&format!("{OPEN}allow_origins = [\"https://app.example\"]\n"));
+    let (_, code) = link(&daemon);
+    let port = daemon.http_address().port();
+    let other_port = format!("http://127.0.0.1:{}", port ^ 1);
+    let own = format!("http://127.0.0.1:{port}");
+    for (name, value) in [
+        ("origin", "https://app.example"),
+        ("origin", &other_port),
+        ("origin", "null"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+    ] {
+        let mut http = connect(&daemon);
+        let head = events(&mut http, &[("authorization", &code), (name, value)]);
+        assert_eq!(head.status, 403, "{name}: {value}");
+        assert_eq!(head.header("ceased-view-token"), None);
+    }
+    // A cancel does not exchange the code.
+    let mut headers = headers("ceased/cancel", "");
+    headers.push(("authorization", &code));
+    let reply = connect(&daemon).exchange(&headers, &modern(1, "ceased/cancel", r#""job":1"#));
+    assert_eq!(reply.status, 401, "{reply:?}");
+    let mut http = connect(&daemon);
+    let host = own.trim_start_matches("http://");
+    let head = events(&mut http, &[("authorization", &code), ("origin", &own), ("host", host)]);
+    assert_eq!(head.status, 200, "{head:?}");
+    let unknown = format!("Bearer view-{}", "0".repeat(64));
+    let mut http = connect(&daemon);
+    assert_eq!(events(&mut http, &[("authorization", &unknown)]).status, 401);
+}
+
+/// TSK-39, TSK-40: an anonymous peer and one with a token get no link, and without a listener for
+/// the view there is none.
+#[test]
+fn a_link_is_for_users_of_the_unix_socket() {
+    let daemon = daemon_with(WITH_TOKENS);
+    let bearer = format!("Bearer {TOKEN}");
+    let mut with_token = headers("ceased/view", "");
+    with_token.push(("authorization", &bearer));
+    let body = modern(1, "ceased/view", "");
+    let reply = connect(&daemon).exchange(&with_token, &body);
+    assert_eq!(reply.json()["error"]["code"], -31011, "{reply:?}");
+    let daemon = daemon_with(OPEN);
+    let reply = connect(&daemon).exchange(&headers("ceased/view", ""), &body);
+    assert_eq!(reply.json()["error"]["code"], -31011, "{reply:?}");
+    let daemon = daemon_with(&format!("{OPEN}view = false\n"));
+    let mut peer = daemon.peer();
+    let id = peer.request("ceased/view", "{}");
+    let error = peer.answer(id)["error"].clone();
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("[[listen]]")), "{error}");
 }

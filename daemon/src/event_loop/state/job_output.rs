@@ -166,7 +166,7 @@ impl JobOutputs {
                 Some(part(job, entry, from))
             }
             // Kept with the servers.
-            OutputRequest::Server { .. } => None,
+            OutputRequest::Server { .. } | OutputRequest::View => None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use ceased_core::time::Instant;
@@ -172,6 +173,23 @@ impl Listeners {
     pub(crate) fn http_rules(&self, of: &Address) -> Option<Arc<HttpRules>> {
         let mut bound = self.bound.iter();
         bound.find(|bound| is_same(&bound.requested, of)).and_then(|bound| bound.http.clone())
+    }
+
+    /// Address at which a browser of this machine finds the live view.
+    pub(crate) fn view_address(&self) -> Option<SocketAddr> {
+        self.bound.iter().find_map(|bound| {
+            let Address::Tcp(address) = bound.listener.address() else { return None };
+            let mut address = *address;
+            if !bound.http.as_ref()?.view {
+                return None;
+            }
+            match address.ip() {
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+                IpAddr::V4(_) | IpAddr::V6(_) => {}
+            }
+            address.ip().to_canonical().is_loopback().then_some(address)
+        })
     }
 
     /// Whether a listener accepts this token.

@@ -5,12 +5,18 @@
 //! caller sees exactly the jobs, tasks and servers that it may know of (TSK-39). The page cancels
 //! jobs by `ceased/cancel` at the endpoint of MCP.
 
+pub(crate) mod passes;
+
 use std::time::Duration;
 
 use ceased_transports::http::{Head, Method, Response, Status};
 
 /// Path of the stream.
 pub(crate) const EVENTS: &str = "/events";
+/// Header with the token that a link of the view is exchanged for.
+pub(crate) const TOKEN_HEADER: &str = "ceased-view-token";
+/// The only method that the page calls.
+pub(crate) const METHOD: &str = "ceased/cancel";
 /// Interval of the status on the stream: that of `ceased top`.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 

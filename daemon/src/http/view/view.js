@@ -4,6 +4,8 @@
 "use strict";
 
 const KEY = "ceased.token";
+// Codes and tokens of a link of `ceased view`; the browser keeps such a token for this tab alone.
+const LINK = /^#?(view-[0-9a-f]{64})$/;
 const PROCESSES_MAX = 100;
 const RETRY_MS = [1000, 2000, 5000, 10000];
 // The daemon writes at least a comment every 15 seconds.
@@ -306,8 +308,8 @@ function show(status) {
   setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${status.identity}, ` +
     `showing ${seen} · ${counts} · processes left after cancels: ${left}`));
   notice(status.identity === "anonymous"
-    ? "Without a token the daemon cannot know which jobs are yours, so it lists none: " +
-      "set token_file at this listener, and name the operators of the daemon in its configuration."
+    ? "Without a link or a token the daemon cannot know which jobs are yours, so it lists none: " +
+      "open the link that `ceased view` prints on this machine, or set token_file at this listener."
     : "");
   document.title = `${status.running + status.queued + status.cancelling} jobs · ${clean(status.server)}`;
   byId("view").hidden = false;
@@ -338,20 +340,32 @@ const say = (text) => setText(byId("said"), clean(text));
 
 function storedToken() {
   try {
-    return localStorage.getItem(KEY);
+    return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
   } catch {
     return page.token;
   }
 }
 
+/** Keeps a token: one of a link for this tab, another for this browser. */
 function keepToken(token) {
+  const isOfLink = LINK.test(page.token ?? "") || LINK.test(token ?? "");
   page.token = token;
   try {
-    if (token === null) localStorage.removeItem(KEY);
-    else localStorage.setItem(KEY, token);
+    const storage = isOfLink ? sessionStorage : localStorage;
+    if (token === null) storage.removeItem(KEY);
+    else storage.setItem(KEY, token);
   } catch {
     // Without storage the token lasts as long as the page.
   }
+}
+
+/** Takes the code of a link out of the address, so that it stays in no history. */
+function takeLink() {
+  const code = LINK.exec(location.hash)?.[1];
+  if (code === undefined) return false;
+  history.replaceState(null, "", location.pathname + location.search);
+  page.token = code;
+  return true;
 }
 
 function askForToken(problem) {
@@ -404,7 +418,10 @@ async function read(stream) {
   const response = await fetch("events", { headers, signal: stream.signal, cache: "no-store" });
   if (page.stream !== stream) return null;
   if (response.status === 401) {
-    const problem = page.token === null ? "" : "The daemon does not know this token.";
+    let problem = page.token === null ? "" : "The daemon does not know this token.";
+    if (LINK.test(page.token ?? "")) {
+      problem = "This link has been used or has ended: run `ceased view` for another.";
+    }
     keepToken(null);
     askForToken(problem);
     return null;
@@ -412,6 +429,8 @@ async function read(stream) {
   if (!response.ok) {
     return `the daemon refuses (${response.status}): ${clean((await response.text()).trim().slice(0, 300))}`;
   }
+  const granted = response.headers.get("ceased-view-token");
+  if (granted !== null) keepToken(granted);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
@@ -541,5 +560,12 @@ document.addEventListener("visibilitychange", () => {
   page.stream?.abort();
   page.stream = null;
 });
-page.token = storedToken();
+// A link that is opened in the tab of the page.
+window.addEventListener("hashchange", () => {
+  if (!takeLink()) return;
+  byId("token-form").hidden = true;
+  hideView();
+  connect();
+});
+if (!takeLink()) page.token = storedToken();
 connect();
