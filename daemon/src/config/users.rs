@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// The users and groups of a Unix listener.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Users {
     /// Users by number.
     pub users: BTreeSet<u32>,

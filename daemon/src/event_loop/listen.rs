@@ -42,7 +42,7 @@ impl Server {
     }
 
     /// Changes the listeners to exactly `wanted`; all or nothing. Peers stay, whatever their
-    /// listener, unless their token was revoked.
+    /// listener, unless their token was revoked or was of a link of the live view.
     ///
     /// # Errors
     /// The address that cannot be listened on, and the cause.
@@ -51,8 +51,13 @@ impl Server {
         now: Now,
         wanted: Vec<ListenSpec>,
     ) -> Result<(), String> {
+        let before = self.listeners.openings();
         let first = self.listeners.change(self.poll.registry(), wanted)?;
         self.drop_revoked(now);
+        // A user may be refused now, and another one may listen on a port that was closed.
+        if !before.is_subset(&self.listeners.openings()) {
+            self.drop_links(now);
+        }
         let listeners = &self.listeners;
         let retired = self.http.change_rules(|rules| listeners.http_rules(&rules.address));
         for conn in retired {

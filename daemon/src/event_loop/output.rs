@@ -1,5 +1,7 @@
 //! Output: sends pending frames to peers, and closes connections.
 
+use std::sync::PoisonError;
+
 use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
@@ -126,6 +128,15 @@ impl Server {
         }
         for conn in of_http {
             tracing::warn!(%conn, "closed: its token was revoked");
+            self.end_engine_side(now, conn);
+        }
+    }
+
+    /// Ends the links of the live view, and the streams of browsers that opened one.
+    pub(super) fn drop_links(&mut self, now: Now) {
+        self.http.passes.lock().unwrap_or_else(PoisonError::into_inner).end_all();
+        for conn in self.http.with_link() {
+            tracing::info!(%conn, "closed: the listeners changed, and links of the view ended");
             self.end_engine_side(now, conn);
         }
     }

@@ -138,7 +138,7 @@ impl HeadPolicy<'_> {
     /// HTTP-02: the identity of a request, by the token of its head or by the socket.
     fn identify(&mut self, head: &Head) -> Result<Caller, Response> {
         let token = head.header("authorization").and_then(bearer);
-        if let Some(secret) = token.filter(|token| token.starts_with(passes::PREFIX)) {
+        if let Some(secret) = token.filter(|token| passes::is_pass(token)) {
             return self.identify_by_link(head, secret);
         }
         if let Some(identity) = self.inspected {

@@ -259,6 +259,12 @@ impl Endpoint {
         sessions.map(|(key, _)| *key).chain(peers).collect()
     }
 
+    /// Engine connections of browsers that opened a link of the live view.
+    pub(crate) fn with_link(&self) -> Vec<ConnId> {
+        let callers = self.peers.values().filter_map(|peer| peer.stateless.as_ref());
+        callers.filter(|(_, caller)| caller.view.is_some()).map(|(engine, _)| *engine).collect()
+    }
+
     /// Notes whether frames of an engine connection wait, as the engine is told. Returns the state
     /// that it was told before.
     pub(crate) fn note_told(&mut self, engine: ConnId, is_blocked: bool) -> bool {

@@ -1,5 +1,7 @@
 //! The live view over plain sockets: its files, their headers, and its stream.
 
+use std::fs;
+
 use ceased_tests::daemon::http::{Http, Reply};
 use ceased_tests::daemon::{Config, Daemon, Home, Signal, carriers, marker, wait_until};
 use rustix::process::geteuid;
@@ -361,6 +363,50 @@ fn a_link_is_for_its_own_page() {
     let unknown = format!("Bearer view-{}", "0".repeat(64));
     let mut http = connect(&daemon);
     assert_eq!(events(&mut http, &[("authorization", &unknown)]).status, 401);
+}
+
+/// Reloads the configuration, and waits until it holds.
+fn reload(daemon: &Daemon) {
+    assert_eq!(daemon.home.run(&["reload"]).code, Some(0));
+}
+
+/// HTTP-02: access by a link outlives a reload, but not a listener, whose port another user of the
+/// machine may take.
+#[test]
+fn a_link_ends_with_a_listener() {
+    let second = OPEN.replace("127.0.0.1", "127.0.0.2");
+    let daemon = daemon_with(&format!("{second}{OPEN}"));
+    let (_, code) = link(&daemon);
+    let (mut stream, token) = exchanged(&daemon, &code);
+    let (_, unused) = link(&daemon);
+    reload(&daemon);
+    stream.message();
+    assert_eq!(events(&mut connect(&daemon), &[("authorization", &token)]).status, 200);
+    let text = daemon.home.config_text();
+    let fewer = text.replace(&second, "");
+    assert_ne!(fewer, text);
+    daemon.home.configure_as(&fewer);
+    reload(&daemon);
+    stream.read_to_end();
+    for bearer in [&token, &unused] {
+        assert_eq!(events(&mut connect(&daemon), &[("authorization", bearer)]).status, 401);
+    }
+    let (_, code) = link(&daemon);
+    exchanged(&daemon, &code);
+}
+
+/// HTTP-02: a token of a token file may begin as those of links do.
+#[test]
+fn a_token_of_a_file_may_look_like_one_of_a_link() {
+    let daemon = daemon_with(WITH_TOKENS);
+    let tokens = daemon.home.path().join("http-tokens");
+    let token = "view-of-the-team-0123456789abcdef";
+    fs::write(&tokens, format!("ann {token}\n")).expect("the token file can be written");
+    reload(&daemon);
+    let bearer = format!("Bearer {token}");
+    let mut stream = connect(&daemon);
+    assert_eq!(events(&mut stream, &[("authorization", &bearer)]).status, 200);
+    assert_eq!(stream.message()["result"]["identity"], "token:ann");
 }
 
 /// TSK-39, TSK-40: an anonymous peer and one with a token get no link, and without a listener for

@@ -181,6 +181,12 @@ impl Http {
         self.bytes.is_empty() && !self.read_more()
     }
 
+    /// Reads until the server closes the connection, whatever it still writes.
+    pub fn read_to_end(&mut self) {
+        while self.read_more() {}
+        self.bytes.clear();
+    }
+
     fn line(&mut self) -> Option<String> {
         loop {
             if let Some(at) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {

@@ -13,6 +13,7 @@ use super::constants::{ACCEPT_REST, FIRST_CONN, FIRST_LISTENER};
 use super::listen_spec::ListenSpec;
 use crate::access::{Access, Entry};
 use crate::announce::say;
+use crate::config::Users;
 use crate::http::access::HttpRules;
 use crate::token_file;
 
@@ -56,6 +57,16 @@ pub(crate) enum Accepted {
     Exhausted { error: io::Error, refused: bool },
     /// The listener is unusable.
     Failed { error: io::Error, address: Address },
+}
+
+/// A listener as far as it decides which users of this machine get in.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Opening {
+    bound: String,
+    /// Address of the configuration, with mode and group of a socket file.
+    requested: String,
+    /// Users, if they are listed.
+    users: Option<Users>,
 }
 
 impl BoundListener {
@@ -190,6 +201,19 @@ impl Listeners {
             }
             address.ip().to_canonical().is_loopback().then_some(address)
         })
+    }
+
+    /// The listeners as far as they decide which users of this machine get in.
+    pub(crate) fn openings(&self) -> BTreeSet<Opening> {
+        let opening = |bound: &BoundListener| Opening {
+            bound: bound.listener.address().to_string(),
+            requested: format!("{:?} {:?}", bound.requested, bound.group),
+            users: match &bound.access {
+                Access::Users(users) => users.as_deref().cloned(),
+                Access::Anonymous | Access::Tokens(_) => None,
+            },
+        };
+        self.bound.iter().map(opening).collect()
     }
 
     /// Whether a listener accepts this token.

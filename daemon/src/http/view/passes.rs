@@ -12,8 +12,10 @@ use uuid::Uuid;
 
 use crate::token_file::Secret;
 
-/// Beginning of codes and tokens, by which they differ from tokens of a token file.
-pub(crate) const PREFIX: &str = "view-";
+/// Beginning of codes and tokens.
+const PREFIX: &str = "view-";
+/// Digits after it: those of two UUIDs.
+const DIGITS: usize = 64;
 /// How long a link can be opened: a person copies it to a browser.
 pub(crate) const CODE_TTL: Duration = Duration::from_secs(60);
 /// How long a browser keeps access: a day of work.
@@ -23,6 +25,14 @@ pub(crate) const TOKEN_TTL: Duration = Duration::from_secs(12 * 60 * 60);
 const PER_IDENTITY_MAX: usize = 16;
 /// Maximum number of codes, and of tokens, of all identities. The oldest one gives way.
 const MAX: usize = 1024;
+
+/// Whether a bearer token has the form of a code or token of a link. One of a token file may begin
+/// with the same letters.
+pub(crate) fn is_pass(token: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let digits = token.strip_prefix(PREFIX);
+    digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
 
 /// A secret that stands for an identity for some time.
 struct Pass {
@@ -87,6 +97,11 @@ impl Passes {
         self.codes.issue(identity, now + CODE_TTL, now)
     }
 
+    /// Ends every code and token.
+    pub(crate) fn end_all(&mut self) {
+        *self = Self::default();
+    }
+
     /// The identity of a token.
     pub(crate) fn identity(&self, token: &str, now: Instant) -> Option<Identity> {
         let at = self.tokens.find(token, now)?;
@@ -114,6 +129,11 @@ mod tests {
         let (mut passes, now) = (Passes::default(), Instant::now());
         let code = passes.link(&ANN, now).unwrap();
         assert_eq!(passes.identity(&code, now), None, "a code is no token");
+        assert!(is_pass(&code), "{code}");
+        for other in ["view-", "view-of-ann", &code[1..], &code[..code.len() - 1]] {
+            assert!(!is_pass(other), "{other}");
+        }
+        assert!(!is_pass(&code.to_uppercase()) && !is_pass(&format!("{code}0")));
         let late = passes.link(&BOB, now).unwrap();
         let (identity, token) = passes.exchange(&code, now).unwrap();
         assert_eq!(identity, ANN);
