@@ -22,6 +22,9 @@ use crate::tool::{StopStep, Tool};
 use crate::upstream::interface::{UpstreamAction, UpstreamReceipt};
 
 /// Something to be done by the host, in the order given.
+///
+/// Deliberately not `#[non_exhaustive]`: a host must carry out every action, and a host that ignores
+/// a new one would not keep the promises of the engine. A new action is a new major version.
 #[derive(Debug)]
 pub enum Action {
     /// Run this job and report [`Done`](crate::event::Event::Done) when nothing of it is left.
@@ -390,6 +393,7 @@ pub enum AuditEvent {
 
 /// The receipt of a cancel: the end of a job that was told to stop.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Receipt {
     /// Which.
     pub job: JobId,

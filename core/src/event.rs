@@ -49,6 +49,9 @@ pub enum AfterInput {
 }
 
 /// Something that happened.
+///
+/// Deliberately not `#[non_exhaustive]`, like [`Action`](crate::Action): recorders and replayers must
+/// handle every event, and must not compile until they do.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A peer connected.

@@ -44,6 +44,7 @@ pub struct HostOffer {
 
 /// Why an offer cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BadOffer {
     /// Name, URI or template of the offer.
     pub id: String,

@@ -2,6 +2,7 @@
 
 /// Why a job is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StopReason {
     /// The cancel notification of the dialect, or `tasks/cancel`.
     Requested,
@@ -66,6 +67,7 @@ impl StopReason {
 
 /// Why a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CloseReason {
     /// The peer closed its side and everything it asked for is answered. Flush first.
     Finished,

@@ -103,6 +103,7 @@ pub struct Sizes {
 
 /// Numbers of one server behind the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct ServerStats {
     /// Its name.
     pub server: Box<str>,

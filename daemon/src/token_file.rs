@@ -72,6 +72,7 @@ pub(crate) struct Tokens {
 
 /// Why a token file cannot be used. Names the place, never a token.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct TokenFileError {
     path: PathBuf,
     /// Line number from 1; `None` for errors about the whole file.

@@ -73,6 +73,7 @@ impl FromStr for SocketMode {
 
 /// Why a text is no address.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressError {
     /// It does not start with a transport we know.
     Transport {

@@ -60,6 +60,7 @@ impl Error for Lost {
 
 /// Why there is no listener.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ListenError {
     /// Another process holds the lock of this socket.
     AlreadyRunning {
@@ -186,6 +187,7 @@ impl Error for ListenError {
 
 /// Why standard input and output cannot be served.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StdioError {
     /// It is nothing that can be read from or written to.
     Unsuitable {

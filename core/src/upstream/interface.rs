@@ -166,6 +166,7 @@ impl Proof {
 
 /// The part of a receipt that is about an upstream (UPS-16).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UpstreamReceipt {
     /// Name of the server.
     pub server: Box<str>,

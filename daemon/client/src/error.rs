@@ -11,6 +11,7 @@ use crate::call_id::CallId;
 
 /// Failure of a call or of its connection.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// No server could be connected to.
     Unreachable {
@@ -37,6 +38,7 @@ pub enum Error {
 
 /// A JSON-RPC error object.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
+#[non_exhaustive]
 pub struct RpcError {
     /// The code, such as -32602 for invalid parameters.
     pub code: i64,

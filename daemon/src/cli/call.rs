@@ -118,14 +118,7 @@ impl Stop {
             Ok(answer) => Ok(Ok(answer)),
             Err(Error::Interrupted) => Ok(Err(Self::User)),
             Err(Error::TimedOut(after)) => Ok(Err(Self::Timeout(after))),
-            Err(
-                error @ (Error::Unreachable { .. }
-                | Error::Protocol(_)
-                | Error::Rpc(_)
-                | Error::Closed
-                | Error::Refused(_)
-                | Error::Io(_)),
-            ) => Err(error),
+            Err(error) => Err(error),
         }
     }
 

@@ -210,7 +210,8 @@ fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
         | Error::TimedOut(_)
         | Error::Closed
         | Error::Refused(_)
-        | Error::Io(_) => {
+        | Error::Io(_)
+        | _ => {
             let what = format!("the MCP handshake with {endpoint} failed: {error}");
             Failure::new(Exit::Unreachable, clean(&format!("no daemon reachable; {what}")))
         }

@@ -253,12 +253,11 @@ impl From<Error> for Failure {
         let exit = match &error {
             Error::Unreachable { .. } | Error::Closed | Error::Io(_) => Exit::Unreachable,
             Error::Rpc(rpc) if is_timeout(rpc) => Exit::TimedOut,
-            Error::Rpc(_) | Error::Protocol(_) | Error::Refused(Refusal::NotOffered(_)) => {
-                Exit::Failed
-            }
             Error::TimedOut(_) => Exit::TimedOut,
             Error::Interrupted => Exit::Cancelled,
+            Error::Refused(Refusal::NotOffered(_)) => Exit::Failed,
             Error::Refused(_) => Exit::Usage,
+            Error::Rpc(_) | Error::Protocol(_) | _ => Exit::Failed,
         };
         // Text of a server is kept on one line: further lines would look like hints of this
         // program.

@@ -205,6 +205,7 @@ pub(super) fn unknown(error: Error, id: &str) -> Failure {
         | Error::Interrupted
         | Error::Closed
         | Error::Refused(_)
-        | Error::Io(_) => error.into(),
+        | Error::Io(_)
+        | _ => error.into(),
     }
 }

@@ -34,6 +34,7 @@ impl fmt::Display for Problem {
 
 /// Why a configuration cannot be used: at least one [`Problem`], in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConfigError {
     problems: Vec<Problem>,
 }
@@ -99,6 +100,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// The known name most similar to `name`.
+#[cfg(feature = "config")]
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     // Up to a third of the letters may differ.
     let tolerated = (name.chars().count() / 3).max(1);
@@ -117,6 +119,7 @@ fn cut_or_continued<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Hint for an unknown name.
+#[cfg(feature = "config")]
 pub(super) fn did_you_mean(name: &str, noun: &str, known: &[&str]) -> String {
     match nearest(name, known).or_else(|| cut_or_continued(name, known)) {
         Some(near) => format!("did you mean `{near}`?"),

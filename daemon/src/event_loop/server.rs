@@ -70,6 +70,7 @@ pub(crate) struct Options {
 
 /// Why a server ended that was not asked to.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum RunError {
     /// The poll failed.
     Io(io::Error),

@@ -87,6 +87,7 @@ impl Due {
 
 /// Reason of a failed operation of a store. The texts are for people and name the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoreError {
     /// There is no room. The store is as it was and goes on.
     Full,

@@ -108,6 +108,7 @@ impl Holder {
 
 /// Why a state directory cannot be used.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StateDirError {
     /// A system call failed.
     Io {

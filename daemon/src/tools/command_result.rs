@@ -275,7 +275,8 @@ const fn stopped(why: Option<StopReason>) -> Option<(&'static str, &'static str)
             | StopReason::Unstored
             | StopReason::Feature
             | StopReason::Limit
-            | StopReason::Host,
+            | StopReason::Host
+            | _,
         )
         | None => None,
     }

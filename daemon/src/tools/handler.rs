@@ -234,6 +234,7 @@ fn read_answer(answer: Answer) -> Result<Value, AskError> {
 
 /// Why a request to the requestor failed.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum AskError {
     /// The request was not sent: the requestor does not support it, or too many are pending.
     Refused(Refusal),
@@ -336,6 +337,7 @@ impl ToolResult {
 
 /// Failure of a tool.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum ToolError {
     /// It stopped because it was cancelled.
     Cancelled,

@@ -179,6 +179,7 @@ pub enum Ending {
 
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Exit {
     /// The exit code, if it exited. Both this and `signal` are `None` if another process reaped the
     /// command or the guard was killed.

@@ -11,6 +11,7 @@ const MEASURE_EVERY: Duration = Duration::from_secs(1);
 
 /// CPU time and memory of the processes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Usage {
     /// CPU time so far, also of ended processes as far as the containment counts them; `None` if
     /// unknown.
