@@ -4,6 +4,8 @@
 //!
 //! `cargo bench -p ceased --bench relay`
 //!
+//! A relay that only copies bytes shows the least that a process in between can cost.
+//!
 //! Server and relay alternate, so that other load affects both. CPU is counted by the kernel
 //! (`/proc/PID/schedstat`), and other load changes it little.
 
@@ -11,7 +13,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -45,6 +47,7 @@ fn main() {
     match arguments.get(1).map(String::as_str) {
         Some("server") => return serve(arguments.get(2)),
         Some("daemon") => return daemon(Path::new(&arguments[2])),
+        Some("copy") => return copy(),
         _ => {}
     }
     // `cargo test` runs the benchmark too, without `--bench`.
@@ -118,6 +121,28 @@ fn start_tree(trap: &str, fifo: &str) {
     let mut launcher = Command::new("sh");
     launcher.args(["-c", "setsid sh -c \"$1\" &", "sh", &script]);
     launcher.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+}
+
+/// A relay that copies bytes and reads nothing of them: the least that one can cost.
+fn copy() {
+    let mut server = Command::new(own());
+    server.arg("server").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let (mut down, mut up) = (server.stdin.take().unwrap(), server.stdout.take().unwrap());
+    let pass = |from: &mut dyn Read, to: &mut dyn Write| {
+        let mut buf = vec![0; 256 << 10];
+        while let Ok(count @ 1..) = from.read(&mut buf) {
+            to.write_all(&buf[..count]).unwrap();
+        }
+    };
+    // Without the buffer of `Stdin`, which would add copies.
+    let input = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let output = std::io::stdout().as_fd().try_clone_to_owned().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || pass(&mut fs::File::from(input), &mut down));
+        pass(&mut up, &mut fs::File::from(output));
+    });
+    server.wait().unwrap();
 }
 
 // ------------------------------------------------------------------ clients
@@ -235,16 +260,18 @@ fn median(values: &mut [f64]) -> f64 {
 
 // ------------------------------------------------------------------ one client
 
-/// A row of calls, one at a time, over `ceased wrap` and of the server alone, in turn.
+/// A row of calls, one at a time, of the server alone, over `ceased wrap` and over a relay that only
+/// copies, in turn.
 fn beside_alone(tool: &str, calls: usize, rounds: usize) {
     let server = vec![own(), "server".to_owned()];
     let wrap = [env!("CARGO_BIN_EXE_ceased"), "wrap", "--"].map(str::to_owned);
     let wrapped: Vec<String> = wrap.into_iter().chain(server.clone()).collect();
-    let mut clients = [Piped::start(&server), Piped::start(&wrapped)];
+    let copied = vec![own(), "copy".to_owned()];
+    let mut clients = [server, wrapped, copied].map(|command| Piped::start(&command));
     let params = call(tool);
     // Of each: the median latency and the CPU of a call, by round, in microseconds.
-    let mut p50 = [Vec::new(), Vec::new()];
-    let mut cpu = [Vec::new(), Vec::new()];
+    let mut p50 = [const { Vec::new() }; 3];
+    let mut cpu = [const { Vec::new() }; 3];
     for round in 0..=rounds {
         for (at, client) in clients.iter_mut().enumerate() {
             let before = client.cpu();
@@ -263,11 +290,12 @@ fn beside_alone(tool: &str, calls: usize, rounds: usize) {
             }
         }
     }
-    let [alone, relayed] = p50.map(|mut of| median(&mut of));
-    let [alone_cpu, relayed_cpu] = cpu.map(|mut of| median(&mut of));
+    let [alone, relayed, copied] = p50.map(|mut of| median(&mut of));
+    let [alone_cpu, relayed_cpu, copied_cpu] = cpu.map(|mut of| median(&mut of));
     println!(
         "{tool:>8}: alone p50 {alone:.1} us, CPU {alone_cpu:.1} us; wrap p50 {relayed:.1} us, CPU \
-         {relayed_cpu:.1} us; more: {:.1} us, {:.1} us CPU; {:.2} x",
+         {relayed_cpu:.1} us; more: {:.1} us, {:.1} us CPU; {:.2} x; a relay that only copies: p50 \
+         {copied:.1} us, CPU {copied_cpu:.1} us",
         relayed - alone,
         relayed_cpu - alone_cpu,
         relayed / alone

@@ -25,7 +25,7 @@ use crate::store::StateDirError;
 use crate::store::inspect::inspect;
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
 use crate::wrap::WrapOptions;
-use ceased_process::daemon_support::{close_inherited, forbid_tracing, trim_heap};
+use ceased_process::daemon_support::{close_inherited, forbid_tracing, keep_heap, trim_heap};
 use ceased_process::guard::Program;
 use ceased_process::{Cgroup, Containment, Orphans};
 
@@ -288,6 +288,7 @@ impl From<StartError> for Failure {
             | StartError::Tool(_)
             | StartError::Offer(_)
             | StartError::Server(_)
+            | StartError::AllowRun(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
             | StartError::Audit { .. }
@@ -357,6 +358,7 @@ fn serve(
         None => logging::start(level),
     };
     forbid_tracing();
+    keep_heap();
     resource_limits::raise_files();
     // Must precede the first write to the store, the audit log and the recording.
     signals::survive_size_limits().map_err(StartError::Io)?;
@@ -413,6 +415,7 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
     logging::can_start().map_err(StartError::Io)?;
     let _logging = logging::start(options.log_level.unwrap_or(Level::Warn));
     forbid_tracing();
+    keep_heap();
     resource_limits::raise_files();
     signals::survive_size_limits().map_err(StartError::Io)?;
     let daemon = Daemon::new().runtime_dir(runtime_dir());

@@ -33,6 +33,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fcntl_getfl, fstat, major, minor, open};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{SendFlags, SocketType, sockopt};
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
 use crate::error::StdioError;
 use crate::socket;
@@ -44,6 +45,17 @@ pub const PIPE_ATOMIC_BYTES: usize = 4096;
 
 /// Interest while no room to write is awaited: the system always tells of a reader that is gone.
 const LOSS: Interest = Interest::PRIORITY;
+
+/// Least bytes that a pipe of standard output holds, so that a long message is written in few
+/// pieces.
+const OUTPUT_PIPE_BYTES: usize = 256 * 1024;
+
+/// Enlarges a pipe. The system refuses to above the limit of a user, and for terminals.
+fn enlarge(pipe: &File) {
+    if fcntl_getpipe_size(pipe).is_ok_and(|bytes| bytes < OUTPUT_PIPE_BYTES) {
+        let _ = fcntl_setpipe_size(pipe, OUTPUT_PIPE_BYTES);
+    }
+}
 
 /// Standard input and output, or any two descriptors, as one transport.
 #[derive(Debug)]
@@ -250,7 +262,10 @@ impl Output {
         let kind = Kind::of("stdout", &fd, OFlags::RDONLY)?;
         Ok(match kind {
             Kind::Openable => match open_anew(&fd, OFlags::WRONLY) {
-                Some(own) => Self::Own(own),
+                Some(own) => {
+                    enlarge(&own);
+                    Self::Own(own)
+                }
                 None => Self::Asked(fd),
             },
             Kind::Askable => Self::Asked(fd),

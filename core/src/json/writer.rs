@@ -11,6 +11,10 @@ use crate::json::format::{uuid_text, write_number, write_string};
 use crate::rpc::error::ErrorObject;
 use crate::time::Stamp;
 
+/// Bytes of a long value, and of the rest of its message.
+const LONG: usize = 16 * 1024;
+const SLACK: usize = 256;
+
 /// Appends JSON text to a buffer. The caller writes braces and commas.
 pub(crate) struct Writer<'a> {
     bytes: &'a mut Vec<u8>,
@@ -23,6 +27,10 @@ impl<'a> Writer<'a> {
 
     /// Appends JSON text.
     pub(crate) fn raw(&mut self, json: &str) -> &mut Self {
+        if json.len() > LONG {
+            // The end of the message must not move a long value once more.
+            self.bytes.reserve(json.len() + SLACK);
+        }
         self.bytes.extend_from_slice(json.as_bytes());
         self
     }

@@ -9,8 +9,10 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::iter;
 
-use serde::de::IgnoredAny;
+use serde::de::value::{BorrowedStrDeserializer, Error as ValueError, MapDeserializer};
+use serde::de::{Deserialize as _, IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::ids::RequestId;
@@ -438,10 +440,21 @@ fn is_empty(params: Raw<'_>) -> bool {
 
 /// Builds a message from a value that the scanner has validated.
 fn raw_value<'a>(raw: Raw<'a>, message: impl FnOnce(&'a RawValue) -> Message<'a>) -> Message<'a> {
-    match serde_json::from_str(raw.get()) {
+    let checked = raw_checked(raw.get()).or_else(|_: ValueError| serde_json::from_str(raw.get()));
+    match checked {
         Ok(value) => message(value),
         Err(error) => Message::invalid(None, code::PARSE_ERROR, error.to_string()),
     }
+}
+
+/// Name under which a deserializer hands a text to [`RawValue`].
+const RAW_VALUE: &str = "$serde_json::private::RawValue";
+
+/// A value as [`RawValue`], without reading it again: a long result was validated before. Fails if
+/// another version of `serde_json` uses another name; then the value is read again.
+fn raw_checked(text: &str) -> Result<&RawValue, ValueError> {
+    let member = (RAW_VALUE, BorrowedStrDeserializer::new(text));
+    <&RawValue>::deserialize(MapDeserializer::new(iter::once(member)))
 }
 
 /// True when the frame nests deeper than `depth_max`.

@@ -33,7 +33,8 @@ const BUSY: u32 = 8;
 const SPANS_KEPT: usize = 1;
 /// Capacity in spans that a busy queue keeps.
 const SPANS_KEPT_BUSY: usize = 64;
-/// Number of sent bytes from which the rest is moved to the front, once it is half of the buffer.
+/// Number of sent bytes from which the rest is moved to the front before a frame is appended, once
+/// they are half of the buffer.
 const MOVED_FROM: usize = 64 * 1024;
 
 /// A name that only the reader of a frame learns. A frame that is never sent makes it unusable.
@@ -210,6 +211,10 @@ impl SendQueue {
             self.spans.pop_front();
         }
         self.skip_gone();
+    }
+
+    /// Moves the unsent bytes to the front, before more are appended.
+    fn move_to_front(&mut self) {
         if self.start >= MOVED_FROM && self.start * 2 >= self.bytes.len() {
             // The move of the rest is paid for by the bytes already sent.
             self.bytes.drain(..self.start);
@@ -325,6 +330,7 @@ impl SendQueue {
     /// Raw JSON of other origin may contain line breaks, which in valid JSON are always white
     /// space; they become spaces, because otherwise one frame would become two.
     pub(crate) fn frame(&mut self, tag: Tag<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        self.move_to_front();
         let start = self.bytes.len();
         write(&mut self.bytes);
         let frame = self.bytes.get_mut(start..).unwrap_or_default();

@@ -69,7 +69,9 @@ impl Engine {
 
     /// Answers a request with the result of an upstream, which may ask for input (UPS-12).
     pub(crate) fn answer_with_relayed(&mut self, reply: Reply, value: &Json) {
-        if !inputs::asks_for_input(value.get()) {
+        // A client of a revision without typed results gets every result as it is.
+        let may_ask = reply.dialect.results == Results::Typed;
+        if !may_ask || !inputs::asks_for_input(value.get()) {
             return self.answer_with_tool_result(reply, value);
         }
         self.counters.answers += 1;

@@ -25,7 +25,9 @@ use libc::c_int;
 pub(crate) use exec_error::{Fault, Step};
 pub(crate) use fault_cell::FaultCell;
 pub(crate) use image::{Credentials, Exec, Image, Limit};
-pub use memory::trim_heap;
+pub use memory::{keep_heap, trim_heap};
+#[cfg(feature = "bench")]
+pub(crate) use spawn::spawn_forked;
 pub(crate) use spawn::{Spawned, Twin, fork_sibling, spawn, spawn_idle};
 
 /// Blocks every signal for the calling thread permanently.
