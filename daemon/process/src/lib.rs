@@ -37,6 +37,9 @@ mod nameless_file;
 mod output;
 mod proc;
 mod ready;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod spawn_ways;
 mod supervisor;
 mod sys;
 mod tree;

@@ -3,7 +3,8 @@
 //! Creating one costs half of a copy of the memory. No function of the C library combines this with
 //! a control group and returns before exec: `vfork` suspends its caller for as long as the file
 //! system of the program or of the working directory hangs. So the child gets a stack of its own,
-//! and the system call is written in assembly for the supported processors.
+//! and the system call is written in assembly for the supported processors. The benchmark `spawn`
+//! compares it with a fork, here and in a small helper process.
 
 use std::ffi::c_void;
 use std::io;

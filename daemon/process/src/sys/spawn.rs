@@ -39,8 +39,18 @@ pub(crate) struct Spawned {
 /// If no process can be created: `EAGAIN` at a process limit, `EMFILE`, `ENOMEM`; `EACCES`, `EBUSY`
 /// or `EOPNOTSUPP` if the control group rejects processes.
 pub(crate) fn spawn(exec: Exec<'_>) -> io::Result<Spawned> {
+    spawn_sharing(exec, true)
+}
+
+/// As [`spawn`], always by a fork; for the benchmark that compares both.
+#[cfg(feature = "bench")]
+pub(crate) fn spawn_forked(exec: Exec<'_>) -> io::Result<Spawned> {
+    spawn_sharing(exec, false)
+}
+
+fn spawn_sharing(exec: Exec<'_>, shares: bool) -> io::Result<Spawned> {
     let mut setup = Box::new(ChildSetup::new(exec));
-    if setup.credentials().is_none() {
+    if shares && setup.credentials().is_none() {
         let unblocked = Unblocked::block();
         let shared = clone_vm::share(setup);
         unblocked.restore();
