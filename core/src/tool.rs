@@ -306,11 +306,31 @@ impl PartialEq for Tool {
 
 /// Why a tool cannot be offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BadTool {
-    /// Which.
+    /// Name of the tool.
     pub name: String,
     /// The mistake.
     pub why: String,
+    /// Kind of the mistake.
+    pub kind: BadToolKind,
+}
+
+/// Kind of a mistake in a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadToolKind {
+    /// The tool is invalid, in every program.
+    Invalid,
+    /// Its schema is one that this program cannot check: a feature of its build is off.
+    UnsupportedSchema,
+}
+
+impl BadTool {
+    /// A mistake in a tool.
+    pub fn new(name: impl Into<String>, why: impl Into<String>, kind: BadToolKind) -> Self {
+        Self { name: name.into(), why: why.into(), kind }
+    }
 }
 
 impl fmt::Display for BadTool {
@@ -388,7 +408,7 @@ impl Catalog {
     }
 
     fn add(&mut self, tool: Tool) -> Result<(), BadTool> {
-        let bad = |why: String| BadTool { name: String::from(&*tool.name), why };
+        let bad = |why: String| BadTool::new(&*tool.name, why, BadToolKind::Invalid);
         if tool.name.is_empty() {
             return Err(bad("it has no name: give it one to be called by".into()));
         }

@@ -73,8 +73,8 @@ pub struct Daemon {
     agent_only: bool,
     /// Servers of the configuration that are in use.
     known: KnownServers,
-    /// Why a server of the configuration cannot be used.
-    unusable: Option<String>,
+    /// Why a part of the configuration cannot be used.
+    unusable: Option<StartError>,
     start_at_once: usize,
     listen: Vec<ListenPlace>,
     containment: Option<Containment>,
@@ -160,10 +160,14 @@ impl Daemon {
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         let known = KnownServers::default();
-        let (servers, unusable) = match known.of(config) {
+        let (servers, mut unusable) = match known.of(config) {
             Ok(servers) => (servers, None),
-            Err(why) => (Vec::new(), Some(why)),
+            Err(why) => (Vec::new(), Some(StartError::Server(why))),
         };
+        let run = run_command::tool(config).unwrap_or_else(|error| {
+            unusable = Some(StartError::AllowRun(error));
+            None
+        });
         Self {
             server: server_info(config),
             limits: limits(config),
@@ -171,7 +175,7 @@ impl Daemon {
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
             offers: Vec::new(),
-            run: run_command::tool(config),
+            run,
             servers,
             agents: Vec::new(),
             agent_only: false,
@@ -408,7 +412,7 @@ impl Daemon {
     /// [`Daemon::build`]; `recording` is set to the created recording file.
     fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
         if let Some(why) = self.unusable {
-            return Err(StartError::Server(why));
+            return Err(why);
         }
         let catalog = catalog::catalog(self.tools)?;
         let provider = Provider::new(self.offers).map_err(StartError::Offer)?;

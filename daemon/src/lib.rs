@@ -70,11 +70,11 @@ pub use ceased_core::log_level::LogLevel;
 pub use ceased_core::provider::{BadOffer, HostOffer, OfferKind};
 pub use ceased_core::rpc::error::ErrorObject;
 pub use ceased_core::settings::ServerInfo;
-pub use ceased_core::tool::BadTool;
 pub use ceased_core::tool::OnDisconnect;
 pub use ceased_core::tool::TaskSupport;
 pub use ceased_core::tool::Tool;
 pub use ceased_core::tool::ToolHints;
+pub use ceased_core::tool::{BadTool, BadToolKind};
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};
 

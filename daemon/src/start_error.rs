@@ -11,9 +11,11 @@ use ceased_transports::ListenError;
 use crate::store::contract::StoreError;
 use crate::store::directory::StateDirError;
 use crate::token_file::TokenFileError;
+use crate::tools::arguments::SchemaError;
 
 /// Why a daemon cannot start.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StartError {
     /// Listening on an address failed.
     Listen(ListenError),
@@ -23,6 +25,8 @@ pub enum StartError {
     Offer(BadOffer),
     /// A server of the configuration cannot be used.
     Server(String),
+    /// `allow_run` of the configuration needs the feature `schema`.
+    AllowRun(SchemaError),
     /// A token file cannot be used.
     Tokens(TokenFileError),
     /// The service manager passed descriptors that cannot be used.
@@ -57,6 +61,7 @@ impl fmt::Display for StartError {
             Self::Listen(error) => error.fmt(f),
             Self::Tool(error) => error.fmt(f),
             Self::Offer(error) => error.fmt(f),
+            Self::AllowRun(error) => write!(f, "`allow_run` in [daemon]: {error}"),
             Self::Tokens(error) => error.fmt(f),
             Self::Inherited(why) | Self::Server(why) => f.write_str(why),
             Self::Audit { path, error } => write!(

@@ -38,7 +38,9 @@ fn an_embedder_compiles_no_part_of_the_command_line() {
         assert!(all.contains(name), "{name} is no dependency of the program");
         assert!(!crates.contains(name), "{name}");
     }
-    for name in ["rusqlite", "tracing-subscriber", "tracing-appender"] {
+    for name in
+        ["jsonschema", "toml", "strsim", "rusqlite", "tracing-subscriber", "tracing-appender"]
+    {
         assert!(!crates.contains(name), "{name}");
     }
 }

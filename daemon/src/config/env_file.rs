@@ -5,11 +5,27 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::error::{ConfigError, Problem};
-use super::tool::variable_flaw;
 use crate::owned_file::{self, Secrecy, Unfit};
+use ceased_process::daemon_support::is_private;
 
 /// Size limit of the file: the environment of one command.
 const FILE_BYTES_MAX: u64 = crate::tools::arguments::COMMAND_BYTES_MAX as u64;
+
+/// Prefix of the variables that the daemon sets for a job.
+const RESERVED_VARIABLES: &str = "CEASED_";
+
+/// Why a variable of this name is not allowed.
+pub(super) fn variable_flaw(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.contains(['=', '\0']) {
+        Some("a variable name must not be empty or contain `=`")
+    } else if name.starts_with(RESERVED_VARIABLES) {
+        Some("the daemon sets the variables that begin with CEASED_")
+    } else if is_private(name.as_ref()) {
+        Some("this variable is reserved for the service manager and the daemon")
+    } else {
+        None
+    }
+}
 
 /// A file of variables and its content. The values are never displayed.
 #[derive(Clone, PartialEq, Eq)]

@@ -151,9 +151,8 @@ fn accepted(property: &Json, value: &Json, at: usize, what: &str, check: &mut Ch
         ("properties", Json::object([("value", property.clone())])),
     ]);
     let arguments = Json::object([("value", value.clone())]).to_string();
-    let verdict =
-        Arguments::new(&schema.to_string()).and_then(|rules| rules.check(Some(&arguments)));
-    if let Err(why) = verdict {
+    let verdict = Arguments::new(&schema.to_string()).map_err(|why| why.to_string());
+    if let Err(why) = verdict.and_then(|rules| rules.check(Some(&arguments))) {
         let why = why.replace("arguments/value: ", "");
         check.problem(at, format!("{what} has a value that the input rejects"), why);
     }

@@ -6,33 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::check::{Checker, Key};
-use super::discover::Environment;
+use super::defaults::{
+    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, MODE_DEFAULT, REPLAY_BYTES, SESSION_IDLE,
+    SESSIONS_PER_IDENTITY,
+};
 use super::error::line_of;
 use super::{HttpListen, Listen, identities, raw};
 
 /// Maximum length of a socket path: the kernel's limit without the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// Default mode: only the daemon's user.
-const MODE_DEFAULT: u32 = 0o600;
-/// Default of `session_idle`: longer than a person thinks between two questions to a model.
-pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
-/// Default of `keep_alive`: beyond the 60 seconds after which common proxies close their side.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(75);
-/// Default of `sessions_per_identity`: half of the default of `connections`.
-pub(crate) const SESSIONS_PER_IDENTITY: usize = 512;
-/// Default of `connections_per_address`: half of the default of `connections`. All clients of a
-/// reverse proxy have one address.
-pub(crate) const CONNECTIONS_PER_ADDRESS: usize = 512;
-/// Default of `replay_bytes`: some hundred progress notifications and a usual result.
-pub(crate) const REPLAY_BYTES: usize = 1024 * 1024;
-
-impl Listen {
-    /// The listener of a file without `[[listen]]`.
-    pub(super) fn default_in(environment: &Environment) -> Self {
-        Self::Unix { path: environment.socket(), mode: MODE_DEFAULT, group: None, allow: None }
-    }
-}
-
 #[derive(Clone, Copy)]
 enum Transport {
     Unix,

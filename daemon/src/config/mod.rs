@@ -1,29 +1,46 @@
 //! The configuration: `config.toml`, parsed as written (`raw`) and then converted to typed,
-//! validated values with defaults.
+//! validated values with defaults. Without the feature `config` the values are there, and the parser
+//! is not.
 //!
 //! The keys are documented in `config.toml` at the top of the repository.
 
+#[cfg(feature = "config")]
 mod bounds;
+#[cfg(feature = "config")]
 mod check;
+#[cfg(feature = "config")]
 mod code;
+mod defaults;
+#[cfg(feature = "config")]
 mod describe;
+#[cfg(feature = "config")]
 mod describe_server;
 mod env_file;
 mod error;
+#[cfg(feature = "config")]
 mod identities;
+#[cfg(feature = "config")]
 mod input;
+#[cfg(feature = "config")]
 mod json;
+#[cfg(feature = "config")]
 mod listen;
+#[cfg(feature = "config")]
 mod monitoring;
 mod progress;
+#[cfg(feature = "config")]
 mod raw;
+#[cfg(feature = "config")]
 mod sections;
 mod server;
+#[cfg(feature = "config")]
 mod server_table;
 mod socket_paths;
+#[cfg(feature = "config")]
 mod tool;
 pub(crate) mod units;
 mod users;
+#[cfg(feature = "config")]
 mod values;
 
 use std::collections::BTreeSet;
@@ -46,16 +63,17 @@ use crate::tools::builtin_name::Builtin;
 use ceased_process::{Bounds, Isolation, OutputOptions, ReadProgress};
 
 pub use ceased_process::Inherit;
+#[cfg(feature = "config")]
 pub(crate) use code::option_warning;
+pub(crate) use defaults::{
+    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
+    start_at_once_default,
+};
 pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
-pub(crate) use listen::{
-    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
-};
 pub use progress::ProgressPattern;
 pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};
-pub(crate) use server_table::start_at_once_default;
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 pub(crate) use units::show_size;
 pub use users::Users;
@@ -564,6 +582,7 @@ impl Config {
     /// If it cannot be read, other users than root and the user of this process can have written
     /// it, it is larger than [`FILE_BYTES_MAX`], is not UTF-8, or as [`Self::parse`] and
     /// [`Self::read_env_files`].
+    #[cfg(feature = "config")]
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::from_bytes(Self::read(path)?, path)
     }
@@ -594,6 +613,7 @@ impl Config {
     ///
     /// # Errors
     /// When they are not UTF-8, or as [`Self::parse`] and [`Self::read_env_files`].
+    #[cfg(feature = "config")]
     pub fn from_bytes(bytes: Vec<u8>, path: &Path) -> Result<Self, ConfigError> {
         let fail = |what: String, hint: &str| Err(ConfigError::of_file(path, what, hint));
         match String::from_utf8(bytes) {
@@ -658,6 +678,7 @@ impl Config {
     ///
     /// # Errors
     /// All problems, each with its line and a hint.
+    #[cfg(feature = "config")]
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         Self::parse_in(text, path, &Environment::of_process())
     }
@@ -666,6 +687,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Self::parse`].
+    #[cfg(feature = "config")]
     pub fn parse_in(
         text: &str,
         path: &Path,
@@ -704,5 +726,5 @@ impl Config {
 }
 
 pub(crate) mod discover;
-#[cfg(test)]
+#[cfg(all(test, feature = "config"))]
 mod tests;

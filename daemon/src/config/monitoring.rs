@@ -12,18 +12,6 @@ use super::{Alerts, Listen, Metrics, raw};
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-impl Default for Alerts {
-    fn default() -> Self {
-        Self {
-            high_water: 80,
-            slow_stop: Duration::from_secs(10),
-            window: Duration::from_secs(60),
-            unknown_tasks: 20,
-            fast_polls: 120,
-        }
-    }
-}
-
 const LISTEN: Key = Key { table: "[metrics]", name: "listen" };
 
 pub(super) fn metrics(raw: &raw::Metrics, doors: &[Listen], check: &mut Checker<'_>) -> Metrics {

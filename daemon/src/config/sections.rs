@@ -1,16 +1,13 @@
 //! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: defaults and valid ranges.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{Checker, Key};
-use super::discover::Environment;
 use super::identities;
 use super::units::{parse_duration, show_duration};
 use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, RecordCalls, Tasks, raw};
 use crate::store::Damaged;
-use crate::tools::name::DEFAULT_HEARTBEAT;
 use ceased_process::Isolation;
 
 const MS: Duration = Duration::from_millis(1);
@@ -27,96 +24,6 @@ const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-
-impl Daemon {
-    /// The default of a user with this environment.
-    pub(super) fn default_in(environment: &Environment) -> Self {
-        Self {
-            state_dir: environment.state_dir(),
-            store: Keeping::Auto,
-            store_reserve: 8 << 20,
-            store_retry: Duration::from_secs(2),
-            damaged_store: Damaged::Refuse,
-            workers: 64,
-            queue: 1024,
-            shutdown_grace: Duration::from_secs(10),
-            // The official SDKs send SIGTERM two seconds after they have closed a server's input.
-            eof_grace: Duration::from_millis(1500),
-            on_disconnect: OnDisconnect::Cancel,
-            isolation: Isolation::None,
-            roots: Vec::new(),
-            allow_run: false,
-            operators: BTreeSet::new(),
-            heartbeat: Some(DEFAULT_HEARTBEAT),
-            text_limit: 32 << 10,
-            title: None,
-            website: None,
-            instructions: None,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 1024,
-            connections_per_identity: None,
-            operator_connections: 8,
-            message_bytes: 16 << 20,
-            json_depth: 128,
-            inflight_per_connection: 1024,
-            tasks_per_identity: 256,
-            stored_tasks_per_identity: 10_000,
-            stored_bytes_per_identity: 256 << 20,
-            resident_result_bytes: 16 << 10,
-            task_ops_per_second: 1000,
-            workers_per_identity: None,
-            queue_per_identity: None,
-            idempotency_keys_per_identity: 1024,
-            idempotency_ttl: Duration::from_secs(600),
-            output_bytes: 64 << 20,
-            output_bytes_per_identity: 16 << 20,
-            write_buffer_bytes: 8 << 20,
-            write_stall: Duration::from_secs(30),
-            authenticate_within: Duration::from_secs(10),
-            frame_time: Duration::from_secs(30),
-            partial_bytes: 256 << 20,
-            partial_bytes_per_identity: None,
-            asks_per_job: 64,
-            parked_per_identity: 16,
-            parked_for: Duration::from_secs(300),
-            subscriptions_per_connection: 64,
-            tasks_per_subscription: 1024,
-        }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        let redact = ["*password*", "*passwd*", "*secret*", "*token*", "*credential*", "*api*key*"];
-        Self {
-            level: None,
-            audit: None,
-            calls: RecordCalls::default(),
-            redact: redact.map(str::to_owned).to_vec(),
-        }
-    }
-}
-
-impl Default for Tasks {
-    fn default() -> Self {
-        Self {
-            default_ttl: HOUR,
-            max_ttl: 24 * HOUR,
-            on_ttl: OnTtl::Finish,
-            late_result: Duration::from_secs(300),
-            anonymous_ttl: Duration::from_secs(600),
-            poll_interval: Duration::from_secs(1),
-            page_size: 100,
-            status_notifications: true,
-        }
-    }
-}
 
 pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     let key = |name| Key { table: "[daemon]", name };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::num::NonZero;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
@@ -11,6 +10,7 @@ use toml::Spanned;
 
 use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
+use super::defaults::{STARTS_MAX, start_at_once_default};
 use super::error::line_of;
 use super::json::Ordered;
 use super::sections::{YEAR, isolation};
@@ -32,16 +32,9 @@ const MS: Duration = Duration::from_millis(1);
 const INSTANCES: usize = 16;
 const INSTANCES_MAX: u64 = 4096;
 const CALLS_MAX: u64 = 65_536;
-const STARTS_MAX: usize = 1024;
 
 const fn key(name: &'static str) -> Key {
     Key { table: TABLE, name }
-}
-
-/// Servers that may be starting at once (UPS-09) if the file does not say.
-pub(crate) fn start_at_once_default() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    cores.saturating_mul(2).min(STARTS_MAX)
 }
 
 /// `[servers]`

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
+pub(super) use super::env_file::variable_flaw;
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
 use super::progress::ProgressPattern;
@@ -19,7 +20,6 @@ use super::{
 use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template};
 use crate::tools::name::{NAME_HINT, is_name};
 use ceased_process::Isolation;
-use ceased_process::daemon_support::is_private;
 
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
@@ -30,8 +30,6 @@ const MAX_OUTPUT_MAX: u64 = 1 << 30;
 const CLIENT: &str = "client";
 /// Largest `max_running`: the largest `workers` of `[daemon]`.
 const MAX_RUNNING_MAX: u64 = 4096;
-/// Prefix of the variables that the daemon sets for a job.
-const RESERVED_VARIABLES: &str = "CEASED_";
 
 const NO_INPUT: &str = r#"{"type":"object","additionalProperties":false}"#;
 
@@ -358,7 +356,7 @@ fn output(raw: &raw::Tool, check: &mut Checker<'_>) -> (Output, Option<Arguments
         Ok(schema) => (output, Some(schema)),
         Err(why) => {
             let what = "`output_schema` in [[tool]] is no schema for an object";
-            check.problem(written.span().start, what, why);
+            check.problem(written.span().start, what, why.to_string());
             (output, None)
         }
     }
@@ -382,7 +380,7 @@ fn arguments(at: usize, raw: &raw::Tool, check: &mut Checker<'_>) -> Option<Argu
         Ok(arguments) => Some(arguments),
         Err(why) => {
             let what = "`input_schema` in [[tool]] is not a valid schema for a tool's arguments";
-            check.problem(at, what, why);
+            check.problem(at, what, why.to_string());
             None
         }
     }
@@ -449,19 +447,6 @@ pub(super) fn inherited(
         );
     }
     Inherit { everything, also }
-}
-
-/// Why a variable of this name is not allowed.
-pub(super) fn variable_flaw(name: &str) -> Option<&'static str> {
-    if name.is_empty() || name.contains(['=', '\0']) {
-        Some("a variable name must not be empty or contain `=`")
-    } else if name.starts_with(RESERVED_VARIABLES) {
-        Some("the daemon sets the variables that begin with CEASED_")
-    } else if is_private(name.as_ref()) {
-        Some("this variable is reserved for the service manager and the daemon")
-    } else {
-        None
-    }
 }
 
 /// An invalid template; the problem has been reported.

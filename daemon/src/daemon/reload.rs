@@ -43,7 +43,7 @@ pub(crate) fn reload(
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 outputs: true,
-                run: run_command::tool(&config),
+                run: run_command::tool(&config).map_err(|error| error.to_string())?,
                 servers,
                 start_at_once: config.start_at_once,
                 operators: operators(&config),

@@ -26,6 +26,7 @@ pub struct Replayed {
 
 /// Why a recording could not be replayed, or the difference of its replay.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ReplayError {
     /// It cannot be read.
     Io(io::Error),
@@ -117,7 +118,8 @@ pub fn replay(recording: impl BufRead) -> Result<Replayed, ReplayError> {
 /// The settings with the checks of their tools, by their schemas.
 fn with_checks(mut settings: Arc<Settings>) -> Result<Arc<Settings>, String> {
     let mut check = |tool: &Tool| -> Result<Box<dyn ArgumentCheck>, String> {
-        Ok(catalog::by_schema(Arguments::new(&tool.input_schema)?))
+        let arguments = Arguments::new(&tool.input_schema).map_err(|why| why.to_string())?;
+        Ok(catalog::by_schema(arguments))
     };
     restore_checks(Arc::make_mut(&mut settings), &mut check)?;
     Ok(settings)

@@ -6,7 +6,10 @@
 //! "{pattern}"]`), or write the option and its value as one element (`"--regexp={pattern}"`), or
 //! restrict the value with `enum` or a `pattern`.
 
+#[cfg(feature = "schema")]
+mod general;
 mod plain;
+mod schema_error;
 mod strict;
 mod template;
 
@@ -15,13 +18,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
-use jsonschema::{PatternOptions, Validator};
+#[cfg(feature = "schema")]
+use general::General;
 use plain::Plain;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub use schema_error::SchemaError;
 pub use template::Template;
 
 use ceased_process::WorkingDir;
@@ -43,7 +47,7 @@ pub const COMMAND_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Arguments {
     schema: Box<RawValue>,
-    validator: Validation,
+    validation: Validation,
     declared: Vec<String>,
     defaults: BTreeMap<String, Box<RawValue>>,
 }
@@ -59,11 +63,12 @@ impl Arguments {
     /// Compiles `schema`, a JSON Schema object.
     ///
     /// # Errors
-    /// Why it cannot describe a tool's arguments: the top level is not `"type": "object"`, a
-    /// property is not an object (MCP allows no others), a reference leaves the schema, a pattern
-    /// uses look-around or back-references (which need exponential time), a default violates the
-    /// schema, or the schema is invalid.
-    pub fn new(schema: &str) -> Result<Self, String> {
+    /// [`SchemaError::Invalid`] if it cannot describe a tool's arguments: the top level is not
+    /// `"type": "object"`, a property is not an object (MCP allows no others), a reference leaves
+    /// the schema, a pattern uses look-around or back-references (which need exponential time), a
+    /// default violates the schema, or the schema is invalid.
+    /// [`SchemaError::Unsupported`] if only the feature `schema` can check it, and it is off.
+    pub fn new(schema: &str) -> Result<Self, SchemaError> {
         let value = strict::value(schema).map_err(|why| why.replacen("arguments", "schema", 1))?;
         if value.get("type").and_then(Value::as_str) != Some("object") {
             return Err("schema: MCP requires \"type\": \"object\" at the top level".into());
@@ -75,29 +80,15 @@ impl Arguments {
             }
         };
         if let Some((name, _)) = properties.iter().find(|(_, schema)| !schema.is_object()) {
-            return Err(format!("schema/properties/{name}: MCP requires an object"));
+            return Err(format!("schema/properties/{name}: MCP requires an object").into());
         }
         refuse_remote(&value, "schema")?;
         let declared = properties.keys().cloned().collect();
         let schema = RawValue::from_string(schema.trim().to_owned())
             .map_err(|why| format!("schema: {why}"))?;
-        let has_defaults = properties.values().any(|property| property.get("default").is_some());
-        let (validator, defaults) = match Plain::new(&value) {
-            Some(plain) if !has_defaults => {
-                let refusing = OnceLock::new();
-                (Validation::FastFirst { plain, refusing }, BTreeMap::new())
-            }
-            plain => {
-                let whole = validator(&value)?;
-                let defaults = defaults(properties, &whole)?;
-                let validating = match plain {
-                    Some(plain) => Validation::FastFirst { plain, refusing: Ok(whole).into() },
-                    None => Validation::Full(whole),
-                };
-                (validating, defaults)
-            }
-        };
-        Ok(Self { schema, validator, declared, defaults })
+        let validation = Validation::of(&value)?;
+        let defaults = defaults(properties, &validation)?;
+        Ok(Self { schema, validation, declared, defaults })
     }
 
     /// The schema for `tools/list`, verbatim.
@@ -127,11 +118,8 @@ impl Arguments {
     /// # Errors
     /// As [`Arguments::check`].
     pub fn accept<'a>(&self, arguments: &'a str) -> Result<Cow<'a, str>, String> {
-        match &self.validator {
-            Validation::FastFirst { plain, .. } if plain.holds(arguments) => {
-                return Ok(Cow::Borrowed(arguments));
-            }
-            Validation::FastFirst { .. } | Validation::Full(_) => {}
+        if self.validation.holds(arguments) {
+            return Ok(Cow::Borrowed(arguments));
         }
         let mut value = strict::value(arguments).map_err(|why| capped(&why))?;
         let refusal = match self.check_whole(&value) {
@@ -168,28 +156,15 @@ impl Arguments {
         Ok(left_out)
     }
 
-    /// Checks arguments with the general validator.
+    /// Checks arguments, and words the first violations.
     fn check_whole(&self, value: &Value) -> Result<(), String> {
-        let validator = match &self.validator {
-            Validation::Full(validator) => validator,
-            Validation::FastFirst { refusing, .. } => {
-                refusing.get_or_init(|| self.whole()).as_ref().map_err(Clone::clone)?
-            }
-        };
-        if validator.is_valid(value) {
+        let offences = self.validation.violations(value, VIOLATIONS_MAX);
+        if offences.is_empty() {
             return Ok(());
         }
-        let offences: Vec<String> = validator
-            .iter_errors(value)
-            .take(VIOLATIONS_MAX)
-            .map(|error| violation("arguments", &error))
-            .collect();
-        Err(capped(&offences.join("; ")))
-    }
-
-    /// The validator of the whole schema.
-    fn whole(&self) -> Result<Validator, String> {
-        validator(&strict::value(self.schema.get())?)
+        let texts: Vec<String> =
+            offences.iter().map(|offence| offence.under("arguments")).collect();
+        Err(capped(&texts.join("; ")))
     }
 
     /// Whether an input accepts one of these texts. True if that cannot be determined.
@@ -216,8 +191,9 @@ impl Arguments {
                 alone.insert(shared.into(), value.clone());
             }
         }
-        let Ok(rules) = validator(&Value::Object(alone)) else { return true };
-        texts.iter().any(|text| rules.is_valid(&serde_json::json!({ name: text })))
+        let Ok(rules) = Validation::of(&Value::Object(alone)) else { return true };
+        let takes = |text| rules.violations(&serde_json::json!({ name: text }), 1).is_empty();
+        texts.iter().any(takes)
     }
 
     /// Renders a question about checked arguments. A missing argument is shown as "(not given)".
@@ -243,23 +219,75 @@ impl Arguments {
     }
 }
 
-/// Strategy of the check.
+/// Rules of a schema.
 #[derive(Debug, Clone)]
 enum Validation {
-    /// General validator.
-    Full(Validator),
-    /// Fast check first; the general validator runs only if that fails. The validator is compiled
-    /// on first use, because it takes a megabyte.
-    FastFirst { plain: Plain, refusing: OnceLock<Result<Validator, String>> },
+    /// Those of a plain schema.
+    Plain(Plain),
+    /// Those of any other schema. A validator takes a megabyte.
+    #[cfg(feature = "schema")]
+    General(General),
 }
 
-fn validator(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options()
-        .offline()
-        // The regex engine runs in linear time for every pattern and text.
-        .with_pattern_options(PatternOptions::regex())
-        .build(schema)
-        .map_err(|why| violation("schema", &why))
+impl Validation {
+    /// Compiles a schema.
+    fn of(schema: &Value) -> Result<Self, SchemaError> {
+        match Plain::new(schema) {
+            Some(plain) => Ok(Self::Plain(plain)),
+            #[cfg(feature = "schema")]
+            None => General::new(schema).map(Self::General),
+            #[cfg(not(feature = "schema"))]
+            None => Err(SchemaError::Unsupported),
+        }
+    }
+
+    /// True if arguments are valid; false is inconclusive.
+    fn holds(&self, arguments: &str) -> bool {
+        match self {
+            Self::Plain(plain) => plain.holds(arguments),
+            #[cfg(feature = "schema")]
+            Self::General(_) => false,
+        }
+    }
+
+    /// The first violations of a value, at most this many.
+    fn violations(&self, value: &Value, max: usize) -> Vec<Violation> {
+        match self {
+            Self::Plain(plain) => plain.violations(value, max),
+            #[cfg(feature = "schema")]
+            Self::General(general) => general.violations(value, max),
+        }
+    }
+}
+
+/// A violation of a schema: the path of the offending value, as a JSON pointer, and the reason.
+#[derive(Debug, PartialEq, Eq)]
+struct Violation {
+    path: String,
+    reason: String,
+}
+
+impl Violation {
+    /// Formats a reason. It holds the offending value, possibly megabytes, so it is cut meanwhile.
+    fn new(path: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        let cut = |text: &dyn fmt::Display| {
+            let mut cut = Capped { text: String::new(), left: VIOLATION_CHARS_MAX };
+            if write!(cut, "{text}").is_err() {
+                cut.text.push('…');
+            }
+            cut.text
+        };
+        Self { path: cut(&path), reason: cut(&reason) }
+    }
+
+    /// The violation of a value with this name, shortened.
+    fn under(&self, root: &str) -> String {
+        let mut text = Capped { text: String::new(), left: VIOLATION_CHARS_MAX };
+        if write!(text, "{root}{}: {}", self.path, self.reason).is_err() {
+            text.text.push('…');
+        }
+        text.text
+    }
 }
 
 /// A command with placeholders for arguments.
@@ -420,17 +448,16 @@ impl<'v> Values<'v> {
 /// Defaults declared by properties, each checked against its own schema.
 fn defaults(
     properties: &serde_json::Map<String, Value>,
-    validator: &Validator,
+    validation: &Validation,
 ) -> Result<BTreeMap<String, Box<RawValue>>, String> {
     let mut defaults = BTreeMap::new();
     for (name, property) in properties {
         let Some(default) = property.get("default") else { continue };
         let alone = Value::Object([(name.clone(), default.clone())].into_iter().collect());
         // Only the value of the default is checked, not the rules between properties.
-        let own =
-            validator.iter_errors(&alone).find(|error| !error.instance_path().as_str().is_empty());
-        if let Some(error) = own {
-            return Err(violation("default", &error));
+        let found = validation.violations(&alone, usize::MAX);
+        if let Some(offence) = found.iter().find(|offence| !offence.path.is_empty()) {
+            return Err(offence.under("default"));
         }
         let raw = serde_json::value::to_raw_value(default).map_err(|why| why.to_string())?;
         defaults.insert(name.clone(), raw);
@@ -460,16 +487,6 @@ fn refuse_remote(value: &Value, path: &str) -> Result<(), String> {
             .try_for_each(|(n, item)| refuse_remote(item, &format!("{path}/{n}"))),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
-}
-
-/// One violation with its path, shortened.
-fn violation(root: &str, error: &jsonschema::ValidationError<'_>) -> String {
-    let mut text = Capped { text: String::new(), left: VIOLATION_CHARS_MAX };
-    // The message holds the offending value, possibly megabytes: truncate while formatting.
-    if write!(text, "{root}{}: {error}", error.instance_path()).is_err() {
-        text.text.push('…');
-    }
-    text.text
 }
 
 /// Truncates `text` to the limit of an error text.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use ceased_core::identity::Identity;
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::{
-    ArgumentCheck, BadTool, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool, ToolHints,
+    ArgumentCheck, BadTool, BadToolKind, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool,
+    ToolHints,
 };
 
 use crate::config::{self, CommandTool, Output, Run};
-use crate::tools::arguments::{Arguments, Template};
+use crate::tools::arguments::{Arguments, SchemaError, Template};
 use crate::tools::call_latency::HandlerRun;
 use crate::tools::command_result::EXIT_SCHEMA;
 use crate::tools::handler::{Calling, Handler, Work};
@@ -235,13 +236,22 @@ impl HandlerTool {
     ///
     /// # Errors
     /// [`BadTool`] if MCP does not allow the name, or the schema cannot describe a tool's
-    /// arguments.
+    /// arguments. Without the feature `schema` also if the schema is not plain, with
+    /// [`BadToolKind::UnsupportedSchema`]: a tool is never offered unchecked.
     pub fn build(self) -> Result<Tool, BadTool> {
-        let bad = |why| BadTool { name: self.name.clone(), why };
         if !is_name(&self.name) {
-            return Err(bad(NAME_HINT.into()));
+            return Err(BadTool::new(self.name, NAME_HINT, BadToolKind::Invalid));
         }
-        let arguments = Arguments::new(&self.input_schema).map_err(bad)?;
+        let arguments = match Arguments::new(&self.input_schema) {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                let kind = match error {
+                    SchemaError::Unsupported => BadToolKind::UnsupportedSchema,
+                    SchemaError::Invalid(_) => BadToolKind::Invalid,
+                };
+                return Err(BadTool::new(self.name, error.to_string(), kind));
+            }
+        };
         Ok(Tool {
             name: self.name.into(),
             title: self.title.map(Into::into),
@@ -273,8 +283,8 @@ impl HandlerTool {
 /// [`BadTool`] for a tool without a handler or command, and for tools that the engine rejects.
 pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
     if let Some(alien) = tools.iter().find(|tool| Payload::of(tool).is_none()) {
-        let why = "it has no handler: create it with `HandlerTool`".into();
-        return Err(BadTool { name: alien.name.to_string(), why });
+        let why = "it has no handler: create it with `HandlerTool`";
+        return Err(BadTool::new(&*alien.name, why, BadToolKind::Invalid));
     }
     Catalog::new(tools)
 }
@@ -299,22 +309,22 @@ fn output_schema(tool: &config::Tool) -> Option<&str> {
 
 /// A tool that is a command, with the schema of its arguments.
 ///
-/// # Panics
-/// If the schema is invalid, which is part of the program.
+/// # Errors
+/// If the schema is not plain, and the feature `schema` is off.
 pub(crate) fn command(
     name: &str,
     schema: &str,
     kill_grace: Duration,
     command: CommandTool,
-) -> Tool {
-    let arguments = Arguments::new(schema).expect("a schema of this program is valid");
+) -> Result<Tool, SchemaError> {
+    let arguments = Arguments::new(schema)?;
     let run = PayloadRun::Command { command: Box::new(command), arguments: arguments.clone() };
-    Tool {
+    Ok(Tool {
         input_schema: schema.into(),
         check: Some(Box::new(BySchema(arguments))),
         payload: payload(run, None),
         ..Tool::new(name, StopPolicy::Command { kill_grace })
-    }
+    })
 }
 
 /// A tool of a configuration, for a server.

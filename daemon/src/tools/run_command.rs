@@ -12,7 +12,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::config::{CommandTool, Config, Output, RunAs};
-use crate::tools::arguments::{Argv, COMMAND_BYTES_MAX, CommandTemplate, ELEMENT_BYTES_MAX};
+use crate::tools::arguments::{
+    Argv, COMMAND_BYTES_MAX, CommandTemplate, ELEMENT_BYTES_MAX, SchemaError,
+};
 use crate::tools::catalog;
 use ceased_process::daemon_support::is_private;
 use ceased_process::{Bounds, Inherit};
@@ -28,10 +30,13 @@ const MAX_OUTPUT: usize = 1 << 20;
 const SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"minItems":1},"cwd":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":"string"}}},"required":["command"]}"#;
 
 /// The tool behind the request, if the configuration allows it.
-pub(crate) fn tool(config: &Config) -> Option<Arc<Tool>> {
+///
+/// # Errors
+/// If it does, and the feature `schema` is off.
+pub(crate) fn tool(config: &Config) -> Result<Option<Arc<Tool>>, SchemaError> {
     let daemon = &config.daemon;
     if !daemon.allow_run {
-        return None;
+        return Ok(None);
     }
     let max_output = MAX_OUTPUT.min(config.limits.write_buffer_bytes);
     let command = CommandTool {
@@ -57,14 +62,14 @@ pub(crate) fn tool(config: &Config) -> Option<Arc<Tool>> {
         text_limit: max_output,
         client_roots: None,
     };
-    Some(Arc::new(Tool {
+    Ok(Some(Arc::new(Tool {
         task_support: TaskSupport::Optional,
         heartbeat: daemon.heartbeat,
         hints: ToolHints::default(),
         on_disconnect: daemon.on_disconnect,
         allow: Allow::Everyone,
-        ..catalog::command(NAME, SCHEMA, KILL_GRACE, command)
-    }))
+        ..catalog::command(NAME, SCHEMA, KILL_GRACE, command)?
+    })))
 }
 
 /// The params of the request.
@@ -157,8 +162,13 @@ mod tests {
     #[test]
     fn commands_of_callers_are_off_unless_allowed() {
         let mut config = Config::default();
-        assert!(tool(&config).is_none());
+        assert!(matches!(tool(&config), Ok(None)));
         config.daemon.allow_run = true;
-        assert_eq!(tool(&config).map(|tool| tool.name.to_string()), Some(NAME.to_owned()));
+        let allowed = tool(&config).map(|tool| tool.map(|tool| tool.name.to_string()));
+        let expected = match cfg!(feature = "schema") {
+            true => Ok(Some(NAME.to_owned())),
+            false => Err(SchemaError::Unsupported),
+        };
+        assert_eq!(allowed, expected);
     }
 }

@@ -1,28 +1,33 @@
-//! Fast check of common schemas during parsing.
+//! Check of plain schemas: a flat object of strings, numbers, bounded integers and booleans, some
+//! required.
 //!
-//! A flat object of strings, numbers, bounded integers and booleans, some required, is checked
-//! without building a value tree or running the general validator. All other arguments go to the
-//! general validator; only it rejects, so that each error has a single wording.
+//! Valid arguments are usually recognised during parsing, without a value tree. All others are
+//! parsed, and violations have the wording of the general validator. Most tools have such a
+//! schema, and the general validator takes a megabyte.
 
 use ceased_core::json::format::plain_bytes;
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A schema that the fast check supports.
+use super::Violation;
+
+/// A plain schema.
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
     properties: Vec<(Box<str>, Kind)>,
     /// Bit set of the required properties.
     required: u64,
+    /// `additionalProperties`.
+    takes_others: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     String,
-    /// Inclusive bounds.
+    /// Inclusive bounds; `i64::MIN` and `i64::MAX` are none.
     Integer(i64, i64),
     Number,
     Boolean,
@@ -32,7 +37,7 @@ impl Plain {
     /// Compiles `schema`; `None` if it uses other keywords or is invalid.
     pub(super) fn new(schema: &Value) -> Option<Self> {
         let schema = schema.as_object()?;
-        let mut plain = Self { properties: Vec::new(), required: 0 };
+        let mut plain = Self { properties: Vec::new(), required: 0, takes_others: true };
         let properties = schema.get("properties").map(Value::as_object);
         for (name, property) in properties.unwrap_or_default().into_iter().flatten() {
             let property = property.as_object()?;
@@ -44,8 +49,7 @@ impl Plain {
                 "type" if value == "object" => {}
                 "properties" if value.is_object() => {}
                 "title" | "description" if value.is_string() => {}
-                // The fast check never accepts undeclared members.
-                "additionalProperties" if value.is_boolean() => {}
+                "additionalProperties" => plain.takes_others = value.as_bool()?,
                 "required" => {
                     for name in value.as_array()? {
                         let bit = plain.bit(name.as_str()?)?.0;
@@ -60,6 +64,36 @@ impl Plain {
         }
         // One bit per property.
         (plain.properties.len() <= 64).then_some(plain)
+    }
+
+    /// The first violations of a value, at most this many, in the order of the general validator.
+    pub(super) fn violations(&self, value: &Value, max: usize) -> Vec<Violation> {
+        let Value::Object(members) = value else {
+            return vec![Violation::new("", format_args!("{value} is not of type \"object\""))];
+        };
+        let mut others = Vec::new();
+        let mut found = Vec::new();
+        for (name, value) in members {
+            match self.bit(name) {
+                Some((_, kind)) => found.extend(kind.violation(name, value)),
+                None if self.takes_others => {}
+                None => others.push(&**name),
+            }
+        }
+        if !others.is_empty() {
+            found.push(Violation::new("", Unexpected(&others)));
+        }
+        for (name, _) in &self.properties {
+            let is_missing = self.bit(&**name).is_some_and(|(bit, _)| self.required & bit != 0)
+                && !members.contains_key(&**name);
+            if is_missing {
+                let name = Value::from(&**name);
+                let reason = format_args!("{name} is a required property");
+                found.push(Violation::new("", reason));
+            }
+        }
+        found.truncate(max);
+        found
     }
 
     /// True if `arguments` are valid; false is inconclusive.
@@ -161,6 +195,20 @@ impl<'de> Visitor<'de> for &Plain {
     }
 }
 
+/// The undeclared members of an object, in the words of the general validator.
+struct Unexpected<'a>(&'a [&'a str]);
+
+impl fmt::Display for Unexpected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Additional properties are not allowed (")?;
+        for (at, name) in self.0.iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}'{name}'")?;
+        }
+        f.write_str(if self.0.len() == 1 { " was unexpected)" } else { " were unexpected)" })
+    }
+}
+
 #[derive(serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -190,16 +238,98 @@ impl Kind {
             match (key.as_str(), &mut kind) {
                 ("type" | "default", _) => {}
                 ("title" | "description", _) if value.is_string() => {}
-                ("minimum", Self::Integer(least, _)) => *least = value.as_i64()?,
-                ("maximum", Self::Integer(_, most)) => *most = value.as_i64()?,
+                ("minimum", Self::Integer(least, _)) => {
+                    *least = value.as_i64().filter(|it| *it != i64::MIN)?;
+                }
+                ("maximum", Self::Integer(_, most)) => {
+                    *most = value.as_i64().filter(|it| *it != i64::MAX)?;
+                }
                 _ => return None,
             }
         }
         Some(kind)
     }
 
+    /// The violation of a value of this property, if any.
+    fn violation(self, name: &str, value: &Value) -> Option<Violation> {
+        let (is_of, noun) = match self {
+            Self::String => (value.is_string(), "string"),
+            Self::Boolean => (value.is_boolean(), "boolean"),
+            Self::Number => (value.is_number(), "number"),
+            Self::Integer(..) => (Whole::of(value).is_some(), "integer"),
+        };
+        let path = Pointer(name);
+        if !is_of {
+            let reason = format_args!("{value} is not of type \"{noun}\"");
+            return Some(Violation::new(path, reason));
+        }
+        let Self::Integer(min, max) = self else { return None };
+        match Whole::of(value)? {
+            it if min != i64::MIN && it < Whole::Fits(min) => {
+                let reason = format_args!("{value} is less than the minimum of {min}");
+                Some(Violation::new(path, reason))
+            }
+            it if max != i64::MAX && it > Whole::Fits(max) => {
+                let reason = format_args!("{value} is greater than the maximum of {max}");
+                Some(Violation::new(path, reason))
+            }
+            _ => None,
+        }
+    }
+
     fn is<E: Error>(self, kind: Self) -> Result<(), E> {
         if self == kind { Ok(()) } else { Err(not_plain()) }
+    }
+}
+
+/// A whole number, in numerical order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Whole {
+    /// Below the range of `i64`.
+    Low,
+    Fits(i64),
+    /// Above it.
+    High,
+}
+
+impl Whole {
+    /// 2⁶³, the first whole number above the range of `i64`.
+    const END: f64 = 9_223_372_036_854_775_808.0;
+
+    /// The whole number that a JSON value is, such as 5 or 5.0.
+    fn of(value: &Value) -> Option<Self> {
+        let Value::Number(number) = value else { return None };
+        if let Some(number) = number.as_i64() {
+            return Some(Self::Fits(number));
+        }
+        if number.is_u64() {
+            return Some(Self::High);
+        }
+        let float = number.as_f64().filter(|it| it.fract() == 0.0)?;
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole and in the range")]
+        let fits = || Self::Fits(float as i64);
+        match float {
+            _ if float >= Self::END => Some(Self::High),
+            _ if float < -Self::END => Some(Self::Low),
+            _ => Some(fits()),
+        }
+    }
+}
+
+/// The path of a property, as a JSON pointer.
+struct Pointer<'a>(&'a str);
+
+impl fmt::Display for Pointer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('/')?;
+        for c in self.0.chars() {
+            match c {
+                '~' => f.write_str("~0")?,
+                '/' => f.write_str("~1")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -241,17 +371,21 @@ impl Visitor<'_> for Kind {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(not(feature = "schema"))]
     use super::super::Arguments;
+    use super::super::strict;
     use super::*;
 
     const SCHEMA: &str = r#"{"type":"object","properties":{"s":{"type":"string","default":"x"},
         "i":{"type":"integer"},"r":{"type":"integer","minimum":1,"maximum":5},"n":{"type":"number","title":"N"},"b":{"type":"boolean"}},
         "required":["s"],"additionalProperties":false}"#;
 
-    #[test]
-    fn fast_check_agrees_with_the_validator() {
-        let arguments = Arguments::new(SCHEMA).expect("a schema");
-        let plain = Plain::new(&serde_json::from_str(SCHEMA).expect("JSON")).expect("plain");
+    fn plain(schema: &str) -> Plain {
+        Plain::new(&serde_json::from_str(schema).expect("JSON")).expect("plain")
+    }
+
+    /// Arguments of each kind, with each of many values.
+    fn samples() -> Vec<String> {
         let values = [
             "\"\"",
             "\"\\n\"",
@@ -273,14 +407,25 @@ mod tests {
             "tru",
             "null",
             "[]",
+            "\"a/~'b\"",
+            "5.0",
+            "6",
+            "6.0",
+            "-9223372036854775808",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "1e30",
+            "-1e30",
+            "[1,{\"a\":null}]",
         ];
-        let (mut held, mut glanced) = (0, 0);
-        for name in ["s", "i", "r", "n", "b", "x"] {
+        let mut samples = Vec::new();
+        for name in ["s", "i", "r", "n", "b", "x", "a/~'b"] {
             for value in values {
-                for text in [
+                samples.extend([
                     format!(r#"{{"{name}":{value}}}"#),
                     format!(r#"{{"s":"t","{name}":{value}}}"#),
                     format!(r#"{{"s":"t","{name}":{value},"i":2}}"#),
+                    format!(r#"{{"y":1,"{name}":{value},"z":2}}"#),
                     format!(r#" {{ "s" : "t" , "{name}" : {value} }} "#),
                     format!(r#"{{"s":"t","{name}":{value}}} x"#),
                     format!(r#"[{value}]"#),
@@ -288,26 +433,51 @@ mod tests {
                     format!(r#"{{"s":"t",{value}}}"#),
                     format!(r#"{{"s":"t","{name}":{value}"#),
                     format!(r#"{{"s":"t","{name}":{value},}}"#),
-                ] {
-                    if plain.holds(&text) {
-                        held += 1;
-                        glanced += usize::from(plain.holds_compact(&text));
-                        assert_eq!(
-                            arguments
-                                .check_whole(&super::super::strict::value(&text).expect("JSON")),
-                            Ok(()),
-                            "{text}"
-                        );
-                    }
-                }
+                ]);
             }
+        }
+        samples
+    }
+
+    #[test]
+    fn arguments_that_the_fast_check_accepts_are_valid() {
+        let plain = plain(SCHEMA);
+        let (mut held, mut glanced) = (0, 0);
+        for text in samples().iter().filter(|text| plain.holds(text)) {
+            held += 1;
+            glanced += usize::from(plain.holds_compact(text));
+            let value = strict::value(text).expect("JSON");
+            assert_eq!(plain.violations(&value, 9), [], "{text}");
         }
         assert!(held > 20 && glanced > 10, "{held} {glanced}");
     }
 
-    /// The validator is compiled on first use, which must not fail.
+    #[cfg(feature = "schema")]
     #[test]
-    fn fast_schema_is_a_valid_schema() {
+    fn violations_are_those_of_the_general_validator() {
+        use super::super::general::General;
+
+        let open = SCHEMA.replace(",\"additionalProperties\":false", "");
+        let escaped = SCHEMA.replace("\"b\":", "\"a/~'b\":");
+        let mut refused = 0;
+        for schema in [SCHEMA, &open, &escaped] {
+            let general = General::new(&serde_json::from_str(schema).expect("JSON"));
+            let (general, plain) = (general.expect("a schema"), plain(schema));
+            for text in samples() {
+                let Ok(value) = strict::value(&text) else { continue };
+                let violations = plain.violations(&value, 9);
+                assert_eq!(violations, general.violations(&value, 9), "{text}");
+                refused += usize::from(!violations.is_empty());
+            }
+        }
+        assert!(refused > 200, "{refused}");
+    }
+
+    #[cfg(feature = "schema")]
+    #[test]
+    fn plain_schema_is_a_valid_schema() {
+        use super::super::general::General;
+
         for schema in [
             SCHEMA,
             r#"{"type":"object"}"#,
@@ -316,13 +486,21 @@ mod tests {
         ] {
             let value: Value = serde_json::from_str(schema).expect("JSON");
             assert!(Plain::new(&value).is_some(), "{schema}");
-            let arguments = Arguments::new(schema).expect("a schema");
-            assert!(arguments.whole().is_ok(), "{schema}");
+            assert!(General::new(&value).is_ok(), "{schema}");
         }
     }
 
+    /// Without the validator of other schemas, their tools are not offered unchecked.
+    #[cfg(not(feature = "schema"))]
     #[test]
-    fn other_keywords_disable_the_fast_check() {
+    fn other_schemas_need_the_feature() {
+        let schema = r#"{"type":"object","properties":{"a":{"type":"string","minLength":1}}}"#;
+        assert_eq!(Arguments::new(schema), Err(super::super::SchemaError::Unsupported));
+        assert!(Arguments::new(SCHEMA).is_ok());
+    }
+
+    #[test]
+    fn other_keywords_are_not_plain() {
         for schema in [
             r#"{"type":"object","properties":{"a":{"type":"string","minLength":1}}}"#,
             r#"{"type":"object","properties":{"a":{"type":"number","minimum":1}}}"#,
