@@ -220,11 +220,11 @@ pub(super) struct WrapArgs {
 #[derive(Debug, Args)]
 pub(super) struct ProbeArgs {
     /// The command is an ACP agent
-    #[arg(long, conflicts_with_all = ["tool", "stubborn_tool", "revision", "restart"])]
+    #[arg(long, conflicts_with_all = ["tool", "stubborn_tool", "revision", "restart", "socket", "url"])]
     pub(super) acp: bool,
     /// The command is a client or host, which gets a scripted server: {server} in an argument stands
     /// for the server's command line, {config} for a file with an mcpServers object
-    #[arg(long, conflicts_with_all = ["acp", "tool", "stubborn_tool", "revision", "restart"])]
+    #[arg(long, conflicts_with_all = ["acp", "tool", "stubborn_tool", "revision", "restart", "socket", "url"])]
     pub(super) client: bool,
     /// Prompt whose turn takes longer than the time limit
     #[arg(
@@ -289,8 +289,22 @@ pub(super) struct ProbeArgs {
     /// Write the result as Markdown to this file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(super) markdown: Option<PathBuf>,
-    /// Program of the server and its arguments, after `--`
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// Unix socket of the server, with JSON lines; {port} in it and in the command is a free port,
+    /// another for each instance
+    #[arg(long, value_name = "PATH", conflicts_with = "url")]
+    socket: Option<String>,
+    /// URL of the server, over Streamable HTTP; {port} as for --socket
+    #[arg(long, value_name = "URL", value_parser = server_url)]
+    url: Option<String>,
+    /// Header of every HTTP request, such as "X-Key: secret"; may be repeated
+    #[arg(long, value_name = "HEADER", value_parser = header, requires = "url")]
+    header: Vec<(String, String)>,
+    /// File with the bearer token, alone or as `name token`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, requires = "url")]
+    pub(super) token_file: Option<PathBuf>,
+    /// Program of the server and its arguments, after `--`; with --socket or --url it may be absent,
+    /// and checks that need the processes of the server are unknown
+    #[arg(last = true, required_unless_present_any = ["socket", "url"], value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -299,6 +313,22 @@ pub(super) struct ProbeArgs {
 pub(super) struct ProbeServerArgs {
     /// Socket of the probe; without it, a process that waits
     pub(super) socket: Option<PathBuf>,
+}
+
+/// A URL of a server, in which {port} may stand.
+fn server_url(text: &str) -> Result<String, String> {
+    probe::check_url(text).map(|()| text.to_owned())
+}
+
+/// A header as a name in lower case and a value.
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("must be NAME: VALUE")?;
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_value = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) || !value.bytes().all(is_value) {
+        return Err("must consist of printable ASCII characters".to_owned());
+    }
+    Ok((name.to_ascii_lowercase(), value.trim().to_owned()))
 }
 
 impl ProbeArgs {
@@ -336,8 +366,15 @@ impl ProbeArgs {
             let arguments = arguments.clone().unwrap_or_else(|| json!({}));
             name.clone().map(|name| probe::ToolCall { name, arguments })
         };
+        let target = match (&self.socket, &self.url) {
+            (Some(path), _) => probe::Target::Socket(path.clone()),
+            (None, Some(url)) => probe::Target::Url(url.clone()),
+            (None, None) => probe::Target::Stdio,
+        };
         probe::Options {
             command: self.command.clone(),
+            target,
+            headers: self.header.clone(),
             long: call(&self.tool, &self.args),
             brief: self.brief_args.clone(),
             stubborn: call(&self.stubborn_tool, &self.stubborn_args),

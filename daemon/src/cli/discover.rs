@@ -1,6 +1,7 @@
 //! Locating the daemon, or running without one.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use ceased_core::rpc::error::code;
@@ -151,6 +152,11 @@ pub(super) fn token(args: &DaemonArgs, io: &Io<'_>) -> Result<Option<String>, Fa
         return Ok(None);
     }
     let Some(path) = &args.token_file else { return Ok(io.env.token.clone()) };
+    read_token(path)
+}
+
+/// The token in a file.
+pub(super) fn read_token(path: &Path) -> Result<Option<String>, Failure> {
     let fail = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path)
         .map_err(|why| fail(format!("cannot read the token file: {why}")))?;

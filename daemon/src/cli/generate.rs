@@ -140,7 +140,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "probe",
-        "# How does this server cancel, end and clean up?\nceased probe -- npx -y @modelcontextprotocol/server-everything\n# In CI, with a call that takes long\nceased probe --tool build --args '{\"all\": true}' --junit probe.xml -- ./server\n# How does this agent end its turns?\nceased probe --acp --question-prompt 'Delete notes.txt.' -- ./agent\n# Does this client end its servers?\nceased probe --client -- node client.mjs {server}",
+        "# How does this server cancel, end and clean up?\nceased probe -- npx -y @modelcontextprotocol/server-everything\n# Over HTTP, with a server that each check starts anew\nceased probe --url 'http://127.0.0.1:{port}/mcp' -- ./server --port '{port}'\n# In CI, with a call that takes long\nceased probe --tool build --args '{\"all\": true}' --junit probe.xml -- ./server\n# How does this agent end its turns?\nceased probe --acp --question-prompt 'Delete notes.txt.' -- ./agent\n# Does this client end its servers?\nceased probe --client -- node client.mjs {server}",
     ),
     (
         "trust",

@@ -8,7 +8,7 @@ use super::args::{ProbeArgs, ProbeServerArgs};
 use super::format::clean;
 use super::table::{Cell, Table, has_colours, paint};
 use super::view::Tone;
-use super::{Backend, Exit, Failure, Io, probe_report};
+use super::{Backend, Exit, Failure, Io, discover, probe_report};
 use crate::probe::{self, Findings, Verdict};
 
 /// Runs the command.
@@ -40,7 +40,15 @@ pub(super) fn probe(
     let found = match (args.acp, args.client) {
         (true, _) => probe::agent::probe(args.agent_options(), containment, &told),
         (_, true) => probe::client::probe(args.client_options(), containment, &told),
-        (false, false) => probe::probe(args.options(), containment, &told),
+        (false, false) => {
+            let mut options = args.options();
+            if let Some(path) = &args.token_file
+                && let Some(token) = discover::read_token(path)?
+            {
+                options.headers.push(("authorization".to_owned(), format!("Bearer {token}")));
+            }
+            probe::probe(options, containment, &told)
+        }
     }
     .map_err(cannot)?;
     if shows && io::stderr().is_terminal() {
@@ -88,7 +96,7 @@ const fn tone(verdict: Verdict) -> Tone {
 /// Prints the report for people.
 fn print(found: &Findings, io: &mut Io<'_>) -> io::Result<()> {
     let colours = has_colours(io);
-    paint(io.out, &clean(&found.subject), Tone::Heading, colours)?;
+    paint(io.out, &clean(&found.heading()), Tone::Heading, colours)?;
     writeln!(io.out)?;
     let tool = match found.party() {
         "server" => found.tool.as_deref().unwrap_or("none"),

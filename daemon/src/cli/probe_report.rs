@@ -28,7 +28,7 @@ pub(super) fn junit(found: &Findings) -> String {
     let _ = writeln!(
         out,
         "<testsuite name=\"ceased probe: {}\" tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\">",
-        xml(&found.subject),
+        xml(&found.heading()),
         found.checks.len()
     );
     for checked in &found.checks {
@@ -58,7 +58,7 @@ fn cell(text: &str) -> String {
 
 /// The result as a Markdown table.
 pub(super) fn markdown(found: &Findings) -> String {
-    let mut out = format!("# `{}`\n\n", cell(&found.subject));
+    let mut out = format!("# `{}`\n\n", cell(&found.heading()));
     let _ = writeln!(out, "{} in revision {}", cell(&found.name), cell(&found.revision));
     if let Some(tool) = &found.tool {
         let _ = writeln!(out, "with the tool {}", cell(tool));
@@ -91,6 +91,7 @@ mod tests {
         let (rule, title, remedy) = ("CAN-08", "does not answer", "be silent");
         Findings {
             subject: "server <a>".to_owned(),
+            address: None,
             name: "s 1".to_owned(),
             revision: "2025-11-25".to_owned(),
             tool: None,

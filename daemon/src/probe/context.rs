@@ -20,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) capabilities: Value,
     pub(crate) long: Option<ToolCall>,
     pub(crate) brief: Option<ToolCall>,
+    /// The reason for which the long call is not used: it fails.
+    pub(crate) failed: Option<String>,
     /// Origin of the tool, for the report.
     pub(crate) tool: Option<String>,
     /// Whether session tasks are declared and the tool may be one.

@@ -82,8 +82,10 @@ pub struct Checked {
 /// Result of a probe.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    /// The probed command or address.
+    /// The probed command; empty if the server runs already.
     pub subject: String,
+    /// The address of the server; `None` over its standard input and output.
+    pub address: Option<String>,
     /// Name and version that it gives itself. Untrusted text.
     pub name: String,
     /// The protocol revision in use.
@@ -103,6 +105,13 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// The address and the command, as far as they are given.
+    #[must_use]
+    pub fn heading(&self) -> String {
+        let parts = [self.address.as_deref().unwrap_or_default(), self.subject.as_str()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" of ")
+    }
+
     /// Number of checks with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
@@ -127,6 +136,7 @@ impl Findings {
         let checks: Vec<Value> = self.checks.iter().map(Checked::to_json).collect();
         json!({
             "subject": self.subject,
+            "address": self.address,
             "name": self.name,
             "revision": self.revision,
             "tool": self.tool,

@@ -1,21 +1,24 @@
 //! `ceased probe`: a checkup of an MCP server from outside.
 //!
-//! Each check starts the server anew, in a contained and bounded job that is ended afterwards, and
-//! talks raw lines with it: a check must see every message and may send malformed ones.
+//! Each check starts the server anew, in a contained and bounded job that is ended afterwards, or
+//! connects to one that runs. It sends raw messages: a check must see every message and may send
+//! malformed ones.
 //!
 //! ```text
-//! table ─▶ checks ─▶ session ─▶ pipe            lines in and out
-//!             │         └─────▶ arena           processes, CPU time, exits
+//! table ─▶ checks ─▶ session ─▶ channel ─▶ pipe | http   messages in and out
+//!             │         └─────▶ arena                    processes, CPU time, exits
 //!             └─▶ finding: holds | deviates | unknown, with evidence
 //! ```
 
 pub mod agent;
 mod arena;
+mod channel;
 mod checks;
 pub mod client;
 mod context;
 mod era;
 mod finding;
+mod http;
 mod observed;
 mod options;
 mod pick;
@@ -23,6 +26,7 @@ mod pipe;
 mod session;
 mod suite;
 mod table;
+mod target;
 mod text;
 mod work;
 
@@ -31,6 +35,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use ceased_process::{Bounds, Containment};
 use serde_json::{Value, json};
@@ -38,11 +43,27 @@ use serde_json::{Value, json};
 use arena::Arena;
 use context::{Context, Facts};
 use era::{Era, SESSION, TASKS};
-use session::{Session, Trouble};
+use session::{Session, Trouble, cancel};
 use table::{CHECKS, Check, HANDSHAKE, Needs};
 
 pub use finding::{Checked, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
+pub use target::Target;
+
+/// Time in which a call that fails is answered.
+const BEGUN: Duration = Duration::from_millis(500);
+
+/// Checks a URL, in which {port} may stand.
+///
+/// # Errors
+///
+/// The reason for which it cannot be used.
+pub fn check_url(text: &str) -> Result<(), String> {
+    match Target::Url(text.to_owned()).at(1) {
+        Target::Url(url) => http::Url::parse(&url).map(drop),
+        Target::Stdio | Target::Socket(_) => Ok(()),
+    }
+}
 
 /// Ids of all checks, in the order of the report.
 pub fn ids() -> impl Iterator<Item = &'static str> {
@@ -69,7 +90,9 @@ pub fn probe(
     let greeted = gather(&context);
     let selected = |check: &&Check| {
         let only = &context.options.only;
-        only.is_empty() || only.iter().any(|wanted| check.id.starts_with(wanted.as_str()))
+        let is_named =
+            only.is_empty() || only.iter().any(|wanted| check.id.starts_with(wanted.as_str()));
+        is_named && check.over.concerns(&context.options.target)
     };
     let (checks, facts) = match greeted {
         Ok(facts) => {
@@ -78,7 +101,13 @@ pub fn probe(
             // Instances of a server share its store, in which a check of the store is alone.
             let (alone, together): (Vec<&Check>, Vec<&Check>) =
                 selected.iter().partition(|check| check.needs == Needs::Restart);
-            let mut done = run_all(&context, &together, context.options.at_once, told);
+            let has_command = !context.options.command.is_empty();
+            let at_once = match context.options.target.is_plural() || !has_command {
+                true => context.options.at_once,
+                // Instances with one address cannot run at once.
+                false => 1,
+            };
+            let mut done = run_all(&context, &together, at_once, told);
             done.extend(run_all(&context, &alone, 1, told));
             let place = |it: &Checked| CHECKS.iter().position(|check| check.id == it.id);
             done.sort_by_key(place);
@@ -97,6 +126,7 @@ pub fn probe(
     let words = context.options.command.iter().map(|word| word.to_string_lossy());
     Ok(Findings {
         subject: words.collect::<Vec<_>>().join(" "),
+        address: context.options.target.address().map(str::to_owned),
         name: facts.as_ref().map(|facts| facts.name.clone()).unwrap_or_default(),
         revision: facts.as_ref().map(|facts| facts.revision.clone()).unwrap_or_default(),
         tool: facts.and_then(|facts| facts.tool),
@@ -138,7 +168,10 @@ fn run_all(
 }
 
 fn run(context: &Context, check: &Check) -> Finding {
-    if let Some(reason) = check.needs.missing(context.facts(), context.options.restart) {
+    let missing = check.over.missing(&context.options, &context.facts().era);
+    let missing = missing.map(str::to_owned);
+    let missing = missing.or_else(|| check.needs.missing(context.facts(), context.options.restart));
+    if let Some(reason) = missing {
         return Finding::unknown(reason);
     }
     (check.run)(context).unwrap_or_else(|Trouble(why)| Finding::unknown(why))
@@ -172,12 +205,19 @@ fn gather(context: &Context) -> Result<Facts, Trouble> {
         capabilities,
         long: None,
         brief: None,
+        failed: None,
         tool: None,
         has_tasks: false,
         must_be_task: false,
         has_extension: has_extension(context),
     };
     choose(context, &tools, &mut facts)?;
+    if let (Some(call), false) = (&facts.long, facts.must_be_task)
+        && let Some(why) = fails(&mut session, call)?
+    {
+        facts.failed = Some(format!("the call that takes long fails: {why}"));
+        (facts.long, facts.brief) = (None, None);
+    }
     Ok(facts)
 }
 
@@ -220,6 +260,20 @@ fn choose(context: &Context, tools: &[Value], facts: &mut Facts) -> Result<(), T
     facts.has_tasks = declared && matches!(support, Some("optional" | "required"));
     facts.must_be_task = declared && support == Some("required");
     Ok(())
+}
+
+/// The error of a call that fails at once; other calls are cancelled.
+fn fails(session: &mut Session<'_>, call: &ToolCall) -> Result<Option<String>, Trouble> {
+    let id = session.next_id();
+    let line = session.call(&id, call);
+    session.say(&line)?;
+    session.watch_for(BEGUN, |session| !session.answers(&id).is_empty())?;
+    let Some(answer) = session.answers(&id).first().copied().cloned() else {
+        session.say(&cancel(&id))?;
+        return Ok(None);
+    };
+    let is_failed = answer.get("error").is_some() || answer["result"]["isError"] == true;
+    Ok(is_failed.then(|| text::message(&answer)))
 }
 
 /// Whether the server declares the tasks extension, in the revision that has it.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::target::Target;
+
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
@@ -17,8 +19,12 @@ pub struct ToolCall {
 /// Options of a probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The server and its arguments.
+    /// The server and its arguments; empty if it runs already.
     pub command: Vec<OsString>,
+    /// The transport, and the address of the server.
+    pub target: Target,
+    /// Headers of every HTTP request, names in lower case.
+    pub headers: Vec<(String, String)>,
     /// A call that takes long; chosen by the schema of the tools if `None`.
     pub long: Option<ToolCall>,
     /// Arguments with which the same tool ends by itself within two seconds.

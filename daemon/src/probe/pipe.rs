@@ -41,8 +41,6 @@ pub(crate) struct Pipe {
     is_closed: bool,
     /// Lines that are no JSON object or array.
     pub(crate) garbage: Vec<String>,
-    /// Bytes received.
-    pub(crate) bytes: u64,
 }
 
 impl Pipe {
@@ -55,12 +53,14 @@ impl Pipe {
             ready: VecDeque::new(),
             is_closed: false,
             garbage: Vec::new(),
-            bytes: 0,
         })
     }
 
     /// Closes the direction to the peer.
     pub(crate) fn close_output(&mut self) {
+        if let (NonblockingWriter::Socket, Some(socket)) = (self.writer, &self.output) {
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        }
         self.output = None;
     }
 
@@ -139,7 +139,6 @@ impl Pipe {
     }
 
     fn take(&mut self, piece: &[u8]) {
-        self.bytes += piece.len() as u64;
         self.partial.extend_from_slice(piece);
         let Some(end) = memchr::memrchr(b'\n', &self.partial) else {
             if self.partial.len() > LINE_BYTES_MAX {

@@ -1,16 +1,28 @@
-//! A session with a subject: its process, its pipe, and everything that it said.
+//! A session with a subject: its process, its transport, and everything that it said.
 
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use ceased_process::stdio_pipes;
+use ceased_client::io::{poll, read};
+use ceased_process::{OwnPipes, Process, stdio_pipes};
+use rustix::event::{PollFd, PollFlags};
 use serde_json::{Value, json};
 
 use super::arena::Job;
+use super::channel::Channel;
 use super::context::Context;
 use super::era::{Era, TASKS};
+use super::http::{Http, Url, connect};
 use super::options::ToolCall;
 use super::pipe::{Pipe, Received};
+use super::target::{Target, command_at, free_port};
 use super::text;
+
+/// Time between two attempts to connect to a server that starts.
+const DIAL_AGAIN: Duration = Duration::from_millis(20);
 
 /// Why a session could not go on.
 #[derive(Debug)]
@@ -19,8 +31,11 @@ pub(crate) struct Trouble(pub(crate) String);
 /// A session.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
-    pub(crate) job: Job<'a>,
-    pub(crate) pipe: Pipe,
+    // Ended first: a channel that is dropped ends its session at a server that goes on.
+    job: Option<Job<'a>>,
+    pub(crate) channel: Channel,
+    /// Standard input and output of a command with another transport.
+    _own: Option<OwnPipes>,
     context: &'a Context,
     era: Era,
     last_id: i64,
@@ -34,12 +49,29 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Starts the command, without a handshake.
     pub(crate) fn silent(context: &'a Context, era: Era) -> Result<Self, Trouble> {
-        let failed = |why: std::io::Error| Trouble(format!("no pipes can be made: {why}"));
-        let (own, theirs) = stdio_pipes().map_err(failed)?;
-        let job = context.arena.start(&context.options.command, theirs);
-        let pipe = Pipe::new(own.stdout, own.stdin).map_err(failed)?;
-        let (log, greeting) = (Vec::new(), Value::Null);
-        Ok(Self { job, pipe, context, era, last_id: 0, declares_tasks: false, log, greeting })
+        let failed = |why: io::Error| Trouble(format!("no pipes can be made: {why}"));
+        let port = free_port().map_err(failed)?;
+        let command = command_at(&context.options.command, port);
+        let (mut job, mut own) = (None, None);
+        if !command.is_empty() {
+            refuse_stranger(context, &era, port)?;
+            let (pipes, theirs) = stdio_pipes().map_err(failed)?;
+            job = Some(context.arena.start(&command, theirs));
+            own = Some(pipes);
+        }
+        let channel = match (context.options.target.at(port), own.take()) {
+            (Target::Stdio, Some(pipes)) => {
+                Channel::Lines(Pipe::new(pipes.stdout, pipes.stdin).map_err(failed)?)
+            }
+            (Target::Stdio, None) => return Err(Trouble("there is no command".to_owned())),
+            (target, pipes) => {
+                own = pipes.map(drained).transpose().map_err(failed)?;
+                dial(context, &era, &target, job.as_mut())?
+            }
+        };
+        let (log, greeting, last_id, declares_tasks) = (Vec::new(), Value::Null, 0, false);
+        let _own = own;
+        Ok(Self { job, channel, _own, context, era, last_id, declares_tasks, log, greeting })
     }
 
     /// Starts the command and performs the handshake of the revision.
@@ -93,17 +125,49 @@ impl<'a> Session<'a> {
         &self.era
     }
 
+    /// The processes of the server. The table of checks asks for a command where they are needed.
+    pub(crate) fn job(&mut self) -> Result<&mut Job<'a>, Trouble> {
+        self.job.as_mut().ok_or_else(|| Trouble("there is no command".to_owned()))
+    }
+
+    /// The HTTP client below. The table of checks asks for it.
+    pub(crate) fn http(&mut self) -> Result<&mut Http, Trouble> {
+        match &mut self.channel {
+            Channel::Http(http) => Ok(http),
+            Channel::Lines(_) => Err(Trouble("this is no HTTP".to_owned())),
+        }
+    }
+
+    /// Live processes, if a command was started.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        self.job.as_ref().map(Job::processes).unwrap_or_default()
+    }
+
+    /// CPU time so far.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        self.job.as_ref().and_then(Job::cpu)
+    }
+
+    fn told(&self) -> String {
+        self.job.as_ref().map_or_else(|| "its processes are not known".to_owned(), Job::told)
+    }
+
     pub(crate) const fn timeout(&self) -> Duration {
         self.context.options.timeout
     }
 
-    fn until(&self) -> Instant {
+    pub(crate) fn until(&self) -> Instant {
         Instant::now() + self.timeout()
     }
 
     /// An id that was not used yet.
     pub(crate) fn next_id(&mut self) -> Value {
         self.last_id += 1;
+        json!(self.last_id)
+    }
+
+    /// The id that was made last.
+    pub(crate) fn last_id(&self) -> Value {
         json!(self.last_id)
     }
 
@@ -142,23 +206,29 @@ impl<'a> Session<'a> {
     /// As [`Session::say`], bytes as they are.
     pub(crate) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         let until = self.until();
-        if self.pipe.send(bytes, until, true).is_empty() {
+        if self.channel.send(bytes, until, true).is_empty() {
             return Ok(());
         }
-        let gone = self.job.exits(Instant::now() + Duration::from_millis(200));
-        Err(Trouble(match gone {
-            true => format!("the server is gone: {}", self.job.told()),
-            false => format!("the server does not read its input within {:?}", self.timeout()),
+        let within = Instant::now() + Duration::from_millis(200);
+        let gone = self.job.as_mut().is_some_and(|job| job.exits(within));
+        Err(Trouble(match (gone, self.channel.failure()) {
+            (true, _) => format!("the server is gone: {}", self.told()),
+            (false, Some(why)) => why.to_owned(),
+            (false, None) => {
+                format!("the server does not read its input within {:?}", self.timeout())
+            }
         }))
     }
 
     /// Handles the next message; false if nothing came.
     fn step(&mut self, until: Instant) -> Result<bool, Trouble> {
-        match self.pipe.receive(until) {
+        match self.channel.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {
-                self.job.is_gone(Instant::now() + Duration::from_millis(500));
-                Err(Trouble(format!("the server has closed its output: {}", self.job.told())))
+                if let Some(job) = &mut self.job {
+                    job.is_gone(Instant::now() + Duration::from_millis(500));
+                }
+                Err(Trouble(format!("the server has closed its output: {}", self.told())))
             }
             Received::Message(message) => {
                 let asked = (message.get("method"), message.get("id"));
@@ -231,6 +301,83 @@ impl<'a> Session<'a> {
         self.say(&ping)?;
         self.answer(&id).map(drop)
     }
+}
+
+/// Connects to a server, once it accepts.
+fn dial(
+    context: &Context,
+    era: &Era,
+    target: &Target,
+    mut job: Option<&mut Job<'_>>,
+) -> Result<Channel, Trouble> {
+    let until = Instant::now() + context.options.timeout;
+    loop {
+        let why = match open(context, era, target, until) {
+            Ok(channel) => return Ok(channel),
+            Err(why) => why,
+        };
+        let Some(job) = job.as_mut() else {
+            return Err(Trouble(format!("no connection: {why}")));
+        };
+        if job.exits(Instant::now() + DIAL_AGAIN) {
+            job.is_gone(Instant::now() + DIAL_AGAIN);
+            return Err(Trouble(format!("no connection: {why}; {}", job.told())));
+        }
+        if Instant::now() >= until {
+            let within = context.options.timeout;
+            return Err(Trouble(format!("no connection within {within:?}: {why}")));
+        }
+    }
+}
+
+/// Makes sure that no other server accepts at the address of one that is about to be started.
+fn refuse_stranger(context: &Context, era: &Era, port: u16) -> Result<(), Trouble> {
+    let target = context.options.target.at(port);
+    let until = Instant::now() + context.options.timeout;
+    match (target.is_stdio(), open(context, era, &target, until)) {
+        (false, Ok(_)) => Err(Trouble(
+            "another server accepts at this address; end it, or leave the command out".to_owned(),
+        )),
+        (true, _) | (false, Err(_)) => Ok(()),
+    }
+}
+
+fn open(context: &Context, era: &Era, target: &Target, until: Instant) -> io::Result<Channel> {
+    match target {
+        Target::Url(url) => {
+            let url = Url::parse(url).map_err(io::Error::other)?;
+            connect(&url, until)?;
+            let headers = context.options.headers.clone();
+            Ok(Channel::Http(Box::new(Http::new(url, headers, era))))
+        }
+        Target::Socket(path) => {
+            let socket = UnixStream::connect(path)?;
+            let input = OwnedFd::from(socket.try_clone()?);
+            Ok(Channel::Lines(Pipe::new(input, socket.into())?))
+        }
+        Target::Stdio => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Discards the output of a command, so that it never waits for a reader.
+fn drained(pipes: OwnPipes) -> io::Result<OwnPipes> {
+    let stdout = pipes.stdout.try_clone()?;
+    let discard = move || {
+        let mut piece = vec![0; 4096];
+        loop {
+            let mut fds = [PollFd::new(&stdout, PollFlags::IN)];
+            let waited = poll(&mut fds, None);
+            let is_over = match read(stdout.as_fd(), &mut piece) {
+                Ok(count) => count == Some(0),
+                Err(_) => true,
+            };
+            if is_over || waited.is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("ceased-probe-out".to_owned()).spawn(discard)?;
+    Ok(pipes)
 }
 
 /// The answer to a request of a server.

@@ -1,9 +1,15 @@
 //! The table of checks, in the order of the report.
 
-use super::checks::{calls, endings, extension, load, notifications, request_ids, tasks, work};
+use super::checks::{
+    calls, endings, extension, http_requests, http_streams, load, notifications, request_ids,
+    tasks, work,
+};
 use super::context::{Context, Facts};
+use super::era::Era;
 use super::finding::Finding;
+use super::options::Options;
 use super::session::Trouble;
+use super::target::Target;
 
 /// Precondition of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +29,13 @@ pub(super) enum Needs {
 
 impl Needs {
     /// The reason for which the check cannot be done.
-    pub(super) fn missing(self, facts: &Facts, restart: bool) -> Option<&'static str> {
+    pub(super) fn missing(self, facts: &Facts, restart: bool) -> Option<String> {
+        let missing = self.lacks(facts, restart);
+        let failed = facts.failed.clone().filter(|_| self != Self::Nothing);
+        failed.or_else(|| missing.map(str::to_owned))
+    }
+
+    fn lacks(self, facts: &Facts, restart: bool) -> Option<&'static str> {
         const TOOL: &str =
             "no tool seems to wait; name a call that takes long with --tool and --args";
         const BRIEF: &str =
@@ -49,11 +61,68 @@ impl Needs {
     }
 }
 
+/// Transports over which a check says something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// Every one.
+    Every,
+    /// One whose messages arrive in the order in which they are sent.
+    Lines,
+    /// One on which a cancel is a notification.
+    Notified,
+    /// Every one, with the processes of the server.
+    Command,
+    /// Standard input and output of the command.
+    Stdio,
+    /// HTTP.
+    Http,
+    /// HTTP in a revision with sessions.
+    HttpSession,
+    /// As that, with the processes of the server.
+    HttpSessionCommand,
+    /// HTTP in the revision without sessions.
+    HttpStateless,
+}
+
+impl Over {
+    /// Whether the check is one for servers with this transport.
+    pub(super) const fn concerns(self, target: &Target) -> bool {
+        let is_of_http = matches!(
+            self,
+            Self::Http | Self::HttpSession | Self::HttpSessionCommand | Self::HttpStateless
+        );
+        !is_of_http || target.is_http()
+    }
+
+    /// The reason for which the check cannot be done.
+    pub(super) fn missing(self, options: &Options, era: &Era) -> Option<&'static str> {
+        const COMMAND: &str = "needs the processes of the server; add the command that starts it";
+        const SESSION: &str = "this revision has no sessions";
+        let (is_http, is_stateless) = (options.target.is_http(), *era == Era::Stateless);
+        let command = options.command.is_empty().then_some(COMMAND);
+        let session = is_stateless.then_some(SESSION);
+        match self {
+            Self::Every | Self::Http => None,
+            Self::Lines => is_http.then_some("requests over HTTP are in no order"),
+            Self::Notified => (is_http && is_stateless)
+                .then_some("over HTTP in this revision a cancel closes the stream of its request"),
+            Self::Command => command,
+            Self::Stdio => {
+                (!options.target.is_stdio()).then_some("the server does not end with one client")
+            }
+            Self::HttpSession => session,
+            Self::HttpSessionCommand => session.or(command),
+            Self::HttpStateless => (!is_stateless).then_some("this revision has sessions"),
+        }
+    }
+}
+
 /// A check.
 pub(super) struct Check {
     pub(super) id: &'static str,
     pub(super) rule: &'static str,
     pub(super) needs: Needs,
+    pub(super) over: Over,
     pub(super) title: &'static str,
     pub(super) remedy: &'static str,
     pub(super) run: fn(&Context) -> Result<Finding, Trouble>,
@@ -69,7 +138,15 @@ const fn check(
     [title, remedy]: [&'static str; 2],
     run: fn(&Context) -> Result<Finding, Trouble>,
 ) -> Check {
-    Check { id, rule, needs, title, remedy, run }
+    Check { id, rule, needs, over: Over::Every, title, remedy, run }
+}
+
+impl Check {
+    /// The same, over these transports.
+    const fn over(mut self, over: Over) -> Self {
+        self.over = over;
+        self
+    }
 }
 
 fn greeted(_: &Context) -> Result<Finding, Trouble> {
@@ -108,7 +185,8 @@ pub(super) const CHECKS: &[Check] = &[
         Needs::Nothing,
         ["answers initialize although it is cancelled", "ignore a cancel that names initialize"],
         notifications::initialize,
-    ),
+    )
+    .over(Over::Lines),
     check(
         "cancel-unknown",
         "CAN-09",
@@ -149,7 +227,8 @@ pub(super) const CHECKS: &[Check] = &[
             "look up a cancelled request by the type of its id, too",
         ],
         request_ids::types,
-    ),
+    )
+    .over(Over::Notified),
     check(
         "id-reused",
         "MOD-05",
@@ -179,14 +258,16 @@ pub(super) const CHECKS: &[Check] = &[
             "send no response for a request that was cancelled, neither a result nor an error",
         ],
         calls::no_answer,
-    ),
+    )
+    .over(Over::Notified),
     check(
         "cancel-no-progress",
         "MOD-04",
         Needs::Tool,
         ["sends no progress after a cancel", "check for the cancel before sending progress"],
         calls::no_progress,
-    ),
+    )
+    .over(Over::Notified),
     check(
         "cancel-early",
         "CAN-11",
@@ -196,7 +277,8 @@ pub(super) const CHECKS: &[Check] = &[
             "register a request before it is queued, so that a cancel finds it",
         ],
         calls::early,
-    ),
+    )
+    .over(Over::Lines),
     check(
         "ping-during-call",
         "RPC-03",
@@ -213,28 +295,32 @@ pub(super) const CHECKS: &[Check] = &[
         Needs::Tool,
         ["ends the processes of a cancelled call", REMEDY_WORK],
         work::processes,
-    ),
+    )
+    .over(Over::Command),
     check(
         "work-cpu",
         "CAN-06",
         Needs::Tool,
         ["stops computing for a cancelled call", REMEDY_WORK],
         work::cpu,
-    ),
+    )
+    .over(Over::Command),
     check(
         "work-writes",
         "CAN-06",
         Needs::Tool,
         ["stops writing for a cancelled call", REMEDY_WORK],
         work::writes,
-    ),
+    )
+    .over(Over::Command),
     check(
         "work-stubborn",
         "UPS-05",
         Needs::Nothing,
         ["ends work that ignores the cancel", REMEDY_WORK],
         work::stubborn,
-    ),
+    )
+    .over(Over::Command),
     check(
         "storm",
         "CAN-07, CAN-11",
@@ -248,7 +334,8 @@ pub(super) const CHECKS: &[Check] = &[
         Needs::Tool,
         ["reads on behind 5 MiB of input", "accept long lines, and read while calls run"],
         load::behind_input,
-    ),
+    )
+    .over(Over::Lines),
     check(
         "no-reader",
         "CAN-11",
@@ -258,49 +345,56 @@ pub(super) const CHECKS: &[Check] = &[
             "keep unsent answers, and go on once the client reads",
         ],
         load::no_reader,
-    ),
+    )
+    .over(Over::Lines),
     check(
         "eof-exit",
         "UPS-07",
         Needs::Nothing,
         ["exits when its input ends", REMEDY_EXIT],
         endings::eof_exit,
-    ),
+    )
+    .over(Over::Stdio),
     check(
         "eof-tree",
         "STOP-01",
         Needs::Nothing,
         ["leaves no process when its input ends", REMEDY_TREE],
         endings::eof_tree,
-    ),
+    )
+    .over(Over::Stdio),
     check(
         "sigterm-exit",
         "UPS-07",
         Needs::Nothing,
         ["exits on SIGTERM", "handle SIGTERM, and exit also while a call runs"],
         endings::sigterm_exit,
-    ),
+    )
+    .over(Over::Command),
     check(
         "sigterm-tree",
         "STOP-01",
         Needs::Nothing,
         ["leaves no process on SIGTERM", REMEDY_TREE],
         endings::sigterm_tree,
-    ),
+    )
+    .over(Over::Command),
     check(
         "killed-exit",
         "UPS-07",
         Needs::Nothing,
         ["exits when its client is killed", REMEDY_EXIT],
         endings::killed_exit,
-    ),
+    )
+    .over(Over::Stdio),
     check(
         "killed-tree",
         "STOP-01",
         Needs::Nothing,
         ["leaves no process when its client is killed", REMEDY_TREE],
         endings::killed_tree,
-    ),
+    )
+    .over(Over::Stdio),
     check(
         "task-lifecycle",
         "TSK-07, TSK-14",
@@ -328,7 +422,8 @@ pub(super) const CHECKS: &[Check] = &[
         Needs::Tasks,
         ["ends the work of a cancelled task", REMEDY_WORK],
         tasks::cancelled_work,
-    ),
+    )
+    .over(Over::Command),
     check(
         "task-waiters",
         "TSK-15",
@@ -391,7 +486,8 @@ pub(super) const CHECKS: &[Check] = &[
         Needs::Restart,
         ["keeps its tasks when it is killed", "store a task before its creation is answered"],
         tasks::restart,
-    ),
+    )
+    .over(Over::Command),
     check(
         "extension-lifecycle",
         "EXT-02, EXT-06",
@@ -420,4 +516,139 @@ pub(super) const CHECKS: &[Check] = &[
         ["refuses a request that does not declare the extension", REMEDY_EXTENSION],
         extension::undeclared,
     ),
+    check(
+        "http-answer-end",
+        "HTTP-03",
+        Needs::Nothing,
+        ["ends the response after the answer", "close the stream of a request after its answer"],
+        http_streams::answer_end,
+    )
+    .over(Over::Http),
+    check(
+        "http-cancel-end",
+        "HTTP-07",
+        Needs::Tool,
+        ["ends the response of a cancelled request", "close the stream of a cancelled request"],
+        http_streams::cancel_end,
+    )
+    .over(Over::HttpSession),
+    check(
+        "http-disconnect",
+        "HTTP-07",
+        Needs::Tool,
+        [
+            "takes a disconnect for no cancel",
+            "let a call go on when its connection is closed: only notifications/cancelled cancels it",
+        ],
+        http_streams::disconnect,
+    )
+    .over(Over::HttpSessionCommand),
+    check(
+        "http-posted-cancel",
+        "MOD-06, HTTP-08",
+        Needs::Brief,
+        [
+            "takes a posted cancel for none",
+            "ignore a posted notifications/cancelled: the end of the stream is the cancel",
+        ],
+        http_streams::posted_cancel,
+    )
+    .over(Over::HttpStateless),
+    check(
+        "http-notification",
+        "HTTP-03",
+        Needs::Nothing,
+        ["answers a notification with 202", "answer an accepted notification with 202 and no body"],
+        http_requests::notification,
+    )
+    .over(Over::Http),
+    check(
+        "http-origin",
+        "HTTP-02",
+        Needs::Nothing,
+        [
+            "refuses a foreign Origin",
+            "refuse a request whose Origin is not allowed with 403, against DNS rebinding",
+        ],
+        http_requests::origin,
+    )
+    .over(Over::Http),
+    check(
+        "http-two-lengths",
+        "HTTP-10",
+        Needs::Nothing,
+        ["refuses two lengths of one body", "refuse two unequal Content-Length headers with 400"],
+        http_requests::two_lengths,
+    )
+    .over(Over::Http),
+    check(
+        "http-version",
+        "HTTP-05, HTTP-09",
+        Needs::Nothing,
+        ["refuses an unknown version", "refuse an unsupported MCP-Protocol-Version with 400"],
+        http_requests::version,
+    )
+    .over(Over::Http),
+    check(
+        "http-session-unknown",
+        "HTTP-04",
+        Needs::Nothing,
+        [
+            "refuses an unknown session",
+            "refuse an unknown Mcp-Session-Id with 404, and a missing one with 400",
+        ],
+        http_requests::session_unknown,
+    )
+    .over(Over::HttpSession),
+    check(
+        "http-session-delete",
+        "HTTP-04",
+        Needs::Nothing,
+        ["ends a session on DELETE", "refuse the id of an ended session with 404"],
+        http_requests::session_delete,
+    )
+    .over(Over::HttpSession),
+    check(
+        "http-session-work",
+        "HTTP-04, STOP-01",
+        Needs::Tool,
+        ["ends the calls of an ended session", "cancel the calls of a session that DELETE ends"],
+        http_streams::session_work,
+    )
+    .over(Over::HttpSessionCommand),
+    check(
+        "http-session-freed",
+        "HTTP-04",
+        Needs::Nothing,
+        ["frees ended sessions", "free everything that a session holds when DELETE ends it"],
+        http_requests::session_freed,
+    )
+    .over(Over::HttpSessionCommand),
+    check(
+        "http-headers",
+        "HTTP-09",
+        Needs::Nothing,
+        [
+            "refuses headers that do not equal the body",
+            "refuse a missing or wrong Mcp-Method with 400 and -32020",
+        ],
+        http_requests::headers,
+    )
+    .over(Over::HttpStateless),
+    check(
+        "http-unknown-method",
+        "HTTP-09",
+        Needs::Nothing,
+        ["answers an unknown method with 404", "answer an unknown method with 404 and -32601"],
+        http_requests::unknown_method,
+    )
+    .over(Over::HttpStateless),
+    check(
+        "http-get",
+        "HTTP-01",
+        Needs::Nothing,
+        ["refuses GET", "refuse GET without a session with 405"],
+        http_requests::get,
+    )
+    .over(Over::HttpStateless),
 ];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -24,32 +25,25 @@ struct Sample {
     at: Instant,
     processes: BTreeMap<i32, String>,
     cpu: Option<Duration>,
-    /// Bytes written by each process, whatever the file.
-    written: BTreeMap<i32, u64>,
-    /// Bytes that this program has received.
-    received: u64,
+    output: BTreeMap<i32, Output>,
 }
 
 impl Sample {
     fn take(session: &Session<'_>) -> Self {
-        let listed = session.job.processes();
-        let written = listed.iter().filter_map(|it| Some((it.pid, written(it.pid)?))).collect();
+        let listed = session.processes();
+        let output = listed.iter().map(|it| (it.pid, Output::of(it.pid))).collect();
         let processes = listed.into_iter().map(|it| (it.pid, it.name)).collect();
-        let (cpu, received) = (session.job.cpu(), session.pipe.bytes);
-        Self { at: Instant::now(), processes, cpu, written, received }
+        Self { at: Instant::now(), processes, cpu: session.cpu(), output }
     }
 
-    /// CPU use in percent, and bytes a second, since an earlier sample. Bytes received by this
-    /// program do not count.
+    /// CPU use in percent, and bytes a second in files, since an earlier sample. Bytes to
+    /// pipes, sockets and other descriptors are no work.
     fn since(&self, earlier: &Self) -> (Option<f64>, u64) {
         let span = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let cpu = self.cpu.zip(earlier.cpu).map(|(now, then)| now.saturating_sub(then));
-        let bytes: u64 = self
-            .written
-            .iter()
-            .map(|(pid, now)| now.saturating_sub(earlier.written.get(pid).copied().unwrap_or(0)))
-            .sum();
-        let bytes = bytes.saturating_sub(self.received - earlier.received);
+        let each = self.output.iter();
+        let bytes: u64 =
+            each.filter_map(|(pid, output)| Some(output.since(earlier.output.get(pid)?))).sum();
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -67,10 +61,47 @@ impl Sample {
     }
 }
 
-/// Bytes that a process has written so far.
-fn written(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("wchar: ")?.trim().parse().ok())
+/// Output of a process so far.
+#[derive(Debug, Default)]
+struct Output {
+    /// Bytes written to descriptors of every kind.
+    written: u64,
+    /// Bytes sent to a disk.
+    stored: u64,
+    /// Sizes of the open regular files, by device and inode.
+    files: BTreeMap<(u64, u64), u64>,
+}
+
+impl Output {
+    fn of(pid: i32) -> Self {
+        let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let number = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+        };
+        let files = files(pid).collect();
+        Self { written: number("wchar:"), stored: number("write_bytes:"), files }
+    }
+
+    /// Bytes that went to files since an earlier time: the growth of the open files, or the bytes
+    /// sent to a disk. Other processes may write to the same files, so that it is at most the
+    /// number of bytes that this one has written.
+    fn since(&self, earlier: &Self) -> u64 {
+        let grown = |(file, size): (&(u64, u64), &u64)| {
+            size.saturating_sub(earlier.files.get(file).copied().unwrap_or(*size))
+        };
+        let grown: u64 = self.files.iter().map(grown).sum();
+        let stored = self.stored.saturating_sub(earlier.stored);
+        grown.max(stored).min(self.written.saturating_sub(earlier.written))
+    }
+}
+
+/// The open regular files of a process with their sizes.
+fn files(pid: i32) -> impl Iterator<Item = ((u64, u64), u64)> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let open = descriptors.flatten().filter_map(|it| fs::metadata(it.path()).ok());
+    let regular = open.filter(fs::Metadata::is_file);
+    regular.map(|file| ((file.dev(), file.ino()), file.len()))
 }
 
 /// A limit between idle and active, nearer to idle.
@@ -110,6 +141,17 @@ pub(crate) fn observe<'a>(
     start: impl FnOnce(&mut Session<'a>) -> Result<Value, Trouble>,
     cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), Trouble>,
 ) -> Result<Worked, Trouble> {
+    let within = session.timeout();
+    observe_for(session, within, start, cancel)
+}
+
+/// As [`observe`], with this time limit after the cancel.
+pub(crate) fn observe_for<'a>(
+    session: &mut Session<'a>,
+    within: Duration,
+    start: impl FnOnce(&mut Session<'a>) -> Result<Value, Trouble>,
+    cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), Trouble>,
+) -> Result<Worked, Trouble> {
     session.check_alive()?;
     let pause = |session: &mut Session<'a>| session.watch(Instant::now() + SAMPLE_EVERY);
     pause(session)?;
@@ -139,18 +181,19 @@ pub(crate) fn observe<'a>(
     }
     cancel(session, &id)?;
     worked.started = started.values().cloned().collect();
-    watch_end(session, &before, last, &mut worked)?;
+    watch_end(session, within, &before, last, &mut worked)?;
     Ok(worked)
 }
 
 /// Takes samples until the work has ended, or the time limit.
 fn watch_end(
     session: &mut Session<'_>,
+    within: Duration,
     before: &Sample,
     mut last: Sample,
     worked: &mut Worked,
 ) -> Result<(), Trouble> {
-    let until = Instant::now() + session.timeout();
+    let until = Instant::now() + within;
     let mut quiet = 0;
     while quiet < QUIET_SAMPLES && Instant::now() < until {
         session.watch(Instant::now() + SAMPLE_EVERY)?;

@@ -71,6 +71,7 @@ pub fn probe(
         name: facts.name,
         revision: versions.join(", "),
         tool: None,
+        address: None,
         containment: context.arena.containment,
         notes: context.arena.notes.clone(),
         checks,

@@ -34,16 +34,18 @@ fn depart(context: &Context, cause: Cause) -> Result<Departed, Trouble> {
         session.watch(Instant::now() + BEGUN)?;
     }
     match cause {
-        Cause::Eof => session.pipe.close_output(),
-        Cause::Sigterm => session.job.terminate(),
-        Cause::ClientKilled => session.pipe.close(),
+        Cause::Eof => session.channel.close_output(),
+        Cause::Sigterm => session.job()?.terminate(),
+        Cause::ClientKilled => session.channel.close(),
     }
     let start = Instant::now();
-    let exited = session.job.exits(start + session.timeout());
+    let until = start + session.timeout();
+    let job = session.job()?;
+    let exited = job.exits(until);
     let millis = start.elapsed().as_millis();
     let mut survivors = Vec::new();
-    if exited && !session.job.is_gone(Instant::now() + AFTER_EXIT) {
-        survivors = session.job.record_survivors();
+    if exited && !job.is_gone(Instant::now() + AFTER_EXIT) {
+        survivors = job.record_survivors();
     }
     Ok(Departed { exited, millis, survivors })
 }

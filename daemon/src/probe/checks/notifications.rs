@@ -119,7 +119,7 @@ pub(crate) fn stdout(context: &Context) -> Result<Finding, Trouble> {
         session.say(&line)?;
     }
     session.watch(Instant::now() + context.options.window)?;
-    Ok(match session.pipe.garbage.first() {
+    Ok(match session.channel.garbage().first() {
         Some(line) => Finding::deviates(format!("a line is no message: {line}")),
         None => Finding::holds("every line is a message"),
     })

@@ -296,7 +296,7 @@ pub(crate) fn restart(context: &Context) -> Result<Finding, Trouble> {
         Ok(ids) => ids,
         Err(Trouble(why)) => return Ok(Finding::unknown(why)),
     };
-    first.job.kill();
+    first.job()?.kill();
     drop(first);
     in_session(context, |session| {
         expect_status(session, &done, "completed")?;

@@ -68,6 +68,7 @@ pub fn probe(
         name: name.trim().to_owned(),
         revision: text("/params/protocolVersion"),
         tool: None,
+        address: None,
         containment: context.arena.containment,
         notes: context.arena.notes.clone(),
         checks,

@@ -1,0 +1,94 @@
+//! The address of a subject, and the place of one instance of it.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+/// In an address or a command: a free port, another for each instance.
+const PORT: &str = "{port}";
+
+/// The transport of a subject, and its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Standard input and output of the command.
+    Stdio,
+    /// A Unix socket with JSON lines, by its path.
+    Socket(String),
+    /// Streamable HTTP, by its URL.
+    Url(String),
+}
+
+impl Target {
+    /// Whether it is an HTTP server.
+    pub(crate) const fn is_http(&self) -> bool {
+        matches!(self, Self::Url(_))
+    }
+
+    /// Whether it speaks over its standard input and output.
+    pub(crate) const fn is_stdio(&self) -> bool {
+        matches!(self, Self::Stdio)
+    }
+
+    /// The address for the report; the command is told apart from it.
+    pub(crate) fn address(&self) -> Option<&str> {
+        match self {
+            Self::Stdio => None,
+            Self::Socket(address) | Self::Url(address) => Some(address),
+        }
+    }
+
+    /// Whether instances can run at once: their addresses differ.
+    pub(crate) fn is_plural(&self) -> bool {
+        self.address().is_none_or(|address| address.contains(PORT))
+    }
+
+    /// The target of an instance with this port.
+    pub(crate) fn at(&self, port: u16) -> Self {
+        let put = |address: &String| address.replace(PORT, &port.to_string());
+        match self {
+            Self::Stdio => Self::Stdio,
+            Self::Socket(path) => Self::Socket(put(path)),
+            Self::Url(url) => Self::Url(put(url)),
+        }
+    }
+}
+
+/// A port of the loopback interface that is free now.
+pub(crate) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// The command of an instance with this port.
+pub(crate) fn command_at(command: &[OsString], port: u16) -> Vec<OsString> {
+    let port = port.to_string();
+    command.iter().map(|word| replaced(word, port.as_bytes())).collect()
+}
+
+fn replaced(word: &OsStr, port: &[u8]) -> OsString {
+    let (mut out, mut rest) = (Vec::new(), word.as_bytes());
+    while let Some(at) = memchr::memmem::find(rest, PORT.as_bytes()) {
+        let (before, after) = rest.split_at(at);
+        out.extend_from_slice(before);
+        out.extend_from_slice(port);
+        rest = after.get(PORT.len()..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_is_put_into_addresses_and_commands() {
+        let target = Target::Url("http://127.0.0.1:{port}/mcp".to_owned());
+        assert!(target.is_plural());
+        assert_eq!(target.at(81), Target::Url("http://127.0.0.1:81/mcp".to_owned()));
+        assert!(!Target::Socket("/run/s".to_owned()).is_plural());
+        let command = ["server".into(), "--port={port},{port}".into()];
+        let expected: Vec<OsString> = vec!["server".into(), "--port=7,7".into()];
+        assert_eq!(command_at(&command, 7), expected);
+    }
+}

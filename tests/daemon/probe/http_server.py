@@ -1,0 +1,217 @@
+"""server.py over Streamable HTTP: 2025-11-25 with sessions and 2026-07-28.
+
+    http_server.py PORT DIRECTORY [FAULT ...]
+"""
+import http.server, json, os, queue, select, signal, socket, sys, threading, time, uuid
+
+port = int(sys.argv[1])
+sys.argv[1:] = sys.argv[2:]
+import server
+from server import faulty, key
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+streams, sessions, leaked = {}, {}, []
+routing = threading.Lock()
+
+
+def route(message):
+    """Puts a message into the stream of its request."""
+    progress = message.get("method") == "notifications/progress"
+    id = message["params"]["progressToken"] if progress else message.get("id")
+    with routing:
+        stream = streams.get(key(id))
+    if stream is not None:
+        stream.put(message)
+
+
+server.send = route
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def plain(self, status, body=None):
+        text = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        if body is not None:
+            self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        if status == 405:
+            self.send_header("Allow", "POST")
+        self.end_headers()
+        self.wfile.write(text)
+
+    def fail(self, status, code, message, id=None):
+        self.plain(status, {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+
+    def refuses(self):
+        """Whether the head of a request is refused."""
+        lengths = set(self.headers.get_all("Content-Length") or [])
+        if len(lengths) > 1 and not faulty("http-two-lengths"):
+            self.close_connection = True
+            return self.fail(400, -32600, "two lengths") or True
+        if self.headers.get("Origin") and not faulty("http-origin"):
+            return self.fail(403, -32600, "a foreign origin") or True
+        return False
+
+    def lacks_session(self):
+        session = self.headers.get("Mcp-Session-Id")
+        if session is None:
+            return self.fail(400, -32600, "no session") or True
+        if session not in sessions and not (faulty("http-session-unknown") and session not in ended):
+            return self.fail(404, -32600, "no such session") or True
+        return False
+
+    def do_GET(self):
+        is_fine = faulty("http-get")
+        self.plain(200 if is_fine else 405)
+
+    def do_DELETE(self):
+        if self.refuses() or self.lacks_session():
+            return
+        session = self.headers["Mcp-Session-Id"]
+        if not faulty("http-session-delete"):
+            ended.add(session)
+            sessions.pop(session, None)
+        if not faulty("http-session-work"):
+            with server.lock:
+                works = [work for work, _ in server.calls.values()]
+                server.calls.clear()
+            for work in works:
+                work.stop()
+        if faulty("http-session-freed"):
+            leaked.append(os.open("/dev/null", os.O_RDONLY))
+        self.plain(200)
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.refuses():
+            return
+        message = json.loads(body)
+        method, id = message.get("method"), message.get("id")
+        params = message.get("params") if isinstance(message.get("params"), dict) else {}
+        version = self.headers.get("MCP-Protocol-Version")
+        is_modern = VERSION in (params.get("_meta") or {}) or version == "2026-07-28"
+        if method == "initialize":
+            return self.initialize(id, params)
+        if version not in ("2025-11-25", "2026-07-28") and not faulty("http-version"):
+            return self.fail(400, -32022, "unknown version", id)
+        if is_modern and self.headers.get("Mcp-Method") != method and not faulty("http-headers"):
+            return self.fail(400, -32020, "another Mcp-Method", id)
+        if not is_modern and self.lacks_session():
+            return
+        if "id" not in message:
+            if method == "notifications/cancelled" and (not is_modern or faulty("http-posted-cancel")):
+                self.cancel(message.get("params"))
+            return self.plain(202, {} if faulty("http-notification") else None)
+        if is_modern and method == "no/such/method":
+            return self.fail(200 if faulty("http-unknown-method") else 404, -32601, "no such method", id)
+        self.stream(id, method, params, is_modern)
+
+    def cancel(self, params):
+        server.cancel(params)
+        id = params.get("requestId") if isinstance(params, dict) else None
+        if isinstance(id, (int, str)) and not isinstance(id, bool) and not faulty("http-cancel-end"):
+            with routing:
+                stream = streams.get(key(id))
+            if stream is not None and key(id) in server.cancelled:
+                # A wrong answer after the cancel has to come before the end.
+                threading.Timer(0.3, stream.put, [None]).start()
+
+    def initialize(self, id, params):
+        session = str(uuid.uuid4())
+        sessions[session] = True
+        result = {}
+        server.answer, real = (lambda _, it: result.update(it)), server.answer
+        try:
+            with routing:
+                server.greet(id, params)
+        finally:
+            server.answer = real
+        text = json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Mcp-Session-Id", session)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def chunk(self, text):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
+        self.wfile.flush()
+
+    def stream(self, id, method, params, is_modern):
+        """Answers a request as a stream of events."""
+        messages = queue.Queue()
+        with routing:
+            is_duplicate = key(id) in streams
+            if not is_duplicate:
+                streams[key(id)] = messages
+        if is_duplicate:
+            if faulty("id-duplicate"):
+                # The first request may be on its way to the table.
+                time.sleep(0.3)
+                server.calls.pop(key(id), None)
+            return self.fail(400, -32600, "the id is in flight", id)
+        server.request(id, method, params)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.close_connection = True
+        is_gone = False
+        while True:
+            try:
+                message = messages.get(timeout=0.1)
+            except queue.Empty:
+                message = {}
+            if not is_gone and self.is_closed():
+                is_gone = True
+                if is_modern or faulty("http-disconnect"):
+                    server.cancel({"requestId": id})
+                    break
+            if message is None:
+                break
+            if not message:
+                if is_gone and key(id) not in server.calls:
+                    break
+                continue
+            if not is_gone:
+                try:
+                    self.chunk(b"data: " + json.dumps(dict(message, jsonrpc="2.0")).encode() + b"\n\n")
+                except OSError:
+                    is_gone = True
+            if "method" not in message and message.get("id") == id:
+                break
+        if not is_gone:
+            while faulty("http-answer-end") and message is not None and not self.is_closed():
+                time.sleep(0.05)
+            try:
+                self.chunk(b"")
+            except OSError:
+                pass
+        with routing:
+            if streams.get(key(id)) is messages:
+                del streams[key(id)]
+
+    def is_closed(self):
+        poll = select.poll()
+        poll.register(self.connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+        return bool(poll.poll(0))
+
+
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        pass
+
+
+ended = set()
+signal.signal(signal.SIGTERM, signal.SIG_IGN if faulty("sigterm-exit") else lambda *_: server.leave("sigterm"))
+server.load()
+Server(("127.0.0.1", port), Handler).serve_forever()
