@@ -205,6 +205,20 @@ fn report_states_the_deviation_its_remedy_and_the_survivors() {
     assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));
 }
 
+/// A server, and an agent, that writes without an end.
+#[test]
+fn flood_is_bounded_and_reported() {
+    let line = r#"{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}"#;
+    for (options, check) in [(&["--json", "-"][..], "handshake"), (&["--acp", "--json", "-"], "agent-handshake")] {
+        let mut command = Command::new(ceased());
+        command.arg("probe").args(options).args(["--output-max", "1MiB", "--only", check]);
+        let found = document(&command.args(["--", "yes", line]).output().unwrap());
+        let evidence = found["checks"][0]["evidence"].as_str().unwrap();
+        assert!(evidence.contains("has written more than 1048576 bytes"), "{found:#}");
+        assert_eq!(with(&found, "deviates"), BTreeSet::from([check.to_owned()]));
+    }
+}
+
 #[test]
 fn unknown_check_is_wrong_use() {
     let output =
@@ -224,7 +238,7 @@ child = subprocess.Popen(["sleep", "1000"])
 end, count = time.time() + int(sys.argv[1]), 0
 with open(sys.argv[2], "a") as file:
     while time.time() < end:
-        sum(range(20000))
+        sum(range(100000))
         file.write("x" * 50)
         file.flush()
         count += 1

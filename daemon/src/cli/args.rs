@@ -280,6 +280,9 @@ pub(super) struct ProbeArgs {
     /// Processes and threads of one check
     #[arg(long, value_name = "N", default_value = "4096")]
     pids_max: u32,
+    /// Bytes that may be received on one connection; then it counts as closed
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
+    output_max: u64,
     /// Write the result as JSON to this file; - is stdout, instead of the table
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
@@ -341,6 +344,7 @@ impl ProbeArgs {
             at_once: self.at_once.into(),
             memory_max: self.memory_max,
             pids_max: self.pids_max,
+            output_max: self.output_max,
         }
     }
 
@@ -357,6 +361,7 @@ impl ProbeArgs {
             at_once: self.at_once.into(),
             memory_max: self.memory_max,
             pids_max: self.pids_max,
+            output_max: self.output_max,
         }
     }
 
@@ -386,6 +391,7 @@ impl ProbeArgs {
             restart: self.restart,
             memory_max: self.memory_max,
             pids_max: self.pids_max,
+            output_max: self.output_max,
         }
     }
 }

@@ -39,6 +39,14 @@ impl Channel {
         }
     }
 
+    /// The fact that the peer has written too much, if it has.
+    pub(crate) fn flood(&self) -> Option<String> {
+        match self {
+            Self::Lines(pipe) => pipe.flood(),
+            Self::Http(http) => http.flood(),
+        }
+    }
+
     /// The reason for which nothing could be sent, if the transport knows one.
     pub(crate) fn failure(&self) -> Option<&str> {
         match self {
@@ -58,7 +66,7 @@ impl Channel {
     pub(crate) fn close(&mut self) {
         match self {
             Self::Lines(pipe) => pipe.close(),
-            Self::Http(http) => http.close(),
+            Self::Http(http) => http.hang_up_all(),
         }
     }
 }

@@ -23,6 +23,7 @@ mod observed;
 mod options;
 mod pick;
 mod pipe;
+mod room;
 mod session;
 mod suite;
 mod table;

@@ -11,6 +11,8 @@ pub(crate) struct Worked {
     pub(crate) cpu: Option<[f64; 3]>,
     /// Bytes written in a second: idle, during the call, at the end.
     pub(crate) written: [u64; 3],
+    /// Samples of the call with output.
+    pub(crate) writing: usize,
 }
 
 /// Observation of the end of a server.

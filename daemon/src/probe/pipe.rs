@@ -13,6 +13,7 @@ use ceased_client::io::{NonblockingWriter, is_gone, poll, read};
 use rustix::event::{PollFd, PollFlags};
 use serde_json::Value;
 
+use super::room::Room;
 use super::text;
 
 const PIECE_BYTES: usize = 64 * 1024;
@@ -39,12 +40,15 @@ pub(crate) struct Pipe {
     partial: Vec<u8>,
     ready: VecDeque<Value>,
     is_closed: bool,
+    /// Bytes that may still be received.
+    room: Room,
     /// Lines that are no JSON object or array.
     pub(crate) garbage: Vec<String>,
 }
 
 impl Pipe {
-    pub(crate) fn new(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+    /// A connection that counts as closed once more than `max` bytes were received.
+    pub(crate) fn new(input: OwnedFd, output: OwnedFd, max: u64) -> io::Result<Self> {
         Ok(Self {
             writer: NonblockingWriter::of(output.as_fd())?,
             input: Some(input),
@@ -52,8 +56,14 @@ impl Pipe {
             partial: Vec::new(),
             ready: VecDeque::new(),
             is_closed: false,
+            room: Room::new(max),
             garbage: Vec::new(),
         })
+    }
+
+    /// The fact that the peer has written too much, if it has.
+    pub(crate) fn flood(&self) -> Option<String> {
+        self.room.flood()
     }
 
     /// Closes the direction to the peer.
@@ -132,7 +142,10 @@ impl Pipe {
         let Some(input) = &self.input else { return };
         match read(input.as_fd(), &mut piece) {
             Ok(Some(0)) => self.is_closed = true,
-            Ok(Some(count)) => self.take(piece.get(..count).unwrap_or_default()),
+            Ok(Some(count)) if self.room.take(count) => {
+                self.take(piece.get(..count).unwrap_or_default());
+            }
+            Ok(Some(_)) => self.is_closed = true,
             Ok(None) => {}
             Err(why) => self.is_closed = is_gone(&why) || self.is_closed,
         }

@@ -61,7 +61,7 @@ impl<'a> Session<'a> {
         }
         let channel = match (context.options.target.at(port), own.take()) {
             (Target::Stdio, Some(pipes)) => {
-                Channel::Lines(Pipe::new(pipes.stdout, pipes.stdin).map_err(failed)?)
+                Channel::Lines(Pipe::new(pipes.stdout, pipes.stdin, context.options.output_max).map_err(failed)?)
             }
             (Target::Stdio, None) => return Err(Trouble("there is no command".to_owned())),
             (target, pipes) => {
@@ -209,6 +209,9 @@ impl<'a> Session<'a> {
         if self.channel.send(bytes, until, true).is_empty() {
             return Ok(());
         }
+        if let Some(flood) = self.channel.flood() {
+            return Err(Trouble(format!("the server {flood}")));
+        }
         let within = Instant::now() + Duration::from_millis(200);
         let gone = self.job.as_mut().is_some_and(|job| job.exits(within));
         Err(Trouble(match (gone, self.channel.failure()) {
@@ -225,6 +228,9 @@ impl<'a> Session<'a> {
         match self.channel.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {
+                if let Some(flood) = self.channel.flood() {
+                    return Err(Trouble(format!("the server {flood}")));
+                }
                 if let Some(job) = &mut self.job {
                     job.is_gone(Instant::now() + Duration::from_millis(500));
                 }
@@ -348,12 +354,12 @@ fn open(context: &Context, era: &Era, target: &Target, until: Instant) -> io::Re
             let url = Url::parse(url).map_err(io::Error::other)?;
             connect(&url, until)?;
             let headers = context.options.headers.clone();
-            Ok(Channel::Http(Box::new(Http::new(url, headers, era))))
+            Ok(Channel::Http(Box::new(Http::new(url, headers, era, context.options.output_max))))
         }
         Target::Socket(path) => {
             let socket = UnixStream::connect(path)?;
             let input = OwnedFd::from(socket.try_clone()?);
-            Ok(Channel::Lines(Pipe::new(input, socket.into())?))
+            Ok(Channel::Lines(Pipe::new(input, socket.into(), context.options.output_max)?))
         }
         Target::Stdio => Err(io::ErrorKind::Unsupported.into()),
     }

@@ -12,13 +12,20 @@ use super::session::{Session, Trouble};
 
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(350);
-/// Least and longest time for which a call is observed before its cancel.
-const OBSERVE: [Duration; 2] = [Duration::from_millis(1000), Duration::from_secs(4)];
+/// Samples of a call before its cancel, always the same number so that the verdicts are the same.
+const SAMPLES: usize = 12;
+/// Most samples for the time before the call.
+const IDLE_SAMPLES: usize = 6;
 /// Samples without activity that show the end of the work.
-const QUIET_SAMPLES: u32 = 3;
+const QUIET_SAMPLES: u32 = 5;
 /// Percent of a CPU, and bytes a second, above idle that count as work.
-const CPU_ACTIVE: f64 = 10.0;
+const CPU_ACTIVE: f64 = 5.0;
 const WRITTEN_ACTIVE: u64 = 16;
+/// Samples with output that are needed to call it work.
+const WRITING_SAMPLES: usize = 3;
+
+/// CPU use in percent, if it is known, and bytes a second.
+type Activity = (Option<f64>, u64);
 
 /// State of the processes at one time.
 struct Sample {
@@ -38,7 +45,7 @@ impl Sample {
 
     /// CPU use in percent, and bytes a second in files, since an earlier sample. Bytes to
     /// pipes, sockets and other descriptors are no work.
-    fn since(&self, earlier: &Self) -> (Option<f64>, u64) {
+    fn since(&self, earlier: &Self) -> Activity {
         let span = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let cpu = self.cpu.zip(earlier.cpu).map(|(now, then)| now.saturating_sub(then));
         let each = self.output.iter();
@@ -117,8 +124,7 @@ impl Worked {
 
     /// Whether the call wrote.
     pub(crate) const fn wrote(&self) -> bool {
-        let [idle, active, _] = self.written;
-        active.saturating_sub(idle) > WRITTEN_ACTIVE
+        self.writing >= WRITING_SAMPLES
     }
 
     /// Whether the CPU is still in use.
@@ -153,36 +159,55 @@ pub(crate) fn observe_for<'a>(
     cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), Trouble>,
 ) -> Result<Worked, Trouble> {
     session.check_alive()?;
-    let pause = |session: &mut Session<'a>| session.watch(Instant::now() + SAMPLE_EVERY);
-    pause(session)?;
-    let first = Sample::take(session);
-    pause(session)?;
-    let before = Sample::take(session);
-    let idle = before.since(&first);
+    let (before, idle) = rest(session)?;
     let id = start(session)?;
-    let begun = Instant::now();
-    let (mut started, mut active) = (BTreeMap::new(), (idle.0, 0));
+    let (mut started, mut during) = (BTreeMap::new(), Vec::new());
     let mut last = Sample::take(session);
-    let mut worked = Worked::default();
-    loop {
-        pause(session)?;
+    for _ in 0..SAMPLES {
+        session.watch(Instant::now() + SAMPLE_EVERY)?;
         let sample = Sample::take(session);
-        let (cpu, written) = sample.since(&last);
-        active = (active.0.zip(cpu).map(|(a, b)| a.max(b)), active.1.max(written));
+        during.push(sample.since(&last));
         started.extend(sample.new_processes(&before));
         last = sample;
-        worked.cpu = idle.0.zip(active.0).map(|(idle, active)| [idle, active, 0.0]);
-        worked.written = [idle.1, active.1, 0];
-        let has_activity = !started.is_empty() || worked.used_cpu() || worked.wrote();
-        let [least, most] = OBSERVE;
-        if begun.elapsed() >= most || (has_activity && begun.elapsed() >= least) {
+    }
+    cancel(session, &id)?;
+    let mut worked = summary(idle, &during);
+    worked.started = started.into_values().collect();
+    watch_end(session, within, &before, last, &mut worked)?;
+    Ok(worked)
+}
+
+/// Takes samples until the processes rest, or a few times: a server that has just started may still
+/// be busy with that.
+fn rest(session: &mut Session<'_>) -> Result<(Sample, Activity), Trouble> {
+    let mut last = Sample::take(session);
+    let mut idle = (None, 0);
+    for _ in 0..IDLE_SAMPLES {
+        session.watch(Instant::now() + SAMPLE_EVERY)?;
+        let sample = Sample::take(session);
+        idle = sample.since(&last);
+        last = sample;
+        if idle.0.is_none_or(|cpu| cpu < CPU_ACTIVE / 2.0) && idle.1 <= WRITTEN_ACTIVE {
             break;
         }
     }
-    cancel(session, &id)?;
-    worked.started = started.values().cloned().collect();
-    watch_end(session, within, &before, last, &mut worked)?;
-    Ok(worked)
+    Ok((last, idle))
+}
+
+/// Sums up the samples of a call. The median of the CPU use tells a computation from the start of
+/// a process, and the number of samples with output tells work from a line in a log.
+fn summary(idle: Activity, during: &[Activity]) -> Worked {
+    let mut cpu: Vec<f64> = during.iter().filter_map(|(cpu, _)| *cpu).collect();
+    cpu.sort_unstable_by(f64::total_cmp);
+    let median = cpu.get(cpu.len() / 2).copied().filter(|_| cpu.len() == during.len());
+    let count = u64::try_from(during.len()).unwrap_or(u64::MAX).max(1);
+    let is_writing = |it: &&Activity| it.1.saturating_sub(idle.1) > WRITTEN_ACTIVE;
+    Worked {
+        cpu: idle.0.zip(median).map(|(idle, active)| [idle, active, 0.0]),
+        written: [idle.1, during.iter().map(|(_, written)| written).sum::<u64>() / count, 0],
+        writing: during.iter().filter(is_writing).count(),
+        ..Worked::default()
+    }
 }
 
 /// Takes samples until the work has ended, or the time limit.
@@ -209,4 +234,22 @@ fn watch_end(
         last = sample;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_told_from_the_start_of_a_process_and_a_line_in_a_log() {
+        let mut during = vec![(Some(0.2), 0); SAMPLES];
+        during[0] = (Some(60.0), 400);
+        during[1] = (Some(20.0), 400);
+        let worked = summary((Some(0.1), 0), &during);
+        assert!(!worked.used_cpu() && !worked.wrote());
+        let worked = summary((Some(0.1), 0), &[(Some(12.0), 400); SAMPLES]);
+        assert!(worked.used_cpu() && worked.wrote());
+        assert!(!worked.uses_cpu() && !worked.writes());
+        assert!(summary((Some(0.1), 0), &[(None, 0); SAMPLES]).cpu.is_none());
+    }
 }

@@ -152,8 +152,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 streams[key(id)] = messages
         if is_duplicate:
             if faulty("id-duplicate"):
-                # The first request may be on its way to the table.
-                time.sleep(0.3)
                 server.calls.pop(key(id), None)
             return self.fail(400, -32600, "the id is in flight", id)
         server.request(id, method, params)
@@ -163,6 +161,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         is_gone = False
+        while faulty("flood"):
+            self.chunk(b"data: " + json.dumps({"jsonrpc": "2.0", "method": "x" * 10000}).encode() + b"\n\n")
         while True:
             try:
                 message = messages.get(timeout=0.1)

@@ -301,6 +301,15 @@ fn server_that_runs_already_is_left_running() {
     assert!(running.0.try_wait().unwrap().is_none() && connects());
 }
 
+/// A stream without an end.
+#[test]
+fn flood_over_http_is_bounded_and_reported() {
+    let options = ["--output-max", "1MiB", "--only", "handshake"];
+    let found = document(&Probe::new().run_over(Way::Http(SESSION), &options, &["flood"]));
+    let evidence = found["checks"][0]["evidence"].as_str().unwrap();
+    assert!(evidence.contains("has written more than 1048576 bytes"), "{found:#}");
+}
+
 #[test]
 fn wrong_addresses_are_wrong_use() {
     let said = |args: &[&str]| {

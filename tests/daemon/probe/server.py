@@ -78,7 +78,7 @@ class Work:
     def compute(self):
         until = time.time() + 70
         while self.goes_on("work-cpu") and time.time() < until:
-            sum(range(30000))
+            sum(range(100000))
             time.sleep(0.002)
 
     def write(self):

@@ -26,4 +26,6 @@ pub struct AgentOptions {
     pub memory_max: u64,
     /// Processes and threads of one check.
     pub pids_max: u32,
+    /// Bytes that may be received on one connection.
+    pub output_max: u64,
 }

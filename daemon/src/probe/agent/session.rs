@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
         let failed = |why: std::io::Error| Trouble(format!("no pipes can be made: {why}"));
         let (own, theirs) = stdio_pipes().map_err(failed)?;
         let job = context.arena.start(&context.options.command, theirs);
-        let pipe = Pipe::new(own.stdout, own.stdin).map_err(failed)?;
+        let pipe = Pipe::new(own.stdout, own.stdin, context.options.output_max).map_err(failed)?;
         let (log, questions) = (Vec::new(), Vec::new());
         Ok(Self { job, pipe, context, version, last_id: 0, log, questions, permits: false })
     }
@@ -244,6 +244,9 @@ impl<'a> Session<'a> {
         if self.pipe.send(format!("{lines}\n").as_bytes(), until, true).is_empty() {
             return Ok(());
         }
+        if let Some(flood) = self.pipe.flood() {
+            return Err(Trouble(format!("the agent {flood}")));
+        }
         let gone = self.job.exits(Instant::now() + Duration::from_millis(200));
         Err(Trouble(match gone {
             true => format!("the agent is gone: {}", self.job.told()),
@@ -256,6 +259,9 @@ impl<'a> Session<'a> {
         match self.pipe.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {
+                if let Some(flood) = self.pipe.flood() {
+                    return Err(Trouble(format!("the agent {flood}")));
+                }
                 self.job.is_gone(Instant::now() + Duration::from_millis(500));
                 Err(Trouble(format!("the agent has closed its output: {}", self.job.told())))
             }

@@ -1,11 +1,27 @@
 //! Ids of requests in every form, reused, and twice in flight.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::probe::context::Context;
 use crate::probe::finding::Finding;
-use crate::probe::options::ToolCall;
 use crate::probe::session::{Session, Trouble, cancel};
+
+/// Time after which a call that says nothing has begun.
+const BEGUN: Duration = Duration::from_millis(500);
+
+/// Starts the call that takes a second, and waits for its first sign of life: messages over HTTP
+/// arrive in no order. False if the call has ended by then.
+fn begin(session: &mut Session<'_>, context: &Context, id: &Value) -> Result<bool, Trouble> {
+    let call = session.call(id, context.brief());
+    session.say(&call)?;
+    session.watch_for(BEGUN, |it| !it.progress(id).is_empty() || !it.answers(id).is_empty())?;
+    Ok(session.answers(id).is_empty())
+}
+
+const OVER: &str = "the call ends before its id can be used again; give --brief-args with which \
+                    it takes a second";
 
 /// CAN-01, RPC-01: each id comes back as it was, once.
 pub(crate) fn forms(context: &Context) -> Result<Finding, Trouble> {
@@ -54,9 +70,10 @@ pub(crate) fn tool_result(session: &mut Session<'_>, id: &Value) -> Result<bool,
 pub(crate) fn types(context: &Context) -> Result<Finding, Trouble> {
     let mut session = Session::start(context)?;
     let (number, string) = (json!(900), json!("900"));
-    let call = context.brief();
-    let lines = [session.call(&number, call), session.call(&string, call), cancel(&string)];
-    session.say(&lines.join("\n"))?;
+    if !begin(&mut session, context, &number)? {
+        return Ok(Finding::unknown(OVER));
+    }
+    session.say(&cancel(&string))?;
     Ok(match tool_result(&mut session, &number) {
         Ok(true) => Finding::holds("a cancel of \"900\" leaves 900 alone"),
         Ok(false) => Finding::deviates("a cancel of \"900\" cancels 900, too"),
@@ -91,9 +108,11 @@ pub(crate) fn reused(context: &Context) -> Result<Finding, Trouble> {
 pub(crate) fn duplicate(context: &Context) -> Result<Finding, Trouble> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
-    let call: &ToolCall = context.brief();
-    let lines = [session.call(&id, call), session.ping(&id)];
-    session.say(&lines.join("\n"))?;
+    if !begin(&mut session, context, &id)? {
+        return Ok(Finding::unknown(OVER));
+    }
+    let ping = session.ping(&id);
+    session.say(&ping)?;
     let done = tool_result(&mut session, &id).and_then(|done| {
         session.check_alive()?;
         Ok(done)

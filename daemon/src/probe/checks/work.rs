@@ -60,7 +60,10 @@ fn judge_cpu(worked: &Worked) -> Finding {
 fn judge_writes(worked: &Worked) -> Finding {
     let [idle, active, end] = worked.written;
     if !worked.wrote() {
-        return Finding::unknown("the call writes nothing");
+        return Finding::unknown(match worked.writing {
+            0 => "the call writes nothing",
+            _ => "the call writes now and then, too little to tell",
+        });
     }
     let seen = format!("idle {idle} B/s, during the call {active} B/s, afterwards {end} B/s");
     Finding::of(!worked.writes(), seen)

@@ -18,4 +18,6 @@ pub struct ClientOptions {
     pub memory_max: u64,
     /// Processes and threads of one run.
     pub pids_max: u32,
+    /// Bytes that may be received on one connection.
+    pub output_max: u64,
 }

@@ -45,6 +45,7 @@ pub(super) struct Run<'a> {
     servers: Vec<Server>,
     hangs: bool,
     timeout: Duration,
+    output_max: u64,
     began: Instant,
     /// Every message of the client, with the number of its server.
     heard: Vec<(usize, Value)>,
@@ -58,12 +59,14 @@ impl<'a> Run<'a> {
         let stage = Stage::new().map_err(failed)?;
         let (own, theirs) = stdio_pipes().map_err(failed)?;
         let argv = stage.fill(&context.options.command);
+        let output_max = context.options.output_max;
         let job = context.arena.start_with(&argv, stage.environment(), theirs);
-        let mut stdout = Pipe::new(own.stdout, own.stdin).map_err(failed)?;
+        let mut stdout = Pipe::new(own.stdout, own.stdin, output_max).map_err(failed)?;
         stdout.close_output();
         let (servers, heard) = (Vec::new(), Vec::new());
         let (timeout, now) = (context.options.timeout, Instant::now());
-        Ok(Self { job, stdout, stage, servers, hangs, timeout, began: now, heard, last: now })
+        let (began, last) = (now, now);
+        Ok(Self { job, stdout, stage, servers, hangs, timeout, output_max, began, heard, last })
     }
 
     /// Serves until `done`, the exit of the client, or the time limit without a message.
@@ -85,7 +88,7 @@ impl<'a> Run<'a> {
         while let Ok((stream, _)) = self.stage.listener.accept() {
             let both = stream.try_clone().and_then(|other| {
                 stream.set_nonblocking(true)?;
-                Pipe::new(other.into(), stream.into())
+                Pipe::new(other.into(), stream.into(), self.output_max)
             });
             let script = Script::new(self.hangs);
             if let Ok(pipe) = both {

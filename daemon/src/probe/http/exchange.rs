@@ -80,12 +80,12 @@ impl Exchange {
         self.unsent.is_empty()
     }
 
-    /// Sends and receives as far as possible.
-    pub(crate) fn turn(&mut self) {
+    /// Sends and receives as far as possible; the number of received bytes.
+    pub(crate) fn turn(&mut self) -> usize {
         if !self.unsent.is_empty() {
             self.write();
         }
-        self.read();
+        self.read()
     }
 
     fn write(&mut self) {
@@ -99,15 +99,15 @@ impl Exchange {
         }
     }
 
-    fn read(&mut self) {
+    fn read(&mut self) -> usize {
         let mut piece = vec![0; PIECE_BYTES];
         let count = match self.stream.read(&mut piece) {
             Ok(count) => count,
-            Err(why) if is_later(&why) => return,
+            Err(why) if is_later(&why) => return 0,
             Err(why) => {
                 self.response.close();
                 self.failure = Some(why.to_string());
-                return;
+                return 0;
             }
         };
         let taken = match count {
@@ -118,6 +118,7 @@ impl Exchange {
             _ => self.response.take(piece.get(..count).unwrap_or_default()),
         };
         self.failure = taken.err();
+        count
     }
 }
 

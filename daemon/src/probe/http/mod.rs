@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::era::{Era, STATELESS};
 use super::pipe::Received;
+use super::room::Room;
 use super::text;
 use exchange::Exchange;
 
@@ -72,6 +73,8 @@ pub(crate) struct Http {
     version: Option<String>,
     open: Vec<Exchange>,
     ready: VecDeque<Value>,
+    /// Bytes that may still be received.
+    room: Room,
     /// Texts that are no message.
     pub(crate) garbage: Vec<String>,
     /// The reason for which the last message could not be sent.
@@ -79,8 +82,8 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// A client of a server, without a request yet.
-    pub(crate) fn new(url: Url, extra: Headers, era: &Era) -> Self {
+    /// A client of a server, without a request yet. It takes no more than `max` bytes.
+    pub(crate) fn new(url: Url, extra: Headers, era: &Era, max: u64) -> Self {
         let is_stateless = matches!(era, Era::Stateless);
         Self {
             url,
@@ -90,6 +93,7 @@ impl Http {
             version: is_stateless.then(|| STATELESS.to_owned()),
             open: Vec::new(),
             ready: VecDeque::new(),
+            room: Room::new(max),
             garbage: Vec::new(),
             failure: None,
         }
@@ -171,6 +175,11 @@ impl Http {
         self.fetch(bytes, until)
     }
 
+    /// The fact that the server has written too much, if it has.
+    pub(crate) fn flood(&self) -> Option<String> {
+        self.room.flood()
+    }
+
     /// Whether the response to a request is open.
     pub(crate) fn is_open(&self, id: &Value) -> bool {
         self.open.iter().any(|it| it.id.as_ref() == Some(id))
@@ -182,7 +191,7 @@ impl Http {
     }
 
     /// Closes every connection.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn hang_up_all(&mut self) {
         self.open.clear();
     }
 
@@ -271,6 +280,9 @@ impl Http {
             if let Some(message) = self.ready.pop_front() {
                 return Received::Message(message);
             }
+            if self.flood().is_some() {
+                return Received::Closed;
+            }
             if until <= Instant::now() {
                 return Received::TimedOut;
             }
@@ -284,10 +296,14 @@ impl Http {
         wait(&all, until);
         let mut open = std::mem::take(&mut self.open);
         for exchange in &mut open {
-            exchange.turn();
-            self.harvest(exchange);
+            if self.room.take(exchange.turn()) {
+                self.harvest(exchange);
+            }
         }
         open.retain(|exchange| !exchange.is_over());
+        if self.flood().is_some() {
+            open.clear();
+        }
         self.open = open;
     }
 
