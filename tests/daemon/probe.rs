@@ -209,7 +209,9 @@ fn report_states_the_deviation_its_remedy_and_the_survivors() {
 #[test]
 fn flood_is_bounded_and_reported() {
     let line = r#"{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}"#;
-    for (options, check) in [(&["--json", "-"][..], "handshake"), (&["--acp", "--json", "-"], "agent-handshake")] {
+    for (options, check) in
+        [(&["--json", "-"][..], "handshake"), (&["--acp", "--json", "-"], "agent-handshake")]
+    {
         let mut command = Command::new(ceased());
         command.arg("probe").args(options).args(["--output-max", "1MiB", "--only", check]);
         let found = document(&command.args(["--", "yes", line]).output().unwrap());

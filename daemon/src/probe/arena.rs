@@ -14,6 +14,7 @@ use ceased_process::{
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::finding::{Checked, Findings};
 use super::text;
 
 /// Time in which the supervisor answers a question.
@@ -66,14 +67,20 @@ pub(crate) struct Arena {
     ended: Mutex<Vec<String>>,
     left: AtomicU32,
     /// Name of the containment.
-    pub(crate) containment: &'static str,
+    containment: &'static str,
     /// Bounds without effect, and a weak containment.
-    pub(crate) notes: Vec<String>,
+    notes: Vec<String>,
 }
 
 impl Arena {
-    /// An arena in this containment.
-    pub(crate) fn new(mut containment: Containment, bounds: Bounds) -> io::Result<Self> {
+    /// An arena in this containment, with bounds on the memory and on the processes of each job.
+    pub(crate) fn new(
+        mut containment: Containment,
+        memory_max: u64,
+        pids_max: u32,
+    ) -> io::Result<Self> {
+        let (memory_max, pids_max) = (Some(memory_max), Some(pids_max));
+        let bounds = Bounds { memory_max, pids_max, ..Bounds::default() };
         let unenforced = containment.enable(&bounds.controllers());
         let mut notes: Vec<String> = unenforced.iter().map(ToString::to_string).collect();
         notes.extend(containment.weakness().map(str::to_owned));
@@ -121,13 +128,24 @@ impl Arena {
         answer.recv_timeout(ANSWER_WITHIN).ok()
     }
 
-    /// Processes that outlived their command and were ended, and the number of those that could
-    /// not be ended.
-    pub(crate) fn survivors(&self) -> (Vec<String>, u32) {
+    /// The findings about a command, without the facts that it tells about itself.
+    pub(crate) fn findings(&self, command: &[OsString], checks: Vec<Checked>) -> Findings {
         let mut ended = lock(&self.ended).clone();
         ended.sort_unstable();
         ended.dedup();
-        (ended, self.left.load(Ordering::Relaxed))
+        let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        Findings {
+            subject: words.join(" "),
+            address: None,
+            name: String::new(),
+            revision: String::new(),
+            tool: None,
+            containment: self.containment,
+            notes: self.notes.clone(),
+            checks,
+            ended,
+            left: self.left.load(Ordering::Relaxed),
+        }
     }
 }
 

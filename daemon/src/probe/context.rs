@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::arena::Arena;
 use super::era::Era;
-use super::observed::{Departed, Worked};
+use super::observed::{Departures, Worked};
 use super::options::{Options, ToolCall};
 
 /// Facts about a subject, gathered before the checks.
@@ -42,9 +42,7 @@ pub(crate) struct Context {
     pub(crate) work: OnceLock<Result<Worked, String>>,
     pub(crate) stubborn: OnceLock<Result<Worked, String>>,
     pub(crate) task_work: OnceLock<Result<Worked, String>>,
-    pub(crate) at_eof: OnceLock<Result<Departed, String>>,
-    pub(crate) at_sigterm: OnceLock<Result<Departed, String>>,
-    pub(crate) at_kill: OnceLock<Result<Departed, String>>,
+    pub(crate) departures: Departures,
 }
 
 impl Context {
@@ -56,9 +54,7 @@ impl Context {
             work: OnceLock::new(),
             stubborn: OnceLock::new(),
             task_work: OnceLock::new(),
-            at_eof: OnceLock::new(),
-            at_sigterm: OnceLock::new(),
-            at_kill: OnceLock::new(),
+            departures: Departures::default(),
         }
     }
 

@@ -16,6 +16,7 @@ mod channel;
 mod checks;
 pub mod client;
 mod context;
+mod endings;
 mod era;
 mod finding;
 mod http;
@@ -32,20 +33,17 @@ mod text;
 mod work;
 
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use ceased_process::{Bounds, Containment};
+use ceased_process::Containment;
 use serde_json::{Value, json};
 
 use arena::Arena;
 use context::{Context, Facts};
 use era::{Era, SESSION, TASKS};
 use session::{Session, Trouble, cancel};
-use table::{CHECKS, Check, HANDSHAKE, Needs};
+use suite::Check;
+use table::{CHECKS, HANDSHAKE, Needs};
 
 pub use finding::{Checked, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
@@ -81,101 +79,53 @@ pub fn probe(
     containment: Containment,
     told: &(dyn Fn(&str) + Sync),
 ) -> io::Result<Findings> {
-    let bounds = Bounds {
-        memory_max: Some(options.memory_max),
-        pids_max: Some(options.pids_max),
-        ..Bounds::default()
-    };
-    let context = Context::new(Arena::new(containment, bounds)?, options);
+    let arena = Arena::new(containment, options.memory_max, options.pids_max)?;
+    let context = Context::new(arena, options);
+    let target = &context.options.target;
     told(HANDSHAKE);
     let greeted = gather(&context);
-    let selected = |check: &&Check| {
-        let only = &context.options.only;
-        let is_named =
-            only.is_empty() || only.iter().any(|wanted| check.id.starts_with(wanted.as_str()));
-        is_named && check.over.concerns(&context.options.target)
+    let selected = |check: &&Check<Context>| {
+        check.is_one_of(&context.options.only) && check.needs.over.concerns(target)
     };
     let (checks, facts) = match greeted {
         Ok(facts) => {
             context.learn(facts.clone());
-            let selected: Vec<&Check> = CHECKS.iter().filter(selected).collect();
-            // Instances of a server share its store, in which a check of the store is alone.
-            let (alone, together): (Vec<&Check>, Vec<&Check>) =
-                selected.iter().partition(|check| check.needs == Needs::Restart);
-            let has_command = !context.options.command.is_empty();
-            let at_once = match context.options.target.is_plural() || !has_command {
-                true => context.options.at_once,
-                // Instances with one address cannot run at once.
-                false => 1,
-            };
-            let mut done = run_all(&context, &together, at_once, told);
-            done.extend(run_all(&context, &alone, 1, told));
-            let place = |it: &Checked| CHECKS.iter().position(|check| check.id == it.id);
-            done.sort_by_key(place);
-            (done, Some(facts))
+            (run_all(&context, CHECKS.iter().filter(selected).collect(), told), Some(facts))
         }
         Err(Trouble(why)) => {
-            let not_greeted = |check: &Check| match check.id {
-                HANDSHAKE => Finding::deviates(why.clone()),
-                _ => Finding::unknown("the handshake is not answered"),
-            };
             let chosen = CHECKS.iter().filter(|it| it.id == HANDSHAKE || selected(it));
-            (chosen.map(|check| checked(check, not_greeted(check))).collect(), None)
+            (suite::without_handshake(chosen, HANDSHAKE, &why), None)
         }
     };
-    let (ended, left) = context.arena.survivors();
-    let words = context.options.command.iter().map(|word| word.to_string_lossy());
+    let findings = context.arena.findings(&context.options.command, checks);
     Ok(Findings {
-        subject: words.collect::<Vec<_>>().join(" "),
-        address: context.options.target.address().map(str::to_owned),
+        address: target.address().map(str::to_owned),
         name: facts.as_ref().map(|facts| facts.name.clone()).unwrap_or_default(),
         revision: facts.as_ref().map(|facts| facts.revision.clone()).unwrap_or_default(),
         tool: facts.and_then(|facts| facts.tool),
-        containment: context.arena.containment,
-        notes: context.arena.notes.clone(),
-        checks,
-        ended,
-        left,
+        ..findings
     })
 }
 
-const fn checked(check: &Check, finding: Finding) -> Checked {
-    let Check { id, rule, title, remedy, .. } = *check;
-    Checked { id, rule, title, remedy, finding }
-}
-
-/// Runs checks, some at once; the results are in no order.
+/// Runs checks, as many at once as the subject allows; the results are in the order of the table.
 fn run_all(
     context: &Context,
-    checks: &[&Check],
-    at_once: usize,
+    checks: Vec<&Check<Context>>,
     told: &(dyn Fn(&str) + Sync),
 ) -> Vec<Checked> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Checked>> = Mutex::default();
-    thread::scope(|scope| {
-        for _ in 0..at_once.max(1) {
-            scope.spawn(|| {
-                while let Some(check) = checks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    told(check.id);
-                    let finding = run(context, check);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push(checked(check, finding));
-                }
-            });
-        }
-    });
-    done.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn run(context: &Context, check: &Check) -> Finding {
-    let missing = check.over.missing(&context.options, &context.facts().era);
-    let missing = missing.map(str::to_owned);
-    let missing = missing.or_else(|| check.needs.missing(context.facts(), context.options.restart));
-    if let Some(reason) = missing {
-        return Finding::unknown(reason);
-    }
-    (check.run)(context).unwrap_or_else(|Trouble(why)| Finding::unknown(why))
+    // Instances of a server share its store, in which a check of the store is alone.
+    let is_alone = |check: &&Check<Context>| check.needs.needs == Needs::Restart;
+    let (alone, together): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_alone);
+    let options = &context.options;
+    let at_once = match options.target.is_plural() || options.command.is_empty() {
+        true => options.at_once,
+        // Instances with one address cannot run at once.
+        false => 1,
+    };
+    let mut done = suite::run_all(context, &together, at_once, told);
+    done.extend(suite::run_all(context, &alone, 1, told));
+    done.sort_by_key(|it| CHECKS.iter().position(|check| check.id == it.id));
+    done
 }
 
 /// Learns the facts about a server: its revision, its capabilities, and a tool for the checks.

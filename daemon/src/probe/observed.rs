@@ -1,5 +1,7 @@
 //! Observations from outside, which several checks judge.
 
+use std::sync::OnceLock;
+
 /// Observation of the work of a call before and after its cancel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Worked {
@@ -15,7 +17,7 @@ pub(crate) struct Worked {
     pub(crate) writing: usize,
 }
 
-/// Observation of the end of a server.
+/// Observation of the end of a subject.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Departed {
     /// Whether the command exited in time.
@@ -24,4 +26,12 @@ pub(crate) struct Departed {
     pub(crate) millis: u128,
     /// Processes alive after it.
     pub(crate) survivors: Vec<String>,
+}
+
+/// Observations of the ends of a subject, each by its cause.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    pub(crate) at_eof: OnceLock<Result<Departed, String>>,
+    pub(crate) at_sigterm: OnceLock<Result<Departed, String>>,
+    pub(crate) at_kill: OnceLock<Result<Departed, String>>,
 }

@@ -60,9 +60,9 @@ impl<'a> Session<'a> {
             own = Some(pipes);
         }
         let channel = match (context.options.target.at(port), own.take()) {
-            (Target::Stdio, Some(pipes)) => {
-                Channel::Lines(Pipe::new(pipes.stdout, pipes.stdin, context.options.output_max).map_err(failed)?)
-            }
+            (Target::Stdio, Some(pipes)) => Channel::Lines(
+                Pipe::new(pipes.stdout, pipes.stdin, context.options.output_max).map_err(failed)?,
+            ),
             (Target::Stdio, None) => return Err(Trouble("there is no command".to_owned())),
             (target, pipes) => {
                 own = pipes.map(drained).transpose().map_err(failed)?;

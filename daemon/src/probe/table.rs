@@ -1,14 +1,15 @@
 //! The table of checks, in the order of the report.
 
 use super::checks::{
-    calls, endings, extension, http_requests, http_streams, load, notifications, request_ids,
-    tasks, work,
+    calls, extension, http_requests, http_streams, load, notifications, request_ids, tasks, work,
 };
 use super::context::{Context, Facts};
+use super::endings;
 use super::era::Era;
 use super::finding::Finding;
 use super::options::Options;
 use super::session::Trouble;
+use super::suite::{Check, Subject};
 use super::target::Target;
 
 /// Precondition of a check.
@@ -117,15 +118,20 @@ impl Over {
     }
 }
 
-/// A check.
-pub(super) struct Check {
-    pub(super) id: &'static str,
-    pub(super) rule: &'static str,
+/// Precondition of a check, and its transports.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wants {
     pub(super) needs: Needs,
     pub(super) over: Over,
-    pub(super) title: &'static str,
-    pub(super) remedy: &'static str,
-    pub(super) run: fn(&Context) -> Result<Finding, Trouble>,
+}
+
+impl Subject for Context {
+    type Needs = Wants;
+
+    fn missing(&self, wants: &Wants) -> Option<String> {
+        let over = wants.over.missing(&self.options, &self.facts().era).map(str::to_owned);
+        over.or_else(|| wants.needs.missing(self.facts(), self.options.restart))
+    }
 }
 
 /// The check of the handshake, which is done before all others.
@@ -137,14 +143,15 @@ const fn check(
     needs: Needs,
     [title, remedy]: [&'static str; 2],
     run: fn(&Context) -> Result<Finding, Trouble>,
-) -> Check {
-    Check { id, rule, needs, over: Over::Every, title, remedy, run }
+) -> Check<Context> {
+    let needs = Wants { needs, over: Over::Every };
+    Check { id, rule, needs, title, remedy, run }
 }
 
-impl Check {
+impl Check<Context> {
     /// The same, over these transports.
     const fn over(mut self, over: Over) -> Self {
-        self.over = over;
+        self.needs.over = over;
         self
     }
 }
@@ -164,7 +171,7 @@ const REMEDY_EXTENSION: &str = "see the rules of the tasks extension";
 
 /// All checks.
 #[allow(clippy::too_many_lines, reason = "a table")]
-pub(super) const CHECKS: &[Check] = &[
+pub(super) const CHECKS: &[Check<Context>] = &[
     check(
         HANDSHAKE,
         "RPC-04",

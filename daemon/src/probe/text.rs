@@ -18,3 +18,13 @@ pub(crate) fn short(text: &str) -> String {
 pub(crate) fn message(value: &Value) -> String {
     short(&value.to_string())
 }
+
+/// Names, each once, with their number.
+pub(crate) fn listed<T: AsRef<str> + Ord>(names: impl IntoIterator<Item = T>) -> String {
+    let mut names: Vec<T> = names.into_iter().collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    format!("{count} ({})", names.join(", "))
+}

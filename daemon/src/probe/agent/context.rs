@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use super::options::AgentOptions;
 use crate::probe::arena::Arena;
-use crate::probe::observed::Departed;
+use crate::probe::observed::Departures;
+use crate::probe::suite::Subject;
 
 /// The stable version.
 pub(super) const V1: u64 = 1;
@@ -27,15 +28,12 @@ pub(super) struct Context {
     pub(super) options: AgentOptions,
     facts: OnceLock<Facts>,
     /// Observations that several checks judge.
-    pub(super) at_eof: OnceLock<Result<Departed, String>>,
-    pub(super) at_sigterm: OnceLock<Result<Departed, String>>,
-    pub(super) at_kill: OnceLock<Result<Departed, String>>,
+    pub(super) departures: Departures,
 }
 
 impl Context {
     pub(super) fn new(arena: Arena, options: AgentOptions) -> Self {
-        let (at_eof, at_sigterm, at_kill) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { arena, options, facts: OnceLock::new(), at_eof, at_sigterm, at_kill }
+        Self { arena, options, facts: OnceLock::new(), departures: Departures::default() }
     }
 
     pub(super) fn learn(&self, facts: Facts) {
@@ -57,4 +55,8 @@ impl Context {
     pub(super) fn work_prompt(&self) -> &str {
         self.options.work_prompt.as_deref().unwrap_or(&self.options.prompt)
     }
+}
+
+impl Subject for Context {
+    type Needs = ();
 }

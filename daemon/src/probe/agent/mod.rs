@@ -12,11 +12,11 @@ mod table;
 
 use std::io;
 
-use ceased_process::{Bounds, Containment};
+use ceased_process::Containment;
 use serde_json::Value;
 
 use super::arena::Arena;
-use super::finding::{Finding, Findings};
+use super::finding::Findings;
 use super::session::Trouble;
 use super::suite;
 use context::{Context, Facts, V1, V2};
@@ -40,12 +40,8 @@ pub fn probe(
     containment: Containment,
     told: &(dyn Fn(&str) + Sync),
 ) -> io::Result<Findings> {
-    let bounds = Bounds {
-        memory_max: Some(options.memory_max),
-        pids_max: Some(options.pids_max),
-        ..Bounds::default()
-    };
-    let context = Context::new(Arena::new(containment, bounds)?, options);
+    let arena = Arena::new(containment, options.memory_max, options.pids_max)?;
+    let context = Context::new(arena, options);
     told(HANDSHAKE);
     let only = &context.options.only;
     let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
@@ -55,29 +51,13 @@ pub fn probe(
             (suite::run_all(&context, &selected, context.options.at_once, told), facts)
         }
         Err(Trouble(why)) => {
-            let finding = |id: &str| match id == HANDSHAKE {
-                true => Finding::deviates(why.clone()),
-                false => Finding::unknown("the handshake is not answered"),
-            };
             let chosen = CHECKS.iter().filter(|it| it.id == HANDSHAKE || it.is_one_of(only));
-            (chosen.map(|check| check.with(finding(check.id))).collect(), Facts::default())
+            (suite::without_handshake(chosen, HANDSHAKE, &why), Facts::default())
         }
     };
-    let (ended, left) = context.arena.survivors();
-    let words = context.options.command.iter().map(|word| word.to_string_lossy());
     let versions: Vec<String> = facts.versions.iter().map(|it| format!("ACP {it}")).collect();
-    Ok(Findings {
-        subject: words.collect::<Vec<_>>().join(" "),
-        name: facts.name,
-        revision: versions.join(", "),
-        tool: None,
-        address: None,
-        containment: context.arena.containment,
-        notes: context.arena.notes.clone(),
-        checks,
-        ended,
-        left,
-    })
+    let findings = context.arena.findings(&context.options.command, checks);
+    Ok(Findings { name: facts.name, revision: versions.join(", "), ..findings })
 }
 
 /// Learns the name of the agent and the versions that it speaks.

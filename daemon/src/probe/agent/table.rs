@@ -1,7 +1,8 @@
 //! The table of checks of an agent, in the order of the report.
 
-use super::checks::{endings, messages, turns, work};
+use super::checks::{messages, turns, work};
 use super::context::Context;
+use crate::probe::endings;
 use crate::probe::finding::Finding;
 use crate::probe::session::Trouble;
 use crate::probe::suite::Check;
@@ -23,7 +24,7 @@ const fn check(
     remedy: &'static str,
     run: fn(&Context) -> Result<Finding, Trouble>,
 ) -> Check<Context> {
-    Check { id, rule, title, remedy, run }
+    Check { id, rule, needs: (), title, remedy, run }
 }
 
 /// All checks.

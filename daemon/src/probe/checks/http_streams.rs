@@ -8,11 +8,11 @@ use crate::probe::context::Context;
 use crate::probe::finding::Finding;
 use crate::probe::observed::Worked;
 use crate::probe::session::{Session, Trouble, cancel};
-use crate::probe::text;
+use crate::probe::text::{self, listed};
 use crate::probe::work::{observe, observe_for};
 
 use super::request_ids::is_tool_result;
-use super::work::{judge_all, listed};
+use super::work::judge_all;
 
 /// Time after which a call has begun.
 const BEGUN: Duration = Duration::from_millis(300);

@@ -65,10 +65,8 @@ fn judge_storms(counts: &[usize], seen: &str) -> Finding {
     let growth = after.filter_map(|it| Some(it.last()?.saturating_sub(*it.first()?)));
     let told: Vec<String> = counts.iter().skip(1).map(usize::to_string).collect();
     let before = counts.first().copied().unwrap_or_default();
-    let seen = format!(
-        "{seen}; descriptors {before} before, {} after each {STORM}",
-        told.join(", ")
-    );
+    let seen =
+        format!("{seen}; descriptors {before} before, {} after each {STORM}", told.join(", "));
     Finding::of(growth.min().is_none_or(|least| least <= STORM_GROWTH_MAX), seen)
 }
 

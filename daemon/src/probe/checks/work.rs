@@ -5,6 +5,7 @@ use crate::probe::finding::Finding;
 use crate::probe::observed::Worked;
 use crate::probe::options::ToolCall;
 use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::text::listed;
 use crate::probe::work::observe;
 
 /// The observation of a plain call.
@@ -24,14 +25,6 @@ fn cancelled_call(context: &Context, call: &ToolCall) -> Result<Worked, String> 
 fn observed(context: &Context) -> Result<&Worked, Trouble> {
     let worked = context.work.get_or_init(|| cancelled_call(context, context.long()));
     worked.as_ref().map_err(|why| Trouble(why.clone()))
-}
-
-/// Names, each once, with their number.
-pub(crate) fn listed(names: &[String]) -> String {
-    let mut sorted = names.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    format!("{} ({})", names.len(), sorted.join(", "))
 }
 
 fn judge_processes(worked: &Worked) -> Finding {

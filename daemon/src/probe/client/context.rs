@@ -6,6 +6,7 @@ use super::observed::Observed;
 use super::options::ClientOptions;
 use crate::probe::arena::Arena;
 use crate::probe::session::Trouble;
+use crate::probe::suite::Subject;
 
 /// Observations that several checks judge.
 pub(super) type Shared = OnceLock<Result<Observed, String>>;
@@ -35,4 +36,8 @@ impl Context {
         let observed = cell.get_or_init(|| run(self).map_err(|Trouble(why)| why));
         observed.as_ref().map_err(|why| Trouble(why.clone()))
     }
+}
+
+impl Subject for Context {
+    type Needs = ();
 }

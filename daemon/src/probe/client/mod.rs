@@ -18,7 +18,7 @@ mod table;
 
 use std::io;
 
-use ceased_process::{Bounds, Containment};
+use ceased_process::Containment;
 
 use super::arena::Arena;
 use super::finding::Findings;
@@ -44,17 +44,11 @@ pub fn probe(
     containment: Containment,
     told: &(dyn Fn(&str) + Sync),
 ) -> io::Result<Findings> {
-    let bounds = Bounds {
-        memory_max: Some(options.memory_max),
-        pids_max: Some(options.pids_max),
-        ..Bounds::default()
-    };
-    let context = Context::new(Arena::new(containment, bounds)?, options);
+    let arena = Arena::new(containment, options.memory_max, options.pids_max)?;
+    let context = Context::new(arena, options);
     let only = &context.options.only;
     let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
     let checks = suite::run_all(&context, &selected, context.options.at_once, told);
-    let (ended, left) = context.arena.survivors();
-    let words = context.options.command.iter().map(|word| word.to_string_lossy());
     let heard = context.whole().map(|it| it.heard.clone()).unwrap_or_default();
     let first = heard.iter().map(|(_, it)| it).find(|it| it["method"] == "initialize");
     let text = |pointer: &str| {
@@ -63,16 +57,7 @@ pub fn probe(
     };
     let name =
         format!("{} {}", text("/params/clientInfo/name"), text("/params/clientInfo/version"));
-    Ok(Findings {
-        subject: words.collect::<Vec<_>>().join(" "),
-        name: name.trim().to_owned(),
-        revision: text("/params/protocolVersion"),
-        tool: None,
-        address: None,
-        containment: context.arena.containment,
-        notes: context.arena.notes.clone(),
-        checks,
-        ended,
-        left,
-    })
+    let findings = context.arena.findings(&context.options.command, checks);
+    let (name, revision) = (name.trim().to_owned(), text("/params/protocolVersion"));
+    Ok(Findings { name, revision, ..findings })
 }

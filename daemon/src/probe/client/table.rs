@@ -19,7 +19,7 @@ const fn check(
     remedy: &'static str,
     run: fn(&Context) -> Result<Finding, Trouble>,
 ) -> Check<Context> {
-    Check { id, rule, title, remedy, run }
+    Check { id, rule, needs: (), title, remedy, run }
 }
 
 /// All checks.

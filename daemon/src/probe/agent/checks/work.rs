@@ -7,6 +7,7 @@ use crate::probe::agent::context::Context;
 use crate::probe::agent::session::{Session, Turn};
 use crate::probe::finding::Finding;
 use crate::probe::session::Trouble;
+use crate::probe::text::listed;
 
 /// Time between two lists of the processes.
 const EVERY: Duration = Duration::from_millis(200);
@@ -20,15 +21,6 @@ fn processes(session: &Session<'_>) -> Names {
 
 fn without(all: Names, known: &Names) -> Names {
     all.into_iter().filter(|(pid, _)| !known.contains_key(pid)).collect()
-}
-
-/// Names, each once, with their number.
-pub(super) fn listed(names: impl IntoIterator<Item = String>) -> String {
-    let mut names: Vec<String> = names.into_iter().collect();
-    let count = names.len();
-    names.sort_unstable();
-    names.dedup();
-    format!("{count} ({})", names.join(", "))
 }
 
 /// Begins a turn that works, and waits for its first process.
