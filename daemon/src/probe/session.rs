@@ -49,6 +49,17 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Starts the command, without a handshake.
     pub(crate) fn silent(context: &'a Context, era: Era) -> Result<Self, Trouble> {
+        let options = &context.options;
+        match Self::open(context, era.clone()) {
+            // Another program may have taken the free port before the server did.
+            Err(_) if options.target.has_port() && !options.command.is_empty() => {
+                Self::open(context, era)
+            }
+            result => result,
+        }
+    }
+
+    fn open(context: &'a Context, era: Era) -> Result<Self, Trouble> {
         let failed = |why: io::Error| Trouble(format!("no pipes can be made: {why}"));
         let port = free_port().map_err(failed)?;
         let command = command_at(&context.options.command, port);

@@ -1,12 +1,16 @@
 //! The address of a subject, and the place of one instance of it.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::sync::{Mutex, PoisonError};
 
 /// In an address or a command: a free port, another for each instance.
 const PORT: &str = "{port}";
+/// Offers of the system that are tried for a free port.
+const OFFERS_MAX: usize = 1000;
 
 /// The transport of a subject, and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +47,11 @@ impl Target {
         self.address().is_none_or(|address| address.contains(PORT))
     }
 
+    /// Whether an instance has a free port in its address.
+    pub(crate) fn has_port(&self) -> bool {
+        self.address().is_some() && self.is_plural()
+    }
+
     /// The target of an instance with this port.
     pub(crate) fn at(&self, port: u16) -> Self {
         let put = |address: &String| address.replace(PORT, &port.to_string());
@@ -54,9 +63,18 @@ impl Target {
     }
 }
 
-/// A port of the loopback interface that is free now.
+/// A port of the loopback interface that is free now, another for each call: the system may offer
+/// one again before the server that it was given to has bound it.
 pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..OFFERS_MAX {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        if given.insert(port) {
+            return Ok(port);
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// The command of an instance with this port.
@@ -80,6 +98,12 @@ fn replaced(word: &OsStr, port: &[u8]) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_instance_has_a_port_of_its_own() {
+        let ports: BTreeSet<u16> = (0..200).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 200);
+    }
 
     #[test]
     fn port_is_put_into_addresses_and_commands() {

@@ -63,13 +63,13 @@ class Work:
         self.seconds = arguments.get("seconds", 1)
         # A thousand calls that go on would hide everything else.
         Work.count += 1
-        self.may_leak = leak == "" and Work.count <= 5
+        self.may_leak = leak == "" and Work.count <= 2
         self.child = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         children.add(self.child)
         if faulty("storm"):
             self.file = os.open("/dev/null", os.O_RDONLY)
         # Those of a storm only wait.
-        for part in [self.compute, self.write, self.report] if Work.count <= 5 else []:
+        for part in [self.compute, self.write, self.report] if Work.count <= 2 else []:
             threading.Thread(target=part, daemon=True).start()
 
     def goes_on(self, fault):
@@ -78,7 +78,7 @@ class Work:
     def compute(self):
         until = time.time() + 70
         while self.goes_on("work-cpu") and time.time() < until:
-            sum(range(100000))
+            sum(range(60000))
             time.sleep(0.002)
 
     def write(self):
