@@ -202,7 +202,7 @@ impl Engine {
             (Some(output), HostForm::Logs | HostForm::View | HostForm::Status) => {
                 self.answer(reply, |json| {
                     json.raw(output.get());
-                })
+                });
             }
             (Some(output), HostForm::Resources) => self.answer(reply, |json| {
                 let own = output.get().trim_end().strip_suffix(']').unwrap_or("[");
