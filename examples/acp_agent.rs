@@ -286,18 +286,10 @@ fn turn(
     inbox: &Receiver<Word>,
 ) -> io::Result<Outcome> {
     let ended = |reason: &str| Ok(Outcome::Result(raw(&json!({"stopReason": reason}))?.into()));
-    let stopped = |why| match why {
-        StopReason::Feature => ended("cancelled"),
-        StopReason::Requested
-        | StopReason::Disconnected
-        | StopReason::TimedOut
-        | StopReason::Unanswered
-        | StopReason::Unstored
-        | StopReason::Expired
-        | StopReason::LeftBehind
-        | StopReason::Limit
-        | StopReason::Host
-        | StopReason::Shutdown => Ok(Outcome::Stopped),
+    // After any other reason the core writes the answer.
+    let stopped = |why| match matches!(why, StopReason::Feature) {
+        true => ended("cancelled"),
+        false => Ok(Outcome::Stopped),
     };
     if let Some(what) = text.strip_prefix("ask ") {
         let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
