@@ -242,8 +242,13 @@ impl Engine {
     /// Whether requests of a connection wait for their answers: it could cancel one.
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
-        self.open_requests(conn) > 0
-            || self.agents.clients.get(&conn).is_some_and(|it| it.supervision.open_works() > 0)
+        self.waiting_requests(conn) > 0
+    }
+
+    /// Requests of a connection that wait for their answers, here or at its agent.
+    pub(crate) fn waiting_requests(&self, conn: ConnId) -> usize {
+        let agent = self.agents.clients.get(&conn);
+        self.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_works())
     }
 
     /// Whether a request of a connection waits for its answer.

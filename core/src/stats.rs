@@ -34,7 +34,10 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let cancelling = self.cancelling();
         Gauges {
-            connections: self.connections.len().saturating_sub(self.upstreams.by_conn.len()),
+            connections: self.connections.len().saturating_sub(
+                // Those to servers and agents are no peers.
+                self.upstreams.by_conn.len() + self.agents.by_conn.len(),
+            ),
             requests: self.requests(),
             running: self.jobs.running() - cancelling,
             queued: self.jobs.queue().len(),
@@ -121,4 +124,25 @@ pub struct ServerStats {
     pub strays_ended: u64,
     /// Requests that were sent.
     pub calls: u64,
+}
+
+/// Numbers of one agent of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentStats {
+    /// Its name.
+    pub agent: Box<str>,
+    /// Connections that have it.
+    pub clients: usize,
+    /// Its processes, starting and ending ones included.
+    pub processes: usize,
+    /// Requests and turns that it works on.
+    pub requests: usize,
+    /// Processes that were started.
+    pub starts: u64,
+    /// Processes that ended by themselves, or did not start.
+    pub deaths: u64,
+    /// Processes that were ended because they ignored a cancel (SUP-02).
+    pub replaced: u64,
+    /// Turns and other requests that were stopped, each with a receipt.
+    pub stops: u64,
 }

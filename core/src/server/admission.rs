@@ -111,17 +111,20 @@ impl Engine {
     }
 
     /// The connection of an identity that waits for nothing and has made no request for longest;
-    /// one that never made any before all others.
+    /// one that never made any before all others, and one with an agent after them, because it
+    /// loses the agent.
     fn longest_idle(&self, identity: &Identity) -> Option<ConnId> {
         let is_idle = |conn: ConnId, peer: &Connection| {
             peer.identity == *identity
                 && peer.is_admitted
                 && !matches!(peer.ending, Ending::Closing(_))
-                && peer.requests.is_empty()
+                && !self.has_open_requests(conn)
                 && self.outgoing.has_no_calls(conn)
         };
         let longest = self.connections.least(|conn, peer| {
-            is_idle(*conn, peer).then_some((peer.requests_made > 0, peer.last_request, *conn))
+            let has_agent = self.agents.side_of(*conn).is_some();
+            let rank = (has_agent, peer.requests_made > 0, peer.last_request, *conn);
+            is_idle(*conn, peer).then_some(rank)
         });
         longest.map(|(.., conn)| conn)
     }

@@ -205,6 +205,7 @@ impl Engine {
         let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
         self.configure_upstreams();
+        self.agents.keep_counts(&self.settings.agents);
         self.announce_list(Topic::Tools, &Allow::Everyone);
         let has_servers = had_servers || !self.upstreams.is_empty();
         for (topic, kinds) in [

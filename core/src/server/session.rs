@@ -99,6 +99,7 @@ impl Engine {
                 self.invalid_request(reply, "this session is initialized already");
             }
             ("ceased/scope", Phase::Fresh) => self.narrow(reply, params),
+            ("ceased/agent", Phase::Fresh) => self.attach_agent(reply, params),
             ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
                 self.fail(reply, &request_meta::missing("protocolVersion", "a string"));
             }

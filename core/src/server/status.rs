@@ -53,7 +53,8 @@ impl Engine {
         let survey = StatusId::new(self.next_survey);
         let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
-        let instances = self.visible_instances(conn);
+        let mut instances = self.visible_instances(conn);
+        instances.extend(self.visible_agents(conn));
         let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
         self.next_survey += 1;
@@ -72,6 +73,7 @@ impl Engine {
         self.write_peers(&mut json, conn);
         self.write_tasks(&mut json, conn);
         self.write_servers(&mut json, conn);
+        self.write_agents(&mut json, conn);
         json.raw(",\"host\":").raw(host.get());
         self.answer(reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
@@ -105,7 +107,10 @@ impl Engine {
         let is_operator = self.is_operator(conn);
         let connections = match viewer {
             // Those to servers are no peers.
-            _ if is_operator => self.connections.len().saturating_sub(self.upstreams.by_conn.len()),
+            _ if is_operator => {
+                let behind = self.upstreams.by_conn.len() + self.agents.by_conn.len();
+                self.connections.len().saturating_sub(behind)
+            }
             // It is there itself.
             Identity::Anonymous => 1,
             Identity::User(_) | Identity::Token(_) => {
@@ -156,17 +161,20 @@ impl Engine {
         };
         json.raw(",\"peers\":[");
         let seen = self.connections.iter().filter(|(conn, peer)| {
-            let is_peer = !self.upstreams.by_conn.contains_key(conn);
+            let is_peer = !self.upstreams.by_conn.contains_key(conn)
+                && !self.agents.by_conn.contains_key(conn);
             is_peer && (everybody || is_own(conn, peer))
         });
         for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });
             json.raw("\"connection\":\"").display(conn).raw("\",");
             json.member("identity", &alloc::format!("{}", peer.identity));
-            json.raw(",").member("protocol", peer.dialect.revision);
+            let is_of_agent = self.agents.clients.contains_key(conn);
+            let protocol = if is_of_agent { "ACP" } else { peer.dialect.revision };
+            json.raw(",").member("protocol", protocol);
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
             json.raw(",\"requests\":").display(peer.requests_made);
-            json.raw(",\"inFlight\":").display(self.open_requests(*conn));
+            json.raw(",\"inFlight\":").display(self.waiting_requests(*conn));
             json.raw(",\"unsentBytes\":").display(peer.send_queue.len()).raw("}");
         }
         json.raw("]");

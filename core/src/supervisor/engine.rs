@@ -26,6 +26,13 @@ use crate::upstream::server::UpstreamServer;
 impl Engine {
     /// Puts an agent behind a connection; everything on it passes to the agent from now on.
     pub(crate) fn supervise(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
+        self.put_behind(client, server);
+        self.hand_in_to(client, Input::Opened, &[]);
+    }
+
+    /// As [`Engine::supervise`], for an agent that starts with the first request: it says nothing
+    /// that the client could read together with the answer to `ceased/agent`.
+    pub(crate) fn put_behind(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         let limits = &self.settings.limits;
         let terms = Terms {
             name: server.name.clone(),
@@ -41,13 +48,13 @@ impl Engine {
         let entry = Supervised {
             server: Arc::clone(server),
             identity: self.identity_of(client),
+            since: self.now.at,
             supervision: Supervision::new(terms),
             instance: None,
             conn: None,
             timer: None,
         };
         self.agents.clients.insert(client, entry);
-        self.hand_in_to(client, Input::Opened, &[]);
     }
 
     /// A frame of a client or of its agent.
@@ -152,6 +159,7 @@ impl Engine {
         entry.instance = Some(instance);
         let (server, owner) = (Arc::clone(&entry.server), Some(entry.identity.clone()));
         self.agents.by_instance.insert(instance, client);
+        self.agents.counts_of(&server.name).starts += 1;
         let start = UpstreamAction::Start { instance, server, owner, client: Some(client) };
         self.out.push(Action::Upstream(start));
     }
@@ -159,14 +167,16 @@ impl Engine {
     fn write_receipt(&mut self, client: ConnId, receipt: StopReceipt) {
         let Some(entry) = self.agents.clients.get(&client) else { return };
         let StopReceipt { request, method, why, since, proof } = receipt;
+        let (server, instance) = (entry.server.name.clone(), entry.instance);
+        self.agents.counts_of(&server).stops += 1;
+        let Some(entry) = self.agents.clients.get(&client) else { return };
         let cancel = (why == StopReason::Requested).then(|| Cancel {
             by: entry.identity.clone(),
             conn: client,
             request,
             reason: None,
         });
-        let server = entry.server.name.clone();
-        let upstream = UpstreamReceipt { server, instance: entry.instance, proof };
+        let upstream = UpstreamReceipt { server, instance, proof };
         let receipt = Receipt {
             job: self.jobs.draw_id(),
             tool: method.into(),
@@ -246,6 +256,9 @@ impl Engine {
 
     fn hand_in_ended(&mut self, client: ConnId, instance: InstanceId, input: Input<'_>) {
         let now = self.now.at;
+        let Some(entry) = self.agents.clients.get_mut(&client) else { return };
+        let (name, end) = (entry.server.name.clone(), entry.supervision.end_of_process());
+        self.agents.counts_of(&name).note_end(end);
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let mut effects = Vec::new();
         entry.supervision.take(now, input, &mut effects);

@@ -6,6 +6,7 @@
 
 mod abilities;
 mod agent_frames;
+pub(crate) mod attach;
 mod client_frames;
 pub(crate) mod effect;
 mod ending;
@@ -14,6 +15,7 @@ mod held;
 mod reading;
 mod restart;
 mod session;
+pub(crate) mod status;
 mod stop;
 mod stopping;
 pub(crate) mod supervision;
@@ -23,4 +25,4 @@ mod tests;
 mod texts;
 mod watch;
 mod watchdog;
-mod work;
+pub(crate) mod work;

@@ -12,7 +12,7 @@ use crate::supervisor::held::HeldFrames;
 use crate::supervisor::session::Sessions;
 use crate::supervisor::stop::{Form, Stop, StopInput};
 use crate::supervisor::watch::Watch;
-use crate::supervisor::work::{Id, Work};
+use crate::supervisor::work::{Id, Work, WorkView};
 use crate::time::Instant;
 use crate::upstream::server::OnIgnoredCancel;
 
@@ -50,6 +50,17 @@ pub(super) enum Agent {
     Draining(Instant),
     /// The host ends it; nothing of it is heard any more.
     Ending,
+}
+
+/// How a process of an agent ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By itself, or it did not start.
+    Death,
+    /// It ignored a cancel.
+    Replaced,
+    /// Its client is gone, or it was of no use any more.
+    Wanted,
 }
 
 /// Requests of the supervisor to a fresh agent.
@@ -213,6 +224,41 @@ impl Supervision {
     /// Requests that the agent works on.
     pub(crate) fn open_works(&self) -> usize {
         self.works.len()
+    }
+
+    /// How the process ends, if it does so now.
+    pub(crate) fn end_of_process(&self) -> End {
+        match self.agent {
+            _ if !self.given_up.is_empty() => End::Replaced,
+            Agent::Ending => End::Wanted,
+            Agent::Off
+            | Agent::Starting
+            | Agent::Live
+            | Agent::Preparing { .. }
+            | Agent::Draining(_) => End::Death,
+        }
+    }
+
+    /// State of the agent, for views.
+    pub(crate) const fn state(&self) -> &'static str {
+        match self.agent {
+            Agent::Off => "idle",
+            Agent::Starting | Agent::Preparing { .. } => "starting",
+            Agent::Live if !self.is_greeted => "starting",
+            Agent::Live => "ready",
+            Agent::Draining(_) => "draining",
+            Agent::Ending => "ending",
+        }
+    }
+
+    /// Requests and turns that the agent works on, for views.
+    pub(crate) fn works(&self) -> impl Iterator<Item = WorkView<'_>> {
+        self.works.iter().map(|work| WorkView {
+            request: work.id.as_ref().map(|id| &id.id),
+            method: &work.method,
+            since: work.since,
+            is_cancelling: work.stop.is_some(),
+        })
     }
 
     /// Time of the next [`Due`](Input::Due).

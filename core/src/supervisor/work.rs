@@ -60,3 +60,14 @@ impl Work {
         self.session.as_deref() == Some(session)
     }
 }
+
+/// A work as views show it.
+#[derive(Debug)]
+pub(crate) struct WorkView<'a> {
+    /// Its request, if that was not answered.
+    pub(crate) request: Option<&'a RequestId>,
+    pub(crate) method: &'a str,
+    pub(crate) since: Instant,
+    /// Whether it is being stopped.
+    pub(crate) is_cancelling: bool,
+}

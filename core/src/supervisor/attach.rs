@@ -1,0 +1,79 @@
+//! `ceased/agent`: a connection becomes the client of an agent of the configuration.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::action::AuditEvent;
+use crate::engine::Engine;
+use crate::ids::ConnId;
+use crate::rpc::error::{ErrorObject, code, limit_error};
+use crate::rpc::params::{self, Params};
+use crate::server::requests::Reply;
+use crate::upstream::server::UpstreamServer;
+
+impl Engine {
+    /// Puts the named agent behind a connection, before its handshake. Everything after the answer
+    /// passes to the agent, which starts with the first request.
+    pub(crate) fn attach_agent(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let conn = reply.conn;
+        let name = params::find(params, ["agent"]).and_then(|[it]| params::text("agent", it));
+        let name = match name {
+            Ok(name) => name,
+            Err(error) => return self.fail(reply, &error),
+        };
+        if self.drain.is_some() {
+            let message = "the daemon is shutting down";
+            return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+        }
+        if !self.is_attachable(&reply) {
+            let message = "ceased/agent must be the first request of a connection that is a stream";
+            return self.invalid_request(reply, message);
+        }
+        let agent = match self.agent_for(conn, &name) {
+            Ok(agent) => agent,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let max = agent.max_instances;
+        if self.agents.clients_of(&agent.name) >= max {
+            self.counters.refused += 1;
+            let identity = self.identity_of(conn);
+            self.note(AuditEvent::Refused { conn, identity, limit: "max_instances" });
+            let message = alloc::format!(
+                "limit reached: max_instances = {max}: as many clients have the agent {name}"
+            );
+            return self.fail(reply, &limit_error("max_instances", max, message));
+        }
+        self.answer(reply, |json| {
+            json.raw("{}");
+        });
+        self.put_behind(conn, &agent);
+    }
+
+    /// Whether nothing but this request has happened on its connection, and frames of an agent can
+    /// follow the answer. A client of HTTP has no stream for them.
+    fn is_attachable(&self, reply: &Reply) -> bool {
+        let connection = self.connections.get(&reply.conn);
+        let is_free = connection
+            .is_some_and(|it| !it.is_lone && it.scope.is_none() && it.requests.is_empty());
+        is_free && reply.batch.is_none() && self.outgoing.has_no_calls(reply.conn)
+    }
+
+    /// The agent of this name, if the peer may use it.
+    fn agent_for(&self, conn: ConnId, name: &str) -> Result<Arc<UpstreamServer>, ErrorObject> {
+        // TSK-39: an agent that a peer may not use is for it as if it were not there.
+        let identity = self.identity_of(conn);
+        let offered = self.settings.agents.iter().filter(|it| it.allow.permits(&identity));
+        let offered: Vec<&Arc<UpstreamServer>> = offered.collect();
+        if let Some(agent) = offered.iter().find(|it| *it.name == *name) {
+            return Ok(Arc::clone(agent));
+        }
+        let names: Vec<&str> = offered.iter().map(|it| &*it.name).collect();
+        let there = match names.is_empty() {
+            true => String::from("there is none"),
+            false => alloc::format!("there are {}", names.join(", ")),
+        };
+        let message = alloc::format!("there is no agent {:?}; {there}", self.clean(name));
+        Err(ErrorObject::invalid_params(message))
+    }
+}

@@ -1,0 +1,128 @@
+//! Agents, their clients and turns in `ceased/status`, and their numbers for monitoring.
+
+use alloc::vec::Vec;
+
+use crate::engine::Engine;
+use crate::identity::Identity;
+use crate::ids::{ConnId, InstanceId};
+use crate::json::writer::Writer;
+use crate::stats::AgentStats;
+use crate::supervisor::table::Supervised;
+
+/// Clients that one status lists at most.
+const LISTED_MAX: usize = 1000;
+/// Requests of one client that a status lists at most.
+const WORKS_MAX: usize = 32;
+
+impl Engine {
+    /// Clients of agents that the peer of a connection may know of: those of its identity, or for
+    /// an operator all (TSK-39).
+    fn seen_clients(&self, viewer: ConnId) -> impl Iterator<Item = (&ConnId, &Supervised)> {
+        let is_operator = self.is_operator(viewer);
+        let own = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
+        let seen = move |entry: &Supervised| is_operator || own == Some(&entry.identity);
+        self.agents.clients.iter().filter(move |(_, entry)| seen(entry)).take(LISTED_MAX)
+    }
+
+    /// The processes of agents that the peer of a connection may know of.
+    pub(crate) fn visible_agents(&self, viewer: ConnId) -> impl Iterator<Item = InstanceId> {
+        self.seen_clients(viewer).filter_map(|(_, entry)| entry.instance)
+    }
+
+    /// Numbers of each agent, for monitoring (TSK-38).
+    #[must_use]
+    pub fn agent_stats(&self) -> Vec<AgentStats> {
+        let all = self.settings.agents.iter().map(|agent| {
+            let counts = self.agents.counts.get(&agent.name).copied().unwrap_or_default();
+            let clients = self.agents.clients.values().filter(|it| it.server.name == agent.name);
+            let open = clients.clone().map(|it| it.supervision.open_works());
+            AgentStats {
+                agent: agent.name.clone(),
+                clients: clients.clone().count(),
+                processes: clients.clone().filter(|it| it.instance.is_some()).count(),
+                requests: open.sum(),
+                starts: counts.starts,
+                deaths: counts.deaths,
+                replaced: counts.replaced,
+                stops: counts.stops,
+            }
+        });
+        all.collect()
+    }
+
+    /// The agents that the viewer may use, and those that its clients still have after a reload.
+    pub(crate) fn write_agents(&self, json: &mut Writer<'_>, viewer: ConnId) {
+        let identity = self.identity_of(viewer);
+        let is_operator = self.is_operator(viewer);
+        let offered = self.settings.agents.iter();
+        let offered = offered.filter(|it| is_operator || it.allow.permits(&identity));
+        let used = self.seen_clients(viewer).map(|(_, entry)| &entry.server);
+        let mut names: Vec<&str> = Vec::new();
+        for agent in offered.chain(used) {
+            if !names.contains(&&*agent.name) {
+                names.push(&agent.name);
+            }
+        }
+        if names.is_empty() {
+            return;
+        }
+        json.raw(",\"agents\":[");
+        for (position, name) in names.into_iter().enumerate() {
+            json.raw(if position == 0 { "{" } else { ",{" });
+            self.write_agent(json, name, viewer);
+            json.raw("}");
+        }
+        json.raw("]");
+    }
+
+    fn write_agent(&self, json: &mut Writer<'_>, name: &str, viewer: ConnId) {
+        json.member("agent", name);
+        let configured = self.settings.agents.iter().find(|it| *it.name == *name);
+        if let Some(agent) = configured {
+            json.raw(",\"maxInstances\":").display(agent.max_instances);
+        }
+        if self.is_operator(viewer) {
+            let counts = self.agents.counts.get(name).copied().unwrap_or_default();
+            for (name, count) in [
+                ("starts", counts.starts),
+                ("deaths", counts.deaths),
+                ("replaced", counts.replaced),
+                ("stops", counts.stops),
+            ] {
+                json.raw(",").string(name).raw(":").display(count);
+            }
+        }
+        json.raw(",\"clients\":[");
+        let clients = self.seen_clients(viewer).filter(|(_, entry)| *entry.server.name == *name);
+        for (position, (conn, entry)) in clients.enumerate() {
+            json.raw(if position == 0 { "{" } else { ",{" });
+            self.write_client(json, *conn, entry);
+            json.raw("}");
+        }
+        json.raw("]");
+    }
+
+    fn write_client(&self, json: &mut Writer<'_>, conn: ConnId, entry: &Supervised) {
+        let now = self.now.at;
+        json.raw("\"connection\":\"").display(conn).raw("\",");
+        json.member("identity", &alloc::format!("{}", entry.identity));
+        json.raw(",").member("state", entry.supervision.state());
+        json.raw(",\"elapsedMs\":").display((now - entry.since).as_millis());
+        if let Some(instance) = entry.instance {
+            json.raw(",\"instance\":").display(instance.get());
+        }
+        json.raw(",\"requests\":[");
+        for (position, work) in entry.supervision.works().take(WORKS_MAX).enumerate() {
+            json.raw(if position == 0 { "{" } else { ",{" });
+            if let Some(request) = work.request {
+                json.raw("\"requestId\":").id(request, None).raw(",");
+            }
+            // The client chooses it.
+            json.member("method", &self.clean(work.method));
+            json.raw(",\"elapsedMs\":").display((now - work.since).as_millis());
+            let state = if work.is_cancelling { "cancelling" } else { "running" };
+            json.raw(",").member("state", state).raw("}");
+        }
+        json.raw("]");
+    }
+}
