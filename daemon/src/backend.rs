@@ -228,7 +228,7 @@ fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
 
 /// Reports a configuration without tools, and the remedy.
 fn say_if_empty(found: &Found) {
-    if !found.config.servers.is_empty() {
+    if !found.config.servers.is_empty() || !found.config.agents.is_empty() {
         return;
     }
     let lines = match (found.source.path(), found.config.tools.is_empty()) {
@@ -242,7 +242,7 @@ fn say_if_empty(found: &Found) {
         ],
         (Some(path), true) => [
             format!(
-                "{} has no [[tool]] and no [[server]], so no tool can be called",
+                "{} has no [[tool]], [[server]] or [[agent]], so no tool can be called",
                 path.display()
             ),
             "`ceased init --print` in a project shows tools for it".into(),

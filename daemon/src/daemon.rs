@@ -160,9 +160,10 @@ impl Daemon {
     #[must_use]
     pub fn from_config(config: &Config) -> Self {
         let known = KnownServers::default();
-        let (servers, mut unusable) = match known.of(config) {
-            Ok(servers) => (servers, None),
-            Err(why) => (Vec::new(), Some(StartError::Server(why))),
+        let both = known.of(config).and_then(|it| Ok((it, servers::agents(config)?)));
+        let (servers, agents, mut unusable) = match both {
+            Ok((servers, agents)) => (servers, agents, None),
+            Err(why) => (Vec::new(), Vec::new(), Some(StartError::Server(why))),
         };
         let run = run_command::tool(config).unwrap_or_else(|error| {
             unusable = Some(StartError::AllowRun(error));
@@ -177,7 +178,7 @@ impl Daemon {
             offers: Vec::new(),
             run,
             servers,
-            agents: Vec::new(),
+            agents,
             agent_only: false,
             known,
             unusable,

@@ -3,6 +3,7 @@
 
 mod access;
 mod adopt;
+mod agents;
 mod audit;
 mod backpressure;
 mod bounds;

@@ -1,7 +1,7 @@
 //! `ceased wrap --acp` in front of a scripted agent: transparency, cancels, death, end (SUP-01 to
 //! SUP-04).
 
-mod kit;
+pub(crate) mod kit;
 
 use std::process::Command;
 use std::time::{Duration, Instant};

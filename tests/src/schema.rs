@@ -244,7 +244,7 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
             true => &["GetTaskPayloadResult"],
         },
         "ceased/logs" | "ceased/view" | "ceased/status" | "ceased/cancel" | "ceased/reload"
-        | "ceased/restart" | "ceased/scope" | "ceased/shutdown" => &["Result"],
+        | "ceased/restart" | "ceased/agent" | "ceased/scope" | "ceased/shutdown" => &["Result"],
         _ => &[],
     }
 }

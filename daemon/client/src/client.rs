@@ -146,6 +146,24 @@ impl Client {
         client.wait(id, timeout, &mut |_| {}).map(drop)
     }
 
+    /// As [`Client::introduce`], and puts this agent of the daemon behind the connection: everything
+    /// that is sent on it afterwards goes to a process of its own.
+    ///
+    /// # Errors
+    /// As [`Client::over`]; [`Error::Rpc`] if the agent is unknown, or as many clients have it as may.
+    pub fn introduce_to_agent(
+        socket: BorrowedFd<'_>,
+        options: Options,
+        agent: &str,
+    ) -> Result<(), Error> {
+        let dup = || socket.try_clone_to_owned().map_err(Error::Io);
+        let mut client = Self::silent(dup()?, dup()?, options)?;
+        client.authenticate()?;
+        let timeout = Some(client.options.timeout);
+        let id = client.request("ceased/agent", Kind::Plain, |_| json!({"agent": agent}))?;
+        client.wait(id, timeout, &mut |_| {}).map(drop)
+    }
+
     /// A client that has sent nothing yet.
     fn silent(input: OwnedFd, output: OwnedFd, options: Options) -> Result<Self, Error> {
         let wire = Wire::new(input, output).map_err(Error::Io)?;

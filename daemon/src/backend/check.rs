@@ -109,14 +109,13 @@ impl Checked {
     /// Writes everything to `out`.
     pub(super) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         let problems: Vec<Value> = self.problems.iter().map(Defect::json).collect();
-        let (settings, tools, servers) = match &self.config {
-            Some((config, _)) => (settings(config), tools(config), servers(config)),
-            None => (Vec::new(), Vec::new(), Vec::new()),
-        };
+        let config = self.config.as_ref().map(|(config, _)| config);
+        let of = |list: fn(&Config) -> Vec<Value>| config.map(list).unwrap_or_default();
         let path = self.config.as_ref().and_then(|(_, path)| path.as_deref());
         let document = json!({
             "valid": self.is_valid(), "file": path, "problems": problems, "warnings": self.warnings,
-            "settings": settings, "tools": tools, "servers": servers,
+            "settings": of(settings), "tools": of(tools), "servers": of(servers),
+            "agents": of(agents),
         });
         writeln!(out, "{document}")
     }
@@ -151,6 +150,14 @@ fn servers(config: &Config) -> Vec<Value> {
         json!({"name": server.name, "runs": server.runs(), "settings": settings})
     });
     servers.collect()
+}
+
+fn agents(config: &Config) -> Vec<Value> {
+    let agents = config.agents.iter().map(|agent| {
+        let settings = agent.settings_in_words();
+        json!({"name": agent.name, "runs": agent.runs(), "settings": settings})
+    });
+    agents.collect()
 }
 
 /// Writes the verdict on a store to `out`, its problems to `err`.

@@ -528,6 +528,10 @@ pub(super) struct ConnectArgs {
     /// prefixes
     #[arg(long, value_name = "NAME", add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: Vec<String>,
+    /// Speak ACP to a process of this [[agent]] of the daemon, which ends with the connection
+    #[arg(long, value_name = "NAME", conflicts_with = "server",
+        add = ArgValueCompleter::new(completion::agents))]
+    pub(super) agent: Option<String>,
     /// Command that the bridge took the place of, after `--`; kept for `ceased adopt --undo`, without
     /// effect
     #[arg(last = true, hide = true, requires = "server")]

@@ -86,6 +86,18 @@ pub(super) fn servers(current: &OsStr) -> Vec<CompletionCandidate> {
     named.collect()
 }
 
+/// Names of agents of the daemon.
+pub(super) fn agents(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    let found = ask("ps");
+    let agents = found.as_ref().and_then(|found| found["agents"].as_array());
+    let named = agents.into_iter().flatten().filter_map(|agent| {
+        let name = agent["agent"].as_str().filter(|name| name.starts_with(&*current))?;
+        Some(candidate(name, ""))
+    });
+    named.collect()
+}
+
 /// Arguments of the tool that is called, as `NAME=`, and their values where there are few.
 pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();

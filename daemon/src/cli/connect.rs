@@ -51,7 +51,9 @@ pub(super) fn connect(
     };
     // A token is used only with `--tcp`, which is then the only endpoint.
     if let Some(endpoint) = endpoints.first() {
-        if args.server.is_empty() {
+        if let Some(agent) = &args.agent {
+            discover::introduce_to_agent(daemon.as_fd(), endpoint, token, agent)?;
+        } else if args.server.is_empty() {
             discover::introduce(daemon.as_fd(), endpoint, token)?;
         } else {
             discover::introduce_to(daemon.as_fd(), endpoint, token, &args.server)?;

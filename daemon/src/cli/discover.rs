@@ -204,6 +204,32 @@ pub(super) fn introduce_to(
     })
 }
 
+/// As [`introduce`], for a connection that gets this agent.
+pub(super) fn introduce_to_agent(
+    daemon: BorrowedFd<'_>,
+    endpoint: &Endpoint,
+    token: Option<String>,
+    agent: &str,
+) -> Result<(), Failure> {
+    let options = Options { token, timeout: CONNECT, ..Options::default() };
+    Client::introduce_to_agent(daemon, options, agent).map_err(|error| match &error {
+        Error::Rpc(rpc) if rpc.code == INVALID_PARAMS => {
+            let hint = "[[agent]] in its config has them; `ceased reload` has the daemon read it";
+            Failure::new(Exit::Usage, format!("{}\n{hint}", clean(&rpc.message)))
+        }
+        Error::Rpc(rpc) if rpc.data.as_ref().is_some_and(|it| it["limit"] == "max_instances") => {
+            let hint =
+                "`ceased ps` shows its clients; end one, or raise `max_instances` of [[agent]]";
+            Failure::new(Exit::Failed, format!("{}\n{hint}", clean(&rpc.message)))
+        }
+        Error::Rpc(rpc) if rpc.code == code::INVALID_REQUEST => {
+            let message = "this daemon has no ceased/agent; it is an older one, or not ceased";
+            Failure::new(Exit::Failed, message)
+        }
+        _ => no_handshake(endpoint, error),
+    })
+}
+
 fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::from(error),

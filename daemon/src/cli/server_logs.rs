@@ -49,15 +49,18 @@ fn read(
     }
 }
 
-/// Whether the daemon has output of a server of this name, or such a server.
+/// Whether the daemon has output of a server or agent of this name, or such a server or agent.
 pub(super) fn is_server(client: &mut Client, name: &str) -> Result<bool, Failure> {
     #[derive(Deserialize)]
     struct Status {
         #[serde(default)]
         servers: Vec<Named>,
+        #[serde(default)]
+        agents: Vec<Named>,
     }
     #[derive(Deserialize)]
     struct Named {
+        #[serde(alias = "agent")]
         server: String,
     }
 
@@ -67,7 +70,7 @@ pub(super) fn is_server(client: &mut Client, name: &str) -> Result<bool, Failure
     let raw = super::ps::status(client)?;
     let status: Status = serde_json::from_str(raw.get())
         .map_err(|why| Failure::new(Exit::Failed, format!("cannot parse the status ({why})")))?;
-    Ok(status.servers.iter().any(|server| server.server == name))
+    Ok(status.servers.iter().chain(&status.agents).any(|it| it.server == name))
 }
 
 /// Prints the output of every kept instance, oldest first; with `--follow` until Ctrl-C.

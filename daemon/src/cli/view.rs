@@ -1,5 +1,6 @@
 //! Text rendering of the daemon's status: one list for `ps` and `top`.
 
+mod agents;
 mod entries;
 mod layout;
 mod model;
@@ -148,6 +149,7 @@ impl Status {
             (Tone::Plain, "connections", format!("{}{}", self.connections, limit("connections"))),
         ];
         lines.extend(self.servers_in_words().map(|(tone, text)| (tone, "servers", text)));
+        lines.extend(self.agents_in_words().map(|text| (Tone::Plain, "agents", text)));
         let store = &self.host.store;
         if !store.kept.is_empty() {
             let tone = if store.state == "open" { Tone::Plain } else { Tone::Bad };
@@ -176,6 +178,7 @@ impl Status {
     pub(super) fn running_rows(&self, trees: Trees<'_>, width: Option<usize>) -> Vec<Row> {
         let (mut rows, layout) = (Vec::new(), Layout::of(self, width));
         self.job_rows(&layout, "", Sort::State, trees, &mut rows);
+        self.agent_rows(&layout, "", trees, &mut rows);
         self.receipt_rows(&layout, "", &mut rows);
         rows
     }
@@ -190,6 +193,7 @@ impl Status {
     ) -> Vec<Row> {
         let (mut rows, layout) = (Vec::new(), Layout::of(self, width));
         self.job_rows(&layout, filter, sort, trees, &mut rows);
+        self.agent_rows(&layout, filter, trees, &mut rows);
         self.server_rows(&layout, filter, trees, &mut rows);
         self.receipt_rows(&layout, filter, &mut rows);
         self.task_rows(&layout, filter, sort, &mut rows);
@@ -302,7 +306,7 @@ impl Status {
             Key::Connection(id) => {
                 self.peers.iter().find(|peer| peer.connection == *id).map(Peer::details)
             }
-            Key::Instance(id) => self.instance_details(*id),
+            Key::Instance(id) => self.instance_details(*id).or_else(|| self.agent_details(*id)),
             Key::Receipt(id) => {
                 self.host.receipts.iter().find(|receipt| receipt.job == *id).map(Receipt::details)
             }

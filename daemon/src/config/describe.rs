@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::bounds::describe_bounds;
+use super::describe_agent::describe_agent;
 use super::describe_server::describe_server;
 use super::units::{show_duration, show_size};
 use super::{
@@ -74,7 +75,10 @@ impl Config {
         for server in &self.servers {
             rows.extend(describe_server(server, self));
         }
-        if self.tools.is_empty() && self.servers.is_empty() {
+        for agent in &self.agents {
+            rows.extend(describe_agent(agent));
+        }
+        if self.tools.is_empty() && self.servers.is_empty() && self.agents.is_empty() {
             rows.push(("tools".into(), "none: no tool is configured".into()));
         }
         let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();

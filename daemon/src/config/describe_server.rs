@@ -1,15 +1,17 @@
 //! Text description of a server, as printed by `ceased check`. Values of variables may be secrets
 //! and are not shown.
 
+use std::path::Path;
+
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
-use ceased_process::Isolation;
+use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::bounds::describe_bounds;
-use super::server::{Server, prefix_of};
+use super::server::{Server, Variables, prefix_of};
 use super::units::show_duration;
-use super::{Config, RunAs};
+use super::{Config, EnvFile, RunAs};
 
 impl Server {
     /// The settings of the server, a line each.
@@ -47,7 +49,16 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
         OnIgnoredCancel::Leave => "leave",
     };
     more(format!("cancel_grace {cancel}, kill_grace {kill}, on_ignored_cancel {ignored}"));
-    describe_launch(server, &mut more);
+    let launched = Launched {
+        cwd: server.cwd.as_deref(),
+        run_as: server.run_as,
+        isolation: server.isolation,
+        bounds: &server.bounds,
+        inherit: &server.inherit,
+        env_file: server.env_file.as_ref(),
+        env: &server.env,
+    };
+    describe_launch(&launched, &mut more);
     let patterns = |all: &[Box<str>]| all.join(" ");
     if !server.filter.only.is_empty() {
         more(format!("tools {}", patterns(&server.filter.only)));
@@ -65,9 +76,20 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     rows
 }
 
+/// How the processes of a server or an agent are started.
+pub(super) struct Launched<'a> {
+    pub(super) cwd: Option<&'a Path>,
+    pub(super) run_as: Option<RunAs>,
+    pub(super) isolation: Isolation,
+    pub(super) bounds: &'a Bounds,
+    pub(super) inherit: &'a Inherit,
+    pub(super) env_file: Option<&'a EnvFile>,
+    pub(super) env: &'a Variables,
+}
+
 /// Directory, environment and user of its processes, as far as they are configured.
-fn describe_launch(server: &Server, more: &mut impl FnMut(String)) {
-    if let Some(cwd) = &server.cwd {
+pub(super) fn describe_launch(server: &Launched<'_>, more: &mut impl FnMut(String)) {
+    if let Some(cwd) = server.cwd {
         more(format!("cwd {}", cwd.display()));
     }
     match server.run_as {
@@ -79,14 +101,14 @@ fn describe_launch(server: &Server, more: &mut impl FnMut(String)) {
     if server.isolation == Isolation::Pid {
         more("isolation pid".into());
     }
-    describe_bounds(&server.bounds, more);
+    describe_bounds(server.bounds, more);
     if server.inherit.everything {
         more("inherit_env true".into());
     }
     if !server.inherit.also.is_empty() {
         more(format!("pass_env {}", server.inherit.also.join(" ")));
     }
-    if let Some(file) = &server.env_file {
+    if let Some(file) = server.env_file {
         more(format!("env_file {}", file.path.display()));
     }
     let names: Vec<&str> = server.env.names().collect();

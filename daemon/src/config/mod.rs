@@ -4,6 +4,9 @@
 //!
 //! The keys are documented in `config.toml` at the top of the repository.
 
+mod agent;
+#[cfg(feature = "config")]
+mod agent_table;
 #[cfg(feature = "config")]
 mod bounds;
 #[cfg(feature = "config")]
@@ -13,6 +16,8 @@ mod code;
 mod defaults;
 #[cfg(feature = "config")]
 mod describe;
+#[cfg(feature = "config")]
+mod describe_agent;
 #[cfg(feature = "config")]
 mod describe_server;
 mod env_file;
@@ -62,6 +67,7 @@ use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin_name::Builtin;
 use ceased_process::{Bounds, Isolation, OutputOptions, ReadProgress};
 
+pub use agent::Agent;
 pub use ceased_process::Inherit;
 #[cfg(feature = "config")]
 pub(crate) use code::option_warning;
@@ -104,6 +110,8 @@ pub struct Config {
     pub start_at_once: usize,
     /// `[[server]]`, in the order of the file; no name twice.
     pub servers: Vec<Server>,
+    /// `[[agent]]`, in the order of the file; no name twice, and none of a server.
+    pub agents: Vec<Agent>,
 }
 
 /// `[daemon]`
@@ -544,6 +552,7 @@ impl Config {
             tools: Vec::new(),
             start_at_once: start_at_once_default(),
             servers: Vec::new(),
+            agents: Vec::new(),
         }
     }
 
@@ -630,7 +639,7 @@ impl Config {
         }
     }
 
-    /// Reads the `env_file` of every tool and server that has one.
+    /// Reads the `env_file` of every tool, server and agent that has one.
     ///
     /// # Errors
     /// If one cannot be read, other users than root and the user of this process can have written
@@ -643,7 +652,9 @@ impl Config {
                 file.read()?;
             }
         }
-        for file in self.servers.iter_mut().filter_map(|server| server.env_file.as_mut()) {
+        let of_servers = self.servers.iter_mut().filter_map(|server| server.env_file.as_mut());
+        let of_agents = self.agents.iter_mut().filter_map(|agent| agent.env_file.as_mut());
+        for file in of_servers.chain(of_agents) {
             file.read()?;
         }
         Ok(())
@@ -652,11 +663,14 @@ impl Config {
     /// Adds the servers of another file, `path`, which may name further files.
     ///
     /// # Errors
-    /// If names or prefixes clash, or as [`Self::read_env_files`].
+    /// If names or prefixes clash, also with names of agents, or as [`Self::read_env_files`].
     pub fn add_servers(&mut self, servers: Vec<Server>, path: &Path) -> Result<(), ConfigError> {
         self.servers.extend(servers);
         if let Some(clash) = server::clashes(&self.servers, &self.tools).first() {
             return Err(ConfigError::of_file(path, clash.what.clone(), clash.hint));
+        }
+        if let Some((what, hint)) = agent::clash(&self.agents, &self.servers) {
+            return Err(ConfigError::of_file(path, what, hint));
         }
         self.read_env_files()
     }
@@ -709,13 +723,15 @@ impl Config {
         let daemon = sections::daemon(&raw.daemon, &mut check);
         let listen = listen::listeners(&raw.listen, &mut check);
         let tools = tool::tools(raw.tools, &limits, &daemon, &mut check);
+        let servers = server_table::servers(raw.servers, &tools, &daemon, &mut check);
         let config = Self {
             tasks: sections::tasks(&raw.tasks, &mut check),
             log: sections::log(&raw.log, &mut check),
             metrics: monitoring::metrics(&raw.metrics, &listen, &mut check),
             alerts: monitoring::alerts(&raw.alerts, &mut check),
             start_at_once: server_table::start_at_once(&raw.common, &mut check),
-            servers: server_table::servers(raw.servers, &tools, &daemon, &mut check),
+            agents: agent_table::agents(raw.agents, &servers, &daemon, &mut check),
+            servers,
             tools,
             listen,
             daemon,

@@ -31,6 +31,7 @@ pub(super) struct Raw {
     pub(super) tools: Vec<(usize, Tool)>,
     pub(super) common: Servers,
     pub(super) servers: Vec<(usize, Server)>,
+    pub(super) agents: Vec<(usize, Agent)>,
 }
 
 /// `[daemon]`
@@ -244,6 +245,34 @@ pub(super) struct Server {
     pub(super) nice: Option<Whole>,
 }
 
+/// `[[agent]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Agent {
+    pub(super) name: Option<Text>,
+    pub(super) command: Option<Spanned<Vec<Text>>>,
+    pub(super) cwd: Option<Text>,
+    pub(super) env: Option<Spanned<Ordered<Text>>>,
+    pub(super) pass_env: Option<Spanned<Vec<Text>>>,
+    pub(super) env_file: Option<Text>,
+    pub(super) inherit_env: Option<Spanned<bool>>,
+    pub(super) start_timeout: Option<Spanned<Span>>,
+    pub(super) max_instances: Option<Whole>,
+    pub(super) turn_timeout: Option<Text>,
+    pub(super) stall_timeout: Option<Text>,
+    pub(super) cancel_grace: Option<Spanned<Span>>,
+    pub(super) kill_grace: Option<Spanned<Span>>,
+    pub(super) drain: Option<Spanned<Span>>,
+    pub(super) on_ignored_cancel: Option<Text>,
+    pub(super) allow: Option<Spanned<Vec<Text>>>,
+    pub(super) run_as: Option<Text>,
+    pub(super) isolation: Option<Text>,
+    pub(super) memory_max: Option<Spanned<Size>>,
+    pub(super) pids_max: Option<Whole>,
+    pub(super) cpu_max: Option<Text>,
+    pub(super) nice: Option<Whole>,
+}
+
 /// `[tool.input.NAME]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -296,8 +325,9 @@ impl<'de> Deserialize<'de> for Account {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "servers", "tool", "server",
+    "agent",
 ];
 
 /// Parses all valid tables and reports the problems of the others.
@@ -323,6 +353,7 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "listen" => raw.listen = tables(&root, name, value, check),
             "tool" => raw.tools = tables(&root, name, value, check),
             "server" => raw.servers = tables(&root, name, value, check),
+            "agent" => raw.agents = tables(&root, name, value, check),
             _ => check.problem(
                 at,
                 format!("unknown table or key `{name}`"),

@@ -82,6 +82,16 @@ impl Variables {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
+
+    /// The variables of a file, then these, later ones first in effect.
+    pub(super) fn after(
+        &self,
+        file: Option<&EnvFile>,
+    ) -> Result<Vec<(OsString, OsString)>, String> {
+        let of_file = file.map(EnvFile::variables).transpose()?;
+        let all = of_file.unwrap_or_default().iter().chain(&self.0);
+        Ok(all.map(|(name, value)| (name.into(), value.into())).collect())
+    }
 }
 
 impl fmt::Debug for Variables {
@@ -96,17 +106,20 @@ impl Server {
     /// # Errors
     /// If its `env_file` has not been read.
     pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
-        let of_file = self.env_file.as_ref().map(EnvFile::variables).transpose()?;
-        let all = of_file.unwrap_or_default().iter().chain(&self.env.0);
-        Ok(all.map(|(name, value)| (name.into(), value.into())).collect())
+        self.env.after(self.env_file.as_ref())
     }
 
     /// Program and arguments, for people.
     #[must_use]
     pub fn runs(&self) -> String {
-        let argv = self.command.iter().map(|text| text.to_string_lossy().into_owned());
-        format!("{:?}", argv.collect::<Vec<_>>())
+        runs(&self.command)
     }
+}
+
+/// Program and arguments, for people.
+pub(super) fn runs(command: &[OsString]) -> String {
+    let argv = command.iter().map(|text| text.to_string_lossy().into_owned());
+    format!("{:?}", argv.collect::<Vec<_>>())
 }
 
 /// The prefix of a server beside others. Names stay as they are where one server is the only

@@ -74,8 +74,8 @@ fn server(
     daemon: &Daemon,
     check: &mut Checker<'_>,
 ) -> Option<Server> {
-    let name = name(at, raw.name.as_ref(), check);
-    let command = command(at, raw.command.as_ref(), check);
+    let name = name(TABLE, at, raw.name.as_ref(), check);
+    let command = command(TABLE, at, raw.command.as_ref(), check);
     let cwd = raw.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
     let env_file = raw.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
     let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
@@ -123,7 +123,7 @@ fn server(
     let kill_grace = time("kill_grace", &raw.kill_grace, GRACE, zero..=GRACE_MAX);
     let drain = time("drain", &raw.drain, DRAIN, zero..=24 * HOUR);
     Some(Server {
-        env: env(raw.env.as_ref(), check),
+        env: env(TABLE, raw.env.as_ref(), check),
         idle_exit: idle_exit(raw.idle_exit.as_ref(), check),
         allow: identities::allow(TABLE, raw.allow.as_ref(), check),
         confirm: confirm(raw.confirm.as_ref(), check),
@@ -165,18 +165,23 @@ fn is_usual(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
+/// Name of a server or an agent.
+pub(super) fn name(
+    table: &'static str,
+    at: usize,
+    raw: Option<&raw::Text>,
+    check: &mut Checker<'_>,
+) -> Option<String> {
     let Some(raw) = raw else {
-        check.problem(at, "this [[server]] has no `name`", "write name = \"…\"");
+        check.problem(at, format!("this {table} has no `name`"), "write name = \"…\"");
         return None;
     };
     let name = raw.get_ref();
     if (1..=SERVER_NAME_MAX).contains(&name.len()) && name.chars().all(is_usual) {
         return Some(name.clone());
     }
-    let hint =
-        format!("the name of a server consists of 1 to {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
-    check.bad_value(key("name"), raw.span().start, &format!("{name:?}"), hint);
+    let hint = format!("such a name consists of 1 to {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
+    check.bad_value(Key { table, name: "name" }, raw.span().start, &format!("{name:?}"), hint);
     None
 }
 
@@ -191,18 +196,21 @@ fn prefix(raw: &raw::Text, check: &mut Checker<'_>) -> Option<String> {
 }
 
 /// Program and arguments, taken literally.
-fn command(
+pub(super) fn command(
+    table: &'static str,
     at: usize,
     raw: Option<&Spanned<Vec<raw::Text>>>,
     check: &mut Checker<'_>,
 ) -> Option<Vec<OsString>> {
-    let example = "write the program and its arguments, such as [\"npx\", \"-y\", \"some-server\"]";
+    let kind = table.trim_matches(['[', ']']);
+    let example =
+        format!("write the program and its arguments, such as [\"npx\", \"-y\", \"some-{kind}\"]");
     let Some(raw) = raw else {
-        check.problem(at, "this [[server]] has no `command`", example);
+        check.problem(at, format!("this {table} has no `command`"), example);
         return None;
     };
     let Some((program, rest)) = raw.get_ref().split_first() else {
-        check.bad_value(key("command"), raw.span().start, "[]", example);
+        check.bad_value(Key { table, name: "command" }, raw.span().start, "[]", example);
         return None;
     };
     let mut argv = Vec::new();
@@ -222,27 +230,32 @@ fn command(
         None
     };
     if let Some(hint) = hint {
-        let what = format!("`command` in {TABLE} runs {text:?}");
+        let what = format!("`command` in {table} runs {text:?}");
         check.problem(program.span().start, what, hint);
     }
     argv.extend(rest.iter().map(|text| OsString::from(text.get_ref())));
     if let Some(bad) = raw.get_ref().iter().find(|text| text.get_ref().contains('\0')) {
-        let what = format!("`command` in {TABLE} holds {:?}", bad.get_ref());
+        let what = format!("`command` in {table} holds {:?}", bad.get_ref());
         check.problem(bad.span().start, what, "must not contain a NUL byte");
     }
     Some(argv)
 }
 
-fn env(raw: Option<&Spanned<Ordered<raw::Text>>>, check: &mut Checker<'_>) -> Variables {
+/// Variables that are set, by their names.
+pub(super) fn env(
+    table: &'static str,
+    raw: Option<&Spanned<Ordered<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Variables {
     let mut variables = Vec::new();
     for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
         let at = name.span().start;
         let (name, value) = (name.get_ref(), value.get_ref());
         if let Some(hint) = variable_flaw(name) {
-            check.problem(at, format!("`env` in {TABLE} sets {name:?}"), hint);
+            check.problem(at, format!("`env` in {table} sets {name:?}"), hint);
         } else if value.contains('\0') {
             // The value may be a secret.
-            let what = format!("`env` in {TABLE} sets {name:?} to a text with a NUL byte");
+            let what = format!("`env` in {table} sets {name:?} to a text with a NUL byte");
             check.problem(at, what, "must not contain a NUL byte");
         } else {
             variables.push((name.clone(), value.clone()));

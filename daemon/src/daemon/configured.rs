@@ -49,7 +49,7 @@ pub(super) const fn thresholds(config: &Config) -> Thresholds {
     Thresholds { high_water: alerts.high_water, slow_stop: alerts.slow_stop }
 }
 
-/// Tools and servers with a bound, by the controller that enforces it.
+/// Tools, servers and agents with a bound, by the controller that enforces it.
 pub(super) fn bounded(config: &Config) -> BTreeMap<Controller, Vec<String>> {
     let mut found: BTreeMap<Controller, Vec<String>> = BTreeMap::new();
     for tool in &config.tools {
@@ -61,6 +61,11 @@ pub(super) fn bounded(config: &Config) -> BTreeMap<Controller, Vec<String>> {
     for server in &config.servers {
         for controller in server.bounds.controllers() {
             found.entry(controller).or_default().push(format!("the server {}", server.name));
+        }
+    }
+    for agent in &config.agents {
+        for controller in agent.bounds.controllers() {
+            found.entry(controller).or_default().push(format!("the agent {}", agent.name));
         }
     }
     found

@@ -1,7 +1,7 @@
 //! Preflight checks: external conditions that decide whether a daemon starts with a configuration.
 
 use crate::access::Access;
-use crate::config::{self, CommandTool, Config, Run, Server};
+use crate::config::{self, Agent, CommandTool, Config, Run, Server};
 use crate::daemon::configured::{bounded, isolated, unenforced};
 use crate::observability::audit;
 use crate::start_error::StartError;
@@ -37,6 +37,7 @@ pub(crate) fn preflight(config: &Config) -> Preflight {
         }
     }
     warnings.extend(config.servers.iter().flat_map(server_warnings));
+    warnings.extend(config.agents.iter().filter_map(agent_warning));
     warnings.extend(isolation(config));
     let bounded = bounded(config);
     let missing = predict_unenforced(&bounded.keys().copied().collect());
@@ -63,6 +64,15 @@ fn server_warnings(server: &Server) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// An agent whose program is not there.
+fn agent_warning(agent: &Agent) -> Option<String> {
+    let (name, program) = (&agent.name, agent.command.first()?);
+    let path = agent.variables().ok()?.into_iter().rev().find(|(name, _)| name == "PATH");
+    let why = unrunnable(program, path.map(|(_, path)| path))?;
+    let program = program.display();
+    Some(format!("the agent {name:?} runs {program:?}, {why}: it cannot start"))
 }
 
 /// A warning if tools need a pid namespace and the system does not provide one.

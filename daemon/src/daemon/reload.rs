@@ -7,7 +7,7 @@ use ceased_core::settings::Settings;
 use super::configured::{
     bounded, guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
 };
-use super::servers::KnownServers;
+use super::servers::{self, KnownServers};
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::observability::logging::SetLevel;
@@ -33,7 +33,7 @@ pub(crate) fn reload(
         let doors = || config.listen.iter().map(listen_spec).collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
-        let servers = known.of(&config)?;
+        let (servers, agents) = (known.of(&config)?, servers::agents(&config)?);
         let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
@@ -45,6 +45,7 @@ pub(crate) fn reload(
                 outputs: true,
                 run: run_command::tool(&config).map_err(|error| error.to_string())?,
                 servers,
+                agents,
                 start_at_once: config.start_at_once,
                 operators: operators(&config),
                 ..Settings::default()
@@ -103,9 +104,15 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.calls", started.log.calls != *calls),
         ("log.redact", started.log.redact != *redact),
         ("metrics.listen", started.metrics.listen != *metrics),
-        ("memory_max of a [[tool]] or [[server]], the first one", is_new(Controller::Memory)),
-        ("pids_max of a [[tool]] or [[server]], the first one", is_new(Controller::Pids)),
-        ("cpu_max of a [[tool]] or [[server]], the first one", is_new(Controller::Cpu)),
+        (
+            "memory_max of a [[tool]], [[server]] or [[agent]], the first one",
+            is_new(Controller::Memory),
+        ),
+        (
+            "pids_max of a [[tool]], [[server]] or [[agent]], the first one",
+            is_new(Controller::Pids),
+        ),
+        ("cpu_max of a [[tool]], [[server]] or [[agent]], the first one", is_new(Controller::Cpu)),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()

@@ -49,6 +49,39 @@ impl KnownServers {
     }
 }
 
+/// The agents of a configuration as the engine takes them. A client that has one keeps it: a reload
+/// gives other clients the new one.
+///
+/// # Errors
+/// If an `env_file` was not read.
+pub(crate) fn agents(config: &Config) -> Result<Vec<Arc<UpstreamServer>>, String> {
+    config.agents.iter().map(|agent| Ok(Arc::new(supervised(agent)?))).collect()
+}
+
+fn supervised(agent: &config::Agent) -> Result<UpstreamServer, String> {
+    let mut launch = Launch::new(agent.command.iter());
+    launch.cwd = agent.cwd.clone().map(Into::into);
+    launch.inherit = agent.inherit.clone();
+    launch.env = agent.variables()?;
+    launch.isolation = agent.isolation;
+    launch.bounds = agent.bounds;
+    Ok(UpstreamServer {
+        start_timeout: agent.start_timeout,
+        // The client decides how long the agent lives.
+        idle_exit: None,
+        timeout: None,
+        max_instances: agent.max_instances,
+        watchdogs: agent.watchdogs,
+        cancel_grace: agent.cancel_grace,
+        kill_grace: agent.kill_grace,
+        drain: agent.drain,
+        on_ignored_cancel: agent.on_ignored_cancel,
+        allow: agent.allow.clone(),
+        payload: UpstreamLaunch { launch, run_as: agent.run_as }.into_payload(),
+        ..UpstreamServer::new(&agent.name)
+    })
+}
+
 /// A server of a configuration as the engine takes it.
 fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, String> {
     let mut launch = Launch::new(server.command.iter());

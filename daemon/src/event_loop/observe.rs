@@ -240,6 +240,7 @@ impl Server {
             abandoned_threads: self.jobs.abandoned(),
             uptime: self.observer.started.elapsed(),
             reloads: (self.reloads().count, self.reloads().error.as_deref()),
+            agents: engine.agent_stats(),
             servers: engine
                 .server_stats()
                 .into_iter()

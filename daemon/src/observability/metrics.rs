@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ceased_core::counters::Counters;
 use ceased_core::identity::Identity;
 use ceased_core::ids::JobId;
-use ceased_core::stats::{Gauges, ServerStats};
+use ceased_core::stats::{AgentStats, Gauges, ServerStats};
 use ceased_process::Process;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
@@ -140,6 +140,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) reloads: (u64, Option<&'a str>),
     /// Numbers of servers, and lines that each printed beside messages.
     pub(crate) servers: Vec<(ServerStats, u64)>,
+    /// Numbers of agents.
+    pub(crate) agents: Vec<AgentStats>,
 }
 
 /// State of the task store.

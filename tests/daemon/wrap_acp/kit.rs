@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
@@ -10,19 +11,19 @@ use ceased_tests::binary::ceased;
 use ceased_tests::daemon::{TIME_LIMIT, marker};
 use serde_json::{Value, json};
 
-const AGENT: &str = include_str!("agent.py");
+pub(crate) const AGENT: &str = include_str!("agent.py");
 
 /// How the agent is started.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// Without the supervisor.
-    pub(super) bare: bool,
+    pub(crate) bare: bool,
     /// Declaration of the agent: `resume`, `load`, or nothing.
-    pub(super) declares: &'static str,
+    pub(crate) declares: &'static str,
     /// An option of `ceased wrap`.
-    pub(super) extra: Option<&'static str>,
+    pub(crate) extra: Option<&'static str>,
     /// Whether lines are read only when they are asked for.
-    pub(super) deaf: bool,
+    pub(crate) deaf: bool,
 }
 
 impl Default for Options {
@@ -31,25 +32,25 @@ impl Default for Options {
     }
 }
 
-pub(super) struct Editor {
-    pub(super) child: Child,
+pub(crate) struct Editor {
+    pub(crate) child: Child,
     input: Option<ChildStdin>,
     output: Option<Receiver<String>>,
-    dir: tempfile::TempDir,
-    pub(super) mark: String,
+    dir: PathBuf,
+    /// The directory, if it belongs to this client alone.
+    _own: Option<tempfile::TempDir>,
+    pub(crate) mark: String,
     sessions: u32,
 }
 
 impl Editor {
-    pub(super) fn start(options: Options) -> Self {
+    pub(crate) fn start(options: Options) -> Self {
         let mut editor = Self::start_without_hello(options);
-        editor.say(&json!({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": {
-            "protocolVersion": 1, "clientCapabilities": {}}}));
-        assert_eq!(editor.answer(&json!("hello"))["result"]["protocolVersion"], 1);
+        editor.greet();
         editor
     }
 
-    pub(super) fn start_without_hello(options: Options) -> Self {
+    pub(crate) fn start_without_hello(options: Options) -> Self {
         let (dir, mark) = (tempfile::tempdir().unwrap(), marker());
         let script = dir.path().join("agent.py");
         fs::write(&script, AGENT).unwrap();
@@ -68,34 +69,50 @@ impl Editor {
             command
         };
         command.arg(&script).arg(dir.path()).arg(options.declares).arg(&mark);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
-        let output = Some(lines_of(stdout, if options.deaf { 1 } else { 100_000 }));
-        Self { child, input, output, dir, mark, sessions: 0 }
+        let mut editor = Self::over(command, dir.path(), &mark, options.deaf);
+        editor._own = Some(dir);
+        editor
     }
 
-    pub(super) fn say_line(&mut self, line: &str) {
+    /// A client that starts this command. The agent, whose processes carry the mark, keeps its
+    /// files in `dir`.
+    pub(crate) fn over(mut command: Command, dir: &Path, mark: &str, deaf: bool) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
+        let output = Some(lines_of(stdout, if deaf { 1 } else { 100_000 }));
+        let (dir, mark) = (dir.to_owned(), mark.to_owned());
+        Self { child, input, output, dir, _own: None, mark, sessions: 0 }
+    }
+
+    /// The handshake.
+    pub(crate) fn greet(&mut self) {
+        self.say(&json!({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": {
+            "protocolVersion": 1, "clientCapabilities": {}}}));
+        assert_eq!(self.answer(&json!("hello"))["result"]["protocolVersion"], 1);
+    }
+
+    pub(crate) fn say_line(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    pub(super) fn say(&mut self, message: &Value) {
+    pub(crate) fn say(&mut self, message: &Value) {
         self.say_line(&message.to_string());
     }
 
-    pub(super) fn hear_line(&self) -> String {
+    pub(crate) fn hear_line(&self) -> String {
         self.output.as_ref().unwrap().recv_timeout(TIME_LIMIT).expect("a message")
     }
 
-    pub(super) fn hear(&self) -> Value {
+    pub(crate) fn hear(&self) -> Value {
         serde_json::from_str(&self.hear_line()).unwrap()
     }
 
-    pub(super) fn hears_nothing_for(&self, span: Duration) -> bool {
+    pub(crate) fn hears_nothing_for(&self, span: Duration) -> bool {
         self.output.as_ref().unwrap().recv_timeout(span).is_err()
     }
 
     /// A new session.
-    pub(super) fn session(&mut self) -> String {
+    pub(crate) fn session(&mut self) -> String {
         self.sessions += 1;
         let id = json!(format!("session {}", self.sessions));
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "session/new", "params": {
@@ -103,28 +120,28 @@ impl Editor {
         self.answer(&id)["result"]["sessionId"].as_str().unwrap().to_owned()
     }
 
-    pub(super) fn prompt(&mut self, id: u32, session: &str, text: &str) {
+    pub(crate) fn prompt(&mut self, id: u32, session: &str, text: &str) {
         let prompt = json!([{"type": "text", "text": text}]);
         self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": {
             "sessionId": session, "prompt": prompt}}));
     }
 
-    pub(super) fn cancel(&mut self, session: &str) {
+    pub(crate) fn cancel(&mut self, session: &str) {
         let params = json!({"sessionId": session});
         self.say(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}));
     }
 
-    pub(super) fn cancel_request(&mut self, id: &Value) {
+    pub(crate) fn cancel_request(&mut self, id: &Value) {
         let params = json!({"requestId": id});
         self.say(&json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": params}));
     }
 
     /// The answer of a request; no other request may be answered before.
-    pub(super) fn answer(&mut self, id: &Value) -> Value {
+    pub(crate) fn answer(&mut self, id: &Value) -> Value {
         self.updates_and_answer(id).1
     }
 
-    pub(super) fn updates_and_answer(&mut self, id: &Value) -> (Vec<String>, Value) {
+    pub(crate) fn updates_and_answer(&mut self, id: &Value) -> (Vec<String>, Value) {
         let mut updates = Vec::new();
         loop {
             let message = self.hear();
@@ -138,46 +155,46 @@ impl Editor {
         }
     }
 
-    pub(super) fn wait_for_update(&self) {
+    pub(crate) fn wait_for_update(&self) {
         while self.hear()["method"] != "session/update" {}
     }
 
-    pub(super) fn close_input(&mut self) {
+    pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
-    pub(super) fn close_both(&mut self) {
+    pub(crate) fn close_both(&mut self) {
         (self.input, self.output) = (None, None);
     }
 
     /// Process ids of the agents so far.
-    pub(super) fn pids(&self) -> Vec<String> {
-        let pids = fs::read_to_string(self.dir.path().join("pids")).unwrap();
+    pub(crate) fn pids(&self) -> Vec<String> {
+        let pids = fs::read_to_string(self.dir.join("pids")).unwrap();
         pids.lines().map(str::to_owned).collect()
     }
 
-    pub(super) fn has_file(&self, name: &str) -> bool {
-        self.dir.path().join(name).exists()
+    pub(crate) fn has_file(&self, name: &str) -> bool {
+        self.dir.join(name).exists()
     }
 
     fn receipts(&self, member: &str) -> Vec<String> {
-        let audit = fs::read_to_string(self.dir.path().join("audit.jsonl")).unwrap_or_default();
+        let audit = fs::read_to_string(self.dir.join("audit.jsonl")).unwrap_or_default();
         let records = audit.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let receipts = records.filter(|record| record["event"] == "cancel");
         receipts.filter_map(|record| Some(record[member].as_str()?.to_owned())).collect()
     }
 
     /// Proofs of the receipts in the audit log.
-    pub(super) fn proofs(&self) -> Vec<String> {
+    pub(crate) fn proofs(&self) -> Vec<String> {
         self.receipts("proof")
     }
 
     /// Reasons of the receipts in the audit log.
-    pub(super) fn reasons(&self) -> Vec<String> {
+    pub(crate) fn reasons(&self) -> Vec<String> {
         self.receipts("why")
     }
 
-    pub(super) fn is_none_left(&self) -> bool {
+    pub(crate) fn is_none_left(&self) -> bool {
         let found = Command::new("pgrep").args(["-f", &self.mark]).output().unwrap();
         let own = self.child.id().to_string();
         let pids = String::from_utf8(found.stdout).unwrap();

@@ -22,6 +22,7 @@ pub(in crate::cli) struct Status {
     pub(in crate::cli) task_list: Vec<Task>,
     pub(in crate::cli) peers: Vec<Peer>,
     pub(in crate::cli) servers: Vec<Server>,
+    pub(in crate::cli) agents: Vec<Agent>,
     pub(in crate::cli) host: Host,
     pub(in crate::cli) limits: BTreeMap<String, u64>,
     pub(in crate::cli) counters: BTreeMap<String, u64>,
@@ -58,6 +59,11 @@ impl Status {
             .chain(self.servers.iter_mut().flat_map(|server| {
                 server.instances.iter_mut().filter_map(|instance| instance.identity.as_mut())
             }))
+            .chain(
+                self.agents
+                    .iter_mut()
+                    .flat_map(|agent| agent.clients.iter_mut().map(|client| &mut client.identity)),
+            )
             .chain(of_receipts.flat_map(|receipt| [&mut receipt.identity, &mut receipt.by]))
             .for_each(|identity| {
                 if let Some(name) = name(identity) {
@@ -272,4 +278,36 @@ pub(in crate::cli) struct InstanceProcesses {
     pub(in crate::cli) skipped_lines: u64,
     pub(in crate::cli) first_skipped: Vec<String>,
     pub(in crate::cli) stderr: Vec<String>,
+}
+
+/// An ACP agent of the daemon.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Agent {
+    pub(in crate::cli) agent: String,
+    /// `None` if the configuration has it no more.
+    pub(in crate::cli) max_instances: Option<u64>,
+    pub(in crate::cli) clients: Vec<AgentClient>,
+}
+
+/// A client that has an agent.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct AgentClient {
+    pub(in crate::cli) connection: String,
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) elapsed_ms: u64,
+    /// `None` before its first request, and between two processes.
+    pub(in crate::cli) instance: Option<u64>,
+    pub(in crate::cli) requests: Vec<AgentRequest>,
+}
+
+/// A request or turn that an agent works on.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct AgentRequest {
+    pub(in crate::cli) method: String,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) elapsed_ms: u64,
 }

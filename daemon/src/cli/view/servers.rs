@@ -77,10 +77,7 @@ impl Status {
         lines.extend(instance.why.as_ref().map(|why| format!("ends because {why}")));
         lines.push(format!("calls: {}", instance.calls()));
         if let Some(of) = self.host.instances.get(&id) {
-            lines.push(format!("runs for {}, {}", span(of.uptime_ms), of.in_words()));
-            lines.extend(of.first_skipped.iter().map(|line| format!("skipped: {line}")));
-            let last = of.stderr.len().saturating_sub(LINES_MAX);
-            lines.extend(of.stderr.iter().skip(last).map(|line| format!("stderr: {line}")));
+            lines.extend(of.in_lines());
         }
         lines.extend(server.last_error.as_ref().map(|error| format!("last error: {error}")));
         Some(lines)
@@ -141,6 +138,15 @@ impl InstanceProcesses {
     pub(in crate::cli) fn root(&self) -> Option<&Process> {
         let is_listed = |pid: i32| self.processes.iter().any(|process| process.pid == pid);
         self.processes.iter().find(|process| !is_listed(process.parent))
+    }
+
+    /// Processes and output, for details.
+    pub(super) fn in_lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("runs for {}, {}", span(self.uptime_ms), self.in_words())];
+        lines.extend(self.first_skipped.iter().map(|line| format!("skipped: {line}")));
+        let last = self.stderr.len().saturating_sub(LINES_MAX);
+        lines.extend(self.stderr.iter().skip(last).map(|line| format!("stderr: {line}")));
+        lines
     }
 
     fn in_words(&self) -> String {

@@ -4,6 +4,8 @@ use super::*;
 
 /// The line before the documentation of servers.
 const SERVERS: &str = "\n# Existing MCP servers that speak stdio.";
+/// The line before the documentation of agents.
+const AGENTS: &str = "\n# Existing ACP agents that speak stdio,";
 const FILE: &str = include_str!("../../../../config.toml");
 
 /// The file with every `#key = value` enabled.
@@ -90,6 +92,7 @@ fn every_key_is_documented() {
         "[tool]]",
         "servers]",
         "[server]]",
+        "[agent]]",
     ] {
         let why = parse(&format!("[{header}\nqqqqqqqqqqqqqqqq = 1")).expect_err(header);
         let hint = &why.problems().first().expect("one").hint;
@@ -160,7 +163,7 @@ fn documented_tool_defaults_are_the_defaults() {
 /// The optional keys of a server, with the defaults given in the text.
 #[test]
 fn documented_server_defaults_are_the_defaults() {
-    let (_, text) = FILE.split_once(SERVERS).expect("they come last");
+    let (_, text) = FILE.split_once(SERVERS).expect("they follow the tools");
     let (_, text) = text.split_once("with their defaults:").expect("they are listed");
     let (text, _) = text.split_once("without a default:").expect("they are listed");
     let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
@@ -174,6 +177,23 @@ fn documented_server_defaults_are_the_defaults() {
         let (with, without) = (format!("{bare}{share}{key}"), format!("{bare}{share}"));
         assert_eq!(good(&with).servers, good(&without).servers, "{key}");
     }
+}
+
+/// The optional keys of an agent, with the defaults given in the text, and its example.
+#[test]
+fn documented_defaults_and_example_of_an_agent_work() {
+    let (_, text) = FILE.split_once(AGENTS).expect("they come last");
+    let lines = |text: &'static str| text.lines().filter_map(|line| line.strip_prefix("#     "));
+    let (example, text) = text.split_once("with their defaults:").expect("they are listed");
+    let example: Vec<&str> = lines(example).collect();
+    assert_eq!(good(&example.join("\n")).agents.len(), 1);
+    let (text, _) = text.split_once("without a default:").expect("they are listed");
+    let keys: Vec<&str> =
+        lines(text).filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect();
+    assert_eq!(keys.len(), 9, "{keys:?}");
+    let bare = "[[agent]]\nname = \"a\"\ncommand = [\"x\"]\n";
+    let with = format!("{bare}{}", keys.join("\n"));
+    assert_eq!(good(&with).agents, good(bare).agents);
 }
 
 /// The example of a server.

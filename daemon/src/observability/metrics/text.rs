@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ceased_core::stats::ServerStats;
+use ceased_core::stats::{AgentStats, ServerStats};
 
 use super::Snapshot;
 
@@ -34,6 +34,7 @@ impl Snapshot<'_> {
         self.counts(&mut page);
         self.tools(&mut page);
         self.servers(&mut page);
+        self.agents(&mut page);
         page.0
     }
 
@@ -136,6 +137,34 @@ impl Snapshot<'_> {
             for server in &self.servers {
                 let labels = format!("{{server=\"{}\"}}", label(&server.0.server));
                 page.sample(&name, &labels, count(server));
+            }
+        }
+    }
+
+    fn agents(&self, page: &mut Page) {
+        type Count = fn(&AgentStats) -> u64;
+        let families: [(&str, &str, &str, Count); 7] = [
+            ("clients", "gauge", "Connections that have an ACP agent.", |it| it.clients as u64),
+            ("processes", "gauge", "Processes of agents, without their children.", |it| {
+                it.processes as u64
+            }),
+            ("requests", "gauge", "Turns and requests under way.", |it| it.requests as u64),
+            ("starts_total", "counter", "Processes of agents started.", |it| it.starts),
+            ("deaths_total", "counter", "Processes that ended by themselves.", |it| it.deaths),
+            ("replaced_total", "counter", "Processes ended because they ignored a cancel.", |it| {
+                it.replaced
+            }),
+            ("stops_total", "counter", "Turns and requests that were stopped.", |it| it.stops),
+        ];
+        for (name, kind, help, count) in families {
+            if self.agents.is_empty() {
+                return;
+            }
+            let name = format!("agent_{name}");
+            page.family(&name, kind, help);
+            for agent in &self.agents {
+                let labels = format!("{{agent=\"{}\"}}", label(&agent.agent));
+                page.sample(&name, &labels, count(agent));
             }
         }
     }

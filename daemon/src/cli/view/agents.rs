@@ -1,0 +1,148 @@
+//! Rows of ACP agents: their clients with processes and turns.
+
+use super::layout::{Layout, ago, span};
+use super::model::AgentClient;
+use super::row::{Key, Row, Tone, matches};
+use super::{Status, Trees, folded, tree_of, whole};
+
+impl Status {
+    /// The agents that have clients, a row each.
+    pub(super) fn agent_rows(
+        &self,
+        layout: &Layout,
+        filter: &str,
+        trees: Trees<'_>,
+        rows: &mut Vec<Row>,
+    ) {
+        let mut shown = Vec::new();
+        for agent in &self.agents {
+            for client in &agent.clients {
+                let row = client.row(layout, &agent.agent);
+                if !matches(&row.text, filter) {
+                    continue;
+                }
+                let is_whole = match trees {
+                    Trees::Whole => true,
+                    Trees::Of(selected) => row.key.is_some() && selected == row.key.as_ref(),
+                };
+                shown.push(row);
+                let of = client.instance.and_then(|id| self.host.instances.get(&id));
+                let lines = of.map(|of| tree_of(&of.processes)).unwrap_or_default();
+                match is_whole {
+                    true => shown.extend(whole(layout, &lines)),
+                    false => shown.extend(folded(&lines).map(|line| layout.below(&line))),
+                }
+            }
+        }
+        if !shown.is_empty() {
+            let names = ["INSTANCE", "AGENT", "USER", "STARTED"];
+            rows.push(layout.heading(names, "STATE, TURNS"));
+            rows.extend(shown);
+        }
+    }
+
+    /// Number of agents, clients and turns; `None` without agents.
+    pub(super) fn agents_in_words(&self) -> Option<String> {
+        if self.agents.is_empty() {
+            return None;
+        }
+        let clients = self.agents.iter().flat_map(|agent| &agent.clients);
+        let turns: usize = clients.clone().map(|client| client.requests.len()).sum();
+        let clients = clients.count();
+        Some(format!("{}; {clients} clients, {turns} requests under way", self.agents.len()))
+    }
+
+    /// Details of the process of an agent.
+    pub(super) fn agent_details(&self, id: u64) -> Option<Vec<String>> {
+        let mut all = self.agents.iter().flat_map(|agent| {
+            let name = &agent.agent;
+            agent.clients.iter().map(move |client| (name, client))
+        });
+        let (name, client) = all.find(|(_, client)| client.instance == Some(id))?;
+        let mut lines = vec![
+            format!("process {id} of the agent {name}, {}", client.state),
+            format!("serves {} on connection {}", client.identity, client.connection),
+        ];
+        let requests = client.requests.iter();
+        lines.extend(
+            requests.map(|it| format!("{} {} for {}", it.state, it.method, span(it.elapsed_ms))),
+        );
+        if let Some(of) = self.host.instances.get(&id) {
+            lines.extend(of.in_lines());
+        }
+        Some(lines)
+    }
+}
+
+impl AgentClient {
+    fn row(&self, layout: &Layout, agent: &str) -> Row {
+        let is_cancelling = self.requests.iter().any(|it| it.state == "cancelling");
+        let tone = match self.state.as_str() {
+            "ready" if !is_cancelling => Tone::Plain,
+            "idle" => Tone::Quiet,
+            _ => Tone::Pending,
+        };
+        let requests = self.requests.iter().map(|it| {
+            let cancelling = if it.state == "cancelling" { "cancelling " } else { "" };
+            format!("{cancelling}{} {}", it.method, span(it.elapsed_ms))
+        });
+        let requests: Vec<String> = requests.collect();
+        let requests =
+            if requests.is_empty() { "no request".to_owned() } else { requests.join(", ") };
+        let state = format!("{}, {requests}", self.state);
+        let since = ago(self.elapsed_ms);
+        match self.instance {
+            Some(id) => {
+                let columns = [&*format!("i{id}"), agent, &self.identity, &since];
+                layout.row(Key::Instance(id), tone, columns, &state)
+            }
+            None => {
+                let text = layout.line("-", agent, &self.identity, &since, &state);
+                Row { key: None, tone, text }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status() -> Status {
+        let text = r#"{"agents": [
+            {"agent": "claude", "maxInstances": 2, "clients": [
+                {"connection": "c7", "identity": "ann", "state": "ready", "elapsedMs": 9000,
+                 "instance": 3, "requests": [
+                    {"requestId": 4, "method": "session/prompt", "elapsedMs": 5000,
+                     "state": "cancelling"}]},
+                {"connection": "c8", "identity": "bob", "state": "idle", "elapsedMs": 1000,
+                 "requests": []}]}],
+            "host": {"instances": {"3": {"uptimeMs": 8000, "stderr": ["hello"],
+                "processes": [{"pid": 10, "parent": 1, "name": "node"}]}}}}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn clients_of_agents_are_listed_with_turns_and_processes() {
+        let mut rows = Vec::new();
+        let layout = Layout::of(&status(), None);
+        status().agent_rows(&layout, "", Trees::Whole, &mut rows);
+        let text: Vec<&str> = rows.iter().map(|row| row.text.trim()).collect();
+        let [_, ann, node, bob] = text.as_slice() else { panic!("{text:?}") };
+        for part in ["i3", "claude", "ann", "ready", "cancelling session/prompt 5"] {
+            assert!(ann.contains(part), "{part}: {ann}");
+        }
+        assert!(node.contains("10 node") && bob.contains("idle, no request"), "{text:?}");
+        assert_eq!(rows[1].tone, Tone::Pending);
+        let details = status().agent_details(3).unwrap().join("\n");
+        assert!(details.contains("stderr: hello") && details.contains("serves ann"), "{details}");
+        assert_eq!(status().agent_details(4), None);
+    }
+
+    #[test]
+    fn agents_show_in_the_overview() {
+        let words = status().agents_in_words();
+        assert_eq!(words.as_deref(), Some("1; 2 clients, 1 requests under way"));
+        assert_eq!(Status::default().agents_in_words(), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! `[[agent]]`: an ACP agent that the daemon starts for each client that asks for it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ceased_core::policy::access::Allow;
+use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
+use ceased_process::{Bounds, Inherit, Isolation};
+
+use super::server::{Server, Variables, runs};
+use super::{EnvFile, RunAs};
+
+/// `[[agent]]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agent {
+    /// Name: 1 to 64 of `A-Z a-z 0-9 _ . -`, and no server has it.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Working directory; that of the daemon if `None`.
+    pub cwd: Option<PathBuf>,
+    /// Variables that are set.
+    pub env: Variables,
+    /// Variables inherited from the daemon.
+    pub inherit: Inherit,
+    /// File of further variables.
+    pub env_file: Option<EnvFile>,
+    /// From the start of a process to its answer to `initialize`.
+    pub start_timeout: Duration,
+    /// Clients that have the agent at once, each with a process of its own.
+    pub max_instances: usize,
+    /// Time limits of a turn.
+    pub watchdogs: Watchdogs,
+    /// Time for each step of a cancel before enforcement (SUP-02).
+    pub cancel_grace: Duration,
+    /// Time from SIGTERM to SIGKILL.
+    pub kill_grace: Duration,
+    /// How long an agent that ignored a cancel works on turns of other sessions.
+    pub drain: Duration,
+    /// Treatment of an agent that goes on with a cancelled turn.
+    pub on_ignored_cancel: OnIgnoredCancel,
+    /// Identities that may use it.
+    pub allow: Allow,
+    /// User of its processes.
+    pub run_as: Option<RunAs>,
+    /// Isolation of its processes from others.
+    pub isolation: Isolation,
+    /// Bounds of the resources of one process tree.
+    pub bounds: Bounds,
+}
+
+impl Agent {
+    /// The variables of its processes beside inherited ones, later ones first in effect.
+    ///
+    /// # Errors
+    /// If its `env_file` has not been read.
+    pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
+        self.env.after(self.env_file.as_ref())
+    }
+
+    /// Program and arguments, for people.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        runs(&self.command)
+    }
+}
+
+/// A name that two agents have, or an agent and a server: `ceased logs NAME` could mean either.
+pub(super) fn clash(agents: &[Agent], servers: &[Server]) -> Option<(String, &'static str)> {
+    agents.iter().enumerate().find_map(|(at, agent)| clash_of(agent, agents, at, servers))
+}
+
+/// The clash of the agent at this position with those before it, or with a server.
+pub(super) fn clash_of(
+    agent: &Agent,
+    agents: &[Agent],
+    at: usize,
+    servers: &[Server],
+) -> Option<(String, &'static str)> {
+    let name = &agent.name;
+    if agents.iter().take(at).any(|before| before.name == *name) {
+        return Some((format!("there is a second agent named {name:?}"), "rename one"));
+    }
+    let is_server = servers.iter().any(|server| server.name == *name);
+    is_server.then(|| (format!("the agent {name:?} has the name of a server"), "rename one"))
+}

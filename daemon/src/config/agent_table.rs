@@ -1,0 +1,122 @@
+//! `[[agent]]` as written, checked.
+
+use std::time::Duration;
+
+use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
+
+use super::agent::{Agent, clash_of};
+use super::bounds::{Written, bounds};
+use super::check::{Checker, Key};
+use super::sections::{YEAR, isolation};
+use super::server::Server;
+use super::server_table::{command, env, name};
+use super::tool::inherited;
+use super::units::parse_duration;
+use super::{Daemon, EnvFile, identities, raw};
+
+const TABLE: &str = "[[agent]]";
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(2);
+const GRACE_MAX: Duration = Duration::from_secs(600);
+const DRAIN: Duration = Duration::from_secs(30);
+const HOUR: Duration = Duration::from_secs(3600);
+const MS: Duration = Duration::from_millis(1);
+/// Clients of an agent: each has a process tree, which for an agent has hundreds of MiB.
+const INSTANCES: usize = 16;
+const INSTANCES_MAX: u64 = 4096;
+
+const fn key(name: &'static str) -> Key {
+    Key { table: TABLE, name }
+}
+
+/// All agents of the file.
+pub(super) fn agents(
+    raw: Vec<(usize, raw::Agent)>,
+    servers: &[Server],
+    daemon: &Daemon,
+    check: &mut Checker<'_>,
+) -> Vec<Agent> {
+    let mut agents: Vec<Agent> = Vec::new();
+    for (at, raw) in raw {
+        let place = raw.name.as_ref().map_or(at, |it| it.span().start);
+        let Some(agent) = agent(at, &raw, daemon, check) else { continue };
+        if let Some((what, hint)) = clash_of(&agent, &agents, agents.len(), servers) {
+            check.problem(place, what, hint);
+        }
+        agents.push(agent);
+    }
+    agents
+}
+
+fn agent(at: usize, raw: &raw::Agent, daemon: &Daemon, check: &mut Checker<'_>) -> Option<Agent> {
+    let name = name(TABLE, at, raw.name.as_ref(), check);
+    let command = command(TABLE, at, raw.command.as_ref(), check);
+    let cwd = raw.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
+    let env_file = raw.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
+    let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
+    let instances = raw.max_instances.as_ref();
+    let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
+    let on_ignored_cancel = check.choice(
+        key("on_ignored_cancel"),
+        raw.on_ignored_cancel.as_ref(),
+        OnIgnoredCancel::Replace,
+        &[("replace", OnIgnoredCancel::Replace), ("leave", OnIgnoredCancel::Leave)],
+    );
+    let watchdogs = Watchdogs {
+        turn: time_limit("turn_timeout", raw.turn_timeout.as_ref(), check),
+        stall: time_limit("stall_timeout", raw.stall_timeout.as_ref(), check),
+    };
+    let mut time = |name, raw: &Option<_>, default, range| {
+        check.duration(key(name), raw.as_ref(), default, range)
+    };
+    let start_timeout = time("start_timeout", &raw.start_timeout, START_TIMEOUT, MS..=HOUR);
+    let zero = Duration::ZERO;
+    let cancel_grace = time("cancel_grace", &raw.cancel_grace, GRACE, zero..=GRACE_MAX);
+    let kill_grace = time("kill_grace", &raw.kill_grace, GRACE, zero..=GRACE_MAX);
+    let drain = time("drain", &raw.drain, DRAIN, zero..=24 * HOUR);
+    let written = Written {
+        table: TABLE,
+        memory_max: raw.memory_max.as_ref(),
+        pids_max: raw.pids_max.as_ref(),
+        cpu_max: raw.cpu_max.as_ref(),
+        nice: raw.nice.as_ref(),
+    };
+    Some(Agent {
+        env: env(TABLE, raw.env.as_ref(), check),
+        allow: identities::allow(TABLE, raw.allow.as_ref(), check),
+        run_as: identities::run_as(TABLE, raw.run_as.as_ref(), check),
+        isolation: isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check),
+        bounds: bounds(&written, check),
+        name: name?,
+        command: command?,
+        cwd,
+        inherit,
+        env_file: env_file.map(EnvFile::at),
+        start_timeout,
+        max_instances,
+        watchdogs,
+        cancel_grace,
+        kill_grace,
+        drain,
+        on_ignored_cancel,
+    })
+}
+
+/// A time limit of a turn; "off" is none.
+fn time_limit(
+    name: &'static str,
+    raw: Option<&raw::Text>,
+    check: &mut Checker<'_>,
+) -> Option<Duration> {
+    let raw = raw?;
+    let text = raw.get_ref();
+    match parse_duration(text) {
+        _ if text == "off" => None,
+        Ok(span) if (MS..=YEAR).contains(&span) => Some(span),
+        Ok(_) | Err(_) => {
+            let hint = "it takes 1ms to 365d, such as \"30m\", or \"off\"";
+            check.bad_value(key(name), raw.span().start, &format!("{text:?}"), hint);
+            None
+        }
+    }
+}

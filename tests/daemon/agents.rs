@@ -1,0 +1,252 @@
+//! `[[agent]]` with `ceased connect --agent`: agents of the daemon, a process a client (SUP-01 to
+//! SUP-04).
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use ceased_tests::daemon::{
+    Daemon, Home, Peer, Signal, assert_none_left, carriers, marker, wait_until,
+};
+use rustix::process::{Pid, kill_process};
+use serde_json::{Value, json};
+
+use crate::wrap_acp::kit::{AGENT, Editor};
+
+/// A directory with the scripted agent, whose processes carry the mark.
+struct Place {
+    home: Home,
+    mark: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { home: Home::new(), mark: marker() };
+        fs::write(place.home.path().join("agent.py"), AGENT).unwrap();
+        place
+    }
+
+    /// An `[[agent]]` table with further lines.
+    fn agent(&self, name: &str, more: &str) -> String {
+        let (script, dir) = (self.home.path().join("agent.py"), self.home.path());
+        let mark = &self.mark;
+        format!(
+            "[[agent]]\nname = {name:?}\ncommand = [\"python3\", {script:?}, {dir:?}, \"resume\", \
+             {mark:?}]\ncancel_grace = \"500ms\"\nkill_grace = \"300ms\"\n{more}\n"
+        )
+    }
+
+    fn configure(&self, agents: &str) {
+        let (socket, audit) = (self.home.socket(), self.home.path().join("audit.jsonl"));
+        self.home.configure_as(&format!(
+            "[log]\naudit = {audit:?}\n[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n{agents}"
+        ));
+    }
+
+    fn start(&self, agents: &str) -> Daemon {
+        self.configure(agents);
+        Daemon::start_in(self.home.clone())
+    }
+
+    /// A client of an agent, before its handshake.
+    fn connect(&self, agent: &str) -> Editor {
+        let command = self.home.command(&["connect", "--agent", agent]);
+        Editor::over(command, self.home.path(), &self.mark, false)
+    }
+
+    fn editor(&self, agent: &str) -> Editor {
+        let mut editor = self.connect(agent);
+        editor.greet();
+        editor
+    }
+
+    /// Exit code and standard error of a bridge that gets no agent.
+    fn refused(&self, agent: &str) -> (Option<i32>, String) {
+        let ran = self.home.run(&["connect", "--agent", agent]);
+        assert_eq!(ran.out, "");
+        (ran.code, ran.err)
+    }
+
+    /// Processes of agents.
+    fn processes(&self) -> usize {
+        carriers(&self.mark).len()
+    }
+}
+
+/// The agents of a detailed status.
+fn agents(peer: &mut Peer) -> Value {
+    peer.result("ceased/status", r#"{"detail":true}"#)["agents"].clone()
+}
+
+/// SUP-02: a turn that ignores every cancel ends with its processes, and its receipt names the
+/// agent; `ps` and `top` show the turn meanwhile.
+#[test]
+fn cancelled_turn_has_a_receipt_and_shows_in_ps_and_top() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", ""));
+    let mut editor = place.editor("helper");
+    let session = editor.session();
+    editor.prompt(1, &session, "words");
+    assert_eq!(editor.answer(&json!(1))["result"]["stopReason"], "end_turn");
+
+    let stray = marker();
+    editor.prompt(2, &session, &format!("stray {stray}"));
+    wait_until("the stray runs", || !carriers(&stray).is_empty());
+    let shown = place.home.run(&["ps"]).out;
+    for part in ["AGENT", "helper", "session/prompt", "python3", "sleep"] {
+        assert!(shown.contains(part), "{part}:\n{shown}");
+    }
+    let status: Value = serde_json::from_str(&place.home.run(&["ps", "--json"]).out).unwrap();
+    let client = &status["agents"][0]["clients"][0];
+    assert_eq!(client["requests"][0]["requestId"], 2, "{status}");
+    let peers = status["peers"].as_array().unwrap();
+    let of_agent: Vec<&Value> = peers.iter().filter(|it| it["protocol"] == "ACP").collect();
+    assert!(peers.len() == 2 && of_agent.len() == 1, "{status}");
+    assert_eq!(of_agent[0]["inFlight"], 1, "{status}");
+    let instance = client["instance"].to_string();
+    let processes = status["host"]["instances"][&instance]["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 2, "{status}");
+
+    editor.cancel(&session);
+    assert_eq!(editor.answer(&json!(2))["result"]["stopReason"], "end_turn");
+    assert_none_left(&stray);
+    wait_until("the receipt is written", || editor.proofs() == ["children_ended"]);
+    let audit = fs::read_to_string(place.home.path().join("audit.jsonl")).unwrap();
+    assert!(audit.contains("\"server\":\"helper\""), "{audit}");
+    assert_eq!(agents(&mut daemon.peer())[0]["stops"], 1);
+    assert!(place.home.run(&["logs", "helper"]).code == Some(0), "its output is kept");
+}
+
+/// Two clients have two processes, and each ends with its client, however the client ends.
+#[test]
+fn each_client_has_a_process_that_ends_with_it() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", ""));
+    let (mut one, mut two) = (place.editor("helper"), place.editor("helper"));
+    assert_eq!(place.processes(), 2);
+    let (first, stray) = (one.session(), marker());
+    assert_eq!(two.session(), first, "each process has sessions of its own");
+    one.prompt(1, &first, &format!("stray {stray}"));
+    wait_until("the stray runs", || !carriers(&stray).is_empty());
+    kill_process(Pid::from_child(&one.child), Signal::KILL).unwrap();
+    wait_until("nothing is left of it", || carriers(&stray).is_empty() && place.processes() == 1);
+    two.prompt(1, &first, "words");
+    assert_eq!(two.answer(&json!(1))["result"]["stopReason"], "end_turn");
+    two.close_input();
+    wait_until("the other one ends", || place.processes() == 0);
+    let mut peer = daemon.peer();
+    wait_until("no client is left", || agents(&mut peer)[0]["clients"] == json!([]));
+}
+
+/// A daemon that stops, or is killed, leaves no agent.
+#[test]
+fn nothing_is_left_of_agents_without_the_daemon() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let place = Place::new();
+        let daemon = place.start(&place.agent("helper", ""));
+        let mut editor = place.editor("helper");
+        let (session, stray) = (editor.session(), marker());
+        editor.prompt(1, &session, &format!("stray {stray}"));
+        wait_until("the stray runs", || !carriers(&stray).is_empty());
+        daemon.signal(signal);
+        wait_until("nothing is left", || carriers(&stray).is_empty() && place.processes() == 0);
+        if signal == Signal::TERM {
+            let answer = editor.answer(&json!(1));
+            assert!(answer["error"]["message"].is_string(), "{answer}");
+        }
+        assert_eq!(editor.child.wait().unwrap().code(), Some(3));
+    }
+}
+
+/// Without an agent, the bridge says why.
+#[test]
+fn refusals_name_their_cause() {
+    let place = Place::new();
+    let more = place.agent("of_another", "allow = [\"uid:1\"]")
+        + &place.agent("one", "max_instances = 1")
+        + "[[agent]]\nname = \"gone\"\ncommand = [\"/nonexistent/agent\"]\n";
+    let daemon = place.start(&more);
+    let (code, why) = place.refused("nope");
+    assert!(code == Some(2) && why.contains("no agent \"nope\"; there are one, gone"), "{why}");
+    let (code, why) = place.refused("of_another");
+    assert!(code == Some(2) && why.contains("no agent \"of_another\""), "{why}");
+
+    let mut first = place.editor("one");
+    let (code, why) = place.refused("one");
+    assert!(code == Some(1) && why.contains("max_instances = 1"), "{why}");
+    first.close_input();
+    wait_until("the place is free", || place.processes() == 0);
+    wait_until("another client gets it", || {
+        let mut again = place.home.command(&["connect", "--agent", "one"]);
+        again.stdin(Stdio::null()).status().unwrap().success()
+    });
+
+    let mut editor = place.connect("gone");
+    editor.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}));
+    let answer = editor.answer(&json!(1));
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.contains("gone") && why.contains("/nonexistent/agent"), "{why}");
+
+    let mut peer = daemon.peer();
+    let id = peer.request("ceased/agent", r#"{"agent":"one"}"#);
+    assert_eq!(peer.answer(id)["error"]["code"], -32601, "a session has no agent");
+    let mut raw = daemon.connect();
+    let id = raw.request("ceased/agent", r#"{"agent":7}"#);
+    assert_eq!(raw.answer(id)["error"]["code"], -32602);
+}
+
+/// A reload changes the agent of new clients; the agent of a client that has one goes on.
+#[test]
+fn reload_changes_agents_of_new_clients() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", ""));
+    let mut old = place.editor("helper");
+    let session = old.session();
+    place.configure(&place.agent("other", ""));
+    assert_eq!(place.home.run(&["reload"]).code, Some(0));
+    let (code, why) = place.refused("helper");
+    assert!(code == Some(2) && why.contains("there are other"), "{why}");
+    let mut new = place.editor("other");
+    new.session();
+    old.prompt(1, &session, "words");
+    assert_eq!(old.answer(&json!(1))["result"]["stopReason"], "end_turn");
+    let all = agents(&mut daemon.peer());
+    let names: Vec<&Value> = all.as_array().unwrap().iter().map(|it| &it["agent"]).collect();
+    assert_eq!(names, ["other", "helper"]);
+}
+
+/// TSK-39: an agent runs as its client where the table says so, and another identity sees neither
+/// the agent nor its turns.
+#[test]
+fn an_agent_runs_as_its_client() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", "run_as = \"peer\"\nallow = [\"uid:1\"]"));
+    let Some(mut peer) = daemon.connect_of(1) else { return };
+    let id = peer.request("ceased/agent", r#"{"agent":"helper"}"#);
+    assert_eq!(peer.answer(id)["result"], json!({}));
+    let id = peer.request("initialize", r#"{"protocolVersion":1}"#);
+    assert_eq!(peer.answer(id)["result"]["protocolVersion"], 1);
+    let pid = carriers(&place.mark)[0].0;
+    let found = Command::new("ps").args(["-o", "uid=", "-p", &pid.to_string()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout).trim(), "1");
+    let Some(mut other) = daemon.peer_of(2) else { return };
+    assert_eq!(agents(&mut other), Value::Null);
+    let Some(mut own) = daemon.peer_of(1) else { return };
+    assert_eq!(agents(&mut own)[0]["clients"][0]["identity"], "uid:1");
+}
+
+/// `ceased check` lists agents, and reports tables that are wrong.
+#[test]
+fn check_lists_agents_and_reports_wrong_ones() {
+    let place = Place::new();
+    place
+        .configure(&place.agent("helper", "turn_timeout = \"30m\"\nenv = { KEY = \"hush-4711\" }"));
+    let ran = place.home.run(&["check"]);
+    let said = ran.out + &ran.err;
+    for part in ["agent helper", "turn_timeout 30m, stall_timeout off", "env KEY"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("hush-4711"), "{said}");
+    let checked = place.home.run(&["check", "--json"]).out;
+    let checked: Value = serde_json::from_str(&checked).unwrap();
+    assert_eq!(checked["agents"][0]["name"], "helper", "{checked}");
+}
