@@ -21,6 +21,7 @@ use crate::resource_limits;
 use crate::service_manager::Service;
 use crate::signals;
 use crate::start_error::StartError;
+use crate::stderr_copy::StderrCopy;
 use crate::store::StateDirError;
 use crate::store::inspect::inspect;
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
@@ -419,9 +420,12 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
     resource_limits::raise_files();
     signals::survive_size_limits().map_err(StartError::Io)?;
     let daemon = Daemon::new().runtime_dir(runtime_dir());
+    // Dropped last: it writes the last output of the program.
+    let stderr = StderrCopy::start().map_err(StartError::Io)?;
+    let program = options.server(Some(stderr.sink()));
     let mut daemon = match options.acp {
-        true => daemon.agent(options.server()).limits(agent_limits()),
-        false => daemon.upstream(options.server()),
+        true => daemon.agent(program).limits(agent_limits()),
+        false => daemon.upstream(program),
     };
     daemon = daemon.eof_grace(options.eof_grace);
     if let Some(containment) = containment()? {

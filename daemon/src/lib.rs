@@ -38,6 +38,8 @@ mod scarcity;
 mod signals;
 mod start_error;
 mod stderr;
+#[cfg(feature = "cli")]
+mod stderr_copy;
 pub mod store;
 
 pub use ceased_client as client;

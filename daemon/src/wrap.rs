@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer, Watchdogs};
-use ceased_process::Launch;
+use ceased_process::{Launch, TakeOutput};
 
 use crate::config::RunAs;
 use crate::tools::upstream_launch::UpstreamLaunch;
@@ -54,10 +55,11 @@ pub struct WrapOptions {
 
 impl WrapOptions {
     /// The server as the engine runs it: it shows through, and its process belongs to the client's
-    /// connection.
+    /// connection. `stderr` gets a copy of its standard error.
     #[must_use]
-    pub fn server(&self) -> UpstreamServer {
+    pub fn server(&self, stderr: Option<Arc<dyn TakeOutput>>) -> UpstreamServer {
         let mut launch = Launch::new(self.command.iter());
+        launch.output.copy = stderr;
         launch.inherit.everything = !self.clean_env;
         launch.inherit.also.clone_from(&self.pass_env);
         launch.env = self.env.iter().map(|(name, value)| (name.into(), value.into())).collect();

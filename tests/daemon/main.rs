@@ -53,3 +53,4 @@ mod user;
 mod wrap;
 mod wrap_acp;
 mod wrap_options;
+mod wrap_stderr;

@@ -53,7 +53,7 @@ pub use launch::{CommandPipes, Inherit, Launch, OwnPipes, WorkingDir, stdio_pipe
 pub use limit_hint::limit_hint;
 pub use output::last_line::ReadProgress;
 pub use output::plain_text;
-pub use output::{Captured, OutputOptions, SharedOutput, Stream};
+pub use output::{Captured, OutputOptions, SharedOutput, Stream, TakeOutput};
 pub use proc::processes::Process;
 pub use supervisor::report::{Ending, Evidence, Exit, Located, Order, Report, Stopped};
 pub use supervisor::usage::Usage;

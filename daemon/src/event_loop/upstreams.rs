@@ -88,7 +88,8 @@ impl Server {
         let skipped = transport.skipped();
         let link = Link::new(Box::new(transport), self.settings.limits.frames);
         let conn = self.add_connection(link, false).map_err(no_pipes)?;
-        let output = OutputOptions::kept(STDERR_BYTES);
+        let mut output = OutputOptions::kept(STDERR_BYTES);
+        output.copy.clone_from(&how.launch.output.copy);
         let stderr = output.kept.clone();
         let mut launch = how.launch.clone();
         (launch.job, launch.pipes) = (to_job(instance), Some(theirs));

@@ -12,8 +12,8 @@ use crate::config::RunAs;
 /// The command of an upstream server.
 #[derive(Debug, Clone)]
 pub struct UpstreamLaunch {
-    /// Command, directory, environment and isolation of each instance. Its number, pipes, user and
-    /// output are chosen when an instance starts.
+    /// Command, directory, environment and isolation of each instance, and the copy of its standard
+    /// error. Its number, pipes, user and other output are chosen when an instance starts.
     pub launch: Launch,
     /// User of the instances; as of a tool.
     pub run_as: Option<RunAs>,

@@ -4,7 +4,7 @@ pub(crate) mod last_line;
 pub mod plain_text;
 pub(crate) mod progress;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::output::last_line::ReadProgress;
@@ -24,6 +24,15 @@ pub struct OutputOptions {
     pub lines: bool,
     /// Reads progress from lines of output.
     pub progress: Option<Arc<dyn ReadProgress>>,
+    /// Gets standard error as it comes, besides `kept`.
+    pub copy: Option<Arc<dyn TakeOutput>>,
+}
+
+/// Takes a copy of a command's output.
+pub trait TakeOutput: Send + Sync + fmt::Debug {
+    /// Takes bytes as they were read. Called by the thread that supervises every command, so that it
+    /// must not block.
+    fn take(&self, bytes: &[u8]);
 }
 
 impl OutputOptions {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
@@ -13,7 +14,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use crate::launch::CommandPipes;
 use crate::output::last_line::LastLine;
 use crate::output::progress::{Lines, Progress};
-use crate::output::{Captured, OutputOptions, SharedOutput, Stream};
+use crate::output::{Captured, OutputOptions, SharedOutput, Stream, TakeOutput};
 
 /// Maximum bytes read from one pipe per turn.
 const TURN_BYTES: usize = 256 * 1024;
@@ -68,6 +69,7 @@ pub(crate) struct Pipes {
     stdout: Watched,
     stderr: Watched,
     kept: SharedOutput,
+    copy: Option<Arc<dyn TakeOutput>>,
     last_line: LastLine,
     progress: Watched,
     lines: Lines,
@@ -135,6 +137,7 @@ impl Pipes {
             stdout,
             stderr,
             kept: output.kept.clone(),
+            copy: output.copy.clone(),
             last_line: LastLine::new(output.lines, output.progress.clone()),
             progress,
             lines: Lines::default(),
@@ -163,6 +166,7 @@ impl Pipes {
             stdout: Watched::default(),
             stderr: Watched::new(ours, registry, token(Pipe::Stderr), Interest::READABLE)?,
             kept: output.kept.clone(),
+            copy: output.copy.clone(),
             last_line: LastLine::new(output.lines, None),
             progress: Watched::default(),
             lines: Lines::default(),
@@ -213,9 +217,13 @@ impl Pipes {
             Stream::Stderr => (&mut self.stderr, 1),
         };
         let (kept, last_line) = (&self.kept, &mut self.last_line);
+        let copy = self.copy.as_ref().filter(|_| stream == Stream::Stderr);
         let (throttle, now) = (&mut self.throttle, Instant::now());
         pull(pipe, registry, scratch, bytes_max, |bytes| {
             kept.push(stream, bytes);
+            if let Some(copy) = copy {
+                copy.take(bytes);
+            }
             last_line.push(number, bytes, &mut |progress| throttle.pass(now, progress, told));
         })
     }
