@@ -305,7 +305,8 @@ const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
     Written by `cargo run -p ceased-tests --bin mutants` from `faults.toml`. Each fault is applied \
     alone to a copy\nof the workspace, and the suites run in turn, beginning with the one that the \
     list names, until one fails.\n`sim` is the simulator with 600 seeds, `core` the tests inside the \
-    core,\n`sim-upstreams` the simulator with servers behind the engine.\n\n\
+    core,\n`sim-upstreams` the simulator with servers behind the engine, `sim-agents` that with agents \
+    between\nthe engine and its clients.\n\n\
     | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {
