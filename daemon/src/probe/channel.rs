@@ -39,6 +39,14 @@ impl Channel {
         }
     }
 
+    /// Whether a message is there that was not taken yet.
+    pub(crate) fn has_ready(&self) -> bool {
+        match self {
+            Self::Lines(pipe) => pipe.has_ready(),
+            Self::Http(http) => http.has_ready(),
+        }
+    }
+
     /// The fact that the peer has written too much, if it has.
     pub(crate) fn flood(&self) -> Option<String> {
         match self {

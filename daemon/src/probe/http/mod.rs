@@ -175,6 +175,11 @@ impl Http {
         self.fetch(bytes, until)
     }
 
+    /// Whether a message is there that was not taken yet.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The fact that the server has written too much, if it has.
     pub(crate) fn flood(&self) -> Option<String> {
         self.room.flood()
