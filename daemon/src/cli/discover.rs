@@ -9,7 +9,7 @@ use ceased_core::rpc::error::code;
 use super::args::DaemonArgs;
 use super::format::clean;
 use super::{Backend, DaemonLocation, Exit, Failure, Io};
-use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options};
+use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, RpcError};
 
 /// Connect timeout: a local daemon accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -212,22 +212,31 @@ pub(super) fn introduce_to_agent(
     agent: &str,
 ) -> Result<(), Failure> {
     let options = Options { token, timeout: CONNECT, ..Options::default() };
-    Client::introduce_to_agent(daemon, options, agent).map_err(|error| match &error {
-        Error::Rpc(rpc) if rpc.code == INVALID_PARAMS => {
-            let hint = "[[agent]] in its config has them; `ceased reload` has the daemon read it";
-            Failure::new(Exit::Usage, format!("{}\n{hint}", clean(&rpc.message)))
+    Client::introduce_to_agent(daemon, options, agent).map_err(|error| {
+        if let Error::Rpc(rpc) = &error
+            && let Some(failure) = no_agent(rpc)
+        {
+            return failure;
         }
-        Error::Rpc(rpc) if rpc.data.as_ref().is_some_and(|it| it["limit"] == "max_instances") => {
-            let hint =
-                "`ceased ps` shows its clients; end one, or raise `max_instances` of [[agent]]";
-            Failure::new(Exit::Failed, format!("{}\n{hint}", clean(&rpc.message)))
-        }
-        Error::Rpc(rpc) if rpc.code == code::INVALID_REQUEST => {
-            let message = "this daemon has no ceased/agent; it is an older one, or not ceased";
-            Failure::new(Exit::Failed, message)
-        }
-        _ => no_handshake(endpoint, error),
+        no_handshake(endpoint, error)
     })
+}
+
+/// The failure of a connection that did not get its agent; `None` for any other.
+fn no_agent(error: &RpcError) -> Option<Failure> {
+    let (exit, hint) = if error.code == INVALID_PARAMS {
+        let hint = "[[agent]] in its config has them; `ceased reload` has the daemon read it";
+        (Exit::Usage, hint)
+    } else if error.data.as_ref().is_some_and(|it| it["limit"] == "max_instances") {
+        let hint = "`ceased ps` shows its clients; end one, or raise `max_instances` of [[agent]]";
+        (Exit::Failed, hint)
+    } else if error.code == code::INVALID_REQUEST {
+        let message = "this daemon has no ceased/agent; it is an older one, or not ceased";
+        return Some(Failure::new(Exit::Failed, message));
+    } else {
+        return None;
+    };
+    Some(Failure::new(exit, format!("{}\n{hint}", clean(&error.message))))
 }
 
 fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
