@@ -209,7 +209,7 @@ fn state_of_the_event_loop_does_not_import_the_loop() {
 const PROCESS: [&[&str]; 9] = [
     &["account", "bounds", "ids", "isolation", "limit_hint", "nameless_file", "ready"],
     &["sys", "output", "proc"],
-    &["launch"],
+    &["launch", "spawn_ways"],
     &["cgroup"],
     &["guard"],
     &["containment"],

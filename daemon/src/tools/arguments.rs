@@ -12,11 +12,11 @@ mod plain;
 mod schema_error;
 mod strict;
 mod template;
+mod violation;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 #[cfg(feature = "schema")]
@@ -27,15 +27,9 @@ use serde_json::value::RawValue;
 
 pub use schema_error::SchemaError;
 pub use template::Template;
+use violation::{VIOLATIONS_MAX, Violation, capped};
 
 use ceased_process::WorkingDir;
-
-/// Maximum length of an error text in characters.
-const ERROR_CHARS_MAX: usize = 512;
-/// Maximum number of schema violations in an error text.
-const VIOLATIONS_MAX: usize = 3;
-/// Maximum length of one violation, so that all of them fit.
-const VIOLATION_CHARS_MAX: usize = ERROR_CHARS_MAX / VIOLATIONS_MAX - 2;
 
 /// Maximum bytes of one argument or environment entry: `MAX_ARG_STRLEN` of Linux without the NUL.
 pub const ELEMENT_BYTES_MAX: usize = 128 * 1024 - 1;
@@ -260,36 +254,6 @@ impl Validation {
     }
 }
 
-/// A violation of a schema: the path of the offending value, as a JSON pointer, and the reason.
-#[derive(Debug, PartialEq, Eq)]
-struct Violation {
-    path: String,
-    reason: String,
-}
-
-impl Violation {
-    /// Formats a reason. It holds the offending value, possibly megabytes, so it is cut meanwhile.
-    fn new(path: impl fmt::Display, reason: impl fmt::Display) -> Self {
-        let cut = |text: &dyn fmt::Display| {
-            let mut cut = Capped { text: String::new(), left: VIOLATION_CHARS_MAX };
-            if write!(cut, "{text}").is_err() {
-                cut.text.push('…');
-            }
-            cut.text
-        };
-        Self { path: cut(&path), reason: cut(&reason) }
-    }
-
-    /// The violation of a value with this name, shortened.
-    fn under(&self, root: &str) -> String {
-        let mut text = Capped { text: String::new(), left: VIOLATION_CHARS_MAX };
-        if write!(text, "{root}{}: {}", self.path, self.reason).is_err() {
-            text.text.push('…');
-        }
-        text.text
-    }
-}
-
 /// A command with placeholders for arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandTemplate {
@@ -486,32 +450,6 @@ fn refuse_remote(value: &Value, path: &str) -> Result<(), String> {
             .enumerate()
             .try_for_each(|(n, item)| refuse_remote(item, &format!("{path}/{n}"))),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
-    }
-}
-
-/// Truncates `text` to the limit of an error text.
-fn capped(text: &str) -> String {
-    let mut out = Capped { text: String::new(), left: ERROR_CHARS_MAX - 1 };
-    if out.write_str(text).is_err() {
-        out.text.push('…');
-    }
-    out.text
-}
-
-/// Writer that fails after a number of characters.
-struct Capped {
-    text: String,
-    left: usize,
-}
-
-impl fmt::Write for Capped {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
-            // Keep the text on one line and free of terminal control characters.
-            self.text.push(if c.is_control() { ' ' } else { c });
-        }
-        Ok(())
     }
 }
 

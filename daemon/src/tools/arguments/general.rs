@@ -3,7 +3,8 @@
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
-use super::{SchemaError, Violation};
+use super::schema_error::SchemaError;
+use super::violation::Violation;
 
 /// A compiled schema.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use std::fmt::{self, Write as _};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::Violation;
+use super::violation::Violation;
 
 /// A plain schema.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! Tests of the arguments of a call.
 
+use super::violation::ERROR_CHARS_MAX;
 use super::*;
 
 const SCHEMA: &str = r#"{"type":"object","properties":{
