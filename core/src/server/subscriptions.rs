@@ -46,8 +46,9 @@ impl Engine {
             Ok(wanted) => wanted,
             Err(error) => return self.fail(reply, &error),
         };
-        if let Some((name, max, what)) = self.beyond_bounds(reply.conn, &named, &uris) {
-            return self.refuse(reply, name, max, what);
+        // Before servers are waited for: they keep none of so many.
+        if let Some((max, what)) = self.too_many_watches(reply.conn, uris.as_ref()) {
+            return self.refuse(reply, "subscriptions_per_connection", max, what);
         }
         let names_resources = uris.as_ref().is_some_and(|uris| !uris.is_empty());
         let text = params.map_or("{}", Params::get);
@@ -55,6 +56,12 @@ impl Engine {
         // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
         let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
+        if let Some((name, max, what)) = self.too_many_topics(reply.conn, named.as_ref()) {
+            return self.refuse(reply, name, max, what);
+        }
+        if let Some((max, what)) = self.too_many_watches(reply.conn, uris.as_ref()) {
+            return self.refuse(reply, "subscriptions_per_connection", max, what);
+        }
         let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
         // MOD-08, TSK-39: it gets nothing of an invisible task, not even that there is none.
         let viewer = &connection.identity;
@@ -74,14 +81,12 @@ impl Engine {
         self.subscribe(reply, Listening { tasks, peer: claim.peer, ..wanted });
     }
 
-    /// The bound that a subscription with these tasks and resources exceeds, its value, and the
-    /// remedy (TSK-36).
-    #[expect(clippy::ref_option, reason = "the parts of one reading, looked at together")]
-    fn beyond_bounds(
+    /// The bound that one more subscription, with these tasks, exceeds, its value, and the remedy
+    /// (TSK-36).
+    fn too_many_topics(
         &self,
         conn: ConnId,
-        named: &Option<BTreeSet<TaskId>>,
-        uris: &Option<BTreeSet<Box<str>>>,
+        named: Option<&BTreeSet<TaskId>>,
     ) -> Option<(&'static str, usize, &'static str)> {
         let limits = self.settings.limits;
         let connection = self.connections.get(&conn)?;
@@ -91,14 +96,21 @@ impl Engine {
             let what = "subscriptions are open on this connection: cancel some";
             return Some(("subscriptions_per_connection", max, what));
         }
-        if named.as_ref().is_some_and(|named| named.len() > limits.subscribed_tasks_max) {
-            let what = "a subscription may name that many tasks: use several";
-            return Some(("tasks_per_subscription", limits.subscribed_tasks_max, what));
-        }
-        let uris = uris.as_ref()?;
-        let is_full = self.watches_of(conn) + uris.len() > limits.subscriptions_max;
+        let is_long = named.is_some_and(|named| named.len() > limits.subscribed_tasks_max);
+        let what = "a subscription may name that many tasks: use several";
+        is_long.then_some(("tasks_per_subscription", limits.subscribed_tasks_max, what))
+    }
+
+    /// The bound that these resources exceed, and the remedy (TSK-36).
+    fn too_many_watches(
+        &self,
+        conn: ConnId,
+        uris: Option<&BTreeSet<Box<str>>>,
+    ) -> Option<(usize, &'static str)> {
+        let max = self.settings.limits.subscriptions_max;
+        let is_full = self.watches_of(conn) + uris?.len() > max;
         let what = "resources are subscribed to on this connection: listen to fewer";
-        is_full.then_some(("subscriptions_per_connection", limits.subscriptions_max, what))
+        is_full.then_some((max, what))
     }
 
     /// Lets a subscription that names resources wait for servers that start and have not declared

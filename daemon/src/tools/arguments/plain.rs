@@ -66,7 +66,7 @@ impl Plain {
         (plain.properties.len() <= 64).then_some(plain)
     }
 
-    /// The first violations of a value, at most this many, in the order of the general validator.
+    /// The first violations of a value, at most this many, with the texts of the general validator.
     pub(super) fn violations(&self, value: &Value, max: usize) -> Vec<Violation> {
         let Value::Object(members) = value else {
             return vec![Violation::new("", format_args!("{value} is not of type \"object\""))];
@@ -465,8 +465,13 @@ mod tests {
             let (general, plain) = (general.expect("a schema"), plain(schema));
             for text in samples() {
                 let Ok(value) = strict::value(&text) else { continue };
-                let violations = plain.violations(&value, 9);
-                assert_eq!(violations, general.violations(&value, 9), "{text}");
+                // The general validator has another order, which depends on the keywords.
+                let in_order = |mut all: Vec<Violation>| {
+                    all.sort();
+                    all
+                };
+                let violations = in_order(plain.violations(&value, 9));
+                assert_eq!(violations, in_order(general.violations(&value, 9)), "{text}");
                 refused += usize::from(!violations.is_empty());
             }
         }

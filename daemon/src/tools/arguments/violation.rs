@@ -10,7 +10,7 @@ pub(super) const VIOLATIONS_MAX: usize = 3;
 const VIOLATION_CHARS_MAX: usize = ERROR_CHARS_MAX / VIOLATIONS_MAX - 2;
 
 /// A violation of a schema: the path of the offending value, as a JSON pointer, and the reason.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Violation {
     pub(super) path: String,
     reason: String,
