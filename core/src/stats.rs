@@ -128,6 +128,7 @@ pub struct ServerStats {
 
 /// Numbers of one agent of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct AgentStats {
     /// Its name.
     pub agent: Box<str>,

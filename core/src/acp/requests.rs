@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::job::{Job, Purpose};
+use crate::json::raw::Raw;
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Role;
 use crate::reason::StopReason;
@@ -131,7 +132,7 @@ impl Engine {
     }
 
     /// Handles the answer of a peer; an answer to `initialize` exchanges capabilities (ACP-02).
-    pub(crate) fn note_answered(&mut self, conn: ConnId, call: CallId, result: &RawValue) {
+    pub(crate) fn note_answered(&mut self, conn: ConnId, call: CallId, result: Raw<'_>) {
         let initialize = self.outgoing.call(conn, call).filter(|call| &*call.method == INITIALIZE);
         if let Some(declares) = initialize.map(|call| call.declares)
             && let Some(party) = self.acp_as(conn, AcpRole::Client)

@@ -1,6 +1,6 @@
 //! Client side of a session: initialize, permitted requests to a server, requests of a server.
 
-use alloc::borrow::{Cow, ToOwned as _};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -65,12 +65,12 @@ impl Engine {
         &mut self,
         conn: ConnId,
         caller: Caller,
-        outcome: Result<&RawValue, &RawValue>,
+        outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         let answer = match outcome {
-            Err(error) => Answer::Error(error.to_owned()),
+            Err(error) => Answer::Error(error.to_value()),
             Ok(result) => match self.settle(conn, result) {
-                Ok(()) => Answer::Result(result.to_owned()),
+                Ok(()) => Answer::Result(result.to_value()),
                 Err(what) => Answer::Unusable(what),
             },
         };
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    fn settle(&mut self, conn: ConnId, result: &RawValue) -> Result<(), &'static str> {
+    fn settle(&mut self, conn: ConnId, result: Raw<'_>) -> Result<(), &'static str> {
         #[derive(Deserialize)]
         struct Initialized<'a> {
             #[serde(borrow, rename = "protocolVersion")]
@@ -121,7 +121,7 @@ impl Engine {
 
     /// Records the task support of tools (TSK-04). Tools beyond the limit, and unknown tools, count
     /// as without tasks.
-    pub(crate) fn learn_tools(&mut self, conn: ConnId, result: &RawValue) {
+    pub(crate) fn learn_tools(&mut self, conn: ConnId, result: Raw<'_>) {
         let max = self.settings.limits.remote_tools_max;
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let Side::Client(side) = &mut connection.side else { return };

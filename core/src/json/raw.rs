@@ -71,7 +71,7 @@ impl fmt::Debug for Json {
 
 /// One JSON value inside a validated text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Raw<'a>(&'a str);
+pub struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
     /// Wraps the text of one value inside a validated text.
@@ -80,8 +80,15 @@ impl<'a> Raw<'a> {
     }
 
     /// Returns the JSON text.
-    pub(crate) const fn get(self) -> &'a str {
+    #[must_use]
+    pub const fn get(self) -> &'a str {
         self.0
+    }
+
+    /// The value on its own, for a host. It is read once more.
+    pub(crate) fn to_value(self) -> Box<RawValue> {
+        // The text is valid, so the default is never used.
+        RawValue::from_string(self.0.into()).unwrap_or_default()
     }
 
     /// The string value; `None` for another type, and for a string with an unpaired surrogate.

@@ -11,8 +11,9 @@ use crate::json::format::{uuid_text, write_number, write_string};
 use crate::rpc::error::ErrorObject;
 use crate::time::Stamp;
 
-/// Bytes of a long value, and of the rest of its message.
+/// Length in bytes from which a value is long: to move it costs more than to reserve.
 const LONG: usize = 16 * 1024;
+/// Bytes that are reserved for the end of a message behind a long value.
 const SLACK: usize = 256;
 
 /// Appends JSON text to a buffer. The caller writes braces and commas.

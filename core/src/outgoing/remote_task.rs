@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use crate::json::raw::Raw;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::{CallId, ConnId};
@@ -100,7 +100,7 @@ pub(crate) struct Report {
 /// # Errors
 ///
 /// Reason in a few words.
-pub(crate) fn read_created(result: &RawValue) -> Result<Option<Report>, &'static str> {
+pub(crate) fn read_created(result: Raw<'_>) -> Result<Option<Report>, &'static str> {
     #[derive(Deserialize)]
     struct Created<'a> {
         #[serde(borrow, default)]
@@ -149,7 +149,7 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
 
 /// Delay of the next poll after an error. `None` for an unknown task, which ends the task; every
 /// other error is about the poll, not about the task.
-pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
+pub(crate) fn read_put_off(error: Raw<'_>) -> Option<Duration> {
     let (code, wait) = read_refusal(error);
     let is_final = [code::INVALID_PARAMS, code::METHOD_NOT_FOUND].map(Some).contains(&code);
     (!is_final).then_some(wait.unwrap_or(POLL_MIN))
@@ -157,13 +157,13 @@ pub(crate) fn read_put_off(error: &RawValue) -> Option<Duration> {
 
 /// Delay of the next `tasks/result` after an error. Nearly every error is the result of the task
 /// (TSK-14); the exception says that the request came too early (TSK-37).
-pub(crate) fn read_too_early(error: &RawValue) -> Option<Duration> {
+pub(crate) fn read_too_early(error: Raw<'_>) -> Option<Duration> {
     let (code, wait) = read_refusal(error);
     wait.filter(|_| code == Some(code::LIMIT_REACHED))
 }
 
 /// Code of an error, and its time for a retry.
-fn read_refusal(error: &RawValue) -> (Option<i64>, Option<Duration>) {
+fn read_refusal(error: Raw<'_>) -> (Option<i64>, Option<Duration>) {
     #[derive(Deserialize)]
     struct Refused<'a> {
         code: i64,
@@ -204,11 +204,6 @@ fn read_interval(value: Nullable<'_>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::raw::Raw;
-
-    fn raw(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.into()).unwrap()
-    }
 
     /// TSK-13: intervals that a peer names, including odd ones.
     #[test]
@@ -231,7 +226,7 @@ mod tests {
     /// TSK-13: errors that delay a poll, and the delay.
     #[test]
     fn some_errors_delay_a_poll() {
-        let read = |text: &str| read_put_off(&raw(text));
+        let read = |text: &str| read_put_off(Raw::checked(text));
         assert_eq!(read(r#"{"code":-32602,"message":"no","data":{"retryAfterMs":5000}}"#), None);
         let wait = r#"{"code":-31003,"message":"no","data":{"limit":"x","retryAfterMs":5000}}"#;
         assert_eq!(read(wait), Some(Duration::from_millis(5000)));
@@ -244,20 +239,20 @@ mod tests {
             "7",
         ] {
             assert_eq!(read(plain), Some(POLL_MIN), "{plain}");
-            assert_eq!(read_too_early(&raw(plain)), None, "{plain}");
+            assert_eq!(read_too_early(Raw::checked(plain)), None, "{plain}");
         }
-        assert_eq!(read_too_early(&raw(wait)), Some(Duration::from_millis(5000)));
+        assert_eq!(read_too_early(Raw::checked(wait)), Some(Duration::from_millis(5000)));
         for result in [
             r#"{"code":-31003,"message":"no"}"#,
             r#"{"code":-32603,"message":"no","data":{"retryAfterMs":5000}}"#,
         ] {
-            assert_eq!(read_too_early(&raw(result)), None, "{result}");
+            assert_eq!(read_too_early(Raw::checked(result)), None, "{result}");
         }
     }
 
     #[test]
     fn task_reports_are_read() {
-        let plain = read_created(&raw(r#"{"content":[]}"#));
+        let plain = read_created(Raw::checked(r#"{"content":[]}"#));
         assert_eq!(plain, Ok(None));
         for bad in [
             "[]",
@@ -268,7 +263,7 @@ mod tests {
             r#"{"task":{"taskId":7,"status":"working"}}"#,
             r#"{"task":{"taskId":"t","status":"busy"}}"#,
         ] {
-            assert!(read_created(&raw(bad)).is_err(), "{bad}");
+            assert!(read_created(Raw::checked(bad)).is_err(), "{bad}");
         }
         let long = "x".repeat(TASK_ID_BYTES_MAX + 1);
         let long = alloc::format!(r#"{{"taskId":"{long}","status":"working"}}"#);

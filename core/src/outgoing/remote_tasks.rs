@@ -1,6 +1,5 @@
 //! Follows tasks at peers, from the answer that creates a task to the answer that ends it.
 
-use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::time::Duration;
@@ -12,6 +11,7 @@ use crate::collections::timer_queue::Timer;
 use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::ids::{CallId, ConnId};
+use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
 use crate::outgoing::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
@@ -41,7 +41,7 @@ impl Engine {
         conn: ConnId,
         id: CallId,
         mut call: Call,
-        outcome: Result<&RawValue, &RawValue>,
+        outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         if let (CallFor::Relayed(job), Ok(result)) = (call.receiver(), outcome)
             && let Some(caller) = self.caller_of_relayed(job)
@@ -67,9 +67,9 @@ impl Engine {
                     return self.send_task_cancel(conn, &report.id);
                 }
             },
-            Ok((result, Ok(None))) => Answer::Result(result.to_owned()),
+            Ok((result, Ok(None))) => Answer::Result(result.to_value()),
             Ok((_, Err(what))) => Answer::Unusable(what),
-            Err(error) => Answer::Error(error.to_owned()),
+            Err(error) => Answer::Error(error.to_value()),
         };
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.receiver() {
@@ -158,7 +158,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         id: CallId,
-        outcome: Result<&RawValue, &RawValue>,
+        outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.poll = None;
@@ -176,7 +176,7 @@ impl Engine {
                 // A temporary error: neither a status nor an unknown task. The caller's timeout
                 // bounds the number of polls.
                 Some(wait) => return self.put_off(conn, id, wait),
-                None => Answer::Error(error.to_owned()),
+                None => Answer::Error(error.to_value()),
             },
         };
         if fetching {
@@ -205,15 +205,15 @@ impl Engine {
         &mut self,
         conn: ConnId,
         id: CallId,
-        outcome: Result<&RawValue, &RawValue>,
+        outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         remote.fetch = None;
         let answer = match outcome {
-            Ok(result) => Answer::Result(result.to_owned()),
+            Ok(result) => Answer::Result(result.to_value()),
             Err(error) => match read_too_early(error) {
                 Some(wait) => return self.put_off(conn, id, wait),
-                None => Answer::Error(error.to_owned()),
+                None => Answer::Error(error.to_value()),
             },
         };
         self.end_remote(conn, id, RemoteState::Answered, answer);

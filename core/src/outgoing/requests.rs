@@ -1,6 +1,6 @@
 //! Outgoing requests: sending, answers, cancels, and input that a task needs from its requestor.
 
-use alloc::borrow::{Cow, ToOwned as _};
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::ids::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
+use crate::json::raw::Raw;
 use crate::outgoing::call::{
     Answer, AskTask, Call, CallFor, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted,
 };
@@ -206,7 +207,7 @@ impl Engine {
         &mut self,
         conn: ConnId,
         id: Option<RequestId>,
-        outcome: Result<&RawValue, &RawValue>,
+        outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         let call = match id {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
@@ -245,8 +246,8 @@ impl Engine {
             CallFor::RelayedCancel(job) => return self.on_relayed_task_cancelled(job, outcome),
             CallFor::Question => {
                 let answer = match outcome {
-                    Ok(result) => Answer::Result(result.to_owned()),
-                    Err(error) => Answer::Error(error.to_owned()),
+                    Ok(result) => Answer::Result(result.to_value()),
+                    Err(error) => Answer::Error(error.to_value()),
                 };
                 return self.on_client_answered(conn, call, answer);
             }
@@ -261,8 +262,8 @@ impl Engine {
             _ => {}
         }
         let answer = match outcome {
-            Ok(result) => Answer::Result(result.to_owned()),
-            Err(error) => Answer::Error(error.to_owned()),
+            Ok(result) => Answer::Result(result.to_value()),
+            Err(error) => Answer::Error(error.to_value()),
         };
         self.tell(caller, answer);
     }

@@ -1,5 +1,6 @@
 //! Roles: our side of an MCP session, and the declarations of both sides.
 
+use crate::json::raw::Raw;
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -224,7 +225,7 @@ impl ServerCapabilities {
 
 /// Reads the task support of the tools in one page of `tools/list`; an absent declaration means
 /// never (TSK-04). Skips names beyond the length limit.
-pub(crate) fn read_tools(result: &RawValue) -> alloc::vec::Vec<(Box<str>, TaskSupport)> {
+pub(crate) fn read_tools(result: Raw<'_>) -> alloc::vec::Vec<(Box<str>, TaskSupport)> {
     #[derive(Deserialize)]
     struct Page<'a> {
         #[serde(borrow)]

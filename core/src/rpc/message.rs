@@ -9,11 +9,8 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::iter;
 
-use serde::de::value::{BorrowedStrDeserializer, Error as ValueError, MapDeserializer};
-use serde::de::{Deserialize as _, IgnoredAny};
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 
 use crate::ids::RequestId;
 use crate::json::raw::Raw;
@@ -74,7 +71,7 @@ pub enum Message<'a> {
         /// Id of the outgoing request; `None` when the peer could not read it.
         id: Option<RequestId>,
         /// The `result` member, or the `error` member.
-        outcome: Result<&'a RawValue, &'a RawValue>,
+        outcome: Result<Raw<'a>, Raw<'a>>,
     },
     /// Several messages in one frame, each as JSON text; revision 2025-03-26 only.
     Batch(Vec<&'a str>),
@@ -358,14 +355,7 @@ impl<'a> Envelope<'a> {
                     Some(Id::Is(id)) => Some(id.id),
                     Some(Id::Null | Id::Refused) | None => None,
                 };
-                match outcome {
-                    Ok(result) => {
-                        raw_value(result, |result| Message::Response { id, outcome: Ok(result) })
-                    }
-                    Err(error) => {
-                        raw_value(error, |error| Message::Response { id, outcome: Err(error) })
-                    }
-                }
+                Message::Response { id, outcome }
             }
             Kind::None => {
                 invalid(echo, "a message has exactly one of \"method\", \"result\" and \"error\"")
@@ -436,25 +426,6 @@ fn is_empty(params: Raw<'_>) -> bool {
         Some(b'n') => true,
         Some(_) | None => false,
     }
-}
-
-/// Builds a message from a value that the scanner has validated.
-fn raw_value<'a>(raw: Raw<'a>, message: impl FnOnce(&'a RawValue) -> Message<'a>) -> Message<'a> {
-    let checked = raw_checked(raw.get()).or_else(|_: ValueError| serde_json::from_str(raw.get()));
-    match checked {
-        Ok(value) => message(value),
-        Err(error) => Message::invalid(None, code::PARSE_ERROR, error.to_string()),
-    }
-}
-
-/// Name under which a deserializer hands a text to [`RawValue`].
-const RAW_VALUE: &str = "$serde_json::private::RawValue";
-
-/// A value as [`RawValue`], without reading it again: a long result was validated before. Fails if
-/// another version of `serde_json` uses another name; then the value is read again.
-fn raw_checked(text: &str) -> Result<&RawValue, ValueError> {
-    let member = (RAW_VALUE, BorrowedStrDeserializer::new(text));
-    <&RawValue>::deserialize(MapDeserializer::new(iter::once(member)))
 }
 
 /// True when the frame nests deeper than `depth_max`.

@@ -12,14 +12,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use serde_json::value::RawValue;
-
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, JobId};
 use crate::json::raw::Json;
+use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::outgoing::remote_task::{POLL_MIN, read_put_off};
@@ -152,11 +151,7 @@ impl Engine {
     }
 
     /// The server has told the state of a task.
-    pub(crate) fn on_server_task_polled(
-        &mut self,
-        job: JobId,
-        outcome: Result<&RawValue, &RawValue>,
-    ) {
+    pub(crate) fn on_server_task_polled(&mut self, job: JobId, outcome: Result<Raw<'_>, Raw<'_>>) {
         let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
         let is_checked = relayed.check.is_some();
         let Some(task) = &mut relayed.task else { return };

@@ -6,14 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use serde_json::value::RawValue;
-
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Connection, Phase as SessionPhase};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
+use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::protocol::capabilities::TaskCapabilities;
@@ -134,7 +133,7 @@ impl Engine {
         &mut self,
         id: InstanceId,
         method: &str,
-        outcome: Result<&RawValue, &RawValue>,
+        outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         match (method, instance.phase, outcome) {
@@ -241,7 +240,7 @@ impl Engine {
     }
 
     /// One page of a list arrives; an error counts as its end (UPS-10: all pages are read).
-    fn on_list_page(&mut self, id: InstanceId, at: usize, result: Option<&RawValue>) {
+    fn on_list_page(&mut self, id: InstanceId, at: usize, result: Option<Raw<'_>>) {
         let max = self.settings.limits.remote_tools_max;
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         let Some(reading) = &mut instance.reading else { return };
@@ -249,7 +248,7 @@ impl Engine {
             return;
         }
         let list = &LISTS[at];
-        let page = result.map_or("{}", RawValue::get);
+        let page = result.map_or("{}", Raw::get);
         let all = (list.elements)(&mut reading.manifest);
         for element in member(page, list.member).map(elements).unwrap_or_default() {
             if all.len() < max {

@@ -5,8 +5,6 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use serde_json::value::RawValue;
-
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
@@ -15,6 +13,7 @@ use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
 use crate::json::meta::write_with_meta;
 use crate::json::raw::Json;
+use crate::json::raw::Raw;
 use crate::outgoing::call::{AskTask, Call, CallFor, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
@@ -226,7 +225,7 @@ impl Engine {
     }
 
     /// The upstream answers a relayed request.
-    pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<&RawValue, &RawValue>) {
+    pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<Raw<'_>, Raw<'_>>) {
         let relayed = self.upstreams.jobs.get(&id);
         let is_checked = relayed.is_some_and(|relayed| relayed.check.is_some());
         let has_tasks = relayed.is_some_and(|relayed| relayed.declares_tasks);

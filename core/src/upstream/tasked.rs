@@ -5,13 +5,12 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use serde_json::value::RawValue;
-
 use crate::action::Action;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
 use crate::json::raw::Json;
+use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
 use crate::rpc::error::{ErrorObject, code};
@@ -98,11 +97,7 @@ impl Engine {
     }
 
     /// The server has answered `tasks/cancel`. A refusal says that the task has ended by itself.
-    pub(crate) fn on_relayed_task_cancelled(
-        &mut self,
-        job: JobId,
-        _: Result<&RawValue, &RawValue>,
-    ) {
+    pub(crate) fn on_relayed_task_cancelled(&mut self, job: JobId, _: Result<Raw<'_>, Raw<'_>>) {
         if !self.on_server_task_cancelled(job) {
             self.advance_check(job, CheckInput::Answered);
         }
