@@ -61,8 +61,14 @@ impl<'a> Session<'a> {
 
     fn open(context: &'a Context, era: Era) -> Result<Self, Trouble> {
         let failed = |why: io::Error| Trouble(format!("no pipes can be made: {why}"));
-        let port = free_port().map_err(failed)?;
-        let command = command_at(&context.options.command, port);
+        // A subject without a port in its address needs no network, and has its command as it is.
+        let (port, command) = match context.options.target.has_port() {
+            true => {
+                let port = free_port().map_err(failed)?;
+                (port, command_at(&context.options.command, port))
+            }
+            false => (0, context.options.command.clone()),
+        };
         let (mut job, mut own) = (None, None);
         if !command.is_empty() {
             refuse_stranger(context, &era, port)?;

@@ -1,7 +1,5 @@
 //! Requests of Streamable HTTP: statuses, headers and sessions.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::probe::context::Context;
@@ -10,12 +8,11 @@ use crate::probe::finding::Finding;
 use crate::probe::http::{Headers, Reply};
 use crate::probe::session::{Session, Trouble};
 
-use super::load::descriptors;
+use super::load::{descriptors, judge_growth, settled};
 
-/// Sessions that are opened and ended.
-const SESSIONS: usize = 40;
-/// Descriptors by which the count may differ afterwards.
-const DESCRIPTORS_MORE: usize = 16;
+/// Rounds of sessions that are opened and ended, and the sessions of each.
+const ROUNDS: usize = 4;
+const SESSIONS: usize = 20;
 /// The revision whose requests have no version header.
 const WITHOUT_VERSION: &str = "2025-03-26";
 const NO_SESSIONS: &str = "the server keeps no sessions";
@@ -166,34 +163,40 @@ pub(crate) fn session_freed(context: &Context) -> Result<Finding, Trouble> {
         return Ok(Finding::unknown(NO_SESSIONS));
     }
     let processes = session.processes();
-    let before = descriptors(&processes);
-    let hello: Value = serde_json::from_str(&session.hello(&json!("greeting"))).unwrap_or_default();
-    for _ in 0..SESSIONS {
-        let initialized = post(&mut session, &hello, |headers| {
-            without(headers, "mcp-session-id");
-            without(headers, "mcp-protocol-version");
-        })?;
-        let Some(id) = initialized.head.header("mcp-session-id").map(str::to_owned) else {
-            return Ok(Finding::unknown(format!("no further session: {}", initialized.told())));
-        };
-        let until = session.until();
-        let http = session.http()?;
-        let mut headers = http.headers(&Value::Null);
-        replace(&mut headers, "mcp-session-id", &id);
-        let bytes = http.draft("DELETE", &headers, "");
-        let deleted = http.fetch(bytes, until).map_err(Trouble)?;
-        if deleted.status() == 405 {
-            return Ok(Finding::unknown("the server lets no client end a session"));
+    let mut counts = vec![descriptors(&processes)];
+    for _ in 0..ROUNDS {
+        for _ in 0..SESSIONS {
+            if let Err(why) = pass_session(&mut session)? {
+                return Ok(Finding::unknown(why));
+            }
         }
+        let former = counts.last().copied().unwrap_or_default();
+        counts.push(settled(&mut session, &processes, former, SESSIONS)?);
     }
+    let seen = format!("{} ended sessions", ROUNDS * SESSIONS);
+    Ok(judge_growth(&counts, SESSIONS, &seen))
+}
+
+/// Opens another session and ends it; an error if the server does not let it.
+fn pass_session(session: &mut Session<'_>) -> Result<Result<(), String>, Trouble> {
+    let hello: Value = serde_json::from_str(&session.hello(&json!("greeting"))).unwrap_or_default();
+    let initialized = post(session, &hello, |headers| {
+        without(headers, "mcp-session-id");
+        without(headers, "mcp-protocol-version");
+    })?;
+    let Some(id) = initialized.head.header("mcp-session-id").map(str::to_owned) else {
+        return Ok(Err(format!("no further session: {}", initialized.told())));
+    };
     let until = session.until();
-    let mut after = descriptors(&processes);
-    while after > before + DESCRIPTORS_MORE && std::time::Instant::now() < until {
-        session.watch(std::time::Instant::now() + Duration::from_millis(200))?;
-        after = descriptors(&processes);
-    }
-    let seen = format!("{SESSIONS} ended sessions; descriptors {before} before, {after} after");
-    Ok(Finding::of(after <= before + DESCRIPTORS_MORE, seen))
+    let http = session.http()?;
+    let mut headers = http.headers(&Value::Null);
+    replace(&mut headers, "mcp-session-id", &id);
+    let bytes = http.draft("DELETE", &headers, "");
+    let deleted = http.fetch(bytes, until).map_err(Trouble)?;
+    Ok(match deleted.status() {
+        405 => Err("the server lets no client end a session".to_owned()),
+        _ => Ok(()),
+    })
 }
 
 /// HTTP-09: headers that do not equal the body.

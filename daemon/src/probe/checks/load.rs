@@ -14,8 +14,8 @@ use crate::probe::session::{Session, Trouble, cancel};
 const STORMS: usize = 4;
 const STORM: usize = 250;
 const WAVE: usize = 25;
-/// Descriptors by which the count may grow in each storm but the first.
-const STORM_GROWTH_MAX: usize = STORM / 10;
+/// One descriptor for so many calls or sessions is no leak: the count swings.
+const PER_DESCRIPTOR: usize = 10;
 /// Time without a change after which the number of descriptors is settled, and between two counts.
 const LEVEL: Duration = Duration::from_secs(2);
 const COUNT_EVERY: Duration = Duration::from_millis(200);
@@ -33,8 +33,7 @@ pub(crate) fn descriptors(processes: &[Process]) -> usize {
     processes.iter().map(|process| count(process.pid)).sum()
 }
 
-/// CAN-11, CAN-07. A server may keep something for itself during the first storm; a leak grows
-/// with each.
+/// CAN-11, CAN-07.
 pub(crate) fn storm(context: &Context) -> Result<Finding, Trouble> {
     let mut session = Session::start(context)?;
     session.check_alive()?;
@@ -47,7 +46,7 @@ pub(crate) fn storm(context: &Context) -> Result<Finding, Trouble> {
         let former = counts.last().copied().unwrap_or_default();
         let passed = unleash(&mut session, context);
         took += start.elapsed();
-        match passed.and_then(|()| settled(&mut session, &processes, former)) {
+        match passed.and_then(|()| settled(&mut session, &processes, former, STORM)) {
             Ok(count) => counts.push(count),
             Err(Trouble(why)) => return Ok(Finding::deviates(why)),
         }
@@ -55,19 +54,20 @@ pub(crate) fn storm(context: &Context) -> Result<Finding, Trouble> {
     let seen = format!("{} calls in {} ms", STORMS * STORM, took.as_millis());
     Ok(match processes.is_empty() {
         true => Finding::holds(format!("{seen}, and a ping is answered after each {STORM}")),
-        false => judge_storms(&counts, &seen),
+        false => judge_growth(&counts, STORM, &seen),
     })
 }
 
-/// A finding about the descriptors before the first storm and after each.
-fn judge_storms(counts: &[usize], seen: &str) -> Finding {
+/// A finding about the descriptors before the first round and after each, of so many calls or
+/// sessions. A server may keep something for itself in the first round; a leak grows with each.
+pub(super) fn judge_growth(counts: &[usize], each: usize, seen: &str) -> Finding {
     let after = counts.windows(2).skip(1);
     let growth = after.filter_map(|it| Some(it.last()?.saturating_sub(*it.first()?)));
     let told: Vec<String> = counts.iter().skip(1).map(usize::to_string).collect();
     let before = counts.first().copied().unwrap_or_default();
     let seen =
-        format!("{seen}; descriptors {before} before, {} after each {STORM}", told.join(", "));
-    Finding::of(growth.min().is_none_or(|least| least <= STORM_GROWTH_MAX), seen)
+        format!("{seen}; descriptors {before} before, {} after each {each}", told.join(", "));
+    Finding::of(growth.min().is_none_or(|least| least <= each / PER_DESCRIPTOR), seen)
 }
 
 /// A storm, and a ping.
@@ -86,15 +86,20 @@ fn unleash(session: &mut Session<'_>, context: &Context) -> Result<(), Trouble> 
     Ok(())
 }
 
-/// The number of descriptors, once it is near the former one or does not change for a while.
-fn settled(
+/// The number of descriptors after a round of so many calls or sessions, once it is near the former
+/// one or does not change for a while.
+pub(super) fn settled(
     session: &mut Session<'_>,
     processes: &[Process],
     former: usize,
+    each: usize,
 ) -> Result<usize, Trouble> {
     let until = session.until();
     let (mut count, mut since) = (descriptors(processes), Instant::now());
-    while count > former + STORM_GROWTH_MAX && since.elapsed() < LEVEL && Instant::now() < until {
+    while count > former + each / PER_DESCRIPTOR
+        && since.elapsed() < LEVEL
+        && Instant::now() < until
+    {
         session.watch(Instant::now() + COUNT_EVERY)?;
         let now = descriptors(processes);
         if now != count {
@@ -185,11 +190,12 @@ mod tests {
     use crate::probe::finding::Verdict::{Deviates, Holds};
 
     #[test]
-    fn leak_grows_with_each_storm() {
-        let verdict = |counts: &[usize]| judge_storms(counts, "").verdict;
+    fn leak_grows_with_each_round() {
+        let verdict = |counts: &[usize]| judge_growth(counts, STORM, "").verdict;
         assert_eq!(verdict(&[10, 260, 510, 760, 1010]), Deviates);
         // A pool, and connections that close late.
         assert_eq!(verdict(&[10, 300, 300, 301, 299]), Holds);
         assert_eq!(verdict(&[10, 20, 90, 70, 130]), Holds);
+        assert_eq!(judge_growth(&[10, 20, 30, 40, 50], 10, "").verdict, Deviates);
     }
 }
