@@ -25,6 +25,16 @@ pub(super) enum Trees<'a> {
     Of(Option<&'a Key>),
 }
 
+impl Trees<'_> {
+    /// Whether the processes of a row are all shown.
+    fn shows_whole(self, row: &Row) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Of(selected) => row.key.is_some() && selected == row.key.as_ref(),
+        }
+    }
+}
+
 /// Order of jobs and tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Sort {
@@ -228,10 +238,7 @@ impl Status {
             if !job.matches(&row, filter) {
                 continue;
             }
-            let is_whole = match trees {
-                Trees::Whole => true,
-                Trees::Of(selected) => selected == row.key.as_ref(),
-            };
+            let is_whole = trees.shows_whole(&row);
             rows.push(row);
             let lines = self.tree(job.job);
             if is_whole || job.state == "cancelling" {
@@ -323,6 +330,22 @@ fn tree_of(processes: &[Process]) -> Vec<String> {
         processes.iter().filter(|process| !is_listed(process.parent)).collect();
     grow(processes, &roots, "", &mut lines);
     lines
+}
+
+/// Appends the row of a process tree, and the tree, whole or in one line.
+fn push_tree(
+    layout: &Layout,
+    trees: Trees<'_>,
+    row: Row,
+    processes: &[Process],
+    rows: &mut Vec<Row>,
+) {
+    let (is_whole, lines) = (trees.shows_whole(&row), tree_of(processes));
+    rows.push(row);
+    match is_whole {
+        true => rows.extend(whole(layout, &lines)),
+        false => rows.extend(folded(&lines).map(|line| layout.below(&line))),
+    }
 }
 
 /// Rows of a whole tree, up to [`TREE_MAX`] processes.

@@ -9,21 +9,16 @@ use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
 use super::sections::{YEAR, isolation};
 use super::server::Server;
-use super::server_table::{command, env, name};
+use super::server_table::{
+    DRAIN, GRACE, GRACE_MAX, HOUR, INSTANCES_MAX, MS, START_TIMEOUT, command, env, name,
+};
 use super::tool::inherited;
 use super::units::parse_duration;
 use super::{Daemon, EnvFile, identities, raw};
 
 const TABLE: &str = "[[agent]]";
-const START_TIMEOUT: Duration = Duration::from_secs(60);
-const GRACE: Duration = Duration::from_secs(2);
-const GRACE_MAX: Duration = Duration::from_secs(600);
-const DRAIN: Duration = Duration::from_secs(30);
-const HOUR: Duration = Duration::from_secs(3600);
-const MS: Duration = Duration::from_millis(1);
 /// Clients of an agent: each has a process tree, which for an agent has hundreds of MiB.
 const INSTANCES: usize = 16;
-const INSTANCES_MAX: u64 = 4096;
 
 const fn key(name: &'static str) -> Key {
     Key { table: TABLE, name }

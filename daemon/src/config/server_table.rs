@@ -20,17 +20,17 @@ use super::units::parse_duration;
 use super::{Daemon, EnvFile, RunAs, Tool, identities, raw};
 
 const TABLE: &str = "[[server]]";
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const IDLE_EXIT: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(600);
-const GRACE: Duration = Duration::from_secs(2);
-const GRACE_MAX: Duration = Duration::from_secs(600);
-const DRAIN: Duration = Duration::from_secs(30);
-const HOUR: Duration = Duration::from_secs(3600);
-const MS: Duration = Duration::from_millis(1);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE_MAX: Duration = Duration::from_secs(600);
+pub(super) const DRAIN: Duration = Duration::from_secs(30);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const MS: Duration = Duration::from_millis(1);
 /// Instances of a server: each is a process tree.
 const INSTANCES: usize = 16;
-const INSTANCES_MAX: u64 = 4096;
+pub(super) const INSTANCES_MAX: u64 = 4096;
 const CALLS_MAX: u64 = 65_536;
 
 const fn key(name: &'static str) -> Key {

@@ -3,7 +3,7 @@
 use super::layout::{Layout, ago, span};
 use super::model::AgentClient;
 use super::row::{Key, Row, Tone, matches};
-use super::{Status, Trees, folded, tree_of, whole};
+use super::{Status, Trees, push_tree};
 
 impl Status {
     /// The agents that have clients, a row each.
@@ -21,17 +21,9 @@ impl Status {
                 if !matches(&row.text, filter) {
                     continue;
                 }
-                let is_whole = match trees {
-                    Trees::Whole => true,
-                    Trees::Of(selected) => row.key.is_some() && selected == row.key.as_ref(),
-                };
-                shown.push(row);
                 let of = client.instance.and_then(|id| self.host.instances.get(&id));
-                let lines = of.map(|of| tree_of(&of.processes)).unwrap_or_default();
-                match is_whole {
-                    true => shown.extend(whole(layout, &lines)),
-                    false => shown.extend(folded(&lines).map(|line| layout.below(&line))),
-                }
+                let processes = of.map(|of| &*of.processes).unwrap_or_default();
+                push_tree(layout, trees, row, processes, &mut shown);
             }
         }
         if !shown.is_empty() {

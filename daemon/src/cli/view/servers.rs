@@ -3,7 +3,7 @@
 use super::layout::{Layout, ago, span};
 use super::model::{Instance, InstanceProcesses, Process, Server};
 use super::row::{Key, Row, Tone, matches};
-use super::{Status, Trees, folded, tree_of, whole};
+use super::{Status, Trees, push_tree};
 
 /// Lines of standard error in the details of an instance.
 const LINES_MAX: usize = 5;
@@ -29,16 +29,8 @@ impl Status {
                 if !matches(&row.text, filter) {
                     continue;
                 }
-                let is_whole = match trees {
-                    Trees::Whole => true,
-                    Trees::Of(selected) => selected == row.key.as_ref(),
-                };
-                shown.push(row);
-                let lines = of.map(|of| tree_of(&of.processes)).unwrap_or_default();
-                match is_whole {
-                    true => shown.extend(whole(layout, &lines)),
-                    false => shown.extend(folded(&lines).map(|line| layout.below(&line))),
-                }
+                let processes = of.map(|of| &*of.processes).unwrap_or_default();
+                push_tree(layout, trees, row, processes, &mut shown);
             }
         }
         if !shown.is_empty() {
