@@ -258,15 +258,16 @@ impl Engine {
 
     /// A server answers a request without a receiver by a task: it is cancelled, or it would go on.
     pub(crate) fn cancel_late_task(&mut self, conn: ConnId, result: &str) {
-        let is_upstream = self.upstreams.by_conn.contains_key(&conn);
-        // A server that repeats its answers, and answers no cancel, fills no table.
-        let has_room = self.outgoing.counts(conn).0 < self.settings.limits.calls_max;
-        if !is_upstream || !has_room || !is_handle(result) {
+        if !self.upstreams.by_conn.contains_key(&conn) || !is_handle(result) {
             return;
         }
-        if let Some(id) = text_member(result, "taskId") {
-            let meta = self.claim_meta(&with_tasks("{}"));
-            self.write_about_task(conn, (&id, &meta), "tasks/cancel", "", CallFor::Cancel);
+        let Some(id) = text_member(result, "taskId") else { return };
+        let meta = self.claim_meta(&with_tasks("{}"));
+        let cancel = self.write_about_task(conn, (&id, &meta), "tasks/cancel", "", CallFor::Cancel);
+        // No job waits for the answer. A server that repeats its answers, and answers no cancel,
+        // fills no table.
+        if let Some(cancel) = cancel {
+            self.outgoing.take(conn, cancel);
         }
     }
 
