@@ -19,8 +19,10 @@ mod table;
 use std::io;
 
 use ceased_process::Containment;
+use serde_json::Value;
 
 use super::arena::Arena;
+use super::era::STATELESS;
 use super::finding::Findings;
 use super::suite;
 use context::Context;
@@ -50,14 +52,25 @@ pub fn probe(
     let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
     let checks = suite::run_all(&context, &selected, context.options.at_once, told);
     let heard = context.whole().map(|it| it.heard.clone()).unwrap_or_default();
-    let first = heard.iter().map(|(_, it)| it).find(|it| it["method"] == "initialize");
-    let text = |pointer: &str| {
-        let value = first.and_then(|it| it.pointer(pointer)).and_then(|it| it.as_str());
-        value.unwrap_or_default().to_owned()
-    };
-    let name =
-        format!("{} {}", text("/params/clientInfo/name"), text("/params/clientInfo/version"));
     let findings = context.arena.findings(&context.options.command, checks);
-    let (name, revision) = (name.trim().to_owned(), text("/params/protocolVersion"));
+    let (name, revision) = identity(heard.iter().map(|(_, it)| it));
     Ok(Findings { name, revision, ..findings })
+}
+
+/// Name with version of the client, and its revision: by `initialize`, or by the description in its
+/// first request. Empty for a client that sends neither.
+fn identity<'a>(mut heard: impl Iterator<Item = &'a Value>) -> (String, String) {
+    let meta = |it: &'a Value, key: &str| &it["params"]["_meta"][key];
+    let found = heard.find_map(|it| match meta(it, "io.modelcontextprotocol/clientInfo") {
+        _ if it["method"] == "initialize" => {
+            let params = &it["params"];
+            Some((&params["clientInfo"], script::session_revision(params)))
+        }
+        Value::Null => None,
+        info => Some((info, STATELESS)),
+    });
+    let Some((info, revision)) = found else { return (String::new(), String::new()) };
+    let text = |key: &str| info[key].as_str().unwrap_or_default();
+    let name = format!("{} {}", text("name"), text("version"));
+    (name.trim().to_owned(), revision.to_owned())
 }

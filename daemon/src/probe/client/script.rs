@@ -3,9 +3,10 @@
 //! Its tools `abort` and `timeout` are answered once they are cancelled, or once `echo` is called: too
 //! late in both cases.
 
+use ceased_core::protocol::revision::Dialect;
 use serde_json::{Value, json};
 
-use crate::probe::era::{SESSION, STATELESS};
+use crate::probe::era::STATELESS;
 
 /// Name of the tool whose call a client aborts.
 pub(super) const ABORT: &str = "abort";
@@ -55,14 +56,11 @@ impl Script {
         let is_modern = !params["_meta"]["io.modelcontextprotocol/protocolVersion"].is_null();
         let result = |result: Value| vec![answered(id, result, is_modern)];
         match method {
-            "initialize" => {
-                let asked = params["protocolVersion"].as_str().unwrap_or(SESSION);
-                result(json!({
-                    "protocolVersion": asked,
-                    "capabilities": {"tools": {}},
-                    "serverInfo": info(),
-                }))
-            }
+            "initialize" => result(json!({
+                "protocolVersion": session_revision(params),
+                "capabilities": {"tools": {}},
+                "serverInfo": info(),
+            })),
             "server/discover" => result(json!({
                 "supportedVersions": [STATELESS],
                 "capabilities": {"tools": {}},
@@ -110,6 +108,11 @@ impl Script {
     }
 }
 
+/// The revision of a session (RPC-04): that of the params of `initialize`, if it has sessions.
+pub(super) fn session_revision(params: &Value) -> &'static str {
+    Dialect::negotiate(params["protocolVersion"].as_str().unwrap_or_default()).revision
+}
+
 /// Whether two ids have one text: `3` and `"3"` do.
 pub(super) fn is_like(one: &Value, other: &Value) -> bool {
     let text = |id: &Value| id.as_str().map_or_else(|| id.to_string(), str::to_owned);
@@ -151,4 +154,24 @@ fn answered(id: &Value, mut result: Value, is_modern: bool) -> String {
 
 fn refused(id: &Value, code: i32, message: &str) -> String {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client may ask by `initialize` for the revision that has none.
+    #[test]
+    fn initialize_begins_a_session() {
+        for (asked, wanted) in
+            [("2025-06-18", "2025-06-18"), (STATELESS, "2025-11-25"), ("?", "2025-11-25")]
+        {
+            let params = json!({"protocolVersion": asked});
+            let message =
+                json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+            let lines = Script::new(false).take(&message);
+            let answer: Value = serde_json::from_str(&lines[0]).unwrap();
+            assert_eq!(answer["result"]["protocolVersion"], wanted, "{asked}");
+        }
+    }
 }

@@ -1,4 +1,7 @@
-//! The server of the Rust SDK: `kill_on_drop` is tokio's means to end a child process.
+//! The server of the Rust SDK: `kill_on_drop` is tokio's means to end a child process. With the
+//! command line of a server, its client.
+
+mod client;
 
 use std::process::Stdio;
 
@@ -67,6 +70,10 @@ impl ServerHandler for Server {}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if !words.is_empty() {
+        return client::run(&words).await;
+    }
     let server = Server { tool_router: Server::tool_router() };
     server.serve(rmcp::transport::stdio()).await?.waiting().await?;
     Ok(())
