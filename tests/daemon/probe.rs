@@ -72,6 +72,9 @@ const FAULTS: [&[&str]; 5] = [
     &["task-notification", "task-cursor", "task-terminal"],
 ];
 
+/// Options of a probe of a subject with faults, many of which wait for the time limit.
+const FAULTY: [&str; 2] = ["--timeout", "6s"];
+
 /// A probe of the scripted server.
 struct Probe {
     dir: TempDir,
@@ -111,7 +114,7 @@ fn document(output: &Output) -> Value {
 }
 
 fn every_fault_is_found(faults: &[&str]) {
-    let output = Probe::new().run(&["--json", "-"], faults);
+    let output = Probe::new().run(&[&["--json", "-"], &FAULTY[..]].concat(), faults);
     let found = document(&output);
     let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
     assert_eq!(with(&found, "deviates"), expected, "{found:#}");

@@ -9,7 +9,7 @@ use ceased_tests::binary::{acp_agent, ceased};
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{document, with};
+use super::{FAULTY, document, with};
 
 const AGENT: &str = include_str!("agent.py");
 
@@ -72,7 +72,7 @@ fn probe(faults: &[&str], options: &[&str]) -> Value {
 }
 
 fn every_fault_is_found(faults: &[&str]) {
-    let found = probe(faults, &[]);
+    let found = probe(faults, &FAULTY);
     let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
     assert_eq!(with(&found, "deviates"), expected, "{found:#}");
 }

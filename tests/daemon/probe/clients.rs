@@ -9,7 +9,7 @@ use ceased_tests::binary::ceased;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{document, with};
+use super::{FAULTY, document, with};
 
 const CLIENT: &str = include_str!("client.py");
 
@@ -41,12 +41,13 @@ const NEGLECT: [&str; 4] =
     ["client-close-server", "client-close-tree", "client-killed-tree", "client-hang-tree"];
 
 /// The result of a probe of the scripted client with these faults, before this server.
-fn probe(faults: &[&str], server: &[&str]) -> Value {
+fn probe(options: &[&str], faults: &[&str], server: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("client.py");
     fs::write(&script, CLIENT).unwrap();
     let mut command = Command::new(ceased());
-    command.args(["probe", "--client", "--json", "-", "--", "python3"]).arg(script);
+    command.args(["probe", "--client", "--json", "-"]).args(options);
+    command.args(["--", "python3"]).arg(script);
     let output = command.args(faults).arg("--").args(server).output().unwrap();
     let found = document(&output);
     let is_clean = found["deviates"] == 0;
@@ -56,12 +57,12 @@ fn probe(faults: &[&str], server: &[&str]) -> Value {
 }
 
 fn every_fault_is_found(faults: &[&str]) {
-    let found = probe(faults, &["{server}"]);
+    let found = probe(&FAULTY, faults, &["{server}"]);
     let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
     assert_eq!(with(&found, "deviates"), expected, "{found:#}");
 }
 
-/// CAN-01, CAN-03, UPS-07.
+/// CAN-01, CAN-02, CAN-03, UPS-07, STOP-01.
 #[test]
 fn planted_faults_of_a_client_are_found_by_their_checks_1() {
     every_fault_is_found(FAULTS[0]);
@@ -81,7 +82,7 @@ fn planted_faults_of_a_client_are_found_by_their_checks_3() {
 
 #[test]
 fn nothing_is_found_in_a_client_without_faults_and_every_check_has_a_fault() {
-    let found = probe(&[], &["{server}"]);
+    let found = probe(&[], &[], &["{server}"]);
     assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
     assert_eq!(with(&found, "unknown"), BTreeSet::new(), "{found:#}");
     let planted: BTreeSet<String> =
@@ -99,7 +100,7 @@ fn nothing_is_found_in_a_client_without_faults_and_every_check_has_a_fault() {
 #[test]
 fn nothing_is_found_in_a_client_with_the_wrapper() {
     let wrapper = ceased().to_string_lossy();
-    let found = probe(&NEGLECT, &[&wrapper, "wrap", "--", "{server}"]);
+    let found = probe(&[], &NEGLECT, &[&wrapper, "wrap", "--", "{server}"]);
     assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
     // The wrapper speaks the revision without sessions to the server, which has no ping.
     let unknown = BTreeSet::from(["client-ping".to_owned()]);

@@ -12,7 +12,7 @@ use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{Probe, WORK, document, with};
+use super::{FAULTY, Probe, WORK, document, with};
 
 const SOCKET: &str = include_str!("socket_server.py");
 const HTTP: &str = include_str!("http_server.py");
@@ -52,7 +52,7 @@ impl Probe {
 }
 
 fn every_fault_is_found(way: Way, faults: &[&str]) {
-    let output = Probe::new().run_over(way, &[], faults);
+    let output = Probe::new().run_over(way, &FAULTY, faults);
     let found = document(&output);
     let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
     assert_eq!(with(&found, "deviates"), expected, "{found:#}");
