@@ -418,7 +418,7 @@ pub struct Receipt {
 }
 
 /// A wish to stop a job. Texts are capped and free of control characters (CAN-12).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancel {
     /// Whose.
     pub by: Identity,

@@ -66,6 +66,12 @@ impl Place {
         (ran.code, ran.err)
     }
 
+    /// The records of the audit log.
+    fn audit(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.home.path().join("audit.jsonl")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// Processes of agents.
     fn processes(&self) -> usize {
         carriers(&self.mark).len()
@@ -114,6 +120,99 @@ fn cancelled_turn_has_a_receipt_and_shows_in_ps_and_top() {
     assert!(audit.contains("\"server\":\"helper\""), "{audit}");
     assert_eq!(agents(&mut daemon.peer())[0]["stops"], 1);
     assert!(place.home.run(&["logs", "helper"]).code == Some(0), "its output is kept");
+}
+
+/// The number of the only request that agents work on.
+fn only_request(place: &Place) -> u64 {
+    let mut found = None;
+    wait_until("the turn is listed", || {
+        let status = place.home.run(&["ps", "--json"]).out;
+        let status: Value = serde_json::from_str(&status).unwrap();
+        found = status["agents"][0]["clients"][0]["requests"][0]["job"].as_u64();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+/// SUP-02, ACP-12: `ceased cancel` of a turn passes the cancel of the dialect on, and an agent that
+/// obeys answers its client itself, once.
+#[test]
+fn turn_is_cancelled_by_its_number() {
+    let place = Place::new();
+    let _daemon = place.start(&place.agent("helper", ""));
+    let mut editor = place.editor("helper");
+    let session = editor.session();
+    editor.prompt(1, &session, "only_session");
+    let job = only_request(&place);
+    let shown = place.home.run(&["ps"]).out;
+    assert!(shown.lines().any(|line| line.trim().starts_with(&job.to_string())), "{shown}");
+    let ran = place.home.run(&["cancel", "--job", &job.to_string(), "--reason", "too slow"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains(&format!("job {job} session/prompt")), "{}", ran.out);
+    assert_eq!(editor.answer(&json!(1))["result"]["stopReason"], "cancelled");
+    wait_until("the receipt is written", || editor.proofs() == ["answered"]);
+    let audit = place.audit();
+    let asked = audit.iter().find(|it| it["event"] == "cancel_requested").unwrap();
+    assert_eq!((&asked["method"], &asked["job"]), (&json!("ceased/cancel"), &json!(job)));
+    let receipt = audit.iter().find(|it| it["event"] == "ceased").unwrap();
+    assert_eq!((&receipt["job"], &receipt["reason"]), (&json!(job), &json!("too slow")));
+
+    // The session goes on, and a cancel of the job that has ended says so.
+    editor.prompt(2, &session, "words");
+    assert_eq!(editor.answer(&json!(2))["result"]["stopReason"], "end_turn");
+    let ran = place.home.run(&["cancel", "--job", &job.to_string()]);
+    assert!(ran.code == Some(1) && ran.err.contains(&format!("no job {job}")), "{}", ran.err);
+}
+
+/// SUP-02, SUP-03: an agent that ignores the cancel of an operator is replaced; the client gets one
+/// answer, and the receipt names the operator.
+#[test]
+fn turn_that_ignores_an_operator_is_ended() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", ""));
+    let mut editor = place.editor("helper");
+    let session = editor.session();
+    let before = carriers(&place.mark)[0].0;
+    editor.prompt(1, &session, "late");
+    only_request(&place);
+    let ran = place.home.run(&["cancel", "--tool", "session/prompt", "--json"]);
+    let said: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, &said["ended"]), (Some(0), &json!(true)), "{said}{}", ran.err);
+    assert!(carriers(&place.mark).iter().all(|(pid, _)| *pid != before), "it has ended");
+    assert_eq!(editor.answer(&json!(1))["result"]["stopReason"], "cancelled");
+    wait_until("the receipt is written", || editor.proofs() == ["ended"]);
+    editor.prompt(2, &session, "words");
+    assert_eq!(editor.answer(&json!(2))["result"]["stopReason"], "end_turn");
+    assert_eq!(agents(&mut daemon.peer())[0]["replaced"], 1);
+}
+
+/// TSK-39: an operator cancels the turn of another identity and is named; another user sees no job.
+#[test]
+fn operator_cancels_turns_of_others_and_is_named() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", ""));
+    let Some(mut client) = daemon.connect_of(1) else { return };
+    let id = client.request("ceased/agent", r#"{"agent":"helper"}"#);
+    assert_eq!(client.answer(id)["result"], json!({}));
+    let id = client.request("initialize", r#"{"protocolVersion":1}"#);
+    client.answer(id);
+    let id = client.request("session/new", r#"{"cwd":"/","mcpServers":[]}"#);
+    let session = client.answer(id)["result"]["sessionId"].clone();
+    let params = json!({"sessionId": session, "prompt": [{"text": "only_session"}]});
+    let turn = client.request("session/prompt", &params.to_string());
+    let job = only_request(&place);
+
+    let Some(mut other) = daemon.peer_of(2) else { return };
+    let params = format!(r#"{{"job":{job}}}"#);
+    let id = other.request("ceased/cancel", &params);
+    assert_eq!(other.answer(id)["error"]["code"], -32602);
+    assert_eq!(place.home.run(&["cancel", "--job", &job.to_string()]).code, Some(0));
+    assert_eq!(client.answer(turn)["result"]["stopReason"], "cancelled");
+    wait_until("the receipt is written", || {
+        let audit = place.audit();
+        let receipt = audit.iter().find(|it| it["event"] == "ceased");
+        receipt.is_some_and(|it| it["identity"] == "uid:1" && it["by"] != "uid:1")
+    });
 }
 
 /// Two clients have two processes, and each ends with its client, however the client ends.

@@ -35,22 +35,26 @@ impl Engine {
     }
 
     /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless,
-    /// since its requestor has not cancelled it. A task is cancelled as by `tasks/cancel`.
+    /// since its requestor has not cancelled it. A task is cancelled as by `tasks/cancel`, and a
+    /// request to an agent by the methods of its protocol.
     pub(crate) fn cancel_any_job(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let (job, reason) = match read_job(params) {
             Ok(read) => read,
             Err(error) => return self.fail(reply, &error),
         };
         let (id, conn) = (JobId::new(job), reply.conn);
-        let seen = self.jobs.get(id).filter(|job| self.may_see(conn, job));
-        let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
-            let message =
-                alloc::format!("there is no job {}; it is unknown or has ended", id.get());
-            return self.fail(reply, &ErrorObject::invalid_params(message));
-        };
-        let (purpose, task) = (job.purpose().clone(), job.task);
         let reason = reason.and_then(Raw::cleaned_string);
         let reason = reason.map(|reason| self.clean(&reason).into());
+        let seen = self.jobs.get(id).filter(|job| self.may_see(conn, job));
+        let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
+            return match self.cancel_agent_request(conn, id, reason) {
+                Ok(()) => self.answer(reply, |json| {
+                    json.raw("{}");
+                }),
+                Err(error) => self.fail(reply, &error),
+            };
+        };
+        let (purpose, task) = (job.purpose().clone(), job.task);
         match (purpose, task) {
             (Purpose::Task, Some(task)) => {
                 self.cancel_live_task(conn, task, "ceased/cancel", reason);

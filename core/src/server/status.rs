@@ -73,7 +73,6 @@ impl Engine {
         self.write_peers(&mut json, conn);
         self.write_tasks(&mut json, conn);
         self.write_servers(&mut json, conn);
-        self.write_agents(&mut json, conn);
         json.raw(",\"host\":").raw(host.get());
         self.answer(reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
@@ -92,6 +91,7 @@ impl Engine {
         json.raw(",\"draining\":").display(self.drain.is_some());
         self.write_totals(json, conn, &viewer);
         self.write_jobs(json, conn);
+        self.write_agents(json, conn);
         self.write_limits(json);
         json.raw(",\"counters\":{");
         let counters = self.is_operator(conn).then(|| self.counters.named());

@@ -158,6 +158,7 @@ impl Supervision {
                 self.begin_watch(now, true);
                 self.works.push(Work {
                     number: self.last_work,
+                    job: None,
                     id: None,
                     method: "session/prompt".into(),
                     session: Some(session.into()),

@@ -196,6 +196,7 @@ impl Supervision {
         }
         let mut work = Work {
             number: self.last_work,
+            job: None,
             id: held.id,
             method: held.method,
             session: held.session,
@@ -230,7 +231,7 @@ impl Supervision {
         let works: Vec<u64> = live.map(|work| work.number).collect();
         if !works.is_empty() {
             let frame = frame.to_vec();
-            self.crossing.push(Crossing { frame, works, form: Form::Session });
+            self.crossing.push(Crossing { frame, works, form: Form::Session, cancel: None });
         }
     }
 
@@ -258,7 +259,7 @@ impl Supervision {
             false => texts::cancel_request(self.abilities.agent_form, token),
         };
         let works = alloc::vec![work.number];
-        self.crossing.push(Crossing { frame, works, form: Form::Request });
+        self.crossing.push(Crossing { frame, works, form: Form::Request, cancel: None });
     }
 
     /// The client answers a request of the agent.

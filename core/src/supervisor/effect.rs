@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::ids::RequestId;
+use crate::action::Cancel;
+use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
@@ -24,6 +25,8 @@ pub(crate) enum Input<'a> {
     Client(&'a [u8]),
     /// The agent sent a frame.
     Agent(&'a [u8]),
+    /// A person cancels the request of this number in place of the client.
+    Cancel { job: JobId, cancel: Cancel },
     /// Everything that arrived by now was handed in.
     Turn,
     /// The deadline has passed.
@@ -75,10 +78,14 @@ pub(crate) enum Effect {
 /// The end of a stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StopReceipt {
+    /// Number of the request.
+    pub(crate) job: Option<JobId>,
     /// The request that was stopped, if it waited for an answer.
     pub(crate) request: Option<RequestId>,
     pub(crate) method: Box<str>,
     pub(crate) why: StopReason,
+    /// The cancel, if it is not of the client.
+    pub(crate) cancel: Option<Box<Cancel>>,
     /// When the stop began.
     pub(crate) since: Instant,
     pub(crate) proof: Proof,

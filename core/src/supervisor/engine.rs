@@ -83,6 +83,7 @@ impl Engine {
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let mut effects = Vec::new();
         entry.supervision.take(now, input, &mut effects);
+        entry.supervision.number_works(|| self.jobs.draw_id());
         for effect in effects {
             self.carry_out(client, effect, frame);
         }
@@ -166,11 +167,11 @@ impl Engine {
 
     fn write_receipt(&mut self, client: ConnId, receipt: StopReceipt) {
         let Some(entry) = self.agents.clients.get(&client) else { return };
-        let StopReceipt { request, method, why, since, proof } = receipt;
+        let StopReceipt { job, request, method, why, cancel, since, proof } = receipt;
         let (server, instance) = (entry.server.name.clone(), entry.instance);
         self.agents.counts_of(&server).stops += 1;
         let Some(entry) = self.agents.clients.get(&client) else { return };
-        let cancel = (why == StopReason::Requested).then(|| Cancel {
+        let own = (why == StopReason::Requested).then(|| Cancel {
             by: entry.identity.clone(),
             conn: client,
             request,
@@ -178,13 +179,13 @@ impl Engine {
         });
         let upstream = UpstreamReceipt { server, instance, proof };
         let receipt = Receipt {
-            job: self.jobs.draw_id(),
+            job: job.unwrap_or_else(|| self.jobs.draw_id()),
             tool: method.into(),
             owner: entry.identity.clone(),
             conn: client,
             task: None,
             why,
-            cancel,
+            cancel: cancel.map_or(own, |cancel| Some(*cancel)),
             stage: Some(StopStep::Tell),
             since,
             upstream: Some(Box::new(upstream)),
@@ -262,6 +263,7 @@ impl Engine {
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let mut effects = Vec::new();
         entry.supervision.take(now, input, &mut effects);
+        entry.supervision.number_works(|| self.jobs.draw_id());
         for effect in effects {
             self.carry_out(client, effect, &[]);
         }

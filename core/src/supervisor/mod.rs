@@ -12,6 +12,7 @@ pub(crate) mod effect;
 mod ending;
 pub(crate) mod engine;
 mod held;
+mod orders;
 mod reading;
 mod restart;
 mod session;

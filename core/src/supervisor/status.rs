@@ -17,16 +17,19 @@ const WORKS_MAX: usize = 32;
 impl Engine {
     /// Clients of agents that the peer of a connection may know of: those of its identity, or for
     /// an operator all (TSK-39).
-    fn seen_clients(&self, viewer: ConnId) -> impl Iterator<Item = (&ConnId, &Supervised)> {
+    pub(crate) fn seen_clients(
+        &self,
+        viewer: ConnId,
+    ) -> impl Iterator<Item = (&ConnId, &Supervised)> {
         let is_operator = self.is_operator(viewer);
         let own = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
         let seen = move |entry: &Supervised| is_operator || own == Some(&entry.identity);
-        self.agents.clients.iter().filter(move |(_, entry)| seen(entry)).take(LISTED_MAX)
+        self.agents.clients.iter().filter(move |(_, entry)| seen(entry))
     }
 
     /// The processes of agents that the peer of a connection may know of.
     pub(crate) fn visible_agents(&self, viewer: ConnId) -> impl Iterator<Item = InstanceId> {
-        self.seen_clients(viewer).filter_map(|(_, entry)| entry.instance)
+        self.seen_clients(viewer).filter_map(|(_, entry)| entry.instance).take(LISTED_MAX)
     }
 
     /// Numbers of each agent, for monitoring (TSK-38).
@@ -93,7 +96,8 @@ impl Engine {
             }
         }
         json.raw(",\"clients\":[");
-        let clients = self.seen_clients(viewer).filter(|(_, entry)| *entry.server.name == *name);
+        let clients = self.seen_clients(viewer).take(LISTED_MAX);
+        let clients = clients.filter(|(_, entry)| *entry.server.name == *name);
         for (position, (conn, entry)) in clients.enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });
             self.write_client(json, *conn, entry);
@@ -114,6 +118,9 @@ impl Engine {
         json.raw(",\"requests\":[");
         for (position, work) in entry.supervision.works().take(WORKS_MAX).enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });
+            if let Some(job) = work.job {
+                json.raw("\"job\":").display(job.get()).raw(",");
+            }
             if let Some(request) = work.request {
                 json.raw("\"requestId\":").id(request, None).raw(",");
             }
@@ -121,7 +128,11 @@ impl Engine {
             json.member("method", &self.clean(work.method));
             json.raw(",\"elapsedMs\":").display((now - work.since).as_millis());
             let state = if work.is_cancelling { "cancelling" } else { "running" };
-            json.raw(",").member("state", state).raw("}");
+            json.raw(",").member("state", state);
+            if let Some(cancel) = work.cancel {
+                json.raw(",").member("by", &alloc::format!("{}", cancel.by));
+            }
+            json.raw("}");
         }
         json.raw("]");
     }

@@ -7,8 +7,10 @@
 //!    └────────────────┴─────────────────┴──── the agent answers ──► over   give up ◄── Waiting
 //! ```
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
+use crate::action::Cancel;
 use crate::reason::StopReason;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
@@ -37,6 +39,8 @@ impl Form {
 pub(super) struct Stop {
     state: State,
     pub(super) why: StopReason,
+    /// The cancel, if it is not of the client.
+    pub(super) cancel: Option<Box<Cancel>>,
     /// The form that came first.
     pub(super) form: Form,
     /// When the stop began.
@@ -109,6 +113,7 @@ impl Stop {
         Self {
             state: State::Told,
             why,
+            cancel: None,
             form,
             since: now,
             due,

@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpForm;
-use crate::ids::RequestId;
+use crate::action::Cancel;
+use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::supervisor::effect::{Effect, StopReceipt};
 use crate::supervisor::stop::{Form, Stop, StopInput, StopStep};
@@ -19,7 +20,7 @@ const STALE_MAX: usize = 4096;
 impl Supervision {
     /// Passes on the cancels whose works are still live.
     pub(super) fn flush_crossing(&mut self, now: Instant) {
-        for Crossing { frame, works, form } in core::mem::take(&mut self.crossing) {
+        for Crossing { frame, works, form, cancel } in core::mem::take(&mut self.crossing) {
             let live: Vec<u64> = works
                 .into_iter()
                 .filter(|number| self.works.iter().any(|work| work.number == *number))
@@ -30,20 +31,56 @@ impl Supervision {
             }
             self.out.push(Effect::ToAgent(frame));
             for number in live {
-                self.begin_stop(now, number, form, StopReason::Requested);
+                self.begin_stop_for(now, number, form, StopReason::Requested, cancel.clone());
             }
         }
     }
 
+    /// A person cancels a request: the agent is told in the method for it. `session/cancel` is for
+    /// all turns of a session.
+    pub(super) fn on_cancel(&mut self, job: JobId, cancel: Cancel) {
+        let is_it = |work: &&Work| work.job == Some(job) && work.stop.is_none();
+        let Some(work) = self.works.iter().find(is_it) else { return };
+        let (frame, works, form) = match (&work.session, &work.id) {
+            (Some(session), _) if work.is_turn() => {
+                let turns = self.works.iter().filter(|it| it.is_turn() && it.is_of(session));
+                let turns = turns.map(|it| it.number).collect();
+                (texts::cancel_session(session), turns, Form::Session)
+            }
+            (_, Some(id)) => {
+                let frame = texts::cancel_request(self.abilities.agent_form, &id.token);
+                (frame, alloc::vec![work.number], Form::Request)
+            }
+            (_, None) => return,
+        };
+        // SUP-04: the answer may be in the pipe.
+        self.crossing.push(Crossing { frame, works, form, cancel: Some(Box::new(cancel)) });
+    }
+
     /// Begins to stop a work, unless that is under way. Its first cancel was sent.
     pub(super) fn begin_stop(&mut self, now: Instant, number: u64, form: Form, why: StopReason) {
+        self.begin_stop_for(now, number, form, why, None);
+    }
+
+    /// As [`Supervision::begin_stop`], with the cancel if it is not of the client.
+    fn begin_stop_for(
+        &mut self,
+        now: Instant,
+        number: u64,
+        form: Form,
+        why: StopReason,
+        cancel: Option<Box<Cancel>>,
+    ) {
         let (grace, on_ignored) = (self.terms.cancel_grace, self.terms.on_ignored);
         let Some(work) = self.works.iter_mut().find(|work| work.number == number) else { return };
         if work.stop.is_some() {
             return;
         }
-        work.stop = Some(Stop::new(now, why, form, grace, on_ignored));
-        if why == StopReason::Requested {
+        let by_client = why == StopReason::Requested && cancel.is_none();
+        let mut stop = Stop::new(now, why, form, grace, on_ignored);
+        stop.cancel = cancel;
+        work.stop = Some(stop);
+        if by_client {
             let (request, method) = (work.id.clone().map(|of| of.id), work.method.clone());
             let said = match form {
                 Form::Session => "session/cancel",
@@ -77,9 +114,11 @@ impl Supervision {
             StopStep::GiveUp => self.give_up(now, at),
             StopStep::Over(proof) => {
                 let receipt = StopReceipt {
+                    job: work.job,
                     request: work.id.clone().map(|of| of.id),
                     method: work.method.clone(),
                     why: stop.why,
+                    cancel: stop.cancel.clone(),
                     since: stop.since,
                     proof,
                 };
@@ -122,8 +161,8 @@ impl Supervision {
         }
         let request = work.id.clone().map(|of| of.id);
         if let Some(stop) = work.stop.take() {
-            let (number, method) = (work.number, work.method.clone());
-            self.given_up.push(Answered { number, stop, request, method });
+            let Work { number, job, since, method, .. } = work;
+            self.given_up.push(Answered { number, job, since, stop, request, method });
         }
         if self.works.is_empty() {
             self.end("it ignored a cancel");
@@ -210,11 +249,8 @@ impl Supervision {
     pub(super) fn end_stop(&mut self, now: Instant, work: Work, input: StopInput) {
         let Some(stop) = work.stop else { return };
         let request = work.id.map(|of| of.id);
-        self.end_answered(
-            now,
-            Answered { number: work.number, stop, request, method: work.method },
-            input,
-        );
+        let Work { number, job, since, method, .. } = work;
+        self.end_answered(now, Answered { number, job, since, stop, request, method }, input);
     }
 
     /// As [`Supervision::end_stop`], for a work that was answered before.
@@ -224,9 +260,10 @@ impl Supervision {
             return;
         }
         if let StopStep::Over(proof) = work.stop.take(now, input) {
-            let (why, since) = (work.stop.why, work.stop.since);
-            let Answered { request, method, .. } = work;
-            self.out.push(Effect::Receipt(StopReceipt { request, method, why, since, proof }));
+            let Answered { job, request, method, stop, .. } = work;
+            let Stop { why, cancel, since, .. } = stop;
+            let receipt = StopReceipt { job, request, method, why, cancel, since, proof };
+            self.out.push(Effect::Receipt(receipt));
         } else if work.stop.is_answered() {
             self.freed.push(work);
         }

@@ -5,7 +5,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::ids::RequestId;
+use crate::action::Cancel;
+use crate::ids::{JobId, RequestId};
 use crate::supervisor::abilities::Abilities;
 use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::held::HeldFrames;
@@ -92,6 +93,8 @@ pub(super) struct Crossing {
     /// The works that it is for.
     pub(super) works: Vec<u64>,
     pub(super) form: Form,
+    /// The cancel, if it is not of the client.
+    pub(super) cancel: Option<Box<Cancel>>,
 }
 
 /// A work that was answered, and whose stop goes on: to the end of the agent if the supervisor has
@@ -99,6 +102,8 @@ pub(super) struct Crossing {
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) number: u64,
+    pub(super) job: Option<JobId>,
+    pub(super) since: Instant,
     pub(super) stop: Stop,
     pub(super) request: Option<RequestId>,
     pub(super) method: Box<str>,
@@ -187,6 +192,7 @@ impl Supervision {
             Input::Started => self.on_started(now),
             Input::Client(frame) => self.on_client_frame(now, frame),
             Input::Agent(frame) => self.on_agent_frame(now, frame),
+            Input::Cancel { job, cancel } => self.on_cancel(job, cancel),
             Input::Turn => self.flush_crossing(now),
             Input::Due => self.on_due(now),
             Input::Examined { check: WATCH, cpu, .. } => self.on_cpu(now, cpu),
@@ -251,14 +257,33 @@ impl Supervision {
         }
     }
 
-    /// Requests and turns that the agent works on, for views.
+    /// Requests and turns that the agent works on or that are being stopped, for views.
     pub(crate) fn works(&self) -> impl Iterator<Item = WorkView<'_>> {
-        self.works.iter().map(|work| WorkView {
+        let open = self.works.iter().map(|work| WorkView {
+            job: work.job,
             request: work.id.as_ref().map(|id| &id.id),
             method: &work.method,
             since: work.since,
             is_cancelling: work.stop.is_some(),
-        })
+            cancel: work.stop.as_ref().and_then(|stop| stop.cancel.as_deref()),
+        });
+        // The client has its answer, and the end of the processes is awaited.
+        let answered = self.given_up.iter().chain(&self.freed).map(|work| WorkView {
+            job: work.job,
+            request: None,
+            method: &work.method,
+            since: work.since,
+            is_cancelling: true,
+            cancel: work.stop.cancel.as_deref(),
+        });
+        open.chain(answered)
+    }
+
+    /// Numbers the works that the last input began.
+    pub(crate) fn number_works(&mut self, mut draw: impl FnMut() -> JobId) {
+        for work in self.works.iter_mut().filter(|work| work.job.is_none()) {
+            work.job = Some(draw());
+        }
     }
 
     /// Time of the next [`Due`](Input::Due).

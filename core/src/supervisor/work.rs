@@ -2,7 +2,8 @@
 
 use alloc::boxed::Box;
 
-use crate::ids::RequestId;
+use crate::action::Cancel;
+use crate::ids::{JobId, RequestId};
 use crate::supervisor::stop::Stop;
 use crate::time::Instant;
 
@@ -24,6 +25,8 @@ impl Id {
 pub(super) struct Work {
     /// Number, never used before.
     pub(super) number: u64,
+    /// Number among the jobs of the engine, which gives it after the input that began the work.
+    pub(super) job: Option<JobId>,
     /// Id of the request; `None` once a turn of version 2 has its request answered.
     pub(super) id: Option<Id>,
     pub(super) method: Box<str>,
@@ -64,10 +67,13 @@ impl Work {
 /// A work as views show it.
 #[derive(Debug)]
 pub(crate) struct WorkView<'a> {
+    pub(crate) job: Option<JobId>,
     /// Its request, if that was not answered.
     pub(crate) request: Option<&'a RequestId>,
     pub(crate) method: &'a str,
     pub(crate) since: Instant,
     /// Whether it is being stopped.
     pub(crate) is_cancelling: bool,
+    /// The cancel, if it is not of the client.
+    pub(crate) cancel: Option<&'a Cancel>,
 }

@@ -2,7 +2,8 @@
 //!
 //! MCP sends no answer to a cancelled request, so the end of the work is read from `ceased/status`,
 //! an extension. Its result has `connection`, the asking one, and `jobs`, each with `job`, `tool`,
-//! `state`, `connection`, `requestId`, and `task` if it belongs to one.
+//! `state`, `connection`, `requestId`, and `task` if it belongs to one; and `agents`, whose requests
+//! have numbers among the jobs.
 
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,21 @@ pub(super) fn jobs_of<'a>(status: &'a Value, whose: Whose<'_>) -> Vec<&'a Value>
         }
         Whose::Call(_) => job["connection"] == status["connection"],
     };
-    jobs.iter().filter(is_meant).collect()
+    let mut all: Vec<&Value> = jobs.iter().filter(is_meant).collect();
+    if let Whose::Jobs(_) = whose {
+        all.extend(agent_requests(status).map(|(_, request)| request).filter(is_meant));
+    }
+    all
+}
+
+/// The requests that agents work on, each with its client.
+pub(super) fn agent_requests(status: &Value) -> impl Iterator<Item = (&Value, &Value)> {
+    let agents = status["agents"].as_array().into_iter().flatten();
+    let clients = agents.flat_map(|agent| agent["clients"].as_array().into_iter().flatten());
+    clients.flat_map(|client| {
+        let requests = client["requests"].as_array().into_iter().flatten();
+        requests.map(move |request| (client, request))
+    })
 }
 
 /// Descriptions of the jobs of `whose`.
@@ -103,7 +118,8 @@ fn jobs(status: &Value, whose: Whose<'_>) -> Vec<String> {
     let in_words = |job: &Value| {
         let text =
             |key: &str| job[key].as_str().map_or_else(|| job[key].to_string(), str::to_owned);
-        format!("job {} ({}, {})", text("job"), text("tool"), text("state"))
+        let tool = if job["tool"].is_null() { text("method") } else { text("tool") };
+        format!("job {} ({tool}, {})", text("job"), text("state"))
     };
     jobs_of(status, whose).into_iter().map(in_words).collect()
 }

@@ -1,10 +1,10 @@
-//! `ceased cancel --job`, `--all`, `--tool` and `--user`: jobs by their properties, of all users
-//! for an operator, and one's own otherwise.
+//! `ceased cancel --job`, `--all`, `--tool` and `--user`: jobs and requests to agents by their
+//! properties, of all users for an operator, and one's own otherwise.
 
 use serde_json::{Value, json};
 
 use super::args::CancelArgs;
-use super::cancel::{Gone, Whose, report, wait_until_gone};
+use super::cancel::{Gone, Whose, agent_requests, report, wait_until_gone};
 use super::format::{self, clean};
 use super::{Backend, Exit, Failure, Io, discover, ps};
 use crate::accounts;
@@ -129,10 +129,14 @@ fn chosen(
         let (tool, owner) = (text(job, "tool"), text(job, "identity"));
         Some(Chosen { job: job["job"].as_u64()?, tool, owner })
     });
+    let of_agents = agent_requests(&status).filter_map(|(client, request)| {
+        let (tool, owner) = (text(request, "method"), text(client, "identity"));
+        Some(Chosen { job: request["job"].as_u64()?, tool, owner })
+    });
     let is_meant = |chosen: &Chosen| {
         job.is_none_or(|job| chosen.job == job)
             && args.tool.as_ref().is_none_or(|tool| chosen.tool == *tool)
             && owner.is_none_or(|owner| chosen.owner == owner)
     };
-    Ok(all.filter(is_meant).collect())
+    Ok(all.chain(of_agents).filter(is_meant).collect())
 }

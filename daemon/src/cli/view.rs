@@ -308,7 +308,10 @@ impl Status {
     /// Details of one entry, one per line.
     pub(super) fn details(&self, key: &Key) -> Vec<String> {
         let lines = match key {
-            Key::Job(id) => self.jobs.iter().find(|job| job.job == *id).map(Job::details),
+            Key::Job(id) => {
+                let job = self.jobs.iter().find(|job| job.job == *id).map(Job::details);
+                job.or_else(|| self.agent_request_details(*id))
+            }
             Key::Task(id) => self.task_list.iter().find(|task| task.task == *id).map(Task::details),
             Key::Connection(id) => {
                 self.peers.iter().find(|peer| peer.connection == *id).map(Peer::details)

@@ -4,6 +4,9 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::action::Cancel;
+use crate::identity::Identity;
+use crate::ids::{ConnId, JobId};
 use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::supervision::{Supervision, Terms};
 use crate::time::Instant;
@@ -14,6 +17,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct World {
     pub(super) supervision: Supervision,
     pub(super) now: Instant,
+    last_job: u64,
 }
 
 pub(super) fn terms() -> Terms {
@@ -33,7 +37,8 @@ pub(super) fn terms() -> Terms {
 impl World {
     /// A client and an agent that have not said anything.
     pub(super) fn new(terms: Terms) -> Self {
-        let mut world = Self { supervision: Supervision::new(terms), now: Instant::ZERO };
+        let mut world =
+            Self { supervision: Supervision::new(terms), now: Instant::ZERO, last_job: 0 };
         assert_eq!(world.input(Input::Opened), ["start"]);
         assert_eq!(world.input(Input::Started), [""; 0]);
         world
@@ -58,6 +63,7 @@ impl World {
             }
             Input::Opened
             | Input::Started
+            | Input::Cancel { .. }
             | Input::Turn
             | Input::Due
             | Input::Examined { .. }
@@ -70,6 +76,11 @@ impl World {
         };
         let mut effects = Vec::new();
         self.supervision.take(self.now, input, &mut effects);
+        let last_job = &mut self.last_job;
+        self.supervision.number_works(|| {
+            *last_job += 1;
+            JobId::new(*last_job)
+        });
         effects.iter().map(|effect| shown(effect, &frame)).collect()
     }
 
@@ -83,6 +94,20 @@ impl World {
 
     pub(super) fn turn(&mut self) -> Vec<String> {
         self.input(Input::Turn)
+    }
+
+    /// An operator cancels the request of a number.
+    pub(super) fn operator_cancels(&mut self, job: u64) -> Vec<String> {
+        self.operator_says_cancel(job);
+        self.turn()
+    }
+
+    /// As [`World::operator_cancels`], before the end of the turn of the loop.
+    pub(super) fn operator_says_cancel(&mut self, job: u64) {
+        let (by, conn) = (Identity::User(7), ConnId::new(9));
+        let cancel = Cancel { by, conn, request: None, reason: None };
+        let effects = self.input(Input::Cancel { job: JobId::new(job), cancel });
+        assert_eq!(effects, [""; 0]);
     }
 
     /// Lets time pass to the next deadline.
@@ -124,7 +149,9 @@ fn shown(effect: &Effect, frame: &str) -> String {
         Effect::EndStrays { .. } => "end strays".to_string(),
         Effect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),
         Effect::Receipt(receipt) => {
-            alloc::format!("receipt {} {}", receipt.why.as_str(), receipt.proof.as_str())
+            let by = receipt.cancel.as_ref().map(|cancel| alloc::format!(" by {}", cancel.by));
+            let (why, proof) = (receipt.why.as_str(), receipt.proof.as_str());
+            alloc::format!("receipt {why} {proof}{}", by.unwrap_or_default())
         }
         Effect::CloseClient => "close".to_string(),
     }

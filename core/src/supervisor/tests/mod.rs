@@ -3,5 +3,6 @@
 mod cancel;
 mod kit;
 mod life;
+mod operator;
 mod stop_policy;
 mod version_two;

@@ -201,7 +201,9 @@ impl State {
             }
             Some(Key::Connection(_)) => Err("a connection cannot be cancelled; choose a job"),
             Some(Key::Receipt(_)) => Err("this job has already ended"),
-            Some(Key::Instance(_)) => Err("choose a job; `ceased restart` replaces instances"),
+            Some(Key::Instance(_)) => {
+                Err("choose a job or turn; `ceased restart` replaces instances")
+            }
             None => Err("no row is selected"),
         };
         match job {
@@ -213,6 +215,7 @@ impl State {
 
     fn is_cancelling(&self, job: u64) -> bool {
         self.status.jobs.iter().any(|known| known.job == job && known.state == "cancelling")
+            || self.status.is_agent_request_cancelling(job)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rows of ACP agents: their clients with processes and turns.
 
 use super::layout::{Layout, ago, span};
-use super::model::AgentClient;
+use super::model::{Agent, AgentClient, AgentRequest};
 use super::row::{Key, Row, Tone, matches};
 use super::{Status, Trees, push_tree};
 
@@ -24,6 +24,7 @@ impl Status {
                 let of = client.instance.and_then(|id| self.host.instances.get(&id));
                 let processes = of.map(|of| &*of.processes).unwrap_or_default();
                 push_tree(layout, trees, row, processes, &mut shown);
+                shown.extend(client.requests.iter().map(|it| it.row(layout, &client.identity)));
             }
         }
         if !shown.is_empty() {
@@ -42,6 +43,37 @@ impl Status {
         let turns: usize = clients.clone().map(|client| client.requests.len()).sum();
         let clients = clients.count();
         Some(format!("{}; {clients} clients, {turns} requests under way", self.agents.len()))
+    }
+
+    /// The request of this number, with its agent and client.
+    fn agent_request(&self, job: u64) -> Option<(&Agent, &AgentClient, &AgentRequest)> {
+        self.agents.iter().find_map(|agent| {
+            agent.clients.iter().find_map(|client| {
+                let request = client.requests.iter().find(|it| it.job == Some(job))?;
+                Some((agent, client, request))
+            })
+        })
+    }
+
+    /// Whether a request to an agent is being cancelled.
+    pub(in crate::cli) fn is_agent_request_cancelling(&self, job: u64) -> bool {
+        self.agent_request(job).is_some_and(|(.., it)| it.state == "cancelling")
+    }
+
+    /// Details of a request to an agent.
+    pub(super) fn agent_request_details(&self, job: u64) -> Option<Vec<String>> {
+        let (agent, client, request) = self.agent_request(job)?;
+        let mut lines = vec![
+            format!(
+                "job {job}: {} at the agent {}, {}",
+                request.method, agent.agent, request.state
+            ),
+            format!("of {} on connection {}", client.identity, client.connection),
+            format!("since {}", ago(request.elapsed_ms)),
+        ];
+        lines.extend(request.by.as_ref().map(|by| format!("cancelled by {by}")));
+        lines.extend(client.instance.map(|id| format!("process i{id}")));
+        Some(lines)
     }
 
     /// Details of the process of an agent.
@@ -74,13 +106,11 @@ impl AgentClient {
             "idle" => Tone::Quiet,
             _ => Tone::Pending,
         };
-        let requests = self.requests.iter().map(|it| {
-            let cancelling = if it.state == "cancelling" { "cancelling " } else { "" };
-            format!("{cancelling}{} {}", it.method, span(it.elapsed_ms))
-        });
-        let requests: Vec<String> = requests.collect();
-        let requests =
-            if requests.is_empty() { "no request".to_owned() } else { requests.join(", ") };
+        let requests = match self.requests.len() {
+            0 => "no request".to_owned(),
+            1 => "1 request".to_owned(),
+            many => format!("{many} requests"),
+        };
         let state = format!("{}, {requests}", self.state);
         let since = ago(self.elapsed_ms);
         match self.instance {
@@ -96,6 +126,28 @@ impl AgentClient {
     }
 }
 
+impl AgentRequest {
+    fn row(&self, layout: &Layout, user: &str) -> Row {
+        let (tone, since) = (self.tone(), ago(self.elapsed_ms));
+        let by = self.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let state = format!("{}{by}", self.state);
+        match self.job {
+            Some(job) => {
+                let columns = [&*job.to_string(), &self.method, user, &since];
+                layout.row(Key::Job(job), tone, columns, &state)
+            }
+            None => {
+                let text = layout.line("-", &self.method, user, &since, &state);
+                Row { key: None, tone, text }
+            }
+        }
+    }
+
+    fn tone(&self) -> Tone {
+        if self.state == "cancelling" { Tone::Pending } else { Tone::Plain }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,7 +157,7 @@ mod tests {
             {"agent": "claude", "maxInstances": 2, "clients": [
                 {"connection": "c7", "identity": "ann", "state": "ready", "elapsedMs": 9000,
                  "instance": 3, "requests": [
-                    {"requestId": 4, "method": "session/prompt", "elapsedMs": 5000,
+                    {"job": 12, "requestId": 4, "by": "root", "method": "session/prompt", "elapsedMs": 5000,
                      "state": "cancelling"}]},
                 {"connection": "c8", "identity": "bob", "state": "idle", "elapsedMs": 1000,
                  "requests": []}]}],
@@ -120,10 +172,17 @@ mod tests {
         let layout = Layout::of(&status(), None);
         status().agent_rows(&layout, "", Trees::Whole, &mut rows);
         let text: Vec<&str> = rows.iter().map(|row| row.text.trim()).collect();
-        let [_, ann, node, bob] = text.as_slice() else { panic!("{text:?}") };
-        for part in ["i3", "claude", "ann", "ready", "cancelling session/prompt 5"] {
+        let [_, ann, node, turn, bob] = text.as_slice() else { panic!("{text:?}") };
+        for part in ["i3", "claude", "ann", "ready, 1 request"] {
             assert!(ann.contains(part), "{part}: {ann}");
         }
+        for part in ["12", "session/prom", "ann", "5.0s ago", "cancelling by root"] {
+            assert!(turn.contains(part), "{part}: {turn}");
+        }
+        assert_eq!(rows[3].key, Some(Key::Job(12)));
+        assert!(status().is_agent_request_cancelling(12));
+        let details = status().details(&Key::Job(12)).join("\n");
+        assert!(details.contains("claude") && details.contains("process i3"), "{details}");
         assert!(node.contains("10 node") && bob.contains("idle, no request"), "{text:?}");
         assert_eq!(rows[1].tone, Tone::Pending);
         let details = status().agent_details(3).unwrap().join("\n");

@@ -59,11 +59,12 @@ impl Status {
             .chain(self.servers.iter_mut().flat_map(|server| {
                 server.instances.iter_mut().filter_map(|instance| instance.identity.as_mut())
             }))
-            .chain(
-                self.agents
-                    .iter_mut()
-                    .flat_map(|agent| agent.clients.iter_mut().map(|client| &mut client.identity)),
-            )
+            .chain(self.agents.iter_mut().flat_map(|agent| {
+                agent.clients.iter_mut().flat_map(|client| {
+                    let by = client.requests.iter_mut().filter_map(|it| it.by.as_mut());
+                    std::iter::once(&mut client.identity).chain(by)
+                })
+            }))
             .chain(of_receipts.flat_map(|receipt| [&mut receipt.identity, &mut receipt.by]))
             .for_each(|identity| {
                 if let Some(name) = name(identity) {
@@ -307,6 +308,10 @@ pub(in crate::cli) struct AgentClient {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::cli) struct AgentRequest {
+    /// Number among the jobs; `None` for an older daemon.
+    pub(in crate::cli) job: Option<u64>,
+    /// Identity that cancelled it, if that was not its client.
+    pub(in crate::cli) by: Option<String>,
     pub(in crate::cli) method: String,
     pub(in crate::cli) state: String,
     pub(in crate::cli) elapsed_ms: u64,
