@@ -9,6 +9,8 @@ use ceased_tests::daemon::{Daemon, carriers, marker, wait_for_family, wait_until
 use ceased_tests::workspace;
 use serde_json::{Value, json};
 
+use crate::wrap_acp::kit::AGENT;
+
 use super::chromium::{FOREIGN_HOST, Page};
 use super::kit::{OPEN, TOKEN, connect, daemon_with, headers, modern, wait_gone};
 
@@ -130,6 +132,54 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
     page.wait("the token is asked for again", SHOWS_FORM);
     assert_eq!(page.value("localStorage.getItem('ceased.token')"), Value::Null);
     assert_eq!(page.value("document.querySelectorAll('#view li.row').length"), json!(0));
+    assert_eq!(page.take_errors(), Vec::<String>::new());
+}
+
+/// SUP-02: a turn of an agent is listed with its processes, and its button cancels it.
+#[test]
+fn a_turn_of_an_agent_is_shown_and_cancelled() {
+    let Some(mut page) = Page::start() else { return };
+    let (dir, mark) = (tempfile::tempdir().unwrap(), marker());
+    let script = dir.path().join("agent.py");
+    fs::write(&script, AGENT).unwrap();
+    let daemon = daemon_with(&format!(
+        "{OPEN}[[agent]]\nname = \"helper\"\ncommand = [\"python3\", {script:?}, {:?}, \"resume\", \
+         {mark:?}]\n",
+        dir.path()
+    ));
+    let mut client = daemon.connect();
+    let mut ask = |method: &str, params: Value| {
+        let id = client.request(method, &params.to_string());
+        client.answer(id)["result"].clone()
+    };
+    ask("ceased/agent", json!({"agent": "helper"}));
+    ask("initialize", json!({"protocolVersion": 1}));
+    let session = ask("session/new", json!({"cwd": "/", "mcpServers": []}))["sessionId"].clone();
+    let params = json!({"sessionId": session, "prompt": [{"text": "only_session"}]});
+    let turn = client.request("session/prompt", &params.to_string());
+
+    let link = daemon.peer().result("ceased/view", "{}")["url"].as_str().map(str::to_owned);
+    page.open(&link.expect("a link"));
+    page.wait("the page is live", LIVE);
+    let shows = |texts: &[&str]| {
+        format!(
+            "[...document.querySelectorAll('#agents li.row')].some(row => \
+             {}.every(text => row.textContent.includes(text)))",
+            json!(texts)
+        )
+    };
+    page.wait("the client is listed", &shows(&["helper", "ready", "└ ", "python3"]));
+    page.wait(
+        "the turn is listed",
+        &shows(&["helper session/prompt", "uid:", "running", "Cancel"]),
+    );
+    page.value("document.querySelector('#agents button.cancel').click()");
+    page.wait("it is asked", "document.activeElement.matches('#agents button.stop')");
+    page.press("Enter");
+    let parts = ["session/prompt", "ceased", "answered", "live view"];
+    page.wait("the receipt is listed", &row("receipts", &parts));
+    page.wait("no turn is listed", "!document.querySelector('#agents button.cancel')");
+    assert_eq!(client.answer(turn)["result"]["stopReason"], "cancelled");
     assert_eq!(page.take_errors(), Vec::<String>::new());
 }
 

@@ -146,6 +146,39 @@ function instanceRow(server, instance, status) {
   };
 }
 
+/** Clients of ACP agents, each with the requests that its agent works on. */
+function agentRows(status) {
+  return list(status.agents).flatMap((agent) => list(agent.clients).flatMap((client) => [
+    agentRow(agent, client, status),
+    ...list(client.requests).map((request) => turnRow(agent, client, request)),
+  ]));
+}
+
+function agentRow(agent, client, status) {
+  const host = status.host?.instances?.[client.instance];
+  const words = [`on connection ${client.connection}`];
+  const memory = list(host?.processes).reduce((sum, it) => sum + (it.memoryBytes ?? 0), 0);
+  if (host) words.push(`${processes(list(host.processes).length)}, ${Math.round(memory / 1048576)} MiB`);
+  return {
+    key: `agent-${client.connection}`, name: agent.agent, owner: client.identity,
+    id: client.instance === undefined ? "" : `i${client.instance}`, age: ago(client.elapsedMs),
+    state: { text: client.state, tone: ["idle", "ready"].includes(client.state) ? "" : "busy" },
+    details: [words.join(", ")], tree: tree(host?.processes),
+  };
+}
+
+function turnRow(agent, client, request) {
+  const isCancelling = request.state === "cancelling";
+  const by = request.by ? `, cancelled by ${request.by}` : "";
+  return {
+    key: `turn-${request.job}`, id: `#${request.job}`, name: `${agent.agent} ${request.method}`,
+    owner: client.identity, age: ago(request.elapsedMs),
+    state: { text: request.state, tone: isCancelling ? "busy" : "" },
+    details: [`on connection ${client.connection}${by}`],
+    job: isCancelling || request.method === "initialize" ? null : request.job ?? null,
+  };
+}
+
 function taskRows(status) {
   return list(status.taskList).map((task) => {
     const tones = { failed: "bad", input_required: "busy", completed: "good" };
@@ -173,7 +206,9 @@ function peerRows(status) {
   }));
 }
 
-const SECTIONS = { jobs: jobRows, receipts: receiptRows, servers: serverRows, tasks: taskRows, peers: peerRows };
+const SECTIONS = {
+  jobs: jobRows, agents: agentRows, receipts: receiptRows, servers: serverRows, tasks: taskRows, peers: peerRows,
+};
 
 // ---- elements
 
