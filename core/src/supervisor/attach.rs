@@ -34,20 +34,37 @@ impl Engine {
             Ok(agent) => agent,
             Err(error) => return self.fail(reply, &error),
         };
-        let max = agent.max_instances;
-        if self.agents.clients_of(&agent.name) >= max {
+        if let Some((limit, max, whose)) = self.full_agent(conn, &agent) {
             self.counters.refused += 1;
             let identity = self.identity_of(conn);
-            self.note(AuditEvent::Refused { conn, identity, limit: "max_instances" });
+            self.note(AuditEvent::Refused { conn, identity, limit });
             let message = alloc::format!(
-                "limit reached: max_instances = {max}: as many clients have the agent {name}"
+                "limit reached: {limit} = {max} of [[agent]] {name:?}: {whose} have as many \
+                 connections to it, idle ones included"
             );
-            return self.fail(reply, &limit_error("max_instances", max, message));
+            return self.fail(reply, &limit_error(limit, max, message));
         }
         self.answer(reply, |json| {
             json.raw("{}");
         });
         self.put_behind(conn, &agent);
+    }
+
+    /// The limit of an agent that is reached, its value, and the clients that reach it. A client
+    /// counts while it is connected, whether or not its agent works.
+    fn full_agent(
+        &self,
+        conn: ConnId,
+        agent: &UpstreamServer,
+    ) -> Option<(&'static str, usize, String)> {
+        let identity = self.identity_of(conn);
+        let (max, share) = (agent.max_instances, agent.max_instances_per_identity);
+        if self.agents.clients_of(&agent.name) >= max {
+            return Some(("max_instances", max, String::from("its clients")));
+        }
+        let own = self.agents.clients_of_identity(&agent.name, &identity);
+        let whose = || alloc::format!("clients of {identity}");
+        (own >= share).then(|| ("max_instances_per_identity", share, whose()))
     }
 
     /// Whether nothing but this request has happened on its connection, and frames of an agent can

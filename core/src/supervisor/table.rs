@@ -102,6 +102,12 @@ impl Agents {
         self.clients.values().filter(|entry| *entry.server.name == *name).count()
     }
 
+    /// As [`Agents::clients_of`], of one identity.
+    pub(crate) fn clients_of_identity(&self, name: &str, identity: &Identity) -> usize {
+        let all = self.clients.values();
+        all.filter(|it| *it.server.name == *name && it.identity == *identity).count()
+    }
+
     /// Whether an agent process is left.
     pub(crate) fn has_processes(&self) -> bool {
         !self.by_instance.is_empty()

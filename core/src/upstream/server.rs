@@ -131,6 +131,8 @@ pub struct UpstreamServer {
     pub idle_exit: Option<Duration>,
     /// Instances at once.
     pub max_instances: usize,
+    /// Of those, the clients of one identity that have an agent at once; of no effect for a server.
+    pub max_instances_per_identity: usize,
     /// Requests at once on one instance; as many as come when `None`.
     pub max_calls: Option<usize>,
     /// The longest that one request may take; no bound when `None`.
@@ -174,6 +176,7 @@ impl UpstreamServer {
             start_timeout: Duration::from_secs(60),
             idle_exit: Some(Duration::from_secs(600)),
             max_instances: 16,
+            max_instances_per_identity: usize::MAX,
             max_calls: None,
             timeout: Some(Duration::from_secs(600)),
             cancel_grace: Duration::from_secs(2),

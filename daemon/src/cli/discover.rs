@@ -227,8 +227,10 @@ fn no_agent(error: &RpcError) -> Option<Failure> {
     let (exit, hint) = if error.code == INVALID_PARAMS {
         let hint = "[[agent]] in its config has them; `ceased reload` has the daemon read it";
         (Exit::Usage, hint)
-    } else if error.data.as_ref().is_some_and(|it| it["limit"] == "max_instances") {
-        let hint = "`ceased ps` shows its clients; end one, or raise `max_instances` of [[agent]]";
+    } else if let Some("max_instances" | "max_instances_per_identity") =
+        error.data.as_ref().and_then(|it| it["limit"].as_str())
+    {
+        let hint = "`ceased ps` shows its clients; end one, or raise the limit in the config";
         (Exit::Failed, hint)
     } else if error.code == code::INVALID_REQUEST {
         let message = "this daemon has no ceased/agent; it is an older one, or not ceased";

@@ -30,6 +30,8 @@ pub struct Agent {
     pub start_timeout: Duration,
     /// Clients that have the agent at once, each with a process of its own.
     pub max_instances: usize,
+    /// Of those, clients of one identity.
+    pub max_instances_per_identity: usize,
     /// Time limits of a turn.
     pub watchdogs: Watchdogs,
     /// Time for each step of a cancel before enforcement (SUP-02).

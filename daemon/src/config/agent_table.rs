@@ -7,6 +7,7 @@ use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
 use super::agent::{Agent, clash_of};
 use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
+use super::defaults::most_of;
 use super::sections::{YEAR, isolation};
 use super::server::Server;
 use super::server_table::{
@@ -51,6 +52,12 @@ fn agent(at: usize, raw: &raw::Agent, daemon: &Daemon, check: &mut Checker<'_>) 
     let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
     let instances = raw.max_instances.as_ref();
     let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
+    let share = check.whole(
+        key("max_instances_per_identity"),
+        raw.max_instances_per_identity.as_ref(),
+        most_of(max_instances),
+        1..=INSTANCES_MAX,
+    );
     let on_ignored_cancel = check.choice(
         key("on_ignored_cancel"),
         raw.on_ignored_cancel.as_ref(),
@@ -89,6 +96,7 @@ fn agent(at: usize, raw: &raw::Agent, daemon: &Daemon, check: &mut Checker<'_>) 
         env_file: env_file.map(EnvFile::at),
         start_timeout,
         max_instances,
+        max_instances_per_identity: share,
         watchdogs,
         cancel_grace,
         kill_grace,

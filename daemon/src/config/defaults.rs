@@ -27,6 +27,16 @@ pub(crate) const CONNECTIONS_PER_ADDRESS: usize = 512;
 /// Default of `replay_bytes`: some hundred progress notifications and a usual result.
 pub(crate) const REPLAY_BYTES: usize = 1024 * 1024;
 
+/// Default share of a resource for one identity: all but an eighth, and all but one of four to
+/// seven. Fewer than four are not divided, since a reserved part would leave too little.
+pub(crate) const fn most_of(all: usize) -> usize {
+    match all {
+        0..4 => all,
+        4..8 => all - 1,
+        8.. => all - all / 8,
+    }
+}
+
 /// Greatest value of `servers.start_at_once`.
 pub(super) const STARTS_MAX: usize = 1024;
 

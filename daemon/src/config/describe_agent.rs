@@ -21,7 +21,10 @@ pub(super) fn describe_agent(agent: &Agent) -> Vec<(String, String)> {
     let mut rows = vec![(format!("agent {}", agent.name), agent.runs())];
     let mut more = |text: String| rows.push((String::new(), text));
     let start_timeout = show_duration(agent.start_timeout);
-    more(format!("max_instances {}, start_timeout {start_timeout}", agent.max_instances));
+    let (max, share) = (agent.max_instances, agent.max_instances_per_identity);
+    more(format!(
+        "max_instances {max}, max_instances_per_identity {share}, start_timeout {start_timeout}"
+    ));
     let limits = [agent.watchdogs.turn, agent.watchdogs.stall];
     let [turn, stall] = limits.map(|it| it.map_or_else(|| "off".to_owned(), show_duration));
     more(format!("turn_timeout {turn}, stall_timeout {stall}"));

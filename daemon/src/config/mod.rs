@@ -73,7 +73,7 @@ pub use ceased_process::Inherit;
 pub(crate) use code::option_warning;
 pub(crate) use defaults::{
     CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
-    start_at_once_default,
+    most_of, start_at_once_default,
 };
 pub use discover::Environment;
 pub use env_file::EnvFile;

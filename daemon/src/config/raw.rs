@@ -258,6 +258,7 @@ pub(super) struct Agent {
     pub(super) inherit_env: Option<Spanned<bool>>,
     pub(super) start_timeout: Option<Spanned<Span>>,
     pub(super) max_instances: Option<Whole>,
+    pub(super) max_instances_per_identity: Option<Whole>,
     pub(super) turn_timeout: Option<Text>,
     pub(super) stall_timeout: Option<Text>,
     pub(super) cancel_grace: Option<Spanned<Span>>,

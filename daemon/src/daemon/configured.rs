@@ -12,7 +12,7 @@ use ceased_transports::{Address, SocketMode};
 use rustix::process::getuid;
 
 use crate::access::Access;
-use crate::config::{self, Config, Listen};
+use crate::config::{self, Config, Listen, most_of};
 use crate::event_loop::{Guards, ListenSpec};
 use crate::http::access::HttpRules;
 use crate::observability::metrics::Thresholds;
@@ -101,16 +101,6 @@ pub(super) fn guards(config: &Config) -> Guards {
         frame_time: limits.frame_time,
         partial_bytes: limits.partial_bytes,
         partial_bytes_per_identity: own.unwrap_or(half),
-    }
-}
-
-/// Default share of a resource for one identity: all but an eighth, and all but one of four to
-/// seven. Fewer than four are not divided, since a reserved part would leave too little.
-const fn most_of(all: usize) -> usize {
-    match all {
-        0..4 => all,
-        4..8 => all - 1,
-        8.. => all - all / 8,
     }
 }
 

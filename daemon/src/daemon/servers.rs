@@ -71,6 +71,7 @@ fn supervised(agent: &config::Agent) -> Result<UpstreamServer, String> {
         idle_exit: None,
         timeout: None,
         max_instances: agent.max_instances,
+        max_instances_per_identity: agent.max_instances_per_identity,
         watchdogs: agent.watchdogs,
         cancel_grace: agent.cancel_grace,
         kill_grace: agent.kill_grace,

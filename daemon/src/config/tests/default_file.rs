@@ -190,7 +190,7 @@ fn documented_defaults_and_example_of_an_agent_work() {
     let (text, _) = text.split_once("without a default:").expect("they are listed");
     let keys: Vec<&str> =
         lines(text).filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    assert_eq!(keys.len(), 9, "{keys:?}");
+    assert_eq!(keys.len(), 10, "{keys:?}");
     let bare = "[[agent]]\nname = \"a\"\ncommand = [\"x\"]\n";
     let with = format!("{bare}{}", keys.join("\n"));
     assert_eq!(good(&with).agents, good(bare).agents);
