@@ -154,7 +154,7 @@ fn turn_is_cancelled_by_its_number() {
     let audit = place.audit();
     let asked = audit.iter().find(|it| it["event"] == "cancel_requested").unwrap();
     assert_eq!((&asked["method"], &asked["job"]), (&json!("ceased/cancel"), &json!(job)));
-    let receipt = audit.iter().find(|it| it["event"] == "ceased").unwrap();
+    let receipt = audit.iter().find(|it| it["event"] == "cancel").unwrap();
     assert_eq!((&receipt["job"], &receipt["reason"]), (&json!(job), &json!("too slow")));
 
     // The session goes on, and a cancel of the job that has ended says so.
@@ -190,7 +190,7 @@ fn turn_that_ignores_an_operator_is_ended() {
 #[test]
 fn operator_cancels_turns_of_others_and_is_named() {
     let place = Place::new();
-    let daemon = place.start(&place.agent("helper", ""));
+    let daemon = place.start(&place.agent("helper", "run_as = \"peer\""));
     let Some(mut client) = daemon.connect_of(1) else { return };
     let id = client.request("ceased/agent", r#"{"agent":"helper"}"#);
     assert_eq!(client.answer(id)["result"], json!({}));
@@ -210,7 +210,7 @@ fn operator_cancels_turns_of_others_and_is_named() {
     assert_eq!(client.answer(turn)["result"]["stopReason"], "cancelled");
     wait_until("the receipt is written", || {
         let audit = place.audit();
-        let receipt = audit.iter().find(|it| it["event"] == "ceased");
+        let receipt = audit.iter().find(|it| it["event"] == "cancel");
         receipt.is_some_and(|it| it["identity"] == "uid:1" && it["by"] != "uid:1")
     });
 }
@@ -291,6 +291,70 @@ fn refusals_name_their_cause() {
     let mut raw = daemon.connect();
     let id = raw.request("ceased/agent", r#"{"agent":7}"#);
     assert_eq!(raw.answer(id)["error"]["code"], -32602);
+}
+
+/// One identity does not take all places of an agent, and idle clients count. The refusal names the
+/// agent, the limit and its key.
+#[test]
+fn identities_share_the_places_of_an_agent() {
+    let place = Place::new();
+    let daemon = place.start(&place.agent("helper", "max_instances = 4"));
+    let attach = |peer: &mut Peer| {
+        let id = peer.request("ceased/agent", r#"{"agent":"helper"}"#);
+        peer.answer(id)
+    };
+    let mut own: Vec<Peer> = (0..3).map(|_| daemon.connect()).collect();
+    own.iter_mut().for_each(|peer| assert_eq!(attach(peer)["result"], json!({})));
+    let (code, why) = place.refused("helper");
+    for part in ["max_instances_per_identity = 3", "helper", "idle ones included"] {
+        assert!(code == Some(1) && why.contains(part), "{part}: {why}");
+    }
+    let Some(mut other) = daemon.connect_of(1) else { return };
+    assert_eq!(attach(&mut other)["result"], json!({}), "its place is left");
+    let Some(mut third) = daemon.connect_of(2) else { return };
+    let refusal = attach(&mut third);
+    assert_eq!(refusal["error"]["data"]["limit"], "max_instances", "{refusal}");
+    drop(own.pop());
+    wait_until("the place is free", || {
+        let Some(mut again) = daemon.connect_of(2) else { return true };
+        attach(&mut again)["result"] == json!({})
+    });
+}
+
+/// `ceased restart AGENT`: a turn under way finishes, then another process with the keys of the
+/// latest configuration has the session of the client.
+#[test]
+fn restart_replaces_the_process_of_each_client() {
+    let place = Place::new();
+    let _daemon = place.start(&place.agent("helper", ""));
+    let (mut busy, mut idle) = (place.editor("helper"), place.editor("helper"));
+    let sessions = (busy.session(), idle.session());
+    busy.prompt(1, &sessions.0, "ask");
+    let asked = busy.hear();
+    assert_eq!(asked["method"], "session/request_permission", "{asked}");
+    let before: Vec<i32> = carriers(&place.mark).iter().map(|(pid, _)| *pid).collect();
+    assert_eq!(before.len(), 2);
+    place.configure(&place.agent("helper", "env = { RENEWED = \"1\" }"));
+    assert_eq!(place.home.run(&["reload"]).code, Some(0));
+    let ran = place.home.run(&["restart", "helper"]);
+    assert!(ran.code == Some(0) && (ran.out + &ran.err).contains("2 instances are replaced"));
+    wait_until("the idle one has ended", || place.processes() == 1);
+    idle.prompt(1, &sessions.1, "words");
+    assert_eq!(idle.answer(&json!(1))["result"]["stopReason"], "end_turn");
+    // The other one waits for its client.
+    busy.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {}}));
+    assert_eq!(busy.answer(&json!(1))["result"]["stopReason"], "end_turn");
+    busy.prompt(2, &sessions.0, "words");
+    assert_eq!(busy.answer(&json!(2))["result"]["stopReason"], "end_turn");
+    let after: Vec<i32> = carriers(&place.mark).iter().map(|(pid, _)| *pid).collect();
+    assert!(after.len() == 2 && after.iter().all(|pid| !before.contains(pid)), "{after:?}");
+    for pid in after {
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap();
+        assert!(env.split(|byte| *byte == 0).any(|it| it == b"RENEWED=1"));
+    }
+    let ran = place.home.run(&["restart", "nothing"]);
+    let said = ran.out + &ran.err;
+    assert!(ran.code == Some(2) && said.contains("no server or agent \"nothing\""), "{said}");
 }
 
 /// A reload changes the agent of new clients; the agent of a client that has one goes on.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::action::Cancel;
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
+use crate::supervisor::terms::Terms;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 
@@ -27,6 +28,8 @@ pub(crate) enum Input<'a> {
     Agent(&'a [u8]),
     /// A person cancels the request of this number in place of the client.
     Cancel { job: JobId, cancel: Cancel },
+    /// An operator has the agent started again, with these times and bounds.
+    Restart(Terms),
     /// Everything that arrived by now was handed in.
     Turn,
     /// The deadline has passed.

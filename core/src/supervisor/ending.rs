@@ -36,6 +36,7 @@ impl Supervision {
         let was_ready =
             self.is_greeted && !matches!(self.agent, Agent::Starting | Agent::Preparing { .. });
         let ignored = !self.given_up.is_empty();
+        let was_outdated = core::mem::take(&mut self.is_outdated);
         let error = texts::death(&self.terms.name, self.why.take(), status, stderr);
         self.agent = Agent::Off;
         (self.start_by, self.is_greeted) = (None, false);
@@ -54,7 +55,7 @@ impl Supervision {
             return;
         }
         // A process that does not get through its handshake would do no better a second time.
-        if was_ready || ignored {
+        if was_ready || ignored || was_outdated {
             self.start();
         } else {
             self.fail_held(&error);

@@ -17,8 +17,9 @@ use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Si
 use crate::reason::{CloseReason, StopReason};
 use crate::rpc::send_queue::Tag;
 use crate::supervisor::effect::{Effect, Input, StopReceipt};
-use crate::supervisor::supervision::{Supervision, Terms};
+use crate::supervisor::supervision::Supervision;
 use crate::supervisor::table::{Side, Supervised};
+use crate::supervisor::terms::Terms;
 use crate::tool::{Catalog, StopStep};
 use crate::upstream::interface::{UpstreamAction, UpstreamEvent, UpstreamReceipt};
 use crate::upstream::server::UpstreamServer;
@@ -33,18 +34,7 @@ impl Engine {
     /// As [`Engine::supervise`], for an agent that starts with the first request: it says nothing
     /// that the client could read together with the answer to `ceased/agent`.
     pub(crate) fn put_behind(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
-        let limits = &self.settings.limits;
-        let terms = Terms {
-            name: server.name.clone(),
-            start_timeout: server.start_timeout,
-            cancel_grace: server.cancel_grace,
-            drain: server.drain,
-            on_ignored: server.on_ignored_cancel,
-            turn_timeout: server.watchdogs.turn,
-            stall_timeout: server.watchdogs.stall,
-            held_bytes_max: limits.write_buffer_bytes,
-            works_max: limits.inflight_max,
-        };
+        let terms = self.terms_of(server);
         let entry = Supervised {
             server: Arc::clone(server),
             identity: self.identity_of(client),
@@ -55,6 +45,21 @@ impl Engine {
             timer: None,
         };
         self.agents.clients.insert(client, entry);
+    }
+
+    pub(crate) fn terms_of(&self, server: &UpstreamServer) -> Terms {
+        let limits = &self.settings.limits;
+        Terms {
+            name: server.name.clone(),
+            start_timeout: server.start_timeout,
+            cancel_grace: server.cancel_grace,
+            drain: server.drain,
+            on_ignored: server.on_ignored_cancel,
+            turn_timeout: server.watchdogs.turn,
+            stall_timeout: server.watchdogs.stall,
+            held_bytes_max: limits.write_buffer_bytes,
+            works_max: limits.inflight_max,
+        }
     }
 
     /// A frame of a client or of its agent.

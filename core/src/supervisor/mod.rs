@@ -21,6 +21,7 @@ mod stop;
 mod stopping;
 pub(crate) mod supervision;
 pub(crate) mod table;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod texts;

@@ -1,12 +1,15 @@
-//! Orders of people about agents: cancels of requests by their number.
+//! Orders of people about agents: cancels of requests by their number, and restarts.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::action::{AuditEvent, Cancel};
 use crate::engine::Engine;
 use crate::ids::{ConnId, JobId};
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::Input;
+use crate::upstream::server::UpstreamServer;
 
 impl Engine {
     /// `ceased/cancel` of a request that an agent works on: one of one's own, or for an operator
@@ -44,5 +47,31 @@ impl Engine {
         let cancel = Cancel { by, conn, request: None, reason };
         self.hand_in_to(client, Input::Cancel { job, cancel }, &[]);
         Ok(())
+    }
+
+    /// `ceased/restart` of an agent: the processes of its clients are replaced, and the others are
+    /// started with the keys that the agent has now. Returns the number of processes; `None` if
+    /// there is no agent of this name.
+    pub(crate) fn restart_agent(&mut self, name: &str) -> Option<usize> {
+        let configured = self.settings.agents.iter().find(|it| *it.name == *name).cloned();
+        let clients = self.agents.clients.iter().filter(|(_, it)| *it.server.name == *name);
+        let clients: Vec<ConnId> = clients.map(|(client, _)| *client).collect();
+        if configured.is_none() && clients.is_empty() {
+            return None;
+        }
+        let mut processes = 0;
+        for client in clients {
+            let Some(entry) = self.agents.clients.get_mut(&client) else { continue };
+            processes += usize::from(entry.instance.is_some());
+            // An agent that a client may not have any more stays as it was.
+            let is_allowed = |it: &&Arc<UpstreamServer>| it.allow.permits(&entry.identity);
+            if let Some(server) = configured.as_ref().filter(is_allowed) {
+                entry.server = Arc::clone(server);
+            }
+            let server = Arc::clone(&entry.server);
+            let terms = self.terms_of(&server);
+            self.hand_in_to(client, Input::Restart(terms), &[]);
+        }
+        Some(processes)
     }
 }

@@ -6,11 +6,31 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::supervisor::effect::Effect;
 use crate::supervisor::held::Held;
 use crate::supervisor::supervision::{Agent, Preparation, Supervision};
+use crate::supervisor::terms::Terms;
 use crate::supervisor::texts;
 use crate::time::Instant;
 use crate::upstream::rewrite::text_member;
 
 impl Supervision {
+    /// Has another process take the place of the agent. It finishes the turns that it has within
+    /// `drain`; later requests wait for the other one, which the first of them starts.
+    pub(super) fn restart(&mut self, now: Instant, terms: Terms) {
+        self.terms = terms;
+        match self.agent {
+            Agent::Off | Agent::Ending => {}
+            Agent::Starting | Agent::Preparing { .. } => {
+                self.is_outdated = true;
+                self.end(texts::OUTDATED);
+            }
+            Agent::Live => {
+                self.is_outdated = true;
+                self.agent = Agent::Draining(now + self.terms.drain);
+            }
+            // It ends anyway.
+            Agent::Draining(_) => {}
+        }
+    }
+
     /// Has the host start the agent, unless one runs.
     pub(super) fn start(&mut self) {
         if self.agent == Agent::Off && !self.is_over {

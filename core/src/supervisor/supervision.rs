@@ -12,29 +12,11 @@ use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::held::HeldFrames;
 use crate::supervisor::session::Sessions;
 use crate::supervisor::stop::{Form, Stop, StopInput};
+use crate::supervisor::terms::Terms;
+use crate::supervisor::texts;
 use crate::supervisor::watch::Watch;
 use crate::supervisor::work::{Id, Work, WorkView};
 use crate::time::Instant;
-use crate::upstream::server::OnIgnoredCancel;
-
-/// Times and bounds of a supervision.
-#[derive(Debug, Clone)]
-pub(crate) struct Terms {
-    /// Name of the agent, for errors.
-    pub(crate) name: Box<str>,
-    pub(crate) start_timeout: Duration,
-    pub(crate) cancel_grace: Duration,
-    pub(crate) drain: Duration,
-    pub(crate) on_ignored: OnIgnoredCancel,
-    /// The longest that one turn may take.
-    pub(crate) turn_timeout: Option<Duration>,
-    /// How long a turn may show no sign of work.
-    pub(crate) stall_timeout: Option<Duration>,
-    /// Bytes of frames that may wait for the agent.
-    pub(crate) held_bytes_max: usize,
-    /// Requests of the client that may wait for an answer.
-    pub(crate) works_max: usize,
-}
 
 /// How far the agent is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +29,7 @@ pub(super) enum Agent {
     Live,
     /// A fresh process answers this request of the supervisor before frames pass.
     Preparing { own: RequestId, step: Preparation },
-    /// A cancelled turn did not end, and the turns of others have until then.
+    /// A cancelled turn did not end, or an operator restarts it, and other turns have until then.
     Draining(Instant),
     /// The host ends it; nothing of it is heard any more.
     Ending,
@@ -118,6 +100,8 @@ pub(crate) struct Supervision {
     pub(super) process: u64,
     /// Why the agent is being ended, for errors.
     pub(super) why: Option<&'static str>,
+    /// Whether an operator has ordered that another process takes the place of this one.
+    pub(super) is_outdated: bool,
     /// When the handshake, or the reopening of a session, has to be over.
     pub(super) start_by: Option<Instant>,
     /// Whether this process has answered `initialize`.
@@ -159,6 +143,7 @@ impl Supervision {
             agent: Agent::Off,
             process: 0,
             why: None,
+            is_outdated: false,
             start_by: None,
             is_greeted: false,
             abilities: Abilities::default(),
@@ -193,6 +178,7 @@ impl Supervision {
             Input::Client(frame) => self.on_client_frame(now, frame),
             Input::Agent(frame) => self.on_agent_frame(now, frame),
             Input::Cancel { job, cancel } => self.on_cancel(job, cancel),
+            Input::Restart(terms) => self.restart(now, terms),
             Input::Turn => self.flush_crossing(now),
             Input::Due => self.on_due(now),
             Input::Examined { check: WATCH, cpu, .. } => self.on_cpu(now, cpu),
@@ -321,7 +307,10 @@ impl Supervision {
             self.end("it did not answer within start_timeout");
         }
         if matches!(self.agent, Agent::Draining(at) if at <= now) {
-            self.end("its drain deadline has passed");
+            self.end(match self.is_outdated {
+                true => "an operator restarted it, and its drain deadline has passed",
+                false => "its drain deadline has passed",
+            });
         }
         let due =
             |work: &&Work| work.stop.as_ref().and_then(|stop| stop.due).is_some_and(|at| at <= now);
@@ -350,7 +339,10 @@ impl Supervision {
                 self.out.push(Effect::CloseClient);
             }
         } else if matches!(self.agent, Agent::Draining(_)) && self.works.is_empty() {
-            self.end("it ignored a cancel");
+            self.end(match self.is_outdated {
+                true => texts::OUTDATED,
+                false => "it ignored a cancel",
+            });
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::rpc::error::{ErrorObject, code};
 /// ACP-06: the request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
 
+/// Reason for the end of a process that an operator replaces.
+pub(super) const OUTDATED: &str = "an operator restarted it";
+
 fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut Writer::new(&mut bytes));

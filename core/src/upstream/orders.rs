@@ -1,4 +1,4 @@
-//! Restarts of servers by an operator.
+//! Restarts of servers and agents by an operator.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,8 @@ use crate::upstream::table::{Instance, Key};
 
 impl Engine {
     /// `ceased/restart`: new requests of a server go to fresh instances; those that it has finish
-    /// theirs (UPS-06). A server that failed to start may start again at once.
+    /// theirs (UPS-06). A server that failed to start may start again at once. The same for the
+    /// processes of an agent.
     pub(crate) fn restart_server(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let conn = reply.conn;
         let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
@@ -30,15 +31,14 @@ impl Engine {
         };
         let now = self.now.at;
         let Some(server) = self.upstreams.server_mut(&name) else {
-            let names = self.upstreams.servers.iter().map(|server| &*server.server.name);
-            let names: Vec<&str> = names.collect();
-            let there = if names.is_empty() {
-                String::from("there is none")
-            } else {
-                format!("there are {}", names.join(", "))
+            let Some(processes) = self.restart_agent(&name) else {
+                let error = self.no_such_name(&name);
+                return self.fail(reply, &error);
             };
-            let message = format!("there is no server {:?}; {there}", self.clean(&name));
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            self.out.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
+            return self.answer(reply, |json| {
+                json.raw("{\"instances\":").display(processes).raw("}");
+            });
         };
         (server.failures, server.not_before, server.failure) = (0, now, None);
         let server = Arc::clone(&server.server);
@@ -66,5 +66,18 @@ impl Engine {
         self.answer(reply, |json| {
             json.raw("{\"instances\":").display(open.len()).raw("}");
         });
+    }
+
+    /// The error for a name that neither a server nor an agent has.
+    fn no_such_name(&self, name: &str) -> ErrorObject {
+        let servers = self.upstreams.servers.iter().map(|server| &*server.server.name);
+        let agents = self.settings.agents.iter().map(|agent| &*agent.name);
+        let names: Vec<&str> = servers.chain(agents).collect();
+        let there = match names.is_empty() {
+            true => String::from("there is none"),
+            false => format!("there are {}", names.join(", ")),
+        };
+        let message = format!("there is no server or agent {:?}; {there}", self.clean(name));
+        ErrorObject::invalid_params(message)
     }
 }

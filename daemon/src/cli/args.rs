@@ -77,7 +77,7 @@ pub(super) enum Command {
     View(ControlArgs),
     /// List the MCP servers behind the daemon with their instances, processes, calls and counts
     Servers(ListArgs),
-    /// Replace the instances of an MCP server; those at work finish their calls first
+    /// Replace the processes of an MCP server or agent; those at work finish their calls first
     Restart(RestartArgs),
     /// Have the daemon read its config again; a wrong one changes nothing
     Reload(ControlArgs),
@@ -666,8 +666,8 @@ pub(super) struct InitArgs {
 /// `restart`.
 #[derive(Debug, Args)]
 pub(super) struct RestartArgs {
-    /// Name of the server
-    #[arg(add = ArgValueCompleter::new(completion::servers))]
+    /// Name of the server or agent
+    #[arg(add = ArgValueCompleter::new(completion::servers_and_agents))]
     pub(super) server: String,
     /// Print one JSON document
     #[arg(long)]

@@ -98,6 +98,11 @@ pub(super) fn agents(current: &OsStr) -> Vec<CompletionCandidate> {
     named.collect()
 }
 
+/// Names of servers and agents of the daemon.
+pub(super) fn servers_and_agents(current: &OsStr) -> Vec<CompletionCandidate> {
+    servers(current).into_iter().chain(agents(current)).collect()
+}
+
 /// Arguments of the tool that is called, as `NAME=`, and their values where there are few.
 pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();

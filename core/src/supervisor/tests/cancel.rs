@@ -208,8 +208,7 @@ fn other_turns_may_finish_before_the_agent_is_replaced() {
 /// With `leave`, the agent is told both ways, and the receipt claims no more.
 #[test]
 fn ignored_cancel_may_be_left_alone() {
-    let terms =
-        crate::supervisor::supervision::Terms { on_ignored: OnIgnoredCancel::Leave, ..terms() };
+    let terms = crate::supervisor::terms::Terms { on_ignored: OnIgnoredCancel::Leave, ..terms() };
     let mut world = World::with_session(terms, "{}");
     world.prompt(2, "s");
     world.client(CANCEL);

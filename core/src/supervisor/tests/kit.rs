@@ -8,7 +8,8 @@ use crate::action::Cancel;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
 use crate::supervisor::effect::{Effect, Input, WATCH};
-use crate::supervisor::supervision::{Supervision, Terms};
+use crate::supervisor::supervision::Supervision;
+use crate::supervisor::terms::Terms;
 use crate::time::Instant;
 use crate::upstream::server::OnIgnoredCancel;
 
@@ -64,6 +65,7 @@ impl World {
             Input::Opened
             | Input::Started
             | Input::Cancel { .. }
+            | Input::Restart(_)
             | Input::Turn
             | Input::Due
             | Input::Examined { .. }

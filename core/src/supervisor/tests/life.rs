@@ -4,7 +4,7 @@ use alloc::format;
 use core::time::Duration;
 
 use crate::supervisor::effect::{Input, WATCH};
-use crate::supervisor::supervision::Terms;
+use crate::supervisor::terms::Terms;
 use crate::supervisor::tests::kit::{World, prompt, terms};
 
 /// SUP-01: every frame passes byte for byte, and nothing is added.

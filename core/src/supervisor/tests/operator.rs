@@ -3,7 +3,8 @@
 use alloc::format;
 
 use crate::supervisor::effect::Input;
-use crate::supervisor::tests::kit::{CANCEL, World, terms};
+use crate::supervisor::supervision::Supervision;
+use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
 
 /// Number of the first prompt in [`World::with_session`], after `initialize` and `session/new`.
 const JOB: u64 = 3;
@@ -66,4 +67,72 @@ fn other_request_is_cancelled_by_its_id() {
     let cancel =
         r#"agent {"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"x"}}"#;
     assert_eq!(world.operator_cancels(JOB), [cancel]);
+}
+
+const RESUMES: &str = r#"{"sessionCapabilities":{"resume":{}}}"#;
+
+/// The other process gets the handshake and the session of the client before its next request.
+#[test]
+fn restarted_agent_gets_the_session_again() {
+    let mut world = World::with_session(terms(), RESUMES);
+    assert_eq!(world.input(Input::Restart(terms())), ["end"]);
+    assert_eq!(world.ended(), [""; 0], "nothing waits for it");
+    assert_eq!(world.prompt(2, "s"), ["start"]);
+    assert!(world.input(Input::Started)[0].contains("\"initialize\""));
+    let result = format!(r#"{{"protocolVersion":1,"agentCapabilities":{RESUMES}}}"#);
+    let answer =
+        |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{result}}}"#);
+    assert!(world.agent(&answer("ceased-1", &result))[0].contains("session/resume"));
+    assert_eq!(world.agent(&answer("ceased-2", "{}")), [format!("agent {}", prompt(2, "s"))]);
+}
+
+/// A turn under way is finished first, and a prompt that comes meanwhile waits.
+#[test]
+fn restarted_agent_finishes_its_turns() {
+    let mut world = World::with_session(terms(), RESUMES);
+    world.prompt(2, "s");
+    assert_eq!(world.input(Input::Restart(terms())), [""; 0]);
+    assert_eq!(world.prompt(3, "s"), [""; 0]);
+    let done = r#"{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}"#;
+    assert_eq!(world.agent(done), [format!("client {done}"), "end".into()]);
+    assert_eq!(world.ended(), ["start"]);
+}
+
+/// A turn that outlasts `drain` is answered once, with the reason.
+#[test]
+fn restarted_agent_ends_at_its_drain_deadline() {
+    let mut world = World::with_session(terms(), RESUMES);
+    world.prompt(2, "s");
+    world.input(Input::Restart(terms()));
+    assert_eq!(world.wait(), ["end"]);
+    let said = world.ended();
+    assert!(
+        said.len() == 1 && said[0].contains("an operator restarted it, and its drain"),
+        "{said:?}"
+    );
+}
+
+/// The client is told of a session that cannot be reopened.
+#[test]
+fn restarted_agent_without_resume_loses_its_session() {
+    let mut world = World::with_session(terms(), "{}");
+    world.input(Input::Restart(terms()));
+    world.ended();
+    world.prompt(2, "s");
+    world.input(Input::Started);
+    let greeted = r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1,"agentCapabilities":{}}}"#;
+    let said = world.agent(greeted);
+    assert!(said.len() == 1 && said[0].contains("session \\\"s\\\" is lost"), "{said:?}");
+}
+
+/// Requests that wait for a process that starts go to the other one.
+#[test]
+fn restart_at_the_start_keeps_what_waits() {
+    let mut world = World::new(terms());
+    world.supervision = Supervision::new(terms());
+    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
+    assert_eq!(world.client(hello), ["start"]);
+    assert_eq!(world.input(Input::Restart(terms())), ["end"]);
+    assert_eq!(world.ended(), ["start"]);
+    assert_eq!(world.input(Input::Started), [format!("agent {hello}")]);
 }

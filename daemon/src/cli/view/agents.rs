@@ -24,7 +24,7 @@ impl Status {
                 let of = client.instance.and_then(|id| self.host.instances.get(&id));
                 let processes = of.map(|of| &*of.processes).unwrap_or_default();
                 push_tree(layout, trees, row, processes, &mut shown);
-                shown.extend(client.requests.iter().map(|it| it.row(layout, &client.identity)));
+                shown.extend(client.requests.iter().map(|it| it.row(layout, agent, client)));
             }
         }
         if !shown.is_empty() {
@@ -127,17 +127,18 @@ impl AgentClient {
 }
 
 impl AgentRequest {
-    fn row(&self, layout: &Layout, user: &str) -> Row {
+    fn row(&self, layout: &Layout, agent: &Agent, client: &AgentClient) -> Row {
+        let (name, user) = (&agent.agent, &client.identity);
         let (tone, since) = (self.tone(), ago(self.elapsed_ms));
         let by = self.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        let state = format!("{}{by}", self.state);
+        let state = format!("{} {}{by}", self.state, self.method);
         match self.job {
             Some(job) => {
-                let columns = [&*job.to_string(), &self.method, user, &since];
+                let columns = [&*job.to_string(), name, user, &since];
                 layout.row(Key::Job(job), tone, columns, &state)
             }
             None => {
-                let text = layout.line("-", &self.method, user, &since, &state);
+                let text = layout.line("-", name, user, &since, &state);
                 Row { key: None, tone, text }
             }
         }
@@ -176,7 +177,7 @@ mod tests {
         for part in ["i3", "claude", "ann", "ready, 1 request"] {
             assert!(ann.contains(part), "{part}: {ann}");
         }
-        for part in ["12", "session/prom", "ann", "5.0s ago", "cancelling by root"] {
+        for part in ["12", "claude", "ann", "5.0s ago", "cancelling session/prompt by root"] {
             assert!(turn.contains(part), "{part}: {turn}");
         }
         assert_eq!(rows[3].key, Some(Key::Job(12)));
