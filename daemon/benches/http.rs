@@ -1,0 +1,532 @@
+//! Streamable HTTP: calls beside other servers, a ping beside the Unix socket, idle memory, and the
+//! time from the end of a stream to the end of its process.
+//!
+//! `cargo bench -p ceased --bench http [-- 'NAME=PROGRAM ARGUMENT…' …]`
+//!
+//! Each NAME is a server of another SDK with the tool `echo` {"text"} at /mcp, which is started with
+//! a port as its last argument. Those of `benches/peers` are built below the target folder:
+//!
+//! ```sh
+//! CARGO_TARGET_DIR=target/peers cargo build --release --manifest-path daemon/benches/peers/rmcp/Cargo.toml
+//! npm install --prefix target/peers @modelcontextprotocol/sdk@1.32.2 zod@4
+//! cp daemon/benches/peers/server.mjs target/peers
+//! cargo bench -p ceased --bench http -- "rmcp=$PWD/target/peers/release/rmcp-echo" \
+//!   "typescript=node $PWD/target/peers/server.mjs"
+//! ```
+//!
+//! Servers are measured in turn in each round, so that other load affects all; a row has the medians of the
+//! rounds. The CPU of a server is that of its threads; calls per second and core are its inverse, as
+//! the load generator needs a core too.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark may fail")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// Rounds of a row, after a first one that fills the caches.
+const ROUNDS: usize = 7;
+/// Calls of each server in a round.
+const CALLS: usize = 2_000;
+/// Connections of the busy rows.
+const BUSY: usize = 64;
+/// Idle connections and sessions of the memory rows.
+const IDLE: usize = 2_000;
+/// Sessions that end by themselves.
+const SESSIONS: usize = 10_000;
+/// Streams that are closed in the middle of a call.
+const CLOSES: usize = 300;
+/// Time limit of every step.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = r#"
+[daemon]
+store = "memory"
+[limits]
+connections = 20000
+connections_per_identity = 20000
+queue_per_identity = 100000
+[log]
+level = "error"
+[[tool]]
+name = "echo"
+builtin = "echo"
+[[tool]]
+name = "wait"
+run_as = "daemon"
+command = ["sh", "-c", 'echo $$ >"$1"; exec sleep 1000', "wait", "{fifo}"]
+[tool.input.fifo]
+type = "string"
+required = true
+[[listen]]
+transport = "http"
+address = "127.0.0.1:0"
+session_idle = "5s"
+keep_alive = "600s"
+sessions_per_identity = 20000
+connections_per_address = 20000
+"#;
+
+fn main() {
+    // `cargo test` runs the benchmark too, without `--bench`.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return;
+    }
+    let daemon = Daemon::start();
+    let mut servers = vec![("ceased".to_owned(), daemon.address, daemon.child.id())];
+    let others: Vec<Other> = arguments
+        .iter()
+        .filter(|argument| !argument.starts_with("--"))
+        .map(|argument| Other::start(argument))
+        .collect();
+    servers.extend(others.iter().map(|it| (it.name.clone(), it.address, it.child.id())));
+    calls(&servers, BUSY);
+    drop(others);
+    ping(&daemon);
+    idle_connections(&daemon);
+    idle_sessions(&daemon);
+    for busy in [0, BUSY] {
+        closes(&daemon, busy);
+    }
+}
+
+// ------------------------------------------------------------------ servers and clients
+
+struct Daemon {
+    dir: tempfile::TempDir,
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let unix = format!("[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n");
+        let config = dir.path().join("config.toml");
+        fs::write(&config, format!("{CONFIG}{unix}")).unwrap();
+        let log = dir.path().join("log");
+        let child = Command::new(env!("CARGO_BIN_EXE_ceased"))
+            .args(["serve", "--config"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let since = Instant::now();
+        loop {
+            let text = fs::read_to_string(&log).unwrap();
+            let mut lines = text.lines().filter_map(|line| line.split_once("listening on tcp:"));
+            let address = lines.find_map(|(_, it)| it.strip_suffix(" (http)")?.parse().ok());
+            if let Some(address) = address.filter(|_| UnixStream::connect(&socket).is_ok()) {
+                return Self { dir, child, address };
+            }
+            assert!(since.elapsed() < TIME_LIMIT, "the daemon does not listen: {text}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server of another SDK.
+struct Other {
+    name: String,
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Other {
+    /// `argument`: `NAME=PROGRAM ARGUMENT…`.
+    fn start(argument: &str) -> Self {
+        let (name, command) = argument.split_once('=').unwrap();
+        let mut words = command.split_whitespace();
+        // A port that was free a moment ago.
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let child = Command::new(words.next().unwrap())
+            .args(words)
+            .arg(address.port().to_string())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let other = Self { name: name.to_owned(), address, child };
+        wait(|| TcpStream::connect(address).is_ok());
+        other
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A keep-alive connection.
+struct Http {
+    stream: BufReader<TcpStream>,
+    headers: String,
+    body: Vec<u8>,
+}
+
+impl Http {
+    fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+        let stream = BufReader::with_capacity(1024, stream);
+        Self { stream, headers: String::new(), body: Vec::new() }
+    }
+
+    /// A connection with a session of its own.
+    fn session(address: SocketAddr) -> Self {
+        let mut http = Self::open(address);
+        let id = http.begin_session();
+        http.headers = format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n");
+        http.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+        http.receive();
+        http
+    }
+
+    /// Begins a session; returns its id.
+    fn begin_session(&mut self) -> String {
+        self.send(HELLO);
+        let head = self.receive();
+        let id = head.lines().find_map(|line| line.strip_prefix("mcp-session-id:"));
+        id.unwrap_or_else(|| panic!("{head}")).trim().to_owned()
+    }
+
+    fn send(&mut self, body: &str) {
+        let Self { stream, headers, .. } = self;
+        let request = format!(
+            "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: \
+             application/json, text/event-stream\r\n{headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.get_mut().write_all(request.as_bytes()).unwrap();
+    }
+
+    /// Reads a response into `body`; returns its head in lower case.
+    fn receive(&mut self) -> String {
+        let mut head = String::new();
+        loop {
+            let from = head.len();
+            assert!(self.stream.read_line(&mut head).unwrap() > 0, "it ended: {head}");
+            if &head[from..] == "\r\n" {
+                break;
+            }
+        }
+        head.make_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 20"), "{head}");
+        self.body.clear();
+        let field = |name: &str| {
+            head.lines().find_map(|line| line.strip_prefix(name)).map(|it| it.trim().to_owned())
+        };
+        if field("transfer-encoding:").is_some() {
+            self.receive_chunks();
+        } else if let Some(length) = field("content-length:") {
+            self.body.resize(length.parse().unwrap(), 0);
+            self.stream.read_exact(&mut self.body).unwrap();
+        }
+        head
+    }
+
+    fn receive_chunks(&mut self) {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line).unwrap();
+            let size = usize::from_str_radix(line.trim(), 16).unwrap();
+            let from = self.body.len();
+            self.body.resize(from + size + 2, 0);
+            self.stream.read_exact(&mut self.body[from..]).unwrap();
+            self.body.truncate(from + size);
+            if size == 0 {
+                return;
+            }
+        }
+    }
+}
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}}"#;
+
+fn echo(id: usize) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{{"text":"hello"}}}}}}"#
+    )
+}
+
+/// CPU that the kernel counted for every thread of a process.
+fn cpu_of(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let nanos = tasks.map(|task| {
+        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+/// Anonymous memory of a process, in bytes.
+fn memory_of(pid: u32) -> usize {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<usize>().unwrap() * 1024
+}
+
+fn percentile(values: &mut [f64], of_100: usize) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[(values.len() * of_100 / 100).min(values.len() - 1)]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn count(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap())
+}
+
+// ------------------------------------------------------------------ calls
+
+/// Calls of `echo` on this many connections, each with one at a time.
+fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
+    let mut clients: Vec<Vec<Http>> = servers
+        .iter()
+        .map(|(_, address, _)| (0..connections).map(|_| Http::session(*address)).collect())
+        .collect();
+    let mut cpu = vec![Vec::new(); servers.len()];
+    let mut time = vec![Vec::new(); servers.len()];
+    let mut id = 0;
+    for round in 0..=ROUNDS {
+        for (at, (_, _, pid)) in servers.iter().enumerate() {
+            let (before, since) = (cpu_of(*pid), Instant::now());
+            for _ in 0..CALLS / connections {
+                id += 1;
+                let call = echo(id);
+                clients[at].iter_mut().for_each(|http| http.send(&call));
+                for http in &mut clients[at] {
+                    http.receive();
+                    let is_right = http.body.windows(7).any(|part| part == b"\"hello\"");
+                    assert!(is_right, "{}", String::from_utf8_lossy(&http.body));
+                }
+            }
+            if round > 0 {
+                let calls = count(CALLS / connections * connections);
+                cpu[at].push(micros(cpu_of(*pid) - before) / calls);
+                time[at].push(micros(since.elapsed()) / calls);
+            }
+        }
+    }
+    let own = percentile(&mut cpu[0].clone(), 50);
+    println!("calls of echo, {connections} connections:");
+    for (at, (name, _, _)) in servers.iter().enumerate() {
+        let (cpu, time) = (percentile(&mut cpu[at], 50), percentile(&mut time[at], 50));
+        println!(
+            "  {name:>12}: {cpu:.1} us CPU, {:.0} calls per second and core; {:.0}/s seen; ceased \
+             {:.1} x per core",
+            1e6 / cpu,
+            1e6 / time,
+            cpu / own
+        );
+    }
+}
+
+/// A ping over HTTP and over the Unix socket, one at a time.
+fn ping(daemon: &Daemon) {
+    let mut http = Http::session(daemon.address);
+    let unix = UnixStream::connect(daemon.dir.path().join("s")).unwrap();
+    let mut unix = BufReader::new(unix);
+    let mut line = String::new();
+    writeln!(unix.get_mut(), "{HELLO}").unwrap();
+    unix.read_line(&mut line).unwrap();
+    writeln!(unix.get_mut(), r#"{{"jsonrpc":"2.0","method":"notifications/initialized"}}"#)
+        .unwrap();
+    let mut p50 = [Vec::new(), Vec::new()];
+    for round in 0..=ROUNDS {
+        let mut times = [Vec::new(), Vec::new()];
+        for id in 1..=CALLS {
+            let ping = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            let since = Instant::now();
+            http.send(&ping);
+            http.receive();
+            times[0].push(micros(since.elapsed()));
+        }
+        for id in 1..=CALLS {
+            let ping = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n");
+            line.clear();
+            let since = Instant::now();
+            unix.get_mut().write_all(ping.as_bytes()).unwrap();
+            unix.read_line(&mut line).unwrap();
+            times[1].push(micros(since.elapsed()));
+        }
+        if round > 0 {
+            p50.iter_mut().zip(&mut times).for_each(|(of, times)| of.push(percentile(times, 50)));
+        }
+    }
+    let [http, unix] = p50.map(|mut of| percentile(&mut of, 50));
+    println!("ping p50: HTTP {http:.1} us, Unix socket {unix:.1} us: {:.2} x", http / unix);
+}
+
+// ------------------------------------------------------------------ memory
+
+/// Memory of keep-alive connections that have made a request.
+fn idle_connections(daemon: &Daemon) {
+    let open = || {
+        let mut http = Http::open(daemon.address);
+        let stream = http.stream.get_mut();
+        stream.write_all(b"GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        http.receive();
+        http
+    };
+    // The first ones fill memory that was freed before.
+    let first: Vec<Http> = (0..IDLE / 2).map(|_| open()).collect();
+    let before = memory_of(daemon.pid());
+    let idle: Vec<Http> = (0..IDLE).map(|_| open()).collect();
+    let each = memory_of(daemon.pid()).saturating_sub(before) / IDLE;
+    println!("{IDLE} idle keep-alive connections: {each} bytes each");
+    drop((first, idle));
+}
+
+/// Memory of idle sessions, and of the daemon after they have ended.
+fn idle_sessions(daemon: &Daemon) {
+    let mut http = Http::open(daemon.address);
+    let mut begin = |count: usize| {
+        for _ in 0..count {
+            http.headers.clear();
+            let id = http.begin_session();
+            http.headers = format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n");
+            http.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+            http.receive();
+        }
+    };
+    begin(IDLE / 2);
+    let before = memory_of(daemon.pid());
+    begin(IDLE);
+    let each = memory_of(daemon.pid()).saturating_sub(before) / IDLE;
+    println!("{IDLE} idle sessions: {each} bytes each");
+    let is_gone = || sessions(daemon) <= 1;
+    wait(is_gone);
+    let (rest, since) = (memory_of(daemon.pid()), Instant::now());
+    begin(SESSIONS);
+    let (full, took) = (memory_of(daemon.pid()), since.elapsed());
+    wait(is_gone);
+    // The heap is returned when the daemon is idle.
+    std::thread::sleep(Duration::from_secs(2));
+    let after = memory_of(daemon.pid());
+    println!(
+        "{SESSIONS} sessions, never deleted, in {:.1} s: {} KiB before, {} KiB with them, {} KiB \
+         after session_idle of 5 s",
+        took.as_secs_f64(),
+        rest / 1024,
+        full / 1024,
+        after / 1024
+    );
+}
+
+/// Number of connections that the daemon counts, those of sessions among them.
+fn sessions(daemon: &Daemon) -> u64 {
+    let unix = UnixStream::connect(daemon.dir.path().join("s")).unwrap();
+    let mut unix = BufReader::new(unix);
+    let mut line = String::new();
+    writeln!(
+        unix.get_mut(),
+        r#"{{"jsonrpc":"2.0","id":1,"method":"ceased/status","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+    )
+    .unwrap();
+    unix.read_line(&mut line).unwrap();
+    let rest = line.split("\"connections\":").nth(1).unwrap();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+fn wait(holds: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < TIME_LIMIT, "in vain");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+// ------------------------------------------------------------------ the end of a stream
+
+/// Time from the end of a stream of 2026-07-28 to the end of the process of its call by SIGTERM,
+/// beside busy connections.
+fn closes(daemon: &Daemon, busy: usize) {
+    let fifo = daemon.dir.path().join(format!("fifo-{busy}"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = busy_connections(daemon.address, busy, &stop);
+    let mut times: Vec<f64> = (0..CLOSES)
+        .map(|id| {
+            let mut http = Http::open(daemon.address);
+            http.headers =
+                "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: \
+                            wait\r\n"
+                    .to_owned();
+            http.send(&wait_call(id, &fifo));
+            let pid: i32 = fs::read_to_string(&fifo).unwrap().trim().parse().unwrap();
+            let process = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+            let since = Instant::now();
+            drop(http);
+            poll(&mut [PollFd::new(&process, PollFlags::IN)], None).unwrap();
+            since.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    stop.store(true, Ordering::Relaxed);
+    let calls: usize = load.into_iter().map(|thread| thread.join().unwrap()).sum();
+    let [p50, p99] = [50, 99].map(|of| percentile(&mut times, of));
+    println!(
+        "stream closed to process ended, beside {busy} busy connections ({calls} calls): p50 \
+         {p50:.2} ms, p99 {p99:.2} ms"
+    );
+}
+
+/// One thread that calls `echo` on this many connections.
+fn busy_connections(
+    address: SocketAddr,
+    busy: usize,
+    stop: &Arc<AtomicBool>,
+) -> Option<std::thread::JoinHandle<usize>> {
+    let stop = Arc::clone(stop);
+    (busy > 0).then(|| {
+        std::thread::spawn(move || {
+            let mut clients: Vec<Http> = (0..busy).map(|_| Http::session(address)).collect();
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                calls += busy;
+                let call = echo(calls);
+                clients.iter_mut().for_each(|http| http.send(&call));
+                for http in &mut clients {
+                    http.receive();
+                }
+            }
+            calls
+        })
+    })
+}
+
+fn wait_call(id: usize, fifo: &Path) -> String {
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"wait","arguments":{{"fifo":{fifo:?}}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+    )
+}
