@@ -124,17 +124,15 @@ impl Daemon {
             .stderr(fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let since = Instant::now();
-        loop {
+        let mut daemon = Self { dir, child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        wait(|| {
             let text = fs::read_to_string(&log).unwrap();
             let mut lines = text.lines().filter_map(|line| line.split_once("listening on tcp:"));
             let address = lines.find_map(|(_, it)| it.strip_suffix(" (http)")?.parse().ok());
-            if let Some(address) = address.filter(|_| UnixStream::connect(&socket).is_ok()) {
-                return Self { dir, child, address };
-            }
-            assert!(since.elapsed() < TIME_LIMIT, "the daemon does not listen: {text}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+            daemon.address = address.unwrap_or(daemon.address);
+            address.is_some() && UnixStream::connect(&socket).is_ok()
+        });
+        daemon
     }
 
     fn pid(&self) -> u32 {
@@ -459,7 +457,7 @@ fn sessions(daemon: &Daemon) -> u64 {
     digits.parse().unwrap()
 }
 
-fn wait(holds: impl Fn() -> bool) {
+fn wait(mut holds: impl FnMut() -> bool) {
     let since = Instant::now();
     while !holds() {
         assert!(since.elapsed() < TIME_LIMIT, "in vain");
