@@ -60,14 +60,13 @@ pub fn probe(
 /// Name with version of the client, and its revision: by `initialize`, or by the description in its
 /// first request. Empty for a client that sends neither.
 fn identity<'a>(mut heard: impl Iterator<Item = &'a Value>) -> (String, String) {
-    let meta = |it: &'a Value, key: &str| &it["params"]["_meta"][key];
-    let found = heard.find_map(|it| match meta(it, "io.modelcontextprotocol/clientInfo") {
-        _ if it["method"] == "initialize" => {
-            let params = &it["params"];
-            Some((&params["clientInfo"], script::session_revision(params)))
+    let found = heard.find_map(|it| {
+        let params = &it["params"];
+        if it["method"] == "initialize" {
+            return Some((&params["clientInfo"], script::session_revision(params)));
         }
-        Value::Null => None,
-        info => Some((info, STATELESS)),
+        let info = &params["_meta"]["io.modelcontextprotocol/clientInfo"];
+        (!info.is_null()).then_some((info, STATELESS))
     });
     let Some((info, revision)) = found else { return (String::new(), String::new()) };
     let text = |key: &str| info[key].as_str().unwrap_or_default();
