@@ -176,7 +176,7 @@ fn a_turn_of_an_agent_is_shown_and_cancelled() {
     page.value("document.querySelector('#agents button.cancel').click()");
     page.wait("it is asked", "document.activeElement.matches('#agents button.stop')");
     page.press("Enter");
-    let parts = ["session/prompt", "ceased", "answered", "live view"];
+    let parts = ["session/prompt", "server helper: answered", "live view, by uid:"];
     page.wait("the receipt is listed", &row("receipts", &parts));
     page.wait("no turn is listed", "!document.querySelector('#agents button.cancel')");
     assert_eq!(client.answer(turn)["result"]["stopReason"], "cancelled");

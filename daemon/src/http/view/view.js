@@ -200,7 +200,7 @@ function taskRows(status) {
 
 function peerRows(status) {
   return list(status.peers).map((peer) => ({
-    key: `peer-${peer.connection}`, id: peer.connection, name: `MCP ${peer.protocol}`,
+    key: `peer-${peer.connection}`, id: peer.connection, name: peer.protocol === "ACP" ? "ACP" : `MCP ${peer.protocol}`,
     owner: peer.identity, age: ago(peer.elapsedMs), state: plain(""),
     details: [`${peer.requests} requests, ${peer.inFlight} unanswered`],
   }));
