@@ -2,6 +2,7 @@
 //! closed; other peers are unaffected.
 
 use std::thread;
+use std::time::Duration;
 
 use ceased_tests::daemon::peer::{cancel, request};
 use ceased_tests::daemon::{
@@ -172,18 +173,25 @@ fn a_stalled_peer_is_closed_despite_cancels() {
     wait_until("the peer is closed", || seen().is_none());
 }
 
+/// Reads of a slow reader: their number times the pause is more than `WRITE_STALL`, and the pause is
+/// far less, so that a busy machine does not turn a slow reader into a stalled one.
+const READS: usize = 14;
+const PAUSE: Duration = Duration::from_millis(400);
+const SLOW_READER: &str = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"4s\"";
+
 /// A slow reader is not stalled: it is served as long as it reads.
 #[test]
 fn a_slow_reader_is_served() {
-    let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"1s\"";
-    let daemon = Daemon::start(&Config { limits, ..Config::default() });
+    let daemon = Daemon::start(&Config { limits: SLOW_READER, ..Config::default() });
     let mut peer = daemon.peer();
-    let text = "y".repeat(100 * 1024);
+    // The socket holds a few of the answers, the buffer all others.
+    let text = "y".repeat(48 * 1024);
     let ids: Vec<u64> =
-        (0..8).map(|_| peer.call("echo", &format!(r#"{{"text":"{text}"}}"#))).collect();
-    // Three times the stall in total, with reads well within each.
-    for id in ids {
-        thread::sleep(std::time::Duration::from_millis(400));
+        (0..READS + 6).map(|_| peer.call("echo", &format!(r#"{{"text":"{text}"}}"#))).collect();
+    for (read, id) in ids.into_iter().enumerate() {
+        if read < READS {
+            thread::sleep(PAUSE);
+        }
         let answer = peer.answer(id);
         assert_eq!(answer["result"]["content"][0]["text"].as_str().map(str::len), Some(text.len()));
     }
@@ -192,8 +200,7 @@ fn a_slow_reader_is_served() {
 /// The same for a peer that reads so little that the kernel reports no writability.
 #[test]
 fn a_very_slow_reader_is_served() {
-    let limits = "write_buffer_bytes = \"1MiB\"\nwrite_stall = \"1s\"";
-    let daemon = Daemon::start(&Config { limits, ..Config::default() });
+    let daemon = Daemon::start(&Config { limits: SLOW_READER, ..Config::default() });
     let mut peer = daemon.peer();
     let arguments = format!(r#"{{"text":"{}"}}"#, "y".repeat(100 * 1024));
     for _ in 0..8 {
@@ -201,11 +208,10 @@ fn a_very_slow_reader_is_served() {
     }
     let (mut taken, mut answers) = (0, 0);
     while answers < 8 {
-        if taken < 10 {
-            // Four times the stall in total.
-            thread::sleep(std::time::Duration::from_millis(400));
+        if taken < READS {
+            thread::sleep(PAUSE);
         }
-        let mut piece = vec![0; 32 * 1024];
+        let mut piece = vec![0; 16 * 1024];
         let length = read(peer.fd(), &mut piece).unwrap();
         assert!(length > 0, "closed after {taken} pieces and {answers} answers");
         taken += 1;
