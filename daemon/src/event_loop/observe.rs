@@ -19,7 +19,7 @@ use serde_json::value::to_raw_value;
 use super::state::party::Party;
 use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
 use super::upstreams::{instance_of, quoted, to_job};
-use crate::observability::audit::{CancelRecord, Happening};
+use crate::observability::audit::{CancelRecord, Happening, facts_of};
 use crate::observability::calls::CallOutcome;
 use crate::observability::job_status::{self, JobStatus};
 use crate::observability::metrics::{InstanceStatus, Listed, Snapshot};
@@ -317,17 +317,5 @@ impl Server {
         let stderr = stderr.lines().map(str::to_owned).collect();
         let skipped = (instance.skipped.count(), instance.skipped.first());
         Some(InstanceStatus::new(now.at - instance.started, processes, skipped, stderr))
-    }
-}
-
-/// Processes that a cancelled relayed request is known to have had ended, and those known to be
-/// left (UPS-16).
-const fn facts_of(proof: Proof) -> (Option<u32>, Option<u32>) {
-    match proof {
-        Proof::Unsent | Proof::Quiet => (Some(0), Some(0)),
-        Proof::Told | Proof::Answered => (Some(0), None),
-        Proof::ChildrenEnded(count) => (Some(count), Some(0)),
-        // The whole tree of the instance, which is counted for no single request.
-        Proof::Replaced | Proof::Ended => (None, Some(0)),
     }
 }

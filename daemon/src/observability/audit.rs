@@ -7,6 +7,7 @@
 //! soon as it is writable.
 
 mod line;
+mod proof;
 mod queue;
 mod record;
 mod writer;
@@ -18,6 +19,7 @@ use std::thread::{self, JoinHandle};
 
 use ceased_core::time::Wall;
 
+pub(crate) use proof::facts_of;
 use queue::{Shared, TOGETHER_BYTES};
 pub(crate) use record::{CancelRecord, Happening};
 use writer::{Sink, Writer};

@@ -176,11 +176,42 @@ fn a_turn_of_an_agent_is_shown_and_cancelled() {
     page.value("document.querySelector('#agents button.cancel').click()");
     page.wait("it is asked", "document.activeElement.matches('#agents button.stop')");
     page.press("Enter");
-    let parts = ["session/prompt", "server helper: answered", "live view, by uid:"];
+    let parts = ["session/prompt", "ended by an answer of the server in ", "live view, by uid:"];
     page.wait("the receipt is listed", &row("receipts", &parts));
+    assert_eq!(text(&mut page, "#receipts .state"), "answered");
+    assert_eq!(page.value("!!document.querySelector('#receipts .state.good')"), json!(true));
     page.wait("no turn is listed", "!document.querySelector('#agents button.cancel')");
     assert_eq!(client.answer(turn)["result"]["stopReason"], "cancelled");
     assert_eq!(page.take_errors(), Vec::<String>::new());
+}
+
+/// UPS-16: the receipt of a relayed request shows the daemon's sentence about its end, and asks to
+/// check exactly those without an established end.
+#[test]
+fn every_proof_of_an_end_has_its_state() {
+    let Some(mut page) = Page::start() else { return };
+    let daemon = daemon_with(OPEN);
+    page.open(&address(&daemon));
+    page.wait("the page is live", LIVE);
+    for (proof, ended, survivors, state) in [
+        ("unsent", json!(0), json!(0), "ceased"),
+        ("told", json!(0), Value::Null, "check"),
+        ("answered", json!(0), Value::Null, "answered"),
+        ("quiet", json!(0), json!(0), "ceased"),
+        ("children_ended", json!(2), json!(0), "ceased"),
+        ("replaced", Value::Null, json!(0), "ceased"),
+        ("ended", Value::Null, json!(0), "ceased"),
+    ] {
+        let receipt = json!({"job": 1, "why": "requested", "by": "uid:1", "server": "s",
+            "processes_ended": ended, "survivors": survivors, "died_after_ms": null,
+            "ended_ago_ms": 1, "proof": proof, "end": "a sentence"});
+        let rows = format!("receiptRows({})", json!({"host": {"receipts": [receipt]}}));
+        let row = page.value(&format!("JSON.stringify({rows}[0])"));
+        let row: Value = serde_json::from_str(row.as_str().expect("a row")).expect("JSON");
+        assert_eq!(row["state"]["text"], state, "{proof}");
+        let text = format!("a sentence: requested, by uid:1; server s: {proof}");
+        assert_eq!(row["details"], json!([text]), "{proof}");
+    }
 }
 
 /// TSK-39: a link of `ceased view` shows the jobs of its user without a token, and cancels them.

@@ -163,17 +163,17 @@ impl Receipt {
     pub(super) fn row(&self, layout: &Layout) -> Row {
         let why = self.reason.as_deref().unwrap_or(&self.why);
         let (ended, left) = (known(self.processes_ended), known(self.survivors));
-        let how = match (self.died_after_ms, self.survivors) {
-            // A relayed request: its server was told, and ended no known number of processes.
-            _ if self.processes_ended.is_none() && self.proof.is_some() => {
-                let proof = self.proof.as_deref().unwrap_or_default();
-                format!("relayed, proof of its end: {proof}: {why}")
+        let how = match (&self.end, self.died_after_ms, self.survivors) {
+            (Some(end), ..) => format!("{end}: {why}"),
+            (None, Some(after), _) => {
+                format!("{ended} ended, {left} left in {}: {why}", millis(after))
             }
-            (Some(after), _) => format!("{ended} ended, {left} left in {}: {why}", millis(after)),
-            (None, Some(_)) => format!("{ended} ended, {left} cannot be ended: {why}"),
-            (None, None) => format!("its end is not known: {why}"),
+            (None, None, Some(_)) => format!("{ended} ended, {left} cannot be ended: {why}"),
+            (None, None, None) => format!("its end is not known: {why}"),
         };
-        let tone = if self.survivors == Some(0) { Tone::Good } else { Tone::Bad };
+        // An answer is evidence of an end (UPS-05), but counts no process.
+        let is_answered = self.proof.as_deref() == Some("answered");
+        let tone = if self.survivors == Some(0) || is_answered { Tone::Good } else { Tone::Bad };
         let when = ago(self.ended_ago_ms);
         let (key, id) = (Key::Receipt(self.job), self.job.to_string());
         layout.row(key, tone, [&*id, &self.tool, &self.identity, &when], &how)
@@ -185,12 +185,13 @@ impl Receipt {
             format!("job {} of {} ran {}", self.job, self.identity, self.tool),
             format!("stopped by {}: {}", self.by, self.reason.as_deref().unwrap_or(&self.why)),
             format!("last step: {}; {} processes ended", self.stage, known(self.processes_ended)),
-            match (self.died_after_ms, self.survivors) {
-                (Some(after), _) => {
+            match (&self.end, self.died_after_ms, self.survivors) {
+                (Some(end), ..) => format!("{end}, {when}"),
+                (None, Some(after), _) => {
                     format!("its last process ended after {}, {when}", millis(after))
                 }
-                (None, Some(_)) => format!("some processes could not be ended, {when}"),
-                (None, None) => format!("the end of its work is not known, {when}"),
+                (None, None, Some(_)) => format!("some processes could not be ended, {when}"),
+                (None, None, None) => format!("the end of its work is not known, {when}"),
             },
             format!("survivors: {}", known(self.survivors)),
         ]

@@ -215,6 +215,8 @@ pub(in crate::cli) struct Receipt {
     pub(in crate::cli) stage: String,
     /// How the end of a relayed request is known.
     pub(in crate::cli) proof: Option<String>,
+    /// The same as a sentence.
+    pub(in crate::cli) end: Option<String>,
     /// `None` if they were not counted, as for a relayed request that a server was only told of.
     pub(in crate::cli) processes_ended: Option<u64>,
     /// `None` if processes outlast SIGKILL, or the end of the work is unknown.

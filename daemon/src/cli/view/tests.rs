@@ -211,6 +211,25 @@ fn details_of_a_job_have_its_work() {
     }
 }
 
+/// UPS-16: the receipt of a relayed request has the daemon's sentence about its end; an answer is
+/// a good one, although no process is counted.
+#[test]
+fn receipt_of_a_relayed_request_has_its_sentence() {
+    for (proof, survivors, tone) in
+        [("answered", None, Tone::Good), ("quiet", Some(0), Tone::Good), ("told", None, Tone::Bad)]
+    {
+        let receipt: Receipt = serde_json::from_value(json!({"job": 1, "why": "requested",
+            "processes_ended": 0, "died_after_ms": null, "survivors": survivors,
+            "proof": proof, "end": "ended as a sentence"}))
+        .expect("a receipt");
+        let row = receipt.row(&Layout::of(&Status::default(), None));
+        assert!(row.text.ends_with("ended as a sentence: requested"), "{}", row.text);
+        assert_eq!(row.tone, tone, "{proof}");
+        let details = receipt.details().join("\n");
+        assert!(details.contains("ended as a sentence, 0.0s ago"), "{details}");
+    }
+}
+
 /// A server that was only told of a cancel may have ended any number of processes.
 #[test]
 fn receipt_without_a_count_of_processes_is_read() {
@@ -218,10 +237,7 @@ fn receipt_without_a_count_of_processes_is_read() {
         "proof": "told", "reason": "no use"});
     let status: Status = serde_json::from_value(json!({"host": {"receipts": [receipt]}})).unwrap();
     let rows = status.rows("", Sort::State, Trees::Whole, None);
-    assert!(
-        rows.iter().any(|row| row.text.ends_with("proof of its end: told: no use")),
-        "{rows:?}"
-    );
+    assert!(rows.iter().any(|row| row.text.ends_with("its end is not known: no use")), "{rows:?}");
 }
 
 #[test]

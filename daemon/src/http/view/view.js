@@ -96,23 +96,32 @@ function jobRows(status) {
 
 function receiptRows(status) {
   return list(status.host?.receipts).map((receipt) => {
-    const left = receipt.survivors;
-    const isKnown = receipt.died_after_ms !== null && receipt.died_after_ms !== undefined;
-    let how = "its end is not known";
-    if (isKnown) {
-      how = `${processes(receipt.processes_ended)} ended, ${known(left)} left, ` +
-        `in ${millis(receipt.died_after_ms)}`;
-    } else if (left !== null && left !== undefined) {
-      how = `${processes(receipt.processes_ended)} ended, ${left} cannot be ended`;
-    }
     const proof = receipt.proof ? `; server ${receipt.server}: ${receipt.proof}` : "";
     return {
       key: `receipt-${receipt.job}`, id: `#${receipt.job}`, name: receipt.tool,
-      owner: receipt.identity, age: ago(receipt.ended_ago_ms),
-      state: left === 0 ? { text: "ceased", tone: "good" } : { text: "check", tone: "bad" },
-      details: [`${how}: ${receipt.reason ?? receipt.why}, by ${receipt.by}${proof}`],
+      owner: receipt.identity, age: ago(receipt.ended_ago_ms), state: receiptState(receipt),
+      details: [`${receiptEnd(receipt)}: ${receipt.reason ?? receipt.why}, by ${receipt.by}${proof}`],
     };
   });
+}
+
+function receiptEnd(receipt) {
+  // Of a request that a server or an agent worked on.
+  if (receipt.end) return receipt.end;
+  const left = receipt.survivors;
+  if (receipt.died_after_ms !== null && receipt.died_after_ms !== undefined) {
+    return `${processes(receipt.processes_ended)} ended, ${known(left)} left, ` +
+      `in ${millis(receipt.died_after_ms)}`;
+  }
+  if (left === null || left === undefined) return "its end is not known";
+  return `${processes(receipt.processes_ended)} ended, ${left} cannot be ended`;
+}
+
+function receiptState(receipt) {
+  if (receipt.survivors === 0) return { text: "ceased", tone: "good" };
+  // An answer is evidence of an end, but counts no process.
+  if (receipt.proof === "answered") return { text: "answered", tone: "good" };
+  return { text: "check", tone: "bad" };
 }
 
 function serverRows(status) {

@@ -10,6 +10,7 @@ use ceased_core::upstream::interface::{Proof, UpstreamReceipt};
 use serde_json::value::RawValue;
 
 use super::line::Line;
+use super::proof::sentence;
 use crate::observability::calls::CallRecord;
 
 /// Limit in bytes of a recorded request id: ids are chosen by the peer and unbounded.
@@ -277,7 +278,8 @@ fn write_request(line: &mut Line<'_>, request: Option<&RequestId>) {
 }
 
 impl CancelRecord {
-    /// The receipt as JSON for a view, with the time since its end.
+    /// The receipt as JSON for a view, with the time since its end, and the proof of a relayed
+    /// request as a sentence.
     ///
     /// # Errors
     /// An error of the JSON serializer.
@@ -286,6 +288,9 @@ impl CancelRecord {
         let mut line = Line::new(&mut bytes);
         self.write(&mut line);
         line.number("ended_ago_ms", millis(ended_ago));
+        if let Some(upstream) = &self.receipt.upstream {
+            line.text("end", &sentence(upstream.proof, self.died_after));
+        }
         line.end();
         serde_json::from_slice(&bytes)
     }
