@@ -248,7 +248,7 @@ impl Engine {
     /// Requests of a connection that wait for their answers, here or at its agent.
     pub(crate) fn waiting_requests(&self, conn: ConnId) -> usize {
         let agent = self.agents.clients.get(&conn);
-        self.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_works())
+        self.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_requests())
     }
 
     /// Whether a request of a connection waits for its answer.

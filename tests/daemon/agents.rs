@@ -357,6 +357,43 @@ fn restart_replaces_the_process_of_each_client() {
     assert!(ran.code == Some(2) && said.contains("no server or agent \"nothing\""), "{said}");
 }
 
+/// Requests behind a restart are listed with their state, and cancelled by their number.
+#[test]
+fn request_behind_a_restart_is_listed_and_cancelled() {
+    let place = Place::new();
+    let _daemon = place.start(&place.agent("helper", ""));
+    let mut editor = place.editor("helper");
+    let session = editor.session();
+    editor.prompt(1, &session, "ask");
+    let asked = editor.hear();
+    assert_eq!(asked["method"], "session/request_permission", "{asked}");
+    assert_eq!(place.home.run(&["restart", "helper"]).code, Some(0));
+    editor.prompt(2, &session, "words");
+    editor.prompt(3, &session, "words");
+    let mut waiting = Vec::new();
+    wait_until("both are listed", || {
+        let status: Value = serde_json::from_str(&place.home.run(&["ps", "--json"]).out).unwrap();
+        let all = status["agents"][0]["clients"][0]["requests"].as_array().unwrap().clone();
+        waiting = all.into_iter().filter(|it| it["state"] == "waiting").collect();
+        waiting.len() == 2
+    });
+    assert_eq!((&waiting[0]["requestId"], &waiting[1]["requestId"]), (&json!(2), &json!(3)));
+    assert_eq!(waiting[0]["waiting"], "the restart of the agent");
+    let job = waiting[0]["job"].to_string();
+    let shown = place.home.run(&["ps"]).out;
+    let row = shown.lines().find(|line| line.trim().starts_with(&job)).expect(&shown);
+    assert!(row.ends_with("waiting session/prompt for the restart of the agent"), "{shown}");
+    let ran = place.home.run(&["cancel", "--job", &job]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    assert_eq!(editor.answer(&json!(2))["result"]["stopReason"], "cancelled");
+    wait_until("the receipt is written", || editor.proofs() == ["unsent"]);
+    // The turn before it and the prompt behind it are not disturbed.
+    editor.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {}}));
+    assert_eq!(editor.answer(&json!(1))["result"]["stopReason"], "end_turn");
+    assert_eq!(editor.answer(&json!(3))["result"]["stopReason"], "end_turn");
+    assert_eq!(editor.proofs(), ["unsent"]);
+}
+
 /// A reload changes the agent of new clients; the agent of a client that has one goes on.
 #[test]
 fn reload_changes_agents_of_new_clients() {

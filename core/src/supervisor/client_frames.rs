@@ -37,6 +37,8 @@ impl Supervision {
             Frame::Request { id, token, method, params } => {
                 let held = Held {
                     frame: Vec::new(),
+                    job: None,
+                    since: now,
                     id: Some(Id::new(&id, token)),
                     method: method.as_ref().into(),
                     session: session_of(params),
@@ -62,24 +64,30 @@ impl Supervision {
                 }
             }
             Frame::Notification { method, params } if method == "session/cancel" => {
-                self.on_session_cancel(frame, session_of(params));
+                self.on_session_cancel(now, frame, session_of(params));
             }
             Frame::Notification { method, params } if is_cancel(&method) => {
                 self.on_request_cancel(frame, &method, named_request(params));
             }
             Frame::Notification { method, params } => {
                 let (method, session) = (method.as_ref().into(), session_of(params));
-                self.pass_or_hold(frame, method, session);
+                self.pass_or_hold(now, frame, method, session);
             }
-            Frame::Response { id: Some(id), .. } => self.on_client_answer(frame, &id),
+            Frame::Response { id: Some(id), .. } => self.on_client_answer(now, frame, &id),
             Frame::Response { id: None, .. } | Frame::Other | Frame::NotJson => {
-                self.pass_or_hold(frame, "".into(), None);
+                self.pass_or_hold(now, frame, "".into(), None);
             }
         }
     }
 
     /// Passes a frame that needs no answer, unless something before it waits.
-    fn pass_or_hold(&mut self, frame: &[u8], method: Box<str>, session: Option<Box<str>>) {
+    fn pass_or_hold(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        method: Box<str>,
+        session: Option<Box<str>>,
+    ) {
         let passes = match self.agent {
             Agent::Live | Agent::Draining(_) => self.held.is_empty(),
             // Nothing is started for a frame without an answer.
@@ -89,7 +97,8 @@ impl Supervision {
         if passes {
             self.out.push(Effect::ForwardToAgent);
         } else {
-            self.hold(Held { frame: frame.to_vec(), id: None, method, session });
+            let (frame, since) = (frame.to_vec(), now);
+            self.hold(Held { frame, job: None, since, id: None, method, session });
         }
     }
 
@@ -196,7 +205,7 @@ impl Supervision {
         }
         let mut work = Work {
             number: self.last_work,
-            job: None,
+            job: held.job,
             id: held.id,
             method: held.method,
             session: held.session,
@@ -217,9 +226,9 @@ impl Supervision {
     }
 
     /// SUP-04: applies to the turns that are live now, and to no later one.
-    fn on_session_cancel(&mut self, frame: &[u8], session: Option<Box<str>>) {
+    fn on_session_cancel(&mut self, now: Instant, frame: &[u8], session: Option<Box<str>>) {
         let Some(session) = session else {
-            return self.pass_or_hold(frame, "session/cancel".into(), None);
+            return self.pass_or_hold(now, frame, "session/cancel".into(), None);
         };
         for held in self.held.take_prompts(&session) {
             let Some(id) = held.id else { continue };
@@ -263,7 +272,7 @@ impl Supervision {
     }
 
     /// The client answers a request of the agent.
-    fn on_client_answer(&mut self, frame: &[u8], id: &RequestId) {
+    fn on_client_answer(&mut self, now: Instant, frame: &[u8], id: &RequestId) {
         let at = self.asked.iter().position(|asked| asked.at_client.id == *id);
         match at.map(|at| self.asked.swap_remove(at)) {
             Some(asked) if asked.id == asked.at_client => self.out.push(Effect::ForwardToAgent),
@@ -273,7 +282,7 @@ impl Supervision {
             }
             // SUP-02: an answer to an ended agent is none to its successor.
             None if self.stale.remove(id) => {}
-            None => self.pass_or_hold(frame, "".into(), None),
+            None => self.pass_or_hold(now, frame, "".into(), None),
         }
     }
 }

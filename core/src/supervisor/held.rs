@@ -5,13 +5,17 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::ids::RequestId;
+use crate::ids::{JobId, RequestId};
 use crate::supervisor::work::Id;
+use crate::time::Instant;
 
 /// One frame that waits.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) frame: Vec<u8>,
+    /// Number of a request among the jobs of the engine, which the later work keeps.
+    pub(super) job: Option<JobId>,
+    pub(super) since: Instant,
     /// Id of a request.
     pub(super) id: Option<Id>,
     pub(super) method: Box<str>,
@@ -59,6 +63,25 @@ impl HeldFrames {
     pub(super) fn take_all(&mut self) -> VecDeque<Held> {
         self.bytes = 0;
         core::mem::take(&mut self.frames)
+    }
+
+    /// The requests that wait, in their order.
+    pub(super) fn requests(&self) -> impl Iterator<Item = (&Held, &RequestId)> {
+        self.frames.iter().filter_map(|held| Some((held, &held.id.as_ref()?.id)))
+    }
+
+    /// Numbers the requests that have no number yet.
+    pub(super) fn number(&mut self, mut draw: impl FnMut() -> JobId) {
+        let fresh = |held: &&mut Held| held.id.is_some() && held.job.is_none();
+        for held in self.frames.iter_mut().filter(fresh) {
+            held.job = Some(draw());
+        }
+    }
+
+    /// Takes out a request by its number.
+    pub(super) fn take_job(&mut self, job: JobId) -> Option<Held> {
+        let at = self.frames.iter().position(|held| held.job == Some(job))?;
+        self.remove(at)
     }
 
     /// Takes out a request by its id.

@@ -9,11 +9,12 @@ use crate::engine::Engine;
 use crate::ids::{ConnId, JobId};
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::Input;
+use crate::supervisor::work::WorkState;
 use crate::upstream::server::UpstreamServer;
 
 impl Engine {
-    /// `ceased/cancel` of a request that an agent works on: one of one's own, or for an operator
-    /// any.
+    /// `ceased/cancel` of a request that an agent works on or that waits for it: one of one's own,
+    /// or for an operator any.
     pub(crate) fn cancel_agent_request(
         &mut self,
         conn: ConnId,
@@ -22,7 +23,7 @@ impl Engine {
     ) -> Result<(), ErrorObject> {
         let found = self.seen_clients(conn).find_map(|(client, entry)| {
             let work = entry.supervision.works().find(|work| work.job == Some(job))?;
-            Some((*client, work.method.into(), work.is_cancelling))
+            Some((*client, work.method.into(), work.state == WorkState::Cancelling))
         });
         let found: Option<(ConnId, Box<str>, bool)> = found;
         let (Some((client, method, is_cancelling)), Some(by)) =

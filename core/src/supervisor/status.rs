@@ -8,6 +8,7 @@ use crate::ids::{ConnId, InstanceId};
 use crate::json::writer::Writer;
 use crate::stats::AgentStats;
 use crate::supervisor::table::Supervised;
+use crate::supervisor::work::WorkState;
 
 /// Clients that one status lists at most.
 const LISTED_MAX: usize = 1000;
@@ -127,8 +128,10 @@ impl Engine {
             // The client chooses it.
             json.member("method", &self.clean(work.method));
             json.raw(",\"elapsedMs\":").display((now - work.since).as_millis());
-            let state = if work.is_cancelling { "cancelling" } else { "running" };
-            json.raw(",").member("state", state);
+            json.raw(",").member("state", work.state.as_str());
+            if let WorkState::Waiting(cause) = work.state {
+                json.raw(",").member("waiting", cause);
+            }
             if let Some(cancel) = work.cancel {
                 json.raw(",").member("by", &alloc::format!("{}", cancel.by));
             }

@@ -8,11 +8,13 @@ use crate::action::Cancel;
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::supervisor::effect::{Effect, StopReceipt};
+use crate::supervisor::held::Held;
 use crate::supervisor::stop::{Form, Stop, StopInput, StopStep};
 use crate::supervisor::supervision::{Agent, Answered, Crossing, Supervision};
 use crate::supervisor::texts;
 use crate::supervisor::work::Work;
 use crate::time::Instant;
+use crate::upstream::interface::Proof;
 
 /// Requests of ended agents that are remembered at most until the client answers them.
 const STALE_MAX: usize = 4096;
@@ -37,8 +39,11 @@ impl Supervision {
     }
 
     /// A person cancels a request: the agent is told in the method for it. `session/cancel` is for
-    /// all turns of a session.
-    pub(super) fn on_cancel(&mut self, job: JobId, cancel: Cancel) {
+    /// all turns of a session. A request that waits is answered at once.
+    pub(super) fn on_cancel(&mut self, now: Instant, job: JobId, cancel: Cancel) {
+        if let Some(held) = self.held.take_job(job) {
+            return self.cancel_held(now, held, cancel);
+        }
         let is_it = |work: &&Work| work.job == Some(job) && work.stop.is_none();
         let Some(work) = self.works.iter().find(is_it) else { return };
         let (frame, works, form) = match (&work.session, &work.id) {
@@ -55,6 +60,26 @@ impl Supervision {
         };
         // SUP-04: the answer may be in the pipe.
         self.crossing.push(Crossing { frame, works, form, cancel: Some(Box::new(cancel)) });
+    }
+
+    /// Answers a request that the agent never gets, and lets those behind it pass.
+    fn cancel_held(&mut self, now: Instant, held: Held, cancel: Cancel) {
+        let Some(id) = &held.id else { return };
+        let answer = match held.is_prompt() {
+            true => self.cancelled_prompt(&id.token, Form::Session),
+            false => texts::error(&id.token, &texts::cancelled(StopReason::Requested, None)),
+        };
+        self.out.push(Effect::ToClient(answer));
+        self.out.push(Effect::Receipt(StopReceipt {
+            job: held.job,
+            request: Some(id.id.clone()),
+            method: held.method,
+            why: StopReason::Requested,
+            cancel: Some(Box::new(cancel)),
+            since: now,
+            proof: Proof::Unsent,
+        }));
+        self.release(now);
     }
 
     /// Begins to stop a work, unless that is under way. Its first cancel was sent.

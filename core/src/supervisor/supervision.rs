@@ -15,7 +15,7 @@ use crate::supervisor::stop::{Form, Stop, StopInput};
 use crate::supervisor::terms::Terms;
 use crate::supervisor::texts;
 use crate::supervisor::watch::Watch;
-use crate::supervisor::work::{Id, Work, WorkView};
+use crate::supervisor::work::{Id, Work, WorkState, WorkView};
 use crate::time::Instant;
 
 /// How far the agent is.
@@ -177,7 +177,7 @@ impl Supervision {
             Input::Started => self.on_started(now),
             Input::Client(frame) => self.on_client_frame(now, frame),
             Input::Agent(frame) => self.on_agent_frame(now, frame),
-            Input::Cancel { job, cancel } => self.on_cancel(job, cancel),
+            Input::Cancel { job, cancel } => self.on_cancel(now, job, cancel),
             Input::Restart(terms) => self.restart(now, terms),
             Input::Turn => self.flush_crossing(now),
             Input::Due => self.on_due(now),
@@ -218,6 +218,11 @@ impl Supervision {
         self.works.len()
     }
 
+    /// Requests without an answer: those that the agent works on, and those that wait for it.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.works.len() + self.held.requests().count()
+    }
+
     /// How the process ends, if it does so now.
     pub(crate) fn end_of_process(&self) -> End {
         match self.agent {
@@ -243,14 +248,17 @@ impl Supervision {
         }
     }
 
-    /// Requests and turns that the agent works on or that are being stopped, for views.
+    /// Requests and turns that the agent works on, that are being stopped, or that wait, for views.
     pub(crate) fn works(&self) -> impl Iterator<Item = WorkView<'_>> {
         let open = self.works.iter().map(|work| WorkView {
             job: work.job,
             request: work.id.as_ref().map(|id| &id.id),
             method: &work.method,
             since: work.since,
-            is_cancelling: work.stop.is_some(),
+            state: match work.stop {
+                Some(_) => WorkState::Cancelling,
+                None => WorkState::Running,
+            },
             cancel: work.stop.as_ref().and_then(|stop| stop.cancel.as_deref()),
         });
         // The client has its answer, and the end of the processes is awaited.
@@ -259,17 +267,39 @@ impl Supervision {
             request: None,
             method: &work.method,
             since: work.since,
-            is_cancelling: true,
+            state: WorkState::Cancelling,
             cancel: work.stop.cancel.as_deref(),
         });
-        open.chain(answered)
+        let waiting = self.held.requests().map(|(held, id)| WorkView {
+            job: held.job,
+            request: Some(id),
+            method: &held.method,
+            since: held.since,
+            state: WorkState::Waiting(self.cause_of_waiting()),
+            cancel: None,
+        });
+        open.chain(answered).chain(waiting)
     }
 
-    /// Numbers the works that the last input began.
+    /// The cause for which requests wait.
+    const fn cause_of_waiting(&self) -> &'static str {
+        match &self.agent {
+            Agent::Off | Agent::Starting => "the start of the agent",
+            Agent::Preparing { step: Preparation::Reopen { .. }, .. } => {
+                "its session to be opened again"
+            }
+            Agent::Preparing { .. } => "the start of the agent",
+            Agent::Draining(_) | Agent::Ending => "the restart of the agent",
+            Agent::Live => "the end of a cancelled request",
+        }
+    }
+
+    /// Numbers the works that the last input began, and the requests that wait since.
     pub(crate) fn number_works(&mut self, mut draw: impl FnMut() -> JobId) {
         for work in self.works.iter_mut().filter(|work| work.job.is_none()) {
             work.job = Some(draw());
         }
+        self.held.number(draw);
     }
 
     /// Time of the next [`Due`](Input::Due).

@@ -64,7 +64,29 @@ impl Work {
     }
 }
 
-/// A work as views show it.
+/// How far a work is, for views.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkState {
+    /// The agent does not have it yet, for this reason.
+    Waiting(&'static str),
+    /// The agent works on it.
+    Running,
+    /// It is being stopped.
+    Cancelling,
+}
+
+impl WorkState {
+    /// The word for it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting(_) => "waiting",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+        }
+    }
+}
+
+/// A work, or a request that waits to become one, as views show it.
 #[derive(Debug)]
 pub(crate) struct WorkView<'a> {
     pub(crate) job: Option<JobId>,
@@ -72,8 +94,7 @@ pub(crate) struct WorkView<'a> {
     pub(crate) request: Option<&'a RequestId>,
     pub(crate) method: &'a str,
     pub(crate) since: Instant,
-    /// Whether it is being stopped.
-    pub(crate) is_cancelling: bool,
+    pub(crate) state: WorkState,
     /// The cancel, if it is not of the client.
     pub(crate) cancel: Option<&'a Cancel>,
 }

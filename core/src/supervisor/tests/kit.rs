@@ -106,10 +106,14 @@ impl World {
 
     /// As [`World::operator_cancels`], before the end of the turn of the loop.
     pub(super) fn operator_says_cancel(&mut self, job: u64) {
+        assert_eq!(self.operator_hears(job), [""; 0]);
+    }
+
+    /// As [`World::operator_says_cancel`], with its consequences.
+    pub(super) fn operator_hears(&mut self, job: u64) -> Vec<String> {
         let (by, conn) = (Identity::User(7), ConnId::new(9));
         let cancel = Cancel { by, conn, request: None, reason: None };
-        let effects = self.input(Input::Cancel { job: JobId::new(job), cancel });
-        assert_eq!(effects, [""; 0]);
+        self.input(Input::Cancel { job: JobId::new(job), cancel })
     }
 
     /// Lets time pass to the next deadline.

@@ -5,6 +5,7 @@ use alloc::format;
 use crate::supervisor::effect::Input;
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
+use crate::supervisor::work::WorkState;
 
 /// Number of the first prompt in [`World::with_session`], after `initialize` and `session/new`.
 const JOB: u64 = 3;
@@ -39,7 +40,7 @@ fn ignored_cancel_of_an_operator_replaces_the_agent() {
         world
             .supervision
             .works()
-            .filter_map(|work| Some((work.job?.get(), work.is_cancelling)))
+            .filter_map(|work| Some((work.job?.get(), work.state == WorkState::Cancelling)))
             .collect::<alloc::vec::Vec<_>>()
     };
     assert_eq!(listed(&world), [(JOB, true)]);
@@ -96,6 +97,77 @@ fn restarted_agent_finishes_its_turns() {
     let done = r#"{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}"#;
     assert_eq!(world.agent(done), [format!("client {done}"), "end".into()]);
     assert_eq!(world.ended(), ["start"]);
+}
+
+/// The requests of a client as views list them.
+fn listed(world: &World) -> alloc::vec::Vec<(u64, &str, WorkState)> {
+    let works = world.supervision.works();
+    works.filter_map(|work| Some((work.job?.get(), work.method, work.state))).collect()
+}
+
+/// A request that waits for a restart is listed from the beginning, and keeps its number when the
+/// agent gets it.
+#[test]
+fn request_behind_a_restart_is_listed() {
+    let mut world = World::with_session(terms(), RESUMES);
+    world.prompt(2, "s");
+    world.input(Input::Restart(terms()));
+    world.prompt(3, "s");
+    world.client(r#"{"jsonrpc":"2.0","id":4,"method":"session/list"}"#);
+    let mut waits = |world: &World, state: &'static str| {
+        let all = listed(world);
+        let waiting = WorkState::Waiting(state);
+        assert!(all.contains(&(4, "session/prompt", waiting)), "{all:?}");
+        assert!(all.contains(&(5, "session/list", waiting)), "{all:?}");
+    };
+    waits(&world, "the restart of the agent");
+    assert_eq!(world.supervision.open_requests(), 3);
+    world.agent(r#"{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}"#);
+    waits(&world, "the restart of the agent");
+    world.ended();
+    waits(&world, "the start of the agent");
+    world.input(Input::Started);
+    waits(&world, "the start of the agent");
+    let result = format!(r#"{{"protocolVersion":1,"agentCapabilities":{RESUMES}}}"#);
+    world.agent(&format!(r#"{{"jsonrpc":"2.0","id":"ceased-1","result":{result}}}"#));
+    waits(&world, "its session to be opened again");
+    world.agent(r#"{"jsonrpc":"2.0","id":"ceased-2","result":{}}"#);
+    let running = WorkState::Running;
+    assert_eq!(listed(&world), [(4, "session/prompt", running), (5, "session/list", running)]);
+}
+
+/// A request that waits is cancelled by its number: the client is answered, the agent never gets
+/// it, and the receipt names the operator.
+#[test]
+fn request_behind_a_restart_is_cancelled_by_its_number() {
+    let mut world = World::with_session(terms(), RESUMES);
+    world.prompt(2, "s");
+    world.input(Input::Restart(terms()));
+    world.prompt(3, "s");
+    world.client(r#"{"jsonrpc":"2.0","id":4,"method":"session/list"}"#);
+    let answer = r#"client {"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}"#;
+    let receipt = "receipt requested unsent by uid:7";
+    assert_eq!(world.operator_hears(4), [answer, receipt]);
+    let said = world.operator_hears(5);
+    assert!(said[0].contains(r#""id":4,"error":{"code":-32800"#), "{said:?}");
+    assert_eq!(said[1..], [receipt]);
+    assert_eq!(world.operator_hears(4), [""; 0], "it is over");
+    assert_eq!(listed(&world).len(), 1);
+    let done = r#"{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}"#;
+    assert_eq!(world.agent(done), [format!("client {done}"), "end".into()]);
+    assert_eq!(world.ended(), [""; 0], "nothing waits for another process");
+}
+
+/// A prompt behind the cancelled turn of its session is listed with its cause.
+#[test]
+fn prompt_behind_a_cancelled_turn_is_listed() {
+    let mut world = World::with_session(terms(), "{}");
+    world.prompt(2, "s");
+    world.operator_cancels(JOB);
+    world.prompt(3, "s");
+    let waits = WorkState::Waiting("the end of a cancelled request");
+    let cancelling = (JOB, "session/prompt", WorkState::Cancelling);
+    assert_eq!(listed(&world), [cancelling, (4, "session/prompt", waits)]);
 }
 
 /// A turn that outlasts `drain` is answered once, with the reason.

@@ -71,6 +71,7 @@ impl Status {
             format!("of {} on connection {}", client.identity, client.connection),
             format!("since {}", ago(request.elapsed_ms)),
         ];
+        lines.extend(request.waiting.as_ref().map(|cause| format!("waits for {cause}")));
         lines.extend(request.by.as_ref().map(|by| format!("cancelled by {by}")));
         lines.extend(client.instance.map(|id| format!("process i{id}")));
         Some(lines)
@@ -131,7 +132,8 @@ impl AgentRequest {
         let (name, user) = (&agent.agent, &client.identity);
         let (tone, since) = (self.tone(), ago(self.elapsed_ms));
         let by = self.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        let state = format!("{} {}{by}", self.state, self.method);
+        let cause = self.waiting.as_ref().map(|cause| format!(" for {cause}")).unwrap_or_default();
+        let state = format!("{} {}{by}{cause}", self.state, self.method);
         match self.job {
             Some(job) => {
                 let columns = [&*job.to_string(), name, user, &since];
@@ -145,7 +147,11 @@ impl AgentRequest {
     }
 
     fn tone(&self) -> Tone {
-        if self.state == "cancelling" { Tone::Pending } else { Tone::Plain }
+        match self.state.as_str() {
+            "cancelling" => Tone::Pending,
+            "waiting" => Tone::Quiet,
+            _ => Tone::Plain,
+        }
     }
 }
 
@@ -189,6 +195,25 @@ mod tests {
         let details = status().agent_details(3).unwrap().join("\n");
         assert!(details.contains("stderr: hello") && details.contains("serves ann"), "{details}");
         assert_eq!(status().agent_details(4), None);
+    }
+
+    /// A request that waits has a row with its number and cause.
+    #[test]
+    fn waiting_request_has_a_row_with_its_cause() {
+        let mut status = status();
+        let request = serde_json::json!({"job": 14, "method": "session/prompt", "elapsedMs": 700,
+            "state": "waiting", "waiting": "the restart of the agent"});
+        let request = serde_json::from_value(request).unwrap();
+        status.agents[0].clients[1].requests.push(request);
+        let mut rows = Vec::new();
+        let layout = Layout::of(&status, None);
+        status.agent_rows(&layout, "", Trees::Whole, &mut rows);
+        let row = rows.iter().find(|row| row.key == Some(Key::Job(14))).expect("a row");
+        let state = "waiting session/prompt for the restart of the agent";
+        assert!(row.text.ends_with(state), "{}", row.text);
+        assert_eq!(row.tone, Tone::Quiet);
+        let details = status.details(&Key::Job(14)).join("\n");
+        assert!(details.contains("waits for the restart of the agent"), "{details}");
     }
 
     #[test]

@@ -316,5 +316,7 @@ pub(in crate::cli) struct AgentRequest {
     pub(in crate::cli) by: Option<String>,
     pub(in crate::cli) method: String,
     pub(in crate::cli) state: String,
+    /// Cause of waiting.
+    pub(in crate::cli) waiting: Option<String>,
     pub(in crate::cli) elapsed_ms: u64,
 }

@@ -179,11 +179,12 @@ function agentRow(agent, client, status) {
 function turnRow(agent, client, request) {
   const isCancelling = request.state === "cancelling";
   const by = request.by ? `, cancelled by ${request.by}` : "";
+  const cause = request.waiting ? `, waits for ${request.waiting}` : "";
   return {
     key: `turn-${request.job}`, id: `#${request.job}`, name: `${agent.agent} ${request.method}`,
     owner: client.identity, age: ago(request.elapsedMs),
     state: { text: request.state, tone: isCancelling ? "busy" : "" },
-    details: [`on connection ${client.connection}${by}`],
+    details: [`on connection ${client.connection}${by}${cause}`],
     job: isCancelling || request.method === "initialize" ? null : request.job ?? null,
   };
 }
