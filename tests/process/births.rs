@@ -11,6 +11,7 @@ use ceased::process::{
     Evidence, JobId, Launch, Order, Orphans, OwnPipes, Report, Stopped, Stream, stdio_pipes,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::process_kit::{Rig, TIME_LIMIT, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig_with, run_alone, run_ordinary};
@@ -142,6 +143,7 @@ in_every_tier!(
     births_are_counted_from_an_instant,
     processes_born_since_end_and_the_others_live,
     process_that_ignores_sigterm_is_killed_after_the_grace,
+    sigkill_after_the_grace_waits_for_no_poll,
     heir_of_a_stray_is_ended,
     process_born_after_the_order_lives,
     cpu_time_grows_with_work_only,
@@ -298,6 +300,28 @@ fn process_that_ignores_sigterm_is_killed_after_the_grace(rig: &mut Rig, tier: T
     finish(rig, server, tier);
 }
 
+/// UPS-05: a grace between two polls of the supervisor, which are 20 ms apart; on a busy machine one
+/// of several ends is in time.
+fn sigkill_after_the_grace_waits_for_no_poll(rig: &mut Rig, tier: Tier) {
+    let mut server = Server::start(rig, |_| {});
+    let (grace, mut least) = (Duration::from_millis(110), Duration::MAX);
+    for _ in 0..8 {
+        let since = boundary();
+        server.tell("stubborn");
+        server.wait_sleepers(1);
+        let all = carriers(&server.marker);
+        let (pid, _) = all.iter().find(|it| it.1.starts_with("sleep ")).unwrap();
+        let process = pidfd_open(Pid::from_raw(*pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let begun = Instant::now();
+        rig.order(Order::EndBorn { ticket: 12, job: server.job, since, grace });
+        wait_readable(&File::from(process));
+        least = least.min(begun.elapsed().checked_sub(grace).expect("not before the grace"));
+        while !matches!(rig.report(), Report::BornEnded { ended: 2, left: 0, .. }) {}
+    }
+    assert!(least < Duration::from_millis(8), "{least:?} after the grace");
+    finish(rig, server, tier);
+}
+
 /// A process that starts another one when it is told to end.
 fn heir_of_a_stray_is_ended(rig: &mut Rig, tier: Tier) {
     if tier == Tier::Groups {
@@ -374,7 +398,7 @@ fn finish(rig: &Rig, server: Server, tier: Tier) {
     if tier == Tier::Groups {
         // Processes in sessions of their own outlive a job in this tier, as documented.
         for (pid, _) in carriers(&marker) {
-            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            let pid = Pid::from_raw(pid).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         eventually("they end", || carriers(&marker).is_empty());

@@ -121,6 +121,7 @@ impl State {
                 self.on_part(slot, Part::Pipe(pipe));
             }
             self.tick();
+            self.kill_due_strays();
             self.replace_keeper();
             self.follow();
             // Handle the exits of this turn before the remaining jobs.
@@ -147,7 +148,9 @@ impl State {
         let is_waiting =
             !self.ticking.is_empty() || !self.world.removals.is_empty() || self.stopping.is_some();
         let tick = is_waiting.then(|| TICK.saturating_sub(self.ticked.elapsed()));
-        let due = [self.keeper.due_in(), self.world.families.due_in()];
+        let kill = self.ticking.iter().filter_map(|slot| self.jobs.get(slot)?.kill_due()).min();
+        let kill_in = kill.map(|at| at.saturating_duration_since(Instant::now()));
+        let due = [self.keeper.due_in(), self.world.families.due_in(), kill_in];
         tick.into_iter().chain(due.into_iter().flatten()).min()
     }
 
@@ -343,6 +346,18 @@ impl State {
             }
         }
         self.touched.extend(&self.ticking);
+    }
+
+    /// Sends SIGKILL to strays whose grace is over: the next tick may be [`TICK`] away.
+    fn kill_due_strays(&mut self) {
+        let now = Instant::now();
+        for slot in &self.ticking {
+            let Some(job) = self.jobs.get_mut(slot) else { continue };
+            if job.kill_due().is_some_and(|at| at <= now) {
+                job.look_for_strays(&mut self.world);
+                self.touched.insert(*slot);
+            }
+        }
     }
 
     /// Finds processes that have left the control groups of their jobs.

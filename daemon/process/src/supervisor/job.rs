@@ -252,7 +252,13 @@ impl Job {
         self.look_for_strays(world);
     }
 
-    fn look_for_strays(&mut self, world: &mut Shared) {
+    /// When SIGKILL of strays is due.
+    pub(crate) fn kill_due(&self) -> Option<Instant> {
+        self.strays.iter().filter_map(Strays::kill_due).min()
+    }
+
+    /// Looks for strays, and signals them.
+    pub(crate) fn look_for_strays(&mut self, world: &mut Shared) {
         if self.strays.is_empty() {
             return;
         }

@@ -95,6 +95,11 @@ impl Strays {
         }
     }
 
+    /// When SIGKILL is due; `None` once it was sent.
+    pub(crate) fn kill_due(&self) -> Option<Instant> {
+        (!self.is_killing).then_some(self.kill_at)
+    }
+
     /// Looks for strays and signals them: SIGTERM once, SIGKILL in each look after the grace. True
     /// if none is left, or if those left do not end.
     pub(crate) fn look(&mut self, members: &Members, now: Instant) -> bool {
