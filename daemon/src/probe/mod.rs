@@ -30,6 +30,7 @@ mod suite;
 mod table;
 mod target;
 mod text;
+mod weight;
 mod work;
 
 use std::io;

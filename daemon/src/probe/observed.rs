@@ -9,8 +9,10 @@ pub(crate) struct Worked {
     pub(crate) started: Vec<String>,
     /// Those alive at the end.
     pub(crate) alive: Vec<String>,
-    /// CPU use in percent: idle, during the call, at the end; `None` if unknown.
+    /// CPU use in percent, each a median: idle, during the call, at the end; `None` if unknown.
     pub(crate) cpu: Option<[f64; 3]>,
+    /// Rounds of samples of the call: more than one while its CPU use is not clear.
+    pub(crate) rounds: u32,
     /// Bytes written in a second: idle, during the call, at the end.
     pub(crate) written: [u64; 3],
     /// Samples of the call with output.

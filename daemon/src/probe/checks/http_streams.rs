@@ -9,6 +9,7 @@ use crate::probe::finding::Finding;
 use crate::probe::observed::Worked;
 use crate::probe::session::{Session, Trouble, cancel};
 use crate::probe::text::{self, listed};
+use crate::probe::weight::Weight;
 use crate::probe::work::{observe, observe_for};
 
 use super::request_ids::is_tool_result;
@@ -86,10 +87,14 @@ pub(crate) fn disconnect(context: &Context) -> Result<Finding, Trouble> {
 }
 
 fn judge_disconnect(worked: &Worked, within: Duration) -> Finding {
-    if worked.started.is_empty() && !worked.used_cpu() && !worked.wrote() {
+    let uses_cpu = worked.load() == Weight::Heavy;
+    if worked.started.is_empty() && !uses_cpu && !worked.wrote() {
         return Finding::unknown("the call starts no process, uses no CPU and writes nothing");
     }
-    let goes_on = !worked.alive.is_empty() || worked.uses_cpu() || worked.writes();
+    let goes_on = !worked.alive.is_empty() || worked.rest() == Weight::Heavy || worked.writes();
+    if !goes_on && worked.rest() == Weight::Unclear {
+        return Finding::unknown("the call uses less CPU once its connection is closed");
+    }
     match goes_on {
         true => Finding::holds(format!(
             "the call goes on for {within:?} after its connection is closed; processes alive: {}",

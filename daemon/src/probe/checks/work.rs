@@ -6,6 +6,7 @@ use crate::probe::observed::Worked;
 use crate::probe::options::ToolCall;
 use crate::probe::session::{Session, Trouble, cancel};
 use crate::probe::text::listed;
+use crate::probe::weight::Weight;
 use crate::probe::work::observe;
 
 /// The observation of a plain call.
@@ -41,13 +42,17 @@ fn judge_cpu(worked: &Worked) -> Finding {
     let Some([idle, active, end]) = worked.cpu else {
         return Finding::unknown("the CPU time cannot be read");
     };
-    if !worked.used_cpu() {
-        return Finding::unknown(format!(
-            "the call uses {active:.0} % of a CPU, too little to tell"
-        ));
+    if worked.load() != Weight::Heavy {
+        let seen = format!("the call uses {active:.0} % of a CPU, too little to tell");
+        return Finding::unknown(seen).repeated(worked.rounds);
     }
     let seen = format!("idle {idle:.0} %, during the call {active:.0} %, afterwards {end:.0} %");
-    Finding::of(!worked.uses_cpu(), seen)
+    let finding = match worked.rest() {
+        Weight::Light => Finding::holds(seen),
+        Weight::Unclear => Finding::unknown(format!("{seen}: neither an end of the work nor work")),
+        Weight::Heavy => Finding::deviates(seen),
+    };
+    finding.repeated(worked.rounds)
 }
 
 fn judge_writes(worked: &Worked) -> Finding {
@@ -95,4 +100,75 @@ pub(crate) fn stubborn(context: &Context) -> Result<Finding, Trouble> {
     };
     let worked = context.stubborn.get_or_init(|| cancelled_call(context, call));
     worked.as_ref().map(judge_all).map_err(|why| Trouble(why.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::finding::Verdict::{self, Deviates, Holds, Unknown};
+    use crate::probe::work::{After, During};
+
+    /// Samples after a cancel up to the time limit.
+    const AFTERWARDS: usize = 60;
+
+    /// Numbers from 0 to 1, the same for each seed.
+    fn noise(seed: u64) -> impl FnMut() -> f64 {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
+            f64::from(u32::try_from(state >> 33).unwrap_or_default()) / f64::from(u32::MAX >> 1)
+        }
+    }
+
+    /// The verdict on a call that uses these percents of a CPU before and after its cancel, each
+    /// sample up to so much above or below.
+    fn verdict(active: f64, end: f64, swing: f64, seed: u64) -> Verdict {
+        let mut random = noise(seed);
+        let mut sample = |level: f64| (Some((level + (random() * 2.0 - 1.0) * swing).max(0.0)), 0);
+        let mut during = During::new((Some(0.5), 0));
+        while during.wants_sample() {
+            during.take(sample(active));
+        }
+        let (mut worked, mut after) = (during.summary(), After::default());
+        for _ in 0..AFTERWARDS {
+            if after.take(&mut worked, sample(end)) {
+                break;
+            }
+        }
+        judge_cpu(&worked).verdict
+    }
+
+    /// The verdict of repeated runs is the same, near 5 % as well.
+    #[test]
+    fn verdict_on_the_cpu_does_not_swing() {
+        for (active, end, swing, expected) in [
+            (0.5, 0.5, 0.5, Unknown),
+            (5.0, 5.0, 2.0, Unknown),
+            (5.5, 0.5, 3.0, Unknown),
+            (6.0, 0.5, 2.0, Unknown),
+            (20.0, 0.5, 4.0, Holds),
+            (20.0, 5.0, 1.5, Unknown),
+            (20.0, 20.0, 6.0, Deviates),
+            (100.0, 5.0, 3.0, Holds),
+            (100.0, 30.0, 10.0, Unknown),
+            (100.0, 90.0, 20.0, Deviates),
+        ] {
+            for seed in 0..500 {
+                let found = verdict(active, end, swing, seed);
+                assert_eq!(found, expected, "{active} %, then {end} %, ±{swing}, seed {seed}");
+            }
+        }
+    }
+
+    /// The finding states the repeats.
+    #[test]
+    fn repeated_samples_are_told() {
+        let mut during = During::new((Some(0.0), 0));
+        while during.wants_sample() {
+            during.take((Some(5.0), 0));
+        }
+        let found = judge_cpu(&during.summary());
+        assert_eq!(found.evidence, "the call uses 5 % of a CPU, too little to tell");
+        assert_eq!(found.repeats, 3);
+    }
 }
