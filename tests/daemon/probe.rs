@@ -148,6 +148,15 @@ fn planted_faults_are_found_by_their_checks_5() {
     every_fault_is_found(FAULTS[4]);
 }
 
+/// Each fault alone: faults of one group may hide each other.
+#[test]
+#[ignore = "takes 15 minutes"]
+fn each_fault_alone_is_found_by_its_check() {
+    for fault in FAULTS.concat() {
+        every_fault_is_found(&[fault]);
+    }
+}
+
 /// The server without faults, and the list of faults against the list of checks.
 #[test]
 fn nothing_is_found_in_a_server_without_faults_and_every_check_has_a_fault() {

@@ -77,6 +77,15 @@ fn every_fault_is_found(faults: &[&str]) {
     assert_eq!(with(&found, "deviates"), expected, "{found:#}");
 }
 
+/// Each fault alone: faults of one group may hide each other.
+#[test]
+#[ignore = "takes 10 minutes"]
+fn each_fault_of_an_agent_alone_is_found_by_its_check() {
+    for fault in FAULTS.concat() {
+        every_fault_is_found(&[fault]);
+    }
+}
+
 /// ACP-06, ACP-08, RPC-01, RPC-04: faults of the first group.
 #[test]
 fn planted_faults_of_an_agent_are_found_by_their_checks_1() {

@@ -80,6 +80,15 @@ fn planted_faults_of_a_client_are_found_by_their_checks_3() {
     every_fault_is_found(FAULTS[2]);
 }
 
+/// Each fault alone: faults of one group may hide each other.
+#[test]
+#[ignore = "takes 3 minutes"]
+fn each_fault_of_a_client_alone_is_found_by_its_check() {
+    for fault in FAULTS.concat() {
+        every_fault_is_found(&[fault]);
+    }
+}
+
 #[test]
 fn nothing_is_found_in_a_client_without_faults_and_every_check_has_a_fault() {
     let found = probe(&[], &[], &["{server}"]);

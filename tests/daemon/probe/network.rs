@@ -97,6 +97,19 @@ const STATELESS_FAULTS: &[&str] = &[
     "extension-cancel",
 ];
 
+/// Each fault alone: faults of one group may hide each other.
+#[test]
+#[ignore = "takes 15 minutes"]
+fn each_fault_over_http_alone_is_found_by_its_check() {
+    let of = |revision, faults: &[&'static str]| {
+        faults.iter().map(move |fault| (Way::Http(revision), *fault)).collect::<Vec<_>>()
+    };
+    let all = [of(SESSION, &SESSION_FAULTS.concat()), of(STATELESS, STATELESS_FAULTS)].concat();
+    for (way, fault) in all {
+        every_fault_is_found(way, &[fault]);
+    }
+}
+
 #[test]
 fn planted_faults_of_http_sessions_are_found_1() {
     every_fault_is_found(Way::Http(SESSION), SESSION_FAULTS[0]);
