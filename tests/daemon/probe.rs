@@ -4,6 +4,7 @@
 mod agents;
 mod clients;
 mod field;
+mod hostile;
 mod network;
 
 use std::collections::BTreeSet;

@@ -39,6 +39,16 @@ impl Channel {
         }
     }
 
+    /// A fact that may be the reason for a missing message.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let broken = match self {
+            Self::Lines(_) => None,
+            Self::Http(http) => http.broken.clone(),
+        };
+        let no_message = |text: &String| format!("no message: {text:?}");
+        broken.or_else(|| self.garbage().first().map(no_message))
+    }
+
     /// Whether a message is there that was not taken yet.
     pub(crate) fn has_ready(&self) -> bool {
         match self {

@@ -20,6 +20,7 @@ mod endings;
 mod era;
 mod finding;
 mod http;
+mod life;
 mod observed;
 mod options;
 mod pick;

@@ -171,6 +171,10 @@ impl Pipe {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
+            if !self.room.take_values(line) {
+                self.is_closed = true;
+                return;
+            }
             match serde_json::from_slice::<Value>(line) {
                 Ok(Value::Array(batch)) => self.ready.extend(batch),
                 Ok(message @ Value::Object(_)) => self.ready.push_back(message),

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use ceased_client::io::{poll, read};
 use ceased_process::{OwnPipes, Process, stdio_pipes};
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::{Value, json};
 
 use super::arena::Job;
@@ -16,6 +18,7 @@ use super::channel::Channel;
 use super::context::Context;
 use super::era::{Era, TASKS};
 use super::http::{Http, Url, connect};
+use super::life::Life;
 use super::options::ToolCall;
 use super::pipe::{Pipe, Received};
 use super::target::{Target, command_at, free_port};
@@ -37,6 +40,7 @@ pub(crate) struct Session<'a> {
     /// Standard input and output of a command with another transport.
     _own: Option<OwnPipes>,
     context: &'a Context,
+    life: Life,
     era: Era,
     last_id: i64,
     declares_tasks: bool,
@@ -87,8 +91,8 @@ impl<'a> Session<'a> {
             }
         };
         let (log, greeting, last_id, declares_tasks) = (Vec::new(), Value::Null, 0, false);
-        let _own = own;
-        Ok(Self { job, channel, _own, context, era, last_id, declares_tasks, log, greeting })
+        let (_own, life) = (own, Life::new(context.options.timeout));
+        Ok(Self { job, channel, _own, context, life, era, last_id, declares_tasks, log, greeting })
     }
 
     /// Starts the command and performs the handshake of the revision.
@@ -174,7 +178,7 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn until(&self) -> Instant {
-        Instant::now() + self.timeout()
+        self.life.until()
     }
 
     /// An id that was not used yet.
@@ -229,6 +233,7 @@ impl<'a> Session<'a> {
         if let Some(flood) = self.channel.flood() {
             return Err(Trouble(format!("the server {flood}")));
         }
+        self.life.clip(until).map_err(Trouble)?;
         let within = Instant::now() + Duration::from_millis(200);
         let gone = self.job.as_mut().is_some_and(|job| job.exits(within));
         Err(Trouble(match (gone, self.channel.failure()) {
@@ -242,6 +247,7 @@ impl<'a> Session<'a> {
 
     /// Handles the next message; false if nothing came.
     fn step(&mut self, until: Instant) -> Result<bool, Trouble> {
+        let until = self.life.clip(until).map_err(Trouble)?;
         match self.channel.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {
@@ -308,7 +314,10 @@ impl<'a> Session<'a> {
         let timeout = self.timeout();
         self.watch_for(timeout, |session| !session.answers(id).is_empty())?;
         let answer = self.answers(id).first().map(|answer| (*answer).clone());
-        answer.ok_or_else(|| Trouble(format!("no answer to request {id} within {timeout:?}")))
+        answer.ok_or_else(|| {
+            let why = self.channel.trouble().map(|why| format!(": {why}")).unwrap_or_default();
+            Trouble(format!("no answer to request {id} within {timeout:?}{why}"))
+        })
     }
 
     /// Sends a request and waits for its answer.
@@ -376,11 +385,33 @@ fn open(context: &Context, era: &Era, target: &Target, until: Instant) -> io::Re
             Ok(Channel::Http(Box::new(Http::new(url, headers, era, context.options.output_max))))
         }
         Target::Socket(path) => {
-            let socket = UnixStream::connect(path)?;
+            let socket = connect_unix(path, until)?;
             let input = OwnedFd::from(socket.try_clone()?);
             Ok(Channel::Lines(Pipe::new(input, socket.into(), context.options.output_max)?))
         }
         Target::Stdio => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Connects to a Unix socket, until then: a listener with a full backlog has a blocking connect wait
+/// without a limit.
+fn connect_unix(path: &str, until: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    loop {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => {
+                let socket = UnixStream::from(socket);
+                socket.set_nonblocking(false)?;
+                return Ok(socket);
+            }
+            Err(Errno::AGAIN) if Instant::now() < until => thread::sleep(DIAL_AGAIN),
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::other("the socket accepts no connection"));
+            }
+            Err(why) => return Err(why.into()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::context::{Context, V2};
 use crate::probe::arena::Job;
+use crate::probe::life::Life;
 use crate::probe::pipe::{Pipe, Received};
 use crate::probe::session::{Trouble, notification};
 use crate::probe::text;
@@ -66,6 +67,7 @@ pub(super) struct Session<'a> {
     pub(super) job: Job<'a>,
     pub(super) pipe: Pipe,
     context: &'a Context,
+    life: Life,
     pub(super) version: u64,
     last_id: i64,
     /// Every message received, with its time.
@@ -84,7 +86,8 @@ impl<'a> Session<'a> {
         let job = context.arena.start(&context.options.command, theirs);
         let pipe = Pipe::new(own.stdout, own.stdin, context.options.output_max).map_err(failed)?;
         let (log, questions) = (Vec::new(), Vec::new());
-        Ok(Self { job, pipe, context, version, last_id: 0, log, questions, permits: false })
+        let life = Life::new(context.options.timeout);
+        Ok(Self { job, pipe, context, life, version, last_id: 0, log, questions, permits: false })
     }
 
     /// Starts the agent and initializes it.
@@ -240,13 +243,14 @@ impl<'a> Session<'a> {
 
     /// Sends lines in one write.
     pub(super) fn say(&mut self, lines: &str) -> Result<(), Trouble> {
-        let until = Instant::now() + self.timeout();
+        let until = self.life.until();
         if self.pipe.send(format!("{lines}\n").as_bytes(), until, true).is_empty() {
             return Ok(());
         }
         if let Some(flood) = self.pipe.flood() {
             return Err(Trouble(format!("the agent {flood}")));
         }
+        self.life.clip(until).map_err(Trouble)?;
         let gone = self.job.exits(Instant::now() + Duration::from_millis(200));
         Err(Trouble(match gone {
             true => format!("the agent is gone: {}", self.job.told()),
@@ -256,6 +260,7 @@ impl<'a> Session<'a> {
 
     /// Handles the next message; false if nothing came.
     fn step(&mut self, until: Instant) -> Result<bool, Trouble> {
+        let until = self.life.clip(until).map_err(Trouble)?;
         match self.pipe.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {

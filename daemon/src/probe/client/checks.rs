@@ -1,10 +1,13 @@
 //! The checks of a client.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::context::Context;
 use super::observed::Observed;
-use super::script::{ABORT, ECHO, PING, TIMEOUT, is_like};
+use super::script::{ABORT, ECHO, PING, TIMEOUT, is_like, text_of};
 use crate::probe::finding::Finding;
 use crate::probe::session::Trouble;
 use crate::probe::text;
@@ -37,9 +40,9 @@ fn cancel<'m>(messages: &[&'m Value], at: usize) -> Option<&'m Value> {
     if let Some(cancel) = cancels().find(names) {
         return Some(cancel);
     }
-    let ids: Vec<&Value> = messages.iter().filter_map(|it| it.get("id")).collect();
-    let names_nothing =
-        |it: &&&Value| !ids.iter().any(|id| is_like(&it["params"]["requestId"], id));
+    let ids: BTreeSet<Cow<'_, str>> =
+        messages.iter().filter_map(|it| it.get("id")).map(text_of).collect();
+    let names_nothing = |it: &&&Value| !ids.contains(&text_of(&it["params"]["requestId"]));
     let until = after.iter().position(|it| it["method"] == "tools/call").unwrap_or(after.len());
     after.iter().take(until).filter(|it| is_cancel(it)).find(names_nothing).copied()
 }

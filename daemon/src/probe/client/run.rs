@@ -25,6 +25,9 @@ const IN_FLIGHT: Duration = Duration::from_millis(200);
 const LIMITS_A_RUN: u32 = 10;
 /// Messages kept of one run.
 const MESSAGES_MAX: usize = 10_000;
+/// Connections of servers that one run takes, and those in one turn.
+const SERVERS_MAX: usize = 16;
+const ACCEPTED_A_TURN: usize = 8;
 
 /// A scripted server, started by the client.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ struct Server {
     /// Its process and the child of that.
     pids: Option<[i32; 2]>,
     is_closed: bool,
+    /// Whether the client has left a message unread for longer than the time limit.
+    is_deaf: bool,
 }
 
 /// A run.
@@ -50,6 +55,8 @@ pub(super) struct Run<'a> {
     /// Every message of the client, with the number of its server.
     heard: Vec<(usize, Value)>,
     last: Instant,
+    /// Whether there were too many servers.
+    is_crowded: bool,
 }
 
 impl<'a> Run<'a> {
@@ -65,8 +72,19 @@ impl<'a> Run<'a> {
         stdout.close_output();
         let (servers, heard) = (Vec::new(), Vec::new());
         let (timeout, now) = (context.options.timeout, Instant::now());
-        let (began, last) = (now, now);
-        Ok(Self { job, stdout, stage, servers, hangs, timeout, output_max, began, heard, last })
+        Ok(Self {
+            job,
+            stdout,
+            stage,
+            servers,
+            hangs,
+            timeout,
+            output_max,
+            began: now,
+            heard,
+            last: now,
+            is_crowded: false,
+        })
     }
 
     /// Serves until `done`, the exit of the client, or the time limit without a message.
@@ -75,7 +93,8 @@ impl<'a> Run<'a> {
             let now = Instant::now();
             let is_late = now > self.last + self.timeout;
             let is_long = now > self.began + self.timeout * LIMITS_A_RUN;
-            if done(self) || is_late || is_long || self.job.exits(now + SLICE) {
+            let is_flooded = self.flood().is_some();
+            if done(self) || is_late || is_long || is_flooded || self.job.exits(now + SLICE) {
                 break;
             }
             self.turn();
@@ -85,18 +104,25 @@ impl<'a> Run<'a> {
     }
 
     fn turn(&mut self) {
-        while let Ok((stream, _)) = self.stage.listener.accept() {
+        for _ in 0..ACCEPTED_A_TURN {
+            let Ok((stream, _)) = self.stage.listener.accept() else { break };
+            if self.servers.len() >= SERVERS_MAX {
+                self.is_crowded = true;
+                break;
+            }
             let both = stream.try_clone().and_then(|other| {
                 stream.set_nonblocking(true)?;
                 Pipe::new(other.into(), stream.into(), self.output_max)
             });
             let script = Script::new(self.hangs);
             if let Ok(pipe) = both {
-                self.servers.push(Server { pipe, script, pids: None, is_closed: false });
+                let (pids, is_closed, is_deaf) = (None, false, false);
+                self.servers.push(Server { pipe, script, pids, is_closed, is_deaf });
             }
             self.last = Instant::now();
         }
-        while matches!(self.stdout.receive(Instant::now() + SLICE), Received::Message(_)) {}
+        let until = Instant::now() + SLICE;
+        while matches!(self.stdout.receive(until), Received::Message(_)) {}
         for number in 0..self.servers.len() {
             self.read(number);
         }
@@ -105,8 +131,13 @@ impl<'a> Run<'a> {
     fn read(&mut self, number: usize) {
         let until = Instant::now() + self.timeout;
         let Some(server) = self.servers.get_mut(number) else { return };
-        while self.heard.len() < MESSAGES_MAX {
-            match server.pipe.receive(Instant::now() + SLICE) {
+        let slice = Instant::now() + SLICE;
+        let (mut is_first, mut is_over) = (true, false);
+        // Messages that are there already would be taken without a look at the time.
+        while self.heard.len() < MESSAGES_MAX && (is_first || !is_over) {
+            is_first = false;
+            is_over = Instant::now() >= slice;
+            match server.pipe.receive(slice) {
                 Received::TimedOut => break,
                 Received::Closed => {
                     server.is_closed = true;
@@ -118,13 +149,34 @@ impl<'a> Run<'a> {
                 }
                 Received::Message(message) => {
                     for line in server.script.take(&message) {
-                        server.pipe.send(format!("{line}\n").as_bytes(), until, true);
+                        let line = format!("{line}\n");
+                        server.is_deaf = server.is_deaf
+                            || !server.pipe.send(line.as_bytes(), until, true).is_empty();
                     }
                     self.heard.push((number, message));
                     self.last = Instant::now();
                 }
             }
         }
+    }
+
+    /// The fact that the client has written too much, if it has.
+    fn flood(&self) -> Option<String> {
+        if let Some(flood) = self.stdout.flood() {
+            return Some(format!("the client {flood}, to its standard output"));
+        }
+        if let Some(flood) = self.servers.iter().find_map(|it| it.pipe.flood()) {
+            return Some(format!("the client {flood}, to its server"));
+        }
+        if self.heard.len() >= MESSAGES_MAX {
+            return Some(format!("the client has sent more than {MESSAGES_MAX} messages"));
+        }
+        self.is_crowded.then(|| format!("the client has more than {SERVERS_MAX} servers"))
+    }
+
+    /// Fails if the client has written too much: its messages say nothing then.
+    fn check_flood(&self) -> Result<(), Trouble> {
+        self.flood().map_or(Ok(()), |why| Err(Trouble(why)))
     }
 
     /// Whether the client has closed the input of each of its servers.
@@ -192,6 +244,7 @@ fn whole(context: &Context) -> Result<Observed, Trouble> {
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
     // A client may exit some time after it has closed.
     run.serve(|_| false);
+    run.check_flood()?;
     Ok(run.finish(has_let_go))
 }
 
@@ -200,6 +253,7 @@ fn hanging(context: &Context) -> Result<Observed, Trouble> {
     let mut run = Run::start(context, true)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
+    run.check_flood()?;
     Ok(run.finish(has_let_go))
 }
 
@@ -208,6 +262,7 @@ fn killed(context: &Context) -> Result<Observed, Trouble> {
     let mut run = Run::start(context, false)?;
     let calls = |run: &Run<'_>| run.heard.iter().any(|(_, it)| it["method"] == "tools/call");
     run.serve(calls);
+    run.check_flood()?;
     if !calls(&run) {
         return Err(Trouble(format!("the client calls no tool: {}", run.job.told())));
     }

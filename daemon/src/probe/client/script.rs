@@ -3,6 +3,8 @@
 //! Its tools `abort` and `timeout` are answered once they are cancelled, or once `echo` is called: too
 //! late in both cases.
 
+use std::borrow::Cow;
+
 use ceased_core::protocol::revision::Dialect;
 use serde_json::{Value, json};
 
@@ -115,8 +117,12 @@ pub(super) fn session_revision(params: &Value) -> &'static str {
 
 /// Whether two ids have one text: `3` and `"3"` do.
 pub(super) fn is_like(one: &Value, other: &Value) -> bool {
-    let text = |id: &Value| id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-    text(one) == text(other)
+    text_of(one) == text_of(other)
+}
+
+/// The text of an id.
+pub(super) fn text_of(id: &Value) -> Cow<'_, str> {
+    id.as_str().map_or_else(|| Cow::Owned(id.to_string()), Cow::Borrowed)
 }
 
 fn info() -> Value {

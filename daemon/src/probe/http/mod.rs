@@ -79,6 +79,8 @@ pub(crate) struct Http {
     pub(crate) garbage: Vec<String>,
     /// The reason for which the last message could not be sent.
     pub(crate) failure: Option<String>,
+    /// The reason for which a response without an answer has ended.
+    pub(crate) broken: Option<String>,
 }
 
 impl Http {
@@ -96,6 +98,7 @@ impl Http {
             room: Room::new(max),
             garbage: Vec::new(),
             failure: None,
+            broken: None,
         }
     }
 
@@ -315,7 +318,13 @@ impl Http {
     /// Takes the messages of an exchange.
     fn harvest(&mut self, exchange: &mut Exchange) {
         let status = exchange.response.head().map_or(0, |head| head.status);
+        if let (Some(why), false) = (&exchange.failure, exchange.is_answered) {
+            self.broken = Some(why.clone());
+        }
         for text in exchange.response.take_texts() {
+            if !self.room.take_values(text.as_bytes()) {
+                return;
+            }
             match serde_json::from_str::<Value>(&text) {
                 Ok(Value::Array(batch)) => {
                     for message in batch {
@@ -333,6 +342,14 @@ impl Http {
     }
 
     fn accept(&mut self, exchange: &mut Exchange, mut message: Value) {
+        let names = |name: &str| message.get(name).is_some_and(|it| !it.is_null());
+        if !["method", "id", "error"].into_iter().any(names) {
+            let text = message.to_string();
+            return match exchange.response.head().map_or(0, |head| head.status) {
+                status @ 400.. => self.refused(exchange, status, &text),
+                _ => self.refuse(&text),
+            };
+        }
         if message.get("method").is_none() {
             if message.get("id").is_none_or(Value::is_null) {
                 // An error of the transport; it belongs to the request of the exchange.

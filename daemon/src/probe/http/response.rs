@@ -127,17 +127,27 @@ impl Response {
                     self.end();
                 }
             }
-            Some(Framing::Chunked) => while !self.is_over && self.read_chunk()? {},
+            Some(Framing::Chunked) => {
+                let mut begin = 0;
+                while !self.is_over
+                    && let Some(end) = self.read_chunk(begin)?
+                {
+                    begin = end;
+                }
+                // Once: a drain of each of many small chunks would move the rest as often.
+                self.raw.drain(..begin);
+            }
         }
         self.read_events();
         Ok(())
     }
 
-    /// Reads a whole chunk. False if it is not complete.
-    fn read_chunk(&mut self) -> Result<bool, String> {
-        let (at, size) = match httparse::parse_chunk_size(&self.raw) {
+    /// Reads the whole chunk that begins there; its end. `None` if it is not complete.
+    fn read_chunk(&mut self, begin: usize) -> Result<Option<usize>, String> {
+        let raw = self.raw.get(begin..).unwrap_or_default();
+        let (at, size) = match httparse::parse_chunk_size(raw) {
             Ok(httparse::Status::Complete(found)) => found,
-            Ok(httparse::Status::Partial) if self.raw.len() <= HEAD_BYTES_MAX => return Ok(false),
+            Ok(httparse::Status::Partial) if raw.len() <= HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) | Err(_) => return Err("a wrong chunk".to_owned()),
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -145,15 +155,14 @@ impl Response {
             return Err(format!("a chunk of {size} bytes"));
         }
         let end = at + size;
-        if self.raw.len() < end + 2 {
-            return Ok(false);
+        if raw.len() < end + 2 {
+            return Ok(None);
         }
-        self.body.extend_from_slice(self.raw.get(at..end).unwrap_or_default());
-        self.raw.drain(..end + 2);
+        self.body.extend_from_slice(raw.get(at..end).unwrap_or_default());
         if size == 0 {
             self.end();
         }
-        Ok(true)
+        Ok(Some(begin + end + 2))
     }
 
     fn end(&mut self) {
@@ -162,7 +171,10 @@ impl Response {
         let is_stream = self.head().is_some_and(Head::is_stream);
         let rest = std::mem::take(&mut self.body);
         if !is_stream && !rest.is_empty() {
-            self.texts.push(String::from_utf8_lossy(&rest).into_owned());
+            self.texts.push(match String::from_utf8(rest) {
+                Ok(text) => text,
+                Err(why) => marked(&String::from_utf8_lossy(why.as_bytes())),
+            });
         }
     }
 
@@ -171,9 +183,12 @@ impl Response {
         if !self.head().is_some_and(Head::is_stream) {
             return;
         }
-        while let Some(end) = event_end(&self.body) {
-            let event: Vec<u8> = self.body.drain(..end).collect();
-            let event = String::from_utf8_lossy(&event);
+        let mut begin = 0;
+        while let Some(end) = event_end(self.body.get(begin..).unwrap_or_default()) {
+            let event = self.body.get(begin..begin + end).unwrap_or_default();
+            begin += end;
+            let is_text = str::from_utf8(event).is_ok();
+            let event = String::from_utf8_lossy(event);
             let data: Vec<&str> = event
                 .lines()
                 .filter_map(|line| line.strip_prefix("data:"))
@@ -181,10 +196,16 @@ impl Response {
                 .collect();
             let data = data.join("\n");
             if !data.is_empty() {
-                self.texts.push(data);
+                self.texts.push(if is_text { data } else { marked(&data) });
             }
         }
+        self.body.drain(..begin);
     }
+}
+
+/// The text of other bytes than UTF-8, with a mark that makes it no JSON.
+fn marked(text: &str) -> String {
+    format!("\u{fffd}{text}")
 }
 
 /// The place after the empty line that ends the first event.
@@ -236,6 +257,21 @@ mod tests {
         let chunks = format!("14\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
         let chunked = format!("{kind}Transfer-Encoding: chunked\r\n\r\n{chunks}");
         assert_eq!(texts(&chunked), (200, expected, true));
+    }
+
+    #[test]
+    fn other_bytes_than_utf_8_are_no_json() {
+        let cases: [(&str, &[u8]); 2] = [
+            ("application/json", b"{\"a\": \"\xff\"}"),
+            ("text/event-stream", b"data: {\"a\": \"\xff\"}\n\n"),
+        ];
+        for (kind, body) in cases {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n\r\n");
+            let mut response = Response::default();
+            response.take(&[head.as_bytes(), body].concat()).unwrap();
+            response.close();
+            assert_eq!(response.take_texts(), ["\u{fffd}{\"a\": \"\u{fffd}\"}"], "{kind}");
+        }
     }
 
     #[test]
