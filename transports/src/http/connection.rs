@@ -166,7 +166,7 @@ impl HttpConnection {
             return self.refuse(response);
         }
         let exchange = Exchange::of(head);
-        self.write_whole(exchange, response);
+        self.write_whole(exchange, response, &response.body);
         if exchange.keep_alive { Input::Head } else { Input::Closing }
     }
 
@@ -177,7 +177,7 @@ impl HttpConnection {
             keep_alive: false,
             is_streaming: false,
         };
-        self.write_whole(exchange, response);
+        self.write_whole(exchange, response, &response.body);
         Input::Closing
     }
 
@@ -199,10 +199,15 @@ impl HttpConnection {
     /// Answers the request that was taken. Does nothing when no request waits, or its response is
     /// a stream. [`advance`](Self::advance) is due afterwards.
     pub fn respond(&mut self, response: &Response) {
+        self.respond_with(response, &response.body);
+    }
+
+    /// As [`respond`](Self::respond), with this body instead of that of the response.
+    pub fn respond_with(&mut self, response: &Response, body: &[u8]) {
         let Input::Response(exchange @ Exchange { is_streaming: false, .. }) = self.input else {
             return;
         };
-        self.write_whole(exchange, response);
+        self.write_whole(exchange, response, body);
         self.input = if exchange.keep_alive { Input::Head } else { Input::Closing };
     }
 
@@ -354,15 +359,16 @@ impl HttpConnection {
         matches!(self.input, Input::Response(Exchange { is_streaming: true, .. }))
     }
 
-    fn write_whole(&mut self, exchange: Exchange, response: &Response) {
+    fn write_whole(&mut self, exchange: Exchange, response: &Response, body: &[u8]) {
         response.write_head(&mut self.output);
         if !response.status.is_bodiless() {
-            let length = format!("content-length: {}\r\n", response.body.len());
-            self.output.extend_from_slice(length.as_bytes());
+            self.output.extend_from_slice(b"content-length: ");
+            write_number(&mut self.output, body.len());
+            self.output.extend_from_slice(b"\r\n");
         }
         self.end_head(exchange);
         if !exchange.is_head && !response.status.is_bodiless() {
-            self.output.extend_from_slice(&response.body);
+            self.output.extend_from_slice(body);
         }
     }
 
@@ -390,6 +396,20 @@ impl Output for HttpConnection {
         self.close();
         self.note_sent(self.output.len());
     }
+}
+
+/// Writes a number in decimal digits.
+fn write_number(out: &mut Vec<u8>, mut number: usize) {
+    let from = out.len();
+    loop {
+        let digit = u8::try_from(number % 10).unwrap_or_default();
+        out.push(b'0' + digit);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.get_mut(from..).unwrap_or_default().reverse();
 }
 
 /// Bytes at the start of a connection that are looked at one by one: they tell early that a client

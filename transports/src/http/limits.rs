@@ -5,7 +5,7 @@
 pub struct HttpLimits {
     /// Bytes of a request line and its headers; beyond it the answer is 431.
     pub head_bytes: usize,
-    /// Number of headers; beyond it the answer is 431.
+    /// Number of headers, at most 128; beyond it the answer is 431.
     pub headers: usize,
     /// Bytes of a request body; beyond it the answer is 413.
     pub body_bytes: usize,
