@@ -22,6 +22,8 @@ use crate::ids::{RequestId, RequestState};
 use crate::tasks::durable::RecordKey;
 use crate::time::Instant;
 
+/// Capacity in bytes of a new buffer: that of a small answer, which is written in many pieces.
+const FIRST: usize = 128;
 /// Capacity in bytes that an empty queue keeps: a typical answer needs no allocation, and a quiet
 /// connection holds no more.
 const KEPT: usize = 512;
@@ -245,6 +247,14 @@ impl SendQueue {
         }
     }
 
+    /// Frees the buffers of an empty queue, whose host keeps no frames for a slow peer in it.
+    pub fn release(&mut self) {
+        if self.is_empty() {
+            self.clear();
+            (self.bytes, self.spans) = (Vec::new(), VecDeque::new());
+        }
+    }
+
     /// Appends one frame with an existing text, one JSON value; for hosts that send messages
     /// without an engine.
     pub fn line(&mut self, text: &[u8]) {
@@ -331,6 +341,9 @@ impl SendQueue {
     /// space; they become spaces, because otherwise one frame would become two.
     pub(crate) fn frame(&mut self, tag: Tag<'_>, write: impl FnOnce(&mut Vec<u8>)) {
         self.move_to_front();
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(FIRST);
+        }
         let start = self.bytes.len();
         write(&mut self.bytes);
         let frame = self.bytes.get_mut(start..).unwrap_or_default();
@@ -648,6 +661,20 @@ mod tests {
         assert_eq!(queue.frames_of(Some(&one)).count(), 1);
         assert_eq!(queue.take_frames_of(Some(&one), 9), 1);
         assert_eq!(sent_of(queue), b"1}\n");
+    }
+
+    /// An empty queue frees its buffers and goes on; another one keeps its frames.
+    #[test]
+    fn empty_queue_is_released() {
+        let mut queue = queue_of(&["{1}", "{2}"]);
+        queue.release();
+        assert_eq!(queue.pending(), b"{1}\n{2}\n");
+        queue.advance(8);
+        queue.release();
+        assert_eq!((queue.bytes.capacity(), queue.spans.capacity()), (0, 0));
+        assert_eq!(queue.frames_written(), 2);
+        put(&mut queue, &RequestId::Number(3), b"{3}");
+        assert_eq!(sent_of(queue), b"{3}\n");
     }
 
     /// A recorder sees each frame once, also after earlier frames were sent or recalled.
