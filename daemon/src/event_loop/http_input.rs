@@ -184,7 +184,9 @@ impl Server {
     pub(super) fn note_http_output(&mut self, now: Now, conn: ConnId) {
         let Some(peer) = self.http.peer_mut(conn) else { return };
         peer.note_phase(now.at, false);
-        self.connections.note_output(conn, Sending::More);
+        if !peer.awaits_answer() {
+            self.connections.note_output(conn, Sending::More);
+        }
         self.http.schedule(conn, self.settings.limits.write_stall);
     }
 }

@@ -22,6 +22,8 @@ impl Server {
             queue.take_frames_of(request.as_ref(), *count);
         }
         let is_empty = queue.is_empty();
+        // A client with many sessions uses few of them.
+        queue.release();
         if !delivered.taken.is_empty() {
             self.stopping.put_off(now.at);
         }

@@ -11,7 +11,6 @@ use ceased_core::rpc::error::{ErrorObject, code};
 use ceased_core::time::Now;
 use ceased_transports::http::sse::EventId;
 use ceased_transports::http::{Head, Method, Request, Response, Status};
-use uuid::Uuid;
 
 use super::http_input::limit_error;
 use super::server::Server;
@@ -21,7 +20,7 @@ use super::state::shutdown::Stopping;
 use crate::http::access::{Caller, HttpRules};
 use crate::http::envelope::{Envelope, RequestEnvelope};
 use crate::http::peer::Subject;
-use crate::http::session::Session;
+use crate::http::session::{Session, SessionId};
 use crate::http::{access, answer, routing, view};
 
 /// Header with the id of a session.
@@ -170,12 +169,14 @@ impl Server {
             let stream = session.add_post(requests, is_batch, is_initialize, conn);
             if let Some(peer) = self.http.peer_mut(conn) {
                 let subject = Subject::Stream { session: key, stream };
-                peer.begin_exchange(Box::new(head.clone()), subject);
+                peer.begin_exchange(head, subject);
             }
         }
         self.engine.handle(now, Event::Frame { conn: key, frame: body }, &mut self.actions);
-        // The engine writes nothing for a cancelled request, whose stream ends nevertheless.
-        self.connections.note_output(key, Sending::More);
+        if may_cancel {
+            // The engine writes nothing for a cancelled request, whose stream ends nevertheless.
+            self.connections.note_output(key, Sending::More);
+        }
         if awaits { Ok(()) } else { Err(Response::new(Status::Accepted)) }
     }
 
@@ -198,7 +199,7 @@ impl Server {
         self.make_room_for_session(now, conn, &caller.identity, &rules)?;
         let key = self.connections.next_id();
         let identity = caller.identity.clone();
-        let session = Session::new(Uuid::new_v4().simple().to_string(), caller, rules, now.at);
+        let session = Session::new(SessionId::new(), caller, rules, now.at);
         self.http.add_session(key, session);
         self.record_connect(now, key, &identity, &origin, None);
         let opened = Event::Opened { conn: key, identity, role: Role::Server };
@@ -285,7 +286,7 @@ impl Server {
                 })?)
             }
         };
-        let touched = self.http.open_get(key, conn, Box::new(head.clone()), last, now.at);
+        let touched = self.http.open_get(key, conn, head, last, now.at);
         let Some(touched) = touched else {
             let text = "the events behind this Last-Event-ID are not kept any more";
             return Err(answer::refusal(Status::BadRequest, text));
@@ -364,7 +365,7 @@ impl Server {
         if let Some(peer) = self.http.peer_mut(conn) {
             let subject =
                 Subject::Stateless { request: request.id, has_metadata: request.has_metadata };
-            peer.begin_exchange(Box::new(head.clone()), subject);
+            peer.begin_exchange(head, subject);
         }
         self.engine.handle(now, Event::Frame { conn: engine, frame: body }, &mut self.actions);
         Ok(())
@@ -381,7 +382,7 @@ impl Server {
         let token = caller.view.as_mut().and_then(|view| view.token.take());
         self.stateless_connection(now, conn, caller)?;
         if let Some(peer) = self.http.peer_mut(conn) {
-            peer.begin_view(Box::new(head.clone()), token.as_deref());
+            peer.begin_view(head, token.as_deref());
         }
         self.ask_for_status(now, conn);
         Ok(())

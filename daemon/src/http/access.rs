@@ -328,12 +328,9 @@ pub(crate) fn accepts(head: &Head, wanted: &str) -> bool {
 /// Lets a page of an accepted origin read the response, unless the response is of the live view:
 /// that is for its own page.
 pub(crate) fn with_page_headers(response: Response, head: &Head) -> Response {
-    let refused = response.status == Status::Forbidden || view::Part::at(head.path()).is_some();
-    let Some(origin) = head.header("origin").filter(|_| !refused) else { return response };
-    let response = response
-        .header("access-control-allow-origin", origin.to_owned())
-        .header("access-control-expose-headers", PAGE_READS)
-        .header("vary", "origin");
+    let refused = response.status == Status::Forbidden;
+    let Some(origin) = page_of(head).filter(|_| !refused) else { return response };
+    let response = let_read(response, origin);
     if head.method != Method::Options {
         return response;
     }
@@ -341,6 +338,48 @@ pub(crate) fn with_page_headers(response: Response, head: &Head) -> Response {
         .header("access-control-allow-methods", METHODS)
         .header("access-control-allow-headers", PAGE_HEADERS)
         .header("access-control-max-age", "600")
+}
+
+/// The origin of a page that may read the response to a request, if the request is of one.
+fn page_of(head: &Head) -> Option<&str> {
+    head.header("origin").filter(|_| view::Part::at(head.path()).is_none())
+}
+
+fn let_read(response: Response, origin: &str) -> Response {
+    response
+        .header("access-control-allow-origin", origin.to_owned())
+        .header("access-control-expose-headers", PAGE_READS)
+        .header("vary", "origin")
+}
+
+/// Form of the response that a request asks for.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// The client takes JSON.
+    pub(crate) json: bool,
+    /// The client takes a stream of events.
+    pub(crate) events: bool,
+    /// Origin of the page that reads the response.
+    page: Option<Box<str>>,
+}
+
+impl Wanted {
+    /// The form that the head of a request asks for.
+    pub(crate) fn of(head: &Head) -> Self {
+        Self {
+            json: accepts(head, "application/json"),
+            events: accepts_events(head),
+            page: page_of(head).map(Box::from),
+        }
+    }
+
+    /// Lets the page of the request read the response.
+    pub(crate) fn with_page_headers(&self, response: Response) -> Response {
+        match &self.page {
+            Some(origin) if response.status != Status::Forbidden => let_read(response, origin),
+            Some(_) | None => response,
+        }
+    }
 }
 
 #[cfg(test)]

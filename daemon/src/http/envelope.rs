@@ -3,12 +3,15 @@
 use ceased_core::ids::RequestId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::message::{Members, Message};
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Members of `_meta` by which a request says its revision and its client's capabilities.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Start of both.
+const PREFIX: &[u8] = b"io.modelcontextprotocol/";
 
 /// Message of a POST request.
 #[derive(Debug)]
@@ -38,9 +41,10 @@ pub(crate) struct RequestEnvelope {
     pub(crate) is_stateless: bool,
     /// Whether its `_meta` has the members that such a revision requires.
     pub(crate) has_metadata: bool,
-    /// Value that `Mcp-Name` has to repeat: `name`, `uri` or `taskId`, by the method.
+    /// Value that `Mcp-Name` has to repeat: `name`, `uri` or `taskId`, by the method; read if it is
+    /// stateless.
     pub(crate) name: Option<String>,
-    /// Its params as JSON text.
+    /// Its params as JSON text; kept if it is stateless.
     pub(crate) params: Option<String>,
 }
 
@@ -62,7 +66,6 @@ impl Envelope {
         let mut seen = Members::default();
         match Message::parse(body, depth_max, &mut seen) {
             Message::Request { id, method, params } => {
-                let params = params.map(|params| params.get().to_owned());
                 let mut request = RequestEnvelope {
                     id: id.id,
                     token: id.token.to_owned(),
@@ -71,9 +74,11 @@ impl Envelope {
                     is_stateless: false,
                     has_metadata: false,
                     name: None,
-                    params,
+                    params: None,
                 };
-                request.read_params();
+                if let Some(params) = params {
+                    request.read_params(params.get());
+                }
                 Self::Request(request)
             }
             Message::Notification { method, .. } => {
@@ -102,10 +107,13 @@ impl Envelope {
 }
 
 impl RequestEnvelope {
-    fn read_params(&mut self) {
-        let text = self.params.as_deref().filter(|text| text.starts_with('{'));
-        let params: Params<'_> =
-            text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    fn read_params(&mut self, text: &str) {
+        if !may_name_era(text) {
+            return;
+        }
+        let is_object = text.starts_with('{');
+        let params = is_object.then(|| serde_json::from_str(text).ok()).flatten();
+        let params: Params<'_> = params.unwrap_or_default();
         let meta: serde_json::Map<String, serde_json::Value> =
             params.meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
         let string = |raw: Option<&RawValue>| -> Option<String> {
@@ -113,6 +121,9 @@ impl RequestEnvelope {
         };
         let version = meta.get(VERSION_KEY).and_then(|version| version.as_str());
         self.is_stateless = meta.contains_key(VERSION_KEY) || meta.contains_key(CAPABILITIES_KEY);
+        if !self.is_stateless {
+            return;
+        }
         let capabilities = meta.get(CAPABILITIES_KEY).is_some_and(serde_json::Value::is_object);
         self.has_metadata = version.is_some() && capabilities;
         let name = match self.method.as_str() {
@@ -124,7 +135,15 @@ impl RequestEnvelope {
             _ => None,
         };
         (self.version, self.name) = (version.map(str::to_owned), name);
+        self.params = Some(text.to_owned());
     }
+}
+
+/// Whether a text may have a member of `_meta` that tells the era: its prefix is in the text, or an
+/// escape that could spell it. Others need not be read a second time.
+fn may_name_era(params: &str) -> bool {
+    let params = params.as_bytes();
+    memmem::find(params, PREFIX).is_some() || memchr::memchr(b'\\', params).is_some()
 }
 
 /// Part of a frame that an answer over HTTP depends on.
@@ -235,5 +254,26 @@ mod tests {
         let body = br#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
         let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
         assert!(!request.is_stateless && !request.has_metadata);
+    }
+
+    /// The members of `_meta` may be spelled with escapes.
+    #[test]
+    fn era_is_found_in_every_spelling() {
+        for (meta, is_stateless) in [
+            (r#""io.modelcontextprotocol/clientCapabilities":{}"#, true),
+            (r#""io.modelcontextprotocol\/clientCapabilities":{}"#, true),
+            (r#""\u0069o.modelcontextprotocol/protocolVersion":"2026-07-28""#, true),
+            (r#""io.modelcontextprotocol/related-task":{}"#, false),
+            (r#""a\n":{}"#, false),
+            ("", false),
+        ] {
+            let body = format!(
+                r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{{"_meta":{{{meta}}}}}}}"#
+            );
+            let Envelope::Request(request) = Envelope::read(body.as_bytes(), 64) else {
+                panic!("a request: {body}")
+            };
+            assert_eq!(request.is_stateless, is_stateless, "{body}");
+        }
     }
 }

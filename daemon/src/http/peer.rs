@@ -10,7 +10,7 @@ use ceased_transports::Peer as Origin;
 use ceased_transports::http::sse::{self, EventId};
 use ceased_transports::http::{Head, HttpConnection, HttpLimits, Phase, Request, Response, Status};
 
-use super::access::{self, Caller, HeadPolicy, HttpRules};
+use super::access::{self, Caller, HeadPolicy, HttpRules, Wanted};
 use super::answer;
 use super::envelope::FrameKind;
 use super::view::{self, passes::Passes};
@@ -65,7 +65,7 @@ pub(crate) struct HttpPeer {
 
 /// A request that is not answered yet.
 pub(crate) struct Exchange {
-    pub(crate) head: Box<Head>,
+    wanted: Wanted,
     pub(crate) subject: Subject,
 }
 
@@ -231,8 +231,8 @@ impl HttpPeer {
 /// Responding.
 impl HttpPeer {
     /// Notes the request that is to be answered by frames.
-    pub(crate) fn begin_exchange(&mut self, head: Box<Head>, subject: Subject) {
-        self.exchange = Some(Box::new(Exchange { head, subject }));
+    pub(crate) fn begin_exchange(&mut self, head: &Head, subject: Subject) {
+        self.exchange = Some(Box::new(Exchange { wanted: Wanted::of(head), subject }));
     }
 
     pub(crate) fn exchange(&self) -> Option<&Exchange> {
@@ -259,24 +259,43 @@ impl HttpPeer {
             return;
         }
         if let Some(exchange) = self.exchange.take() {
-            self.answer(&exchange.head, response);
+            self.http.respond(&exchange.wanted.with_page_headers(response));
+        }
+    }
+
+    /// Ends the exchange with a frame of the engine as the whole response. Does nothing once a
+    /// stream has begun.
+    pub(crate) fn respond_json(
+        &mut self,
+        status: Status,
+        header: Option<(&'static str, String)>,
+        frame: &[u8],
+    ) {
+        if self.http.is_streaming() {
+            return;
+        }
+        if let Some(exchange) = self.exchange.take() {
+            let mut head = Response::json(status, Vec::new());
+            if let Some((name, value)) = header {
+                head = head.header(name, value);
+            }
+            self.http.respond_with(&exchange.wanted.with_page_headers(head), frame);
         }
     }
 
     pub(crate) fn accepts_json(&self) -> bool {
-        let head = self.exchange.as_ref().map(|exchange| &exchange.head);
-        head.is_some_and(|head| access::accepts(head, "application/json"))
+        self.exchange.as_ref().is_some_and(|exchange| exchange.wanted.json)
     }
 
     pub(crate) fn accepts_events(&self) -> bool {
-        self.exchange.as_ref().is_some_and(|exchange| access::accepts_events(&exchange.head))
+        self.exchange.as_ref().is_some_and(|exchange| exchange.wanted.events)
     }
 
     /// Begins a stream of events, with a header of its own, and with an event that a client can
     /// resume at (HTTP-06).
     pub(crate) fn start_events(
         &mut self,
-        header: Option<(&'static str, &str)>,
+        header: Option<(&'static str, String)>,
         priming: Option<EventId>,
     ) {
         let Some(exchange) = self.exchange.as_deref().filter(|_| !self.http.is_streaming()) else {
@@ -284,9 +303,9 @@ impl HttpPeer {
         };
         let mut head = answer::stream_head();
         if let Some((name, value)) = header {
-            head = head.header(name, value.to_owned());
+            head = head.header(name, value);
         }
-        self.http.start_stream(&access::with_page_headers(head, &exchange.head));
+        self.http.start_stream(&exchange.wanted.with_page_headers(head));
         let mut text = Vec::new();
         match priming {
             Some(id) => {
@@ -313,9 +332,9 @@ impl HttpPeer {
 
     /// Begins the stream of the live view.
     /// `token`: the token that its link was exchanged for.
-    pub(crate) fn begin_view(&mut self, head: Box<Head>, token: Option<&str>) {
+    pub(crate) fn begin_view(&mut self, head: &Head, token: Option<&str>) {
         self.begin_exchange(head, Subject::View { latest: 0, waits: false });
-        self.start_events(token.map(|token| (view::TOKEN_HEADER, token)), None);
+        self.start_events(token.map(|token| (view::TOKEN_HEADER, token.to_owned())), None);
     }
 
     /// The next request for the status of the live view, and its engine connection; `None` while
@@ -371,7 +390,7 @@ impl HttpPeer {
                     FrameKind::Error(code) => answer::status_of(code, has_metadata),
                     FrameKind::Result | FrameKind::Other => Status::Ok,
                 };
-                return self.respond(Response::json(status, frame));
+                return self.respond_json(status, None, frame);
             }
             FrameKind::Other | FrameKind::Result | FrameKind::Error(_) => {}
         }
@@ -415,6 +434,12 @@ impl HttpPeer {
     /// The output.
     pub(crate) const fn output(&mut self) -> &mut HttpConnection {
         &mut self.http
+    }
+
+    /// Whether the connection has nothing to send or to end until its request is answered.
+    pub(crate) fn awaits_answer(&self) -> bool {
+        let is_open = self.http.phase() == Phase::Responding && !self.half_closed;
+        is_open && self.exchange.is_some() && !self.has_output()
     }
 
     pub(crate) fn has_output(&self) -> bool {

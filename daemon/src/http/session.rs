@@ -1,7 +1,8 @@
 //! One session of 2025-03-26 to 2025-11-25: its streams, and events for clients that come back
 //! (HTTP-04, HTTP-06).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,10 @@ use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, RequestId};
 use ceased_core::time::Instant;
 use ceased_transports::http::sse::{EventBuffer, EventId};
+use uuid::Uuid;
 
 use super::access::{Caller, HttpRules};
+use super::few::Few;
 use crate::token_file::Token;
 
 /// Time that the events of an ended stream are kept for a client that lost its connection.
@@ -20,18 +23,56 @@ pub(super) const GET_STREAMS_MAX: usize = 8;
 /// Maximum bytes of messages that wait for the first GET stream.
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
+/// Id of a session, which a client cannot guess.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SessionId(u128);
+
+impl SessionId {
+    pub(crate) fn new() -> Self {
+        Self(Uuid::new_v4().as_u128())
+    }
+
+    /// Reads an id as this server writes it.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        if text.len() != 32 {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().as_chunks().0) {
+            let [high, low] = *digits;
+            *byte = digit(high)? << 4 | digit(low)?;
+        }
+        Some(Self(u128::from_be_bytes(bytes)))
+    }
+}
+
+/// Value of a hexadecimal digit in lower case.
+const fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// A session.
 pub(crate) struct Session {
-    pub(crate) id: String,
+    pub(crate) id: SessionId,
     pub(crate) identity: Identity,
     pub(crate) token: Option<Arc<Token>>,
     pub(crate) rules: Arc<HttpRules>,
     /// Revision that `initialize` settled; `None` before its answer.
     pub(crate) revision: Option<&'static str>,
-    pub(super) streams: BTreeMap<u64, Stream>,
+    pub(super) streams: Few<u64, Stream>,
     next_stream: u64,
     /// Streams of open requests.
-    pub(super) requests: BTreeMap<RequestId, u64>,
+    pub(super) requests: Few<RequestId, u64>,
     replay: EventBuffer,
     /// Messages of no request, from before the first GET stream.
     waiting: VecDeque<Box<[u8]>>,
@@ -64,7 +105,7 @@ pub(super) enum StreamKind {
 }
 
 impl Session {
-    pub(crate) fn new(id: String, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
+    pub(crate) fn new(id: SessionId, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
         let Caller { identity, token, view: _ } = caller;
         let replay = EventBuffer::new(rules.replay_bytes);
         Self {
@@ -73,9 +114,9 @@ impl Session {
             token,
             rules,
             revision: None,
-            streams: BTreeMap::new(),
+            streams: Few::new(),
             next_stream: 0,
-            requests: BTreeMap::new(),
+            requests: Few::new(),
             replay,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -108,12 +149,10 @@ impl Session {
         is_initialize: bool,
         peer: ConnId,
     ) -> u64 {
-        let ids = requests.clone();
-        let number = self.add(StreamKind::Post { requests, is_batch, is_initialize }, peer);
-        for id in ids {
-            self.requests.entry(id).or_insert(number);
+        for id in &requests {
+            self.requests.insert(id.clone(), self.next_stream);
         }
-        number
+        self.add(StreamKind::Post { requests, is_batch, is_initialize }, peer)
     }
 
     /// Adds the stream of a GET. Returns its number, and the oldest GET stream if it has to make
@@ -296,5 +335,26 @@ impl Stream {
         let place = self.next_place;
         self.next_place += 1;
         EventId { stream, place }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each id has one spelling.
+    #[test]
+    fn session_ids_are_read_as_they_are_written() {
+        for _ in 0..100 {
+            let id = SessionId::new();
+            assert_eq!(SessionId::read(&id.to_string()), Some(id));
+        }
+        let short = SessionId(0xab);
+        assert_eq!(SessionId::read(&short.to_string()), Some(short));
+        for text in
+            ["", "ab", "+00000000000000000000000000000ab", "000000000000000000000000000000AB"]
+        {
+            assert_eq!(SessionId::read(text), None, "{text}");
+        }
     }
 }
