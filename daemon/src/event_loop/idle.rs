@@ -21,7 +21,7 @@ use crate::store::directory::Phase;
 
 /// Interval of the file checks. One takes some microseconds.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Connections that must have closed, and half of all, before their memory is released.
+/// Connections and sessions that must have ended, and half of all, before their memory is released.
 const CROWD: usize = 1024;
 /// After this the records of these disconnects are written, and their buffers are free.
 const AFTER_CROWD: Duration = Duration::from_secs(1);
@@ -78,7 +78,8 @@ impl Server {
     /// Returns unused memory to the system, if the daemon is idle.
     fn release_memory(&mut self, now: Instant) {
         let Some(act) = self.upkeep.release_memory else { return };
-        let here = self.connections.len();
+        // Sessions of HTTP have no connection of their own.
+        let here = self.connections.len() + self.http.session_count();
         if let Some(most) = &mut self.upkeep.crowd {
             *most = here.max(*most);
             if here + CROWD > *most || here * 2 > *most {
