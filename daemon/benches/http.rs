@@ -14,6 +14,9 @@
 //!   "typescript=node $PWD/target/peers/server.mjs"
 //! ```
 //!
+//! One server is always there: a bare loop that polls, reads, parses with httparse and writes, which is
+//! the least that these rows can cost on the machine.
+//!
 //! Servers are measured in turn in each round, so that other load affects all; a row has the medians of the
 //! rounds. The CPU of a server is that of its threads; calls per second and core are its inverse, as
 //! the load generator needs a core too.
@@ -33,6 +36,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+#[path = "kit/bare_http.rs"]
+mod bare_http;
 
 /// Rounds of a row, after a first one that fills the caches.
 const ROUNDS: usize = 7;
@@ -76,15 +82,34 @@ keep_alive = "600s"
 sessions_per_identity = 20000
 connections_per_address = 20000
 "#;
+/// The row of clients that accept only a stream of events.
+const BY_STREAM: &str = "ceased, by stream";
+/// Media types that clients accept.
+const BOTH: &str = "application/json, text/event-stream";
+/// First argument of the process that runs the bare loop.
+const BARE: &str = "--bare";
 
 fn main() {
     // `cargo test` runs the benchmark too, without `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, socket, port] = &*arguments
+        && first == BARE
+    {
+        return bare_http::serve(port.parse().unwrap(), Path::new(socket)).unwrap();
+    }
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
     let daemon = Daemon::start();
-    let mut servers = vec![("ceased".to_owned(), daemon.address, daemon.child.id())];
+    let lines = daemon.dir.path().join("bare");
+    let this = std::env::current_exe().unwrap();
+    let bare = Other::start(&format!("bare loop={} {BARE} {}", this.display(), lines.display()));
+    let mut servers = vec![
+        ("ceased".to_owned(), daemon.address, daemon.child.id()),
+        // rmcp has no other answers in a session.
+        (BY_STREAM.to_owned(), daemon.address, daemon.child.id()),
+        (bare.name.clone(), bare.address, bare.child.id()),
+    ];
     let others: Vec<Other> = arguments
         .iter()
         .filter(|argument| !argument.starts_with("--"))
@@ -93,9 +118,14 @@ fn main() {
     servers.extend(others.iter().map(|it| (it.name.clone(), it.address, it.child.id())));
     calls(&servers, BUSY);
     drop(others);
-    ping(&daemon);
+    pings(&[
+        ("ceased", daemon.address, &daemon.dir.path().join("s")),
+        ("bare loop", bare.address, &lines),
+    ]);
+    drop(bare);
     idle_connections(&daemon);
-    idle_sessions(&daemon);
+    // One without memory that connections have freed.
+    idle_sessions(&Daemon::start());
     for busy in [0, BUSY] {
         closes(&daemon, busy);
     }
@@ -183,6 +213,7 @@ impl Drop for Other {
 /// A keep-alive connection.
 struct Http {
     stream: BufReader<TcpStream>,
+    accept: &'static str,
     headers: String,
     body: Vec<u8>,
 }
@@ -193,7 +224,7 @@ impl Http {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         let stream = BufReader::with_capacity(1024, stream);
-        Self { stream, headers: String::new(), body: Vec::new() }
+        Self { stream, accept: BOTH, headers: String::new(), body: Vec::new() }
     }
 
     /// A connection with a session of its own.
@@ -214,14 +245,19 @@ impl Http {
         id.unwrap_or_else(|| panic!("{head}")).trim().to_owned()
     }
 
-    fn send(&mut self, body: &str) {
-        let Self { stream, headers, .. } = self;
-        let request = format!(
+    fn request(&self, body: &str) -> String {
+        format!(
             "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: \
-             application/json, text/event-stream\r\n{headers}content-length: {}\r\n\r\n{body}",
+             {}\r\n{}content-length: {}\r\n\r\n{body}",
+            self.accept,
+            self.headers,
             body.len()
-        );
-        stream.get_mut().write_all(request.as_bytes()).unwrap();
+        )
+    }
+
+    fn send(&mut self, body: &str) {
+        let request = self.request(body);
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
     }
 
     /// Reads a response into `body`; returns its head in lower case.
@@ -308,9 +344,16 @@ fn count(number: usize) -> f64 {
 
 /// Calls of `echo` on this many connections, each with one at a time.
 fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
+    let client = |name: &str, address| {
+        let mut http = Http::session(address);
+        if name == BY_STREAM {
+            http.accept = "text/event-stream";
+        }
+        http
+    };
     let mut clients: Vec<Vec<Http>> = servers
         .iter()
-        .map(|(_, address, _)| (0..connections).map(|_| Http::session(*address)).collect())
+        .map(|(name, address, _)| (0..connections).map(|_| client(name, *address)).collect())
         .collect();
     let mut cpu = vec![Vec::new(); servers.len()];
     let mut time = vec![Vec::new(); servers.len()];
@@ -340,7 +383,7 @@ fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
     for (at, (name, _, _)) in servers.iter().enumerate() {
         let (cpu, time) = (percentile(&mut cpu[at], 50), percentile(&mut time[at], 50));
         println!(
-            "  {name:>12}: {cpu:.1} us CPU, {:.0} calls per second and core; {:.0}/s seen; ceased \
+            "  {name:>17}: {cpu:.1} us CPU, {:.0} calls per second and core; {:.0}/s seen; ceased \
              {:.1} x per core",
             1e6 / cpu,
             1e6 / time,
@@ -349,40 +392,80 @@ fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
     }
 }
 
-/// A ping over HTTP and over the Unix socket, one at a time.
-fn ping(daemon: &Daemon) {
-    let mut http = Http::session(daemon.address);
-    let unix = UnixStream::connect(daemon.dir.path().join("s")).unwrap();
-    let mut unix = BufReader::new(unix);
+/// A ping over HTTP and over the Unix socket, one at a time, to each server in turn.
+fn pings(servers: &[(&str, SocketAddr, &Path)]) {
+    let mut clients: Vec<(Http, BufReader<UnixStream>)> = servers
+        .iter()
+        .map(|(_, address, socket)| (Http::session(*address), lines(socket)))
+        .collect();
+    let mut p50 = vec![[Vec::new(), Vec::new()]; servers.len()];
+    for round in 0..=ROUNDS {
+        for ((http, unix), p50) in clients.iter_mut().zip(&mut p50) {
+            let mut times = [ping_http(http), ping_unix(unix)];
+            if round > 0 {
+                for (of, times) in p50.iter_mut().zip(&mut times) {
+                    of.push(percentile(times, 50));
+                }
+            }
+        }
+    }
+    for ((name, ..), p50) in servers.iter().zip(p50) {
+        let [http, unix] = p50.map(|mut of| percentile(&mut of, 50));
+        println!(
+            "ping p50, {name}: HTTP {http:.1} us, Unix socket {unix:.1} us: {:.2} x",
+            http / unix
+        );
+    }
+}
+
+/// An initialized connection to a Unix socket.
+fn lines(socket: &Path) -> BufReader<UnixStream> {
+    let mut unix = BufReader::new(UnixStream::connect(socket).unwrap());
     let mut line = String::new();
     writeln!(unix.get_mut(), "{HELLO}").unwrap();
     unix.read_line(&mut line).unwrap();
     writeln!(unix.get_mut(), r#"{{"jsonrpc":"2.0","method":"notifications/initialized"}}"#)
         .unwrap();
-    let mut p50 = [Vec::new(), Vec::new()];
-    for round in 0..=ROUNDS {
-        let mut times = [Vec::new(), Vec::new()];
-        for id in 1..=CALLS {
-            let ping = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
-            let since = Instant::now();
-            http.send(&ping);
-            http.receive();
-            times[0].push(micros(since.elapsed()));
-        }
-        for id in 1..=CALLS {
-            let ping = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n");
-            line.clear();
-            let since = Instant::now();
-            unix.get_mut().write_all(ping.as_bytes()).unwrap();
-            unix.read_line(&mut line).unwrap();
-            times[1].push(micros(since.elapsed()));
-        }
-        if round > 0 {
-            p50.iter_mut().zip(&mut times).for_each(|(of, times)| of.push(percentile(times, 50)));
-        }
-    }
-    let [http, unix] = p50.map(|mut of| percentile(&mut of, 50));
-    println!("ping p50: HTTP {http:.1} us, Unix socket {unix:.1} us: {:.2} x", http / unix);
+    unix
+}
+
+fn ping_of(id: usize) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)
+}
+
+/// Times of pings on an HTTP connection. Each response is small and arrives in one piece; its text is
+/// examined after the time was taken, so that the work of the client does not count.
+fn ping_http(http: &mut Http) -> Vec<f64> {
+    let mut piece = [0; 1024];
+    let time = |id: usize| {
+        let request = http.request(&ping_of(id));
+        let stream = http.stream.get_mut();
+        let since = Instant::now();
+        stream.write_all(request.as_bytes()).unwrap();
+        let count = stream.read(&mut piece).unwrap();
+        let time = micros(since.elapsed());
+        let text = String::from_utf8_lossy(&piece[..count]);
+        assert!(text.starts_with("HTTP/1.1 200") && text.ends_with('}'), "{text}");
+        time
+    };
+    (1..=CALLS).map(time).collect()
+}
+
+/// The same on a Unix socket.
+fn ping_unix(unix: &mut BufReader<UnixStream>) -> Vec<f64> {
+    let mut piece = [0; 1024];
+    let time = |id: usize| {
+        let request = format!("{}\n", ping_of(id));
+        let stream = unix.get_mut();
+        let since = Instant::now();
+        stream.write_all(request.as_bytes()).unwrap();
+        let count = stream.read(&mut piece).unwrap();
+        let time = micros(since.elapsed());
+        let text = String::from_utf8_lossy(&piece[..count]);
+        assert!(text.ends_with("}\n"), "{text}");
+        time
+    };
+    (1..=CALLS).map(time).collect()
 }
 
 // ------------------------------------------------------------------ memory
