@@ -13,7 +13,7 @@ use ceased_transports::http::sse::{EventBuffer, EventId};
 use uuid::Uuid;
 
 use super::access::{Caller, HttpRules};
-use super::few::Few;
+use super::small_map::SmallMap;
 use crate::token_file::Token;
 
 /// Time that the events of an ended stream are kept for a client that lost its connection.
@@ -69,10 +69,10 @@ pub(crate) struct Session {
     pub(crate) rules: Arc<HttpRules>,
     /// Revision that `initialize` settled; `None` before its answer.
     pub(crate) revision: Option<&'static str>,
-    pub(super) streams: Few<u64, Stream>,
+    pub(super) streams: SmallMap<u64, Stream>,
     next_stream: u64,
     /// Streams of open requests.
-    pub(super) requests: Few<RequestId, u64>,
+    pub(super) requests: SmallMap<RequestId, u64>,
     replay: EventBuffer,
     /// Messages of no request, from before the first GET stream.
     waiting: VecDeque<Box<[u8]>>,
@@ -114,9 +114,9 @@ impl Session {
             token,
             rules,
             revision: None,
-            streams: Few::new(),
+            streams: SmallMap::new(),
             next_stream: 0,
-            requests: Few::new(),
+            requests: SmallMap::new(),
             replay,
             waiting: VecDeque::new(),
             waiting_bytes: 0,

@@ -114,7 +114,7 @@ fn request_behind_a_restart_is_listed() {
     world.input(Input::Restart(terms()));
     world.prompt(3, "s");
     world.client(r#"{"jsonrpc":"2.0","id":4,"method":"session/list"}"#);
-    let mut waits = |world: &World, state: &'static str| {
+    let waits = |world: &World, state: &'static str| {
         let all = listed(world);
         let waiting = WorkState::Waiting(state);
         assert!(all.contains(&(4, "session/prompt", waiting)), "{all:?}");

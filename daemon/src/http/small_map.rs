@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 /// A sorted map whose only entry takes no memory of its own. Most sessions have one request at a
 /// time, and thousands of sessions have none.
 #[derive(Debug)]
-pub(super) struct Few<K, V> {
+pub(super) struct SmallMap<K, V> {
     /// The only entry; `many` is empty then.
     one: Option<(K, V)>,
     many: BTreeMap<K, V>,
 }
 
-impl<K: Ord, V> Few<K, V> {
+impl<K: Ord, V> SmallMap<K, V> {
     pub(super) const fn new() -> Self {
         Self { one: None, many: BTreeMap::new() }
     }
@@ -73,23 +73,23 @@ mod tests {
 
     /// It holds the same as a map of the standard library after each of many short histories.
     #[test]
-    fn few_entries_are_those_of_a_map() {
+    fn entries_are_those_of_a_map() {
         for history in 0..4_u32.pow(6) {
-            let (mut few, mut map) = (Few::new(), BTreeMap::new());
+            let (mut small, mut map) = (SmallMap::new(), BTreeMap::new());
             for step in 0..6 {
                 let key = history / 4_u32.pow(step) % 4 / 2;
                 if history / 4_u32.pow(step) % 2 == 0 {
-                    few.insert(key, step);
+                    small.insert(key, step);
                     map.entry(key).or_insert(step);
                 } else {
-                    assert_eq!(few.remove(&key), map.remove(&key), "{history}");
+                    assert_eq!(small.remove(&key), map.remove(&key), "{history}");
                 }
-                assert!(few.iter().eq(&map) && few.iter().rev().eq(map.iter().rev()), "{history}");
-                assert!(few.values().eq(map.values()), "{history}");
+                assert!(small.iter().eq(&map) && small.iter().rev().eq(map.iter().rev()), "{history}");
+                assert!(small.values().eq(map.values()), "{history}");
                 for key in 0..2 {
-                    assert_eq!(few.get(&key), map.get(&key), "{history}");
-                    assert_eq!(few.get_mut(&key), map.get_mut(&key), "{history}");
-                    assert_eq!(few.contains_key(&key), map.contains_key(&key), "{history}");
+                    assert_eq!(small.get(&key), map.get(&key), "{history}");
+                    assert_eq!(small.get_mut(&key), map.get_mut(&key), "{history}");
+                    assert_eq!(small.contains_key(&key), map.contains_key(&key), "{history}");
                 }
             }
         }
