@@ -90,13 +90,13 @@ def answers(read, send):
     if FAULT == "head":
         forever(send, *[head], *[b"x-%d: y\r\n" % number for number in range(100_000)])
     if FAULT == "interim":
-        forever(send, b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+        forever(send, (b"HTTP/1.1 100 Continue\r\nx: " + b"y" * 200 + b"\r\n\r\n") * 1000)
     if FAULT == "body":
         send(head + b"content-type: application/json\r\n\r\n")
         forever(send, PIECE)
     if FAULT == "comments":
         send(head + b"content-type: text/event-stream\r\n\r\n")
-        forever(send, b": x\n\n" * 10_000)
+        forever(send, (b": " + b"x" * 200 + b"\n\n") * 1000)
     if FAULT == "event":
         send(head + b"content-type: text/event-stream\r\n\r\n")
         forever(send, b"data: " + PIECE + b"\n")
@@ -105,7 +105,7 @@ def answers(read, send):
         forever(send, PIECE)
     if FAULT == "chunks":
         send(head + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        forever(send, b"1\r\nx\r\n" * 10_000)
+        forever(send, (b"20\r\n" + b"x" * 32 + b"\r\n") * 1000)
     if FAULT == "closes":
         return send(head + b"content-length: 100\r\n\r\n{")
     bodies = {"wide": WIDE, "deep": DEEP, "utf8": b'{"a":"\xff\xfe"}', "batch": b'[1,"x",null,[],true]', "empty": b"{}"}
