@@ -1,7 +1,7 @@
 //! One session of 2025-03-26 to 2025-11-25: its streams, and events for clients that come back
 //! (HTTP-04, HTTP-06).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,8 @@ use crate::token_file::Token;
 
 /// Time that the events of an ended stream are kept for a client that lost its connection.
 const REPLAY_FOR: Duration = Duration::from_secs(60);
+/// Time between two looks for such events: each takes time by the number of kept events.
+const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of GET streams of a session; a further one ends the oldest.
 pub(super) const GET_STREAMS_MAX: usize = 8;
 /// Maximum bytes of messages that wait for the first GET stream.
@@ -74,6 +76,11 @@ pub(crate) struct Session {
     /// Streams of open requests.
     pub(super) requests: SmallMap<RequestId, u64>,
     replay: EventBuffer,
+    /// Number of streams with a connection.
+    attached: usize,
+    /// Ends of streams whose events are kept, in order. Streams that were resumed since may be among
+    /// them.
+    ended: VecDeque<(Instant, u64)>,
     /// Messages of no request, from before the first GET stream.
     waiting: VecDeque<Box<[u8]>>,
     waiting_bytes: usize,
@@ -118,6 +125,8 @@ impl Session {
             next_stream: 0,
             requests: SmallMap::new(),
             replay,
+            attached: 0,
+            ended: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_use: now,
@@ -138,6 +147,7 @@ impl Session {
         self.next_stream += 1;
         let stream = Stream { kind, peer: Some(peer), started: false, next_place: 0, ended: None };
         self.streams.insert(number, stream);
+        self.attached += 1;
         number
     }
 
@@ -180,8 +190,8 @@ impl Session {
     }
 
     /// Whether the client has an open stream or waits for a response.
-    pub(crate) fn is_attached(&self) -> bool {
-        self.streams.values().any(|stream| stream.peer.is_some())
+    pub(crate) const fn is_attached(&self) -> bool {
+        self.attached > 0
     }
 
     pub(crate) const fn last_use(&self) -> Instant {
@@ -197,10 +207,13 @@ impl Session {
     pub(crate) fn detach(&mut self, stream: u64, now: Instant) {
         self.touch(now);
         let Some(gone) = self.streams.get_mut(&stream) else { return };
-        gone.peer = None;
+        self.attached -= usize::from(gone.peer.take().is_some());
         match &gone.kind {
             StreamKind::Get if !gone.started => drop(self.streams.remove(&stream)),
-            StreamKind::Get => gone.ended = Some(now),
+            StreamKind::Get => {
+                gone.ended = Some(now);
+                self.ended.push_back((now, stream));
+            }
             StreamKind::Post { .. } => {}
         }
     }
@@ -216,9 +229,10 @@ impl Session {
                 }
             }
         }
-        stream.peer = None;
+        self.attached -= usize::from(stream.peer.take().is_some());
         if stream.started {
             stream.ended = Some(now);
+            self.ended.push_back((now, number));
         } else {
             self.streams.remove(&number);
         }
@@ -274,9 +288,11 @@ impl Session {
         let stream = self.streams.get_mut(&last.stream).filter(|stream| stream.started)?;
         let is_over = stream.ended.is_some() && stream.kind != StreamKind::Get;
         let before = stream.peer.take();
+        self.attached -= usize::from(before.is_some());
         if !is_over {
             stream.peer = Some(peer);
             stream.ended = None;
+            self.attached += 1;
         }
         Some((last.stream, before, is_over))
     }
@@ -301,8 +317,7 @@ impl Session {
 impl Session {
     /// Time of the next [`forget_old`](Self::forget_old) or of the end of the session.
     pub(crate) fn deadline(&self) -> Instant {
-        let ended = self.streams.values().filter_map(|stream| stream.ended).min();
-        let forget = ended.map(|at| at + REPLAY_FOR);
+        let forget = self.ended.front().map(|(at, _)| *at + REPLAY_FOR + FORGET_INTERVAL);
         let idle = (!self.is_attached()).then(|| self.last_use + self.rules.session_idle);
         // An attached session is looked at again when its stream ends.
         let later = self.last_use + REPLAY_FOR.max(self.rules.session_idle);
@@ -311,12 +326,21 @@ impl Session {
 
     /// Drops the events of streams that ended long ago.
     pub(crate) fn forget_old(&mut self, now: Instant) {
-        let is_old = |stream: &Stream| stream.ended.is_some_and(|at| at + REPLAY_FOR <= now);
-        let old: Vec<u64> =
-            self.streams.iter().filter(|(_, it)| is_old(it)).map(|(number, _)| *number).collect();
-        for number in old {
-            self.streams.remove(&number);
-            self.replay.forget(number);
+        let mut old = BTreeSet::new();
+        let is_old = |(at, _): &(Instant, u64)| *at + REPLAY_FOR <= now;
+        while let Some((at, number)) = self.ended.front().copied().filter(is_old) {
+            self.ended.pop_front();
+            // Not one that was resumed.
+            if self.streams.get(&number).is_some_and(|stream| stream.ended == Some(at)) {
+                self.streams.remove(&number);
+                old.insert(number);
+            }
+        }
+        if self.ended.is_empty() {
+            self.ended = VecDeque::new();
+        }
+        if !old.is_empty() {
+            self.replay.forget(|stream| old.contains(&stream));
         }
     }
 
@@ -340,7 +364,64 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use ceased_transports::Address;
+
     use super::*;
+    use crate::access::Access;
+
+    fn session() -> Session {
+        let rules = HttpRules {
+            address: Address::Stdio,
+            access: Access::Anonymous,
+            allow_origins: Arc::new([]),
+            any_host: true,
+            session_idle: Duration::from_secs(1000),
+            keep_alive: Duration::ZERO,
+            sessions_per_identity: 1,
+            connections_per_address: 1,
+            replay_bytes: 4096,
+            view: false,
+        };
+        let caller = Caller::of(Identity::Anonymous);
+        Session::new(SessionId::new(), caller, Arc::new(rules), Instant::default())
+    }
+
+    /// HTTP-07: events of ended streams are kept for a minute, unless their stream was resumed.
+    #[test]
+    fn ended_streams_are_forgotten() {
+        let now = |seconds| Instant::default() + Duration::from_secs(seconds);
+        let mut session = session();
+        for number in 0..4 {
+            let stream = match number {
+                3 => session.add_get(ConnId::new(number)).0,
+                _ => {
+                    let requests = vec![RequestId::Number(i64::try_from(number).unwrap())];
+                    session.add_post(requests, false, false, ConnId::new(number))
+                }
+            };
+            session.start(stream);
+            session.note_event(stream, b"{}");
+            assert!(session.is_attached());
+            match number {
+                3 => session.detach(stream, now(number)),
+                _ => session.end(stream, now(number)),
+            }
+            assert!(!session.is_attached());
+        }
+        let id = |stream| EventId { stream, place: 0 };
+        assert_eq!(session.deadline(), now(0) + REPLAY_FOR + FORGET_INTERVAL);
+        session.forget_old(now(1) + REPLAY_FOR);
+        assert!([0, 1].iter().all(|gone| session.resume(id(*gone), ConnId::new(9)).is_none()));
+        assert_eq!(session.deadline(), now(2) + REPLAY_FOR + FORGET_INTERVAL);
+        assert!(session.resume(id(2), ConnId::new(9)).is_some_and(|(.., is_over)| is_over));
+        assert!(session.resume(id(3), ConnId::new(9)).is_some_and(|(.., is_over)| !is_over));
+        assert!(session.is_attached());
+        session.forget_old(now(9) + REPLAY_FOR);
+        assert!(session.resume(id(2), ConnId::new(10)).is_none());
+        let (stream, before, _) = session.resume(id(3), ConnId::new(10)).unwrap();
+        assert_eq!((stream, before), (3, Some(ConnId::new(9))));
+        assert!(session.is_attached() && session.ended.is_empty());
+    }
 
     /// Each id has one spelling.
     #[test]

@@ -99,11 +99,11 @@ impl EventBuffer {
         events.map(|(of, data)| (*of, &**data))
     }
 
-    /// Drops the events of a stream.
-    pub fn forget(&mut self, stream: u64) {
+    /// Drops the events of the streams that `are_gone`.
+    pub fn forget(&mut self, are_gone: impl Fn(u64) -> bool) {
         let bytes = &mut self.bytes;
         self.events.retain(|(id, data)| {
-            let stays = id.stream != stream;
+            let stays = !are_gone(id.stream);
             *bytes -= if stays { 0 } else { data.len() + OVERHEAD };
             stays
         });
