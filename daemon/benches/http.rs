@@ -24,6 +24,8 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark asks for the time")]
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -77,7 +79,7 @@ required = true
 [[listen]]
 transport = "http"
 address = "127.0.0.1:0"
-session_idle = "5s"
+session_idle = "{session_idle}"
 keep_alive = "600s"
 sessions_per_identity = 20000
 connections_per_address = 20000
@@ -100,7 +102,8 @@ fn main() {
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
-    let daemon = Daemon::start();
+    // Rounds of other servers may be long.
+    let daemon = Daemon::start("600s");
     let lines = daemon.dir.path().join("bare");
     let this = std::env::current_exe().unwrap();
     let bare = Other::start(&format!("bare loop={} {BARE} {}", this.display(), lines.display()));
@@ -125,7 +128,7 @@ fn main() {
     drop(bare);
     idle_connections(&daemon);
     // One without memory that connections have freed.
-    idle_sessions(&Daemon::start());
+    idle_sessions(&Daemon::start("5s"));
     for busy in [0, BUSY] {
         closes(&daemon, busy);
     }
@@ -140,12 +143,13 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start() -> Self {
+    fn start(session_idle: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let unix = format!("[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n");
         let config = dir.path().join("config.toml");
-        fs::write(&config, format!("{CONFIG}{unix}")).unwrap();
+        let text = CONFIG.replace("{session_idle}", session_idle);
+        fs::write(&config, format!("{text}{unix}")).unwrap();
         let log = dir.path().join("log");
         let child = Command::new(env!("CARGO_BIN_EXE_ceased"))
             .args(["serve", "--config"])
@@ -310,14 +314,27 @@ fn echo(id: usize) -> String {
     )
 }
 
-/// CPU that the kernel counted for every thread of a process.
-fn cpu_of(pid: u32) -> Duration {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let nanos = tasks.map(|task| {
-        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
-    });
-    Duration::from_nanos(nanos.sum())
+/// CPU that the kernel counted for every thread of a process. One that has ended keeps what was read
+/// last.
+struct Cpu {
+    pid: u32,
+    threads: BTreeMap<OsString, u64>,
+}
+
+impl Cpu {
+    const fn of(pid: u32) -> Self {
+        Self { pid, threads: BTreeMap::new() }
+    }
+
+    fn read(&mut self) -> Duration {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten();
+        for task in tasks.flatten() {
+            let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            let nanos = text.split_whitespace().next().and_then(|word| word.parse().ok());
+            self.threads.extend(nanos.map(|nanos| (task.file_name(), nanos)));
+        }
+        Duration::from_nanos(self.threads.values().sum())
+    }
 }
 
 /// Anonymous memory of a process, in bytes.
@@ -355,12 +372,13 @@ fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
         .iter()
         .map(|(name, address, _)| (0..connections).map(|_| client(name, *address)).collect())
         .collect();
+    let mut clocks: Vec<Cpu> = servers.iter().map(|(_, _, pid)| Cpu::of(*pid)).collect();
     let mut cpu = vec![Vec::new(); servers.len()];
     let mut time = vec![Vec::new(); servers.len()];
     let mut id = 0;
     for round in 0..=ROUNDS {
-        for (at, (_, _, pid)) in servers.iter().enumerate() {
-            let (before, since) = (cpu_of(*pid), Instant::now());
+        for (at, clock) in clocks.iter_mut().enumerate() {
+            let (before, since) = (clock.read(), Instant::now());
             for _ in 0..CALLS / connections {
                 id += 1;
                 let call = echo(id);
@@ -373,7 +391,7 @@ fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
             }
             if round > 0 {
                 let calls = count(CALLS / connections * connections);
-                cpu[at].push(micros(cpu_of(*pid) - before) / calls);
+                cpu[at].push(micros(clock.read() - before) / calls);
                 time[at].push(micros(since.elapsed()) / calls);
             }
         }
