@@ -314,8 +314,8 @@ fn echo(id: usize) -> String {
     )
 }
 
-/// CPU that the kernel counted for every thread of a process. One that has ended keeps what was read
-/// last.
+/// CPU that the kernel counted for every thread of a process. One that has ended keeps its last
+/// value.
 struct Cpu {
     pid: u32,
     threads: BTreeMap<OsString, u64>,

@@ -64,7 +64,7 @@ fn watch(poll: &Poll, stream: &mut impl Source, at: usize) -> io::Result<()> {
     poll.registry().register(stream, Token(at), Interest::READABLE)
 }
 
-/// Answers what one read brings: each request of the benchmark arrives in one piece.
+/// Answers the bytes of one read: each request of the benchmark arrives in one piece.
 fn answer(
     stream: &mut (impl Read + Write),
     input: &mut [u8],
