@@ -84,7 +84,10 @@ mod tests {
                 } else {
                     assert_eq!(small.remove(&key), map.remove(&key), "{history}");
                 }
-                assert!(small.iter().eq(&map) && small.iter().rev().eq(map.iter().rev()), "{history}");
+                assert!(
+                    small.iter().eq(&map) && small.iter().rev().eq(map.iter().rev()),
+                    "{history}"
+                );
                 assert!(small.values().eq(map.values()), "{history}");
                 for key in 0..2 {
                     assert_eq!(small.get(&key), map.get(&key), "{history}");

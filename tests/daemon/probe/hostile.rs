@@ -125,7 +125,7 @@ fn hostile_http_servers_are_bounded_and_told() {
             ("closes", "no message: \"{\""),
             ("wide", FLOOD),
             ("deep", "no message: \"[[["),
-            ("utf8", "no message: \"{"),
+            ("utf8", "no message: \"\u{fffd}{"),
             ("batch", "no message: \"1\""),
             ("empty", "no message: \"{}\""),
             ("deaf", "no answer to request \"greeting\" within 2s"),
