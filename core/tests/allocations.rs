@@ -63,7 +63,7 @@ fn a_live_task_takes_little() {
 }
 
 /// Heap of an idle connection, in bytes: 152 for itself, 40 for its share of a table that may be
-/// half empty, at most 512 and its head for the buffer of its last answer, and the empty table of
+/// half empty, at most 256 and its head for the buffer of its last answer, and the empty table of
 /// its requests.
 const IDLE_BYTES_MAX: u64 = 896;
 /// As many as leave that table half empty.

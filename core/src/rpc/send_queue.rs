@@ -26,7 +26,7 @@ use crate::time::Instant;
 const FIRST: usize = 128;
 /// Capacity in bytes that an empty queue keeps: a typical answer needs no allocation, and a quiet
 /// connection holds no more.
-const KEPT: usize = 512;
+const KEPT: usize = 256;
 /// Capacity in bytes that a queue keeps after it sent [`BUSY`] frames or more at once.
 const KEPT_BUSY: usize = 32 * 1024;
 /// Number of frames sent at once that makes a connection busy: its next answers are likely as many.
