@@ -203,7 +203,10 @@ fn receipts_of_jobs_that_never_started() {
     let mut receipts =
         records.iter().filter(|r| is(r, &json!({"event": "cancel", "tool": "absent"})));
     assert!(receipts.clone().count() > 0);
-    assert_eq!(receipts.find(|receipt| !is(receipt, &nothing)), None);
+    // A child may be ended while it tries to start the program.
+    let child = json!({"processes_ended": 1, "survivors": 0});
+    let is_true = |receipt: &&Value| is(receipt, &nothing) || is(receipt, &child);
+    assert_eq!(receipts.find(|receipt| !is_true(receipt)), None);
 }
 
 /// Every call has a record: identity, tool, exit code, duration; arguments on request, without

@@ -146,8 +146,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def stream(self, id, method, params, is_modern):
         """Answers a request as a stream of events."""
         messages = queue.Queue()
+        messages.session = self.headers.get("Mcp-Session-Id")
         with routing:
-            is_duplicate = key(id) in streams
+            # Not one of an earlier session, whose closed connection has not been seen yet.
+            earlier = streams.get(key(id))
+            is_duplicate = earlier is not None and earlier.session == messages.session
             if not is_duplicate:
                 streams[key(id)] = messages
         if is_duplicate:
