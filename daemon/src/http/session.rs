@@ -20,6 +20,8 @@ use crate::token_file::Token;
 const REPLAY_FOR: Duration = Duration::from_secs(60);
 /// Time between two looks for such events: each takes time by the number of kept events.
 const FORGET_INTERVAL: Duration = Duration::from_secs(1);
+/// Ends of streams that were resumed, beyond twice the number of streams, before they are dropped.
+const ENDED_SLACK: usize = 8;
 /// Maximum number of GET streams of a session; a further one ends the oldest.
 pub(super) const GET_STREAMS_MAX: usize = 8;
 /// Maximum bytes of messages that wait for the first GET stream.
@@ -212,7 +214,7 @@ impl Session {
             StreamKind::Get if !gone.started => drop(self.streams.remove(&stream)),
             StreamKind::Get => {
                 gone.ended = Some(now);
-                self.ended.push_back((now, stream));
+                self.note_end(stream, now);
             }
             StreamKind::Post { .. } => {}
         }
@@ -232,7 +234,7 @@ impl Session {
         self.attached -= usize::from(stream.peer.take().is_some());
         if stream.started {
             stream.ended = Some(now);
-            self.ended.push_back((now, number));
+            self.note_end(number, now);
         } else {
             self.streams.remove(&number);
         }
@@ -315,6 +317,19 @@ impl Session {
 
 /// Deadlines.
 impl Session {
+    /// Notes the end of a stream whose events are kept.
+    fn note_end(&mut self, number: u64, now: Instant) {
+        self.ended.push_back((now, number));
+        // A client can resume one stream at any rate.
+        if self.ended.len() > 2 * self.streams.len() + ENDED_SLACK {
+            let streams = &self.streams;
+            let is_last = |(at, number): &(Instant, u64)| {
+                streams.get(number).is_some_and(|stream| stream.ended == Some(*at))
+            };
+            self.ended.retain(is_last);
+        }
+    }
+
     /// Time of the next [`forget_old`](Self::forget_old) or of the end of the session.
     pub(crate) fn deadline(&self) -> Instant {
         let forget = self.ended.front().map(|(at, _)| *at + REPLAY_FOR + FORGET_INTERVAL);
@@ -421,6 +436,22 @@ mod tests {
         let (stream, before, _) = session.resume(id(3), ConnId::new(10)).unwrap();
         assert_eq!((stream, before), (3, Some(ConnId::new(9))));
         assert!(session.is_attached() && session.ended.is_empty());
+    }
+
+    /// HTTP-06: a stream that is resumed again and again takes no more memory.
+    #[test]
+    fn ends_of_resumed_streams_are_dropped() {
+        let mut session = session();
+        let stream = session.add_get(ConnId::new(1)).0;
+        session.start(stream);
+        session.note_event(stream, b"{}");
+        for second in 0..50 {
+            session.detach(stream, Instant::default() + Duration::from_secs(second));
+            assert!(session.ended.len() <= 2 + ENDED_SLACK, "{:?}", session.ended);
+            assert!(session.ended.iter().any(|(_, number)| *number == stream));
+            let id = EventId { stream, place: 0 };
+            assert!(session.resume(id, ConnId::new(2)).is_some());
+        }
     }
 
     /// Each id has one spelling.

@@ -16,6 +16,10 @@ impl<K: Ord, V> SmallMap<K, V> {
         Self { one: None, many: BTreeMap::new() }
     }
 
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.one.is_some()) + self.many.len()
+    }
+
     pub(super) fn get(&self, key: &K) -> Option<&V> {
         match &self.one {
             Some((of, value)) => (of == key).then_some(value),
@@ -88,7 +92,7 @@ mod tests {
                     small.iter().eq(&map) && small.iter().rev().eq(map.iter().rev()),
                     "{history}"
                 );
-                assert!(small.values().eq(map.values()), "{history}");
+                assert!(small.values().eq(map.values()) && small.len() == map.len(), "{history}");
                 for key in 0..2 {
                     assert_eq!(small.get(&key), map.get(&key), "{history}");
                     assert_eq!(small.get_mut(&key), map.get_mut(&key), "{history}");
