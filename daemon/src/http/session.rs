@@ -438,7 +438,7 @@ mod tests {
         assert!(session.is_attached() && session.ended.is_empty());
     }
 
-    /// HTTP-06: a stream that is resumed again and again takes no more memory.
+    /// A stream that is resumed again and again takes no more memory.
     #[test]
     fn ends_of_resumed_streams_are_dropped() {
         let mut session = session();
