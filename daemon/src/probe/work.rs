@@ -133,14 +133,14 @@ impl Worked {
         self.cpu.map_or(Weight::Light, |[idle, active, _]| CPU_ACTIVE.weigh(active - idle))
     }
 
-    /// The CPU use at the end, of a call that had used it: an eighth of the call's is none, and half
-    /// of it is work.
+    /// The CPU use at the end, of a call that had used it: an eighth of the call's is none, and a
+    /// quarter of it is work.
     pub(crate) fn rest(&self) -> Weight {
         let Some([idle, active, end]) = self.cpu.filter(|_| self.load() == Weight::Heavy) else {
             return Weight::Light;
         };
         let load = active - idle;
-        Zone { low: (load / 8.0).max(CPU_LEFT), high: load / 2.0 }.weigh(end - idle)
+        Zone { low: (load / 8.0).max(CPU_LEFT), high: load / 4.0 }.weigh(end - idle)
     }
 
     /// Whether the call wrote.
@@ -369,6 +369,6 @@ mod tests {
         assert_eq!(judged(&[40.0, 30.0, 1.0, 0.0, 2.0, 0.0, 5.0]), (Some(6), Weight::Light));
         assert_eq!(judged(&[1.0, 1.0, 40.0, 1.0, 1.0]), (None, Weight::Light));
         assert_eq!(judged(&[1.0, 1.0, 40.0, 40.0, 41.0, 40.0, 1.0]), (None, Weight::Heavy));
-        assert_eq!(judged(&[10.0; 30]), (None, Weight::Unclear));
+        assert_eq!(judged(&[8.0; 30]), (None, Weight::Unclear));
     }
 }
