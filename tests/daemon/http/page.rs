@@ -93,7 +93,8 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
     page.wait("the page is live", LIVE);
     let parts = ["family", "token:ann", "running", "ago", "├ ", "└ ", "sleep"];
     page.wait("the job is listed", &row("jobs", &parts));
-    page.wait("its progress is shown", "document.querySelector('#jobs progress').value === 1");
+    // Its processes report 1, 2 and 3 of 3 in any order.
+    page.wait("its progress is shown", "document.querySelector('#jobs progress').value > 0");
     // Filter.
     page.press("/");
     page.type_text("nothing has this name");
