@@ -75,6 +75,8 @@ const FAULTS: [&[&str]; 5] = [
 
 /// Options of a probe of a subject with faults, many of which wait for the time limit.
 const FAULTY: [&str; 2] = ["--timeout", "6s"];
+/// Most checks wait, so that many at once take no more of the CPU.
+const AT_ONCE: [&str; 2] = ["--at-once", "12"];
 
 /// A probe of the scripted server.
 struct Probe {
@@ -94,7 +96,7 @@ impl Probe {
         let state = self.dir.path().join("state");
         fs::create_dir_all(&state).unwrap();
         let mut command = Command::new(ceased());
-        command.args(["probe", "--window", "700ms", "--restart"]).args(options);
+        command.args(["probe", "--window", "700ms", "--restart"]).args(AT_ONCE).args(options);
         command.args(["--stubborn-tool", "stubborn", "--stubborn-args", "{\"seconds\": 60}"]);
         command.args(["--", "python3"]).arg(&self.script).arg(state).args(faults);
         command.output().unwrap()
@@ -299,6 +301,7 @@ kill_grace = "300ms"
     fs::write(path("config.toml"), config).unwrap();
     let output = Command::new(ceased())
         .args(["probe", "--json", "-", "--window", "700ms", "--tool", "work"])
+        .args(AT_ONCE)
         .args(options)
         .args(["--args", "{\"seconds\": 60}", "--brief-args", "{\"seconds\": 1}"])
         .args(["--stubborn-tool", "stubborn", "--"])

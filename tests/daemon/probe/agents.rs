@@ -9,7 +9,7 @@ use ceased_tests::binary::{acp_agent, ceased};
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{FAULTY, document, with};
+use super::{AT_ONCE, FAULTY, document, with};
 
 const AGENT: &str = include_str!("agent.py");
 
@@ -62,7 +62,8 @@ fn probe(faults: &[&str], options: &[&str]) -> Value {
     let script = dir.path().join("agent.py");
     fs::write(&script, AGENT).unwrap();
     let mut command = Command::new(ceased());
-    command.args(["probe", "--acp", "--json", "-", "--window", "700ms"]).args(options);
+    command.args(["probe", "--acp", "--json", "-", "--window", "700ms"]);
+    command.args(AT_ONCE).args(options);
     command.args(["--question-prompt", "ask first", "--", "python3"]).arg(script).args(faults);
     let output = command.output().unwrap();
     let found = document(&output);
@@ -144,6 +145,7 @@ fn nothing_is_found_in_the_example_agent() {
     let words = "word ".repeat(2000);
     let output = Command::new(ceased())
         .args(["probe", "--acp", "--json", "-", "--window", "700ms", "--prompt", &words])
+        .args(AT_ONCE)
         .args(["--question-prompt", &format!("ask {words}"), "--"])
         .arg(acp_agent())
         .output()

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ceased_tests::binary::ceased;
@@ -65,11 +66,16 @@ fn evidence(kind: &str, fault: &str, options: &[&str]) -> String {
     said.join("\n")
 }
 
+/// All cases at once: most wait.
 fn all_are_told(kind: &str, options: &[&str], cases: &[(&str, &str)]) {
-    for (fault, reason) in cases {
-        let said = evidence(kind, fault, options);
-        assert!(said.contains(reason), "{kind} {fault}: {said}");
-    }
+    thread::scope(|scope| {
+        for (fault, reason) in cases {
+            scope.spawn(move || {
+                let said = evidence(kind, fault, options);
+                assert!(said.contains(reason), "{kind} {fault}: {said}");
+            });
+        }
+    });
 }
 
 const SMALL: [&str; 2] = ["--output-max", "4MiB"];
