@@ -2,15 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::{Mutex, PoisonError};
 
+use uuid::Uuid;
+
 /// In an address or a command: a free port, another for each instance.
 const PORT: &str = "{port}";
-/// Offers of the system that are tried for a free port.
+/// Ports that are tried for a free one.
 const OFFERS_MAX: usize = 1000;
+/// Ports that are enough for all instances of some probes.
+const PORTS_MIN: usize = 2000;
 
 /// The transport of a subject, and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,18 +69,41 @@ impl Target {
     }
 }
 
-/// A port of the loopback interface that is free now, another for each call: the system may offer
-/// one again before the server that it was given to has bound it.
+/// A port of the loopback interface that is free now, another for each call.
+///
+/// It is not one that the system gives to connections, of which a check opens many: one of them
+/// could take it before the server has bound it.
 pub(crate) fn free_port() -> io::Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let ports = ports_beside(&range);
     for _ in 0..OFFERS_MAX {
-        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let wanted = random_of(&ports);
+        let Ok(listener) = TcpListener::bind(("127.0.0.1", wanted)) else { continue };
+        let port = listener.local_addr()?.port();
         if given.insert(port) {
             return Ok(port);
         }
     }
     Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// Ports that no connection gets, of a system with this range for them; port 0, for which the
+/// system offers one, if there are too few.
+fn ports_beside(range: &str) -> RangeInclusive<u16> {
+    let mut words = range.split_whitespace().map(str::parse);
+    let (Some(Ok(first)), Some(Ok(last))) = (words.next(), words.next()) else { return 0..=0 };
+    let (below, above) =
+        (10_000..=u16::saturating_sub(first, 1), u16::saturating_add(last, 1)..=u16::MAX);
+    [below, above].into_iter().find(|ports| ports.len() >= PORTS_MIN).unwrap_or(0..=0)
+}
+
+/// Probes that run at once begin at different ports.
+fn random_of(ports: &RangeInclusive<u16>) -> u16 {
+    let span = u128::from(ports.end() - ports.start()) + 1;
+    let offset = u16::try_from(Uuid::new_v4().as_u128() % span).unwrap_or_default();
+    ports.start() + offset
 }
 
 /// The command of an instance with this port.
@@ -103,6 +132,17 @@ mod tests {
     fn each_instance_has_a_port_of_its_own() {
         let ports: BTreeSet<u16> = (0..200).map(|_| free_port().unwrap()).collect();
         assert_eq!(ports.len(), 200);
+    }
+
+    #[test]
+    fn ports_of_connections_are_left_out() {
+        assert_eq!(ports_beside("32768\t60999\n"), 10_000..=32_767);
+        assert_eq!(ports_beside("1024 50000"), 50_001..=u16::MAX);
+        assert_eq!(ports_beside("0 65535"), 0..=0);
+        assert_eq!(ports_beside("1024 65000"), 0..=0);
+        assert_eq!(ports_beside(""), 0..=0);
+        assert!((0..1000).all(|_| (7..=9).contains(&random_of(&(7..=9)))));
+        assert_eq!(random_of(&(0..=0)), 0);
     }
 
     #[test]
