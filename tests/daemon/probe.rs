@@ -76,7 +76,7 @@ const FAULTS: [&[&str]; 5] = [
 /// Options of a probe of a subject with faults, many of which wait for the time limit.
 const FAULTY: [&str; 2] = ["--timeout", "6s"];
 /// Most checks wait, so that many at once take no more of the CPU.
-const AT_ONCE: [&str; 2] = ["--at-once", "12"];
+const AT_ONCE: [&str; 2] = ["--at-once", "24"];
 
 /// A probe of the scripted server.
 struct Probe {
