@@ -1,5 +1,5 @@
-//! Streamable HTTP: calls beside other servers, a ping beside the Unix socket, idle memory, and the
-//! time from the end of a stream to the end of its process.
+//! Streamable HTTP: calls beside other servers, a ping over TCP and over a Unix socket beside a ping by
+//! lines on a Unix socket, idle memory, and the time from the end of a stream to the end of its process.
 //!
 //! `cargo bench -p ceased --bench http [-- 'NAME=PROGRAM ARGUMENT…' …]`
 //!
@@ -27,7 +27,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -104,9 +104,10 @@ fn main() {
     }
     // Rounds of other servers may be long.
     let daemon = Daemon::start("600s");
-    let lines = daemon.dir.path().join("bare");
+    let bare_lines = daemon.dir.path().join("bare");
     let this = std::env::current_exe().unwrap();
-    let bare = Other::start(&format!("bare loop={} {BARE} {}", this.display(), lines.display()));
+    let bare =
+        Other::start(&format!("bare loop={} {BARE} {}", this.display(), bare_lines.display()));
     let mut servers = vec![
         ("ceased".to_owned(), daemon.address, daemon.child.id()),
         // rmcp has no other answers in a session.
@@ -122,8 +123,8 @@ fn main() {
     calls(&servers, BUSY);
     drop(others);
     pings(&[
-        ("ceased", daemon.address, &daemon.dir.path().join("s")),
-        ("bare loop", bare.address, &lines),
+        ("ceased", daemon.address, &daemon.dir.path().join("h"), &daemon.dir.path().join("s")),
+        ("bare loop", bare.address, &bare_http::http_path(&bare_lines), &bare_lines),
     ]);
     drop(bare);
     idle_connections(&daemon);
@@ -147,9 +148,11 @@ impl Daemon {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let unix = format!("[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n");
+        let http = dir.path().join("h");
+        let http = format!("[[listen]]\ntransport = \"http\"\npath = {http:?}\n");
         let config = dir.path().join("config.toml");
         let text = CONFIG.replace("{session_idle}", session_idle);
-        fs::write(&config, format!("{text}{unix}")).unwrap();
+        fs::write(&config, format!("{text}{unix}{http}")).unwrap();
         let log = dir.path().join("log");
         let child = Command::new(env!("CARGO_BIN_EXE_ceased"))
             .args(["serve", "--config"])
@@ -214,9 +217,14 @@ impl Drop for Other {
     }
 }
 
+/// A connected socket.
+trait Socket: Read + Write {}
+
+impl<S: Read + Write> Socket for S {}
+
 /// A keep-alive connection.
 struct Http {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Box<dyn Socket>>,
     accept: &'static str,
     headers: String,
     body: Vec<u8>,
@@ -227,18 +235,31 @@ impl Http {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+        Self::over(Box::new(stream))
+    }
+
+    fn open_unix(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
+        Self::over(Box::new(stream))
+    }
+
+    fn over(stream: Box<dyn Socket>) -> Self {
         let stream = BufReader::with_capacity(1024, stream);
         Self { stream, accept: BOTH, headers: String::new(), body: Vec::new() }
     }
 
     /// A connection with a session of its own.
     fn session(address: SocketAddr) -> Self {
-        let mut http = Self::open(address);
-        let id = http.begin_session();
-        http.headers = format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n");
-        http.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
-        http.receive();
-        http
+        Self::open(address).with_session()
+    }
+
+    fn with_session(mut self) -> Self {
+        let id = self.begin_session();
+        self.headers = format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n");
+        self.send("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}");
+        self.receive();
+        self
     }
 
     /// Begins a session; returns its id.
@@ -410,16 +431,17 @@ fn calls(servers: &[(String, SocketAddr, u32)], connections: usize) {
     }
 }
 
-/// A ping over HTTP and over the Unix socket, one at a time, to each server in turn.
-fn pings(servers: &[(&str, SocketAddr, &Path)]) {
-    let mut clients: Vec<(Http, BufReader<UnixStream>)> = servers
-        .iter()
-        .map(|(_, address, socket)| (Http::session(*address), lines(socket)))
-        .collect();
-    let mut p50 = vec![[Vec::new(), Vec::new()]; servers.len()];
+/// A ping over HTTP on TCP and on a Unix socket, and by lines on a Unix socket, one at a time, to each
+/// server in turn.
+fn pings(servers: &[(&str, SocketAddr, &Path, &Path)]) {
+    let clients = servers.iter().map(|(_, address, http, socket)| {
+        (Http::session(*address), Http::open_unix(http).with_session(), lines(socket))
+    });
+    let mut clients: Vec<(Http, Http, BufReader<UnixStream>)> = clients.collect();
+    let mut p50 = vec![[const { Vec::new() }; 3]; servers.len()];
     for round in 0..=ROUNDS {
-        for ((http, unix), p50) in clients.iter_mut().zip(&mut p50) {
-            let mut times = [ping_http(http), ping_unix(unix)];
+        for ((tcp, unix, lines), p50) in clients.iter_mut().zip(&mut p50) {
+            let mut times = [ping_http(tcp), ping_http(unix), ping_lines(lines)];
             if round > 0 {
                 for (of, times) in p50.iter_mut().zip(&mut times) {
                     of.push(percentile(times, 50));
@@ -428,10 +450,12 @@ fn pings(servers: &[(&str, SocketAddr, &Path)]) {
         }
     }
     for ((name, ..), p50) in servers.iter().zip(p50) {
-        let [http, unix] = p50.map(|mut of| percentile(&mut of, 50));
+        let [tcp, unix, lines] = p50.map(|mut of| percentile(&mut of, 50));
         println!(
-            "ping p50, {name}: HTTP {http:.1} us, Unix socket {unix:.1} us: {:.2} x",
-            http / unix
+            "ping p50, {name}: lines on a Unix socket {lines:.1} us; HTTP on a Unix socket {unix:.1} us, \
+             {:.2} x; HTTP on TCP {tcp:.1} us, {:.2} x",
+            unix / lines,
+            tcp / lines
         );
     }
 }
@@ -469,8 +493,8 @@ fn ping_http(http: &mut Http) -> Vec<f64> {
     (1..=CALLS).map(time).collect()
 }
 
-/// The same on a Unix socket.
-fn ping_unix(unix: &mut BufReader<UnixStream>) -> Vec<f64> {
+/// The same by lines on a Unix socket.
+fn ping_lines(unix: &mut BufReader<UnixStream>) -> Vec<f64> {
     let mut piece = [0; 1024];
     let time = |id: usize| {
         let request = format!("{}\n", ping_of(id));

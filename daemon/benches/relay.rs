@@ -1,10 +1,21 @@
-//! Relay of an existing MCP server: cost of a call over `ceased wrap` beside the server alone, long
-//! results, clients on one shared server beside a tool on a worker thread, memory of idle
+//! Relay of an existing MCP server: cost of a call over `ceased wrap` beside the server alone, also of
+//! servers of SDKs, long results, clients on one shared server beside a tool on a worker thread, memory of idle
 //! connections, and time from a cancel to the last process of a tree that ignores it.
 //!
-//! `cargo bench -p ceased --bench relay`
+//! `cargo bench -p ceased --bench relay [-- 'NAME=PROGRAM ARGUMENT…' …]`
 //!
 //! A relay that only copies bytes shows the least that a process in between can cost.
+//!
+//! Each NAME is a server of an SDK on pipes, with the tools `echo` {"text"} and `large` {"bytes"}, which
+//! returns a text of that length. Those of `benches/peers` are installed below the target folder:
+//!
+//! ```sh
+//! npm install --prefix target/peers @modelcontextprotocol/sdk@1.32.2 zod@4
+//! python3 -m venv target/peers/python && target/peers/python/bin/pip install mcp==2.3.0
+//! cp daemon/benches/peers/relayed.* target/peers
+//! cargo bench -p ceased --bench relay -- "typescript=node $PWD/target/peers/relayed.mjs" \
+//!   "python=$PWD/target/peers/python/bin/python $PWD/target/peers/relayed.py"
+//! ```
 //!
 //! Server and relay alternate, so that other load affects both. CPU is counted by the kernel
 //! (`/proc/PID/schedstat`), and other load changes it little.
@@ -31,6 +42,11 @@ const CALLS: usize = 4000;
 const ROUNDS: usize = 9;
 /// Calls of one round with 1 MiB of result.
 const LONG_CALLS: usize = 60;
+/// Calls of one round of a server of an SDK, small ones and with 1 MiB of result.
+const SDK_CALLS: usize = 500;
+const SDK_LONG_CALLS: usize = 30;
+/// Length of a long result.
+const LONG_BYTES: usize = 1 << 20;
 /// Clients of a shared server, and calls of each in a round.
 const CLIENTS: usize = 16;
 const SHARED_CALLS: usize = 1000;
@@ -54,8 +70,11 @@ fn main() {
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
-    beside_alone("small", CALLS, ROUNDS);
-    beside_alone("long", LONG_CALLS, ROUNDS);
+    least("small", CALLS);
+    least("long", LONG_CALLS);
+    for argument in arguments.iter().skip(1).filter(|argument| !argument.starts_with("--")) {
+        sdk(argument);
+    }
     shared();
     for tool in ["tree", "stubborn"] {
         cancels(tool);
@@ -72,7 +91,7 @@ fn own() -> String {
 /// least that a server can cost.
 fn serve(fifo: Option<&String>) {
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    let long = "x".repeat(1 << 20);
+    let long = "x".repeat(LONG_BYTES);
     let mut line = String::new();
     while input.read_line(&mut line).is_ok_and(|count| count > 0) {
         let id = number_after(&line, "\"id\":");
@@ -157,7 +176,16 @@ struct Piped {
 }
 
 impl Piped {
+    /// A client in a session of 2025-11-25.
     fn start(command: &[String]) -> Self {
+        let mut client = Self::spawn(command);
+        client.request(HELLO.0, HELLO.1);
+        client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
+        client.request("tools/list", "{}");
+        client
+    }
+
+    fn spawn(command: &[String]) -> Self {
         let mut child = Command::new(&command[0])
             .args(&command[1..])
             .stdin(Stdio::piped())
@@ -166,11 +194,13 @@ impl Piped {
             .unwrap();
         let input = child.stdin.take();
         let output = BufReader::with_capacity(256 << 10, child.stdout.take().unwrap());
-        let mut client = Self { child, input, output, next: 0, line: Vec::new() };
-        client.request(HELLO.0, HELLO.1);
-        client.write("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        client.request("tools/list", "{}");
-        client
+        Self { child, input, output, next: 0, line: Vec::new() }
+    }
+
+    /// Whether the server has the revision 2026-07-28.
+    fn knows_2026(&mut self) -> bool {
+        let id = self.send("server/discover", &format!("{{{META}}}"));
+        find_answer(&mut self.output, &mut self.line, id).contains("\"result\"")
     }
 
     fn write(&mut self, line: &str) {
@@ -202,6 +232,9 @@ impl Drop for Piped {
     }
 }
 
+/// The member of every request of 2026-07-28.
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
+
 const HELLO: (&str, &str) = (
     "initialize",
     r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"b","version":"1"}}"#,
@@ -215,16 +248,22 @@ fn call(tool: &str) -> String {
     format!("{{\"name\":\"{tool}\",\"arguments\":{{}}}}")
 }
 
-/// Reads up to the answer with this id.
+/// Reads up to the answer with this id, a result.
 fn await_answer(output: &mut impl BufRead, line: &mut Vec<u8>, id: u64) {
-    let wanted = format!("\"id\":{id},");
+    let text = find_answer(output, line, id);
+    assert!(text.contains("\"result\"") && !text.contains("\"isError\":true"), "{text}");
+}
+
+/// Reads up to the answer with this id, which stands near its start or its end; returns both.
+fn find_answer(output: &mut impl BufRead, line: &mut Vec<u8>, id: u64) -> String {
+    let wanted = [format!("\"id\":{id},"), format!("\"id\":{id}}}")];
     loop {
         line.clear();
         assert!(output.read_until(b'\n', line).unwrap() > 0, "it ended");
-        let head = String::from_utf8_lossy(&line[..line.len().min(200)]);
-        if head.contains(&wanted) {
-            assert!(head.contains("\"result\""), "{head}");
-            return;
+        let parts = [&line[..line.len().min(200)], &line[line.len().saturating_sub(200)..]];
+        let text = parts.map(String::from_utf8_lossy).join(" … ");
+        if wanted.iter().any(|wanted| text.contains(wanted)) {
+            return text;
         }
     }
 }
@@ -260,25 +299,99 @@ fn median(values: &mut [f64]) -> f64 {
 
 // ------------------------------------------------------------------ one client
 
-/// A row of calls, one at a time, of the server alone, over `ceased wrap` and over a relay that only
-/// copies, in turn.
-fn beside_alone(tool: &str, calls: usize, rounds: usize) {
+/// Calls of a tool, one at a time, of the least server alone, behind `ceased wrap` and behind a relay
+/// that only copies.
+fn least(tool: &str, calls: usize) {
     let server = vec![own(), "server".to_owned()];
-    let wrap = [env!("CARGO_BIN_EXE_ceased"), "wrap", "--"].map(str::to_owned);
-    let wrapped: Vec<String> = wrap.into_iter().chain(server.clone()).collect();
     let copied = vec![own(), "copy".to_owned()];
-    let mut clients = [server, wrapped, copied].map(|command| Piped::start(&command));
-    let params = call(tool);
-    // Of each: the median latency and the CPU of a call, by round, in microseconds.
-    let mut p50 = [const { Vec::new() }; 3];
-    let mut cpu = [const { Vec::new() }; 3];
-    for round in 0..=rounds {
+    let [alone, wrap, copied] =
+        in_turn([server.clone(), wrapped(&server), copied], &call(tool), calls, Piped::start);
+    println!(
+        "{tool:>8}: alone p50 {:.1} us, CPU {:.1} us; wrap p50 {:.1} us, CPU {:.1} us; more: {:.1} \
+         us, {:.1} us CPU; {:.2} x; a relay that only copies: p50 {:.1} us, CPU {:.1} us",
+        alone.p50,
+        alone.cpu,
+        wrap.p50,
+        wrap.cpu,
+        wrap.p50 - alone.p50,
+        wrap.cpu - alone.cpu,
+        wrap.p50 / alone.p50,
+        copied.p50,
+        copied.cpu
+    );
+}
+
+/// A small call and a long result of the server of an SDK, alone and behind `ceased wrap`, in each
+/// revision of the server: `ceased wrap` asks the server in its newest one, which may cost the server
+/// more than a session.
+fn sdk(argument: &str) {
+    let (name, command) = argument.split_once('=').unwrap();
+    let server: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    let small = r#""name":"echo","arguments":{"text":"hello"}"#.to_owned();
+    let long = format!("\"name\":\"large\",\"arguments\":{{\"bytes\":{LONG_BYTES}}}");
+    let rows = [("small", small, SDK_CALLS), ("1 MiB", long, SDK_LONG_CALLS)];
+    let session = rows.clone().map(|(row, params, calls)| (row, format!("{{{params}}}"), calls));
+    sdk_rows(&format!("{name}, 2025-11-25"), &server, session, Piped::start);
+    if Piped::spawn(&server).knows_2026() {
+        let rows = rows.map(|(row, params, calls)| (row, format!("{{{params},{META}}}"), calls));
+        sdk_rows(&format!("{name}, 2026-07-28"), &server, rows, |command| {
+            let mut client = Piped::spawn(command);
+            client.request("tools/list", &format!("{{{META}}}"));
+            client
+        });
+    }
+}
+
+fn sdk_rows(
+    name: &str,
+    server: &[String],
+    rows: [(&str, String, usize); 2],
+    start: impl Fn(&[String]) -> Piped,
+) {
+    for (row, params, calls) in rows {
+        let [alone, wrap] = in_turn([server.to_vec(), wrapped(server)], &params, calls, &start);
+        println!(
+            "{name}, {row}: alone p50 {:.0} us, CPU {:.0} us; wrap p50 {:.0} us, CPU {:.0} us; p50 \
+             {:.2} x, CPU {:.2} x",
+            alone.p50,
+            alone.cpu,
+            wrap.p50,
+            wrap.cpu,
+            wrap.p50 / alone.p50,
+            wrap.cpu / alone.cpu
+        );
+    }
+}
+
+/// The same server behind `ceased wrap`.
+fn wrapped(server: &[String]) -> Vec<String> {
+    let wrap = [env!("CARGO_BIN_EXE_ceased"), "wrap", "--"].map(str::to_owned);
+    wrap.iter().chain(server).cloned().collect()
+}
+
+/// Latency of a call and CPU of all processes for it, in microseconds: medians of the rounds.
+struct Cost {
+    p50: f64,
+    cpu: f64,
+}
+
+/// Costs of a call with these parameters of each command, in turn.
+fn in_turn<const N: usize>(
+    commands: [Vec<String>; N],
+    params: &str,
+    calls: usize,
+    start: impl Fn(&[String]) -> Piped,
+) -> [Cost; N] {
+    let mut clients = commands.map(|command| start(&command));
+    let mut p50 = [const { Vec::new() }; N];
+    let mut cpu = [const { Vec::new() }; N];
+    for round in 0..=ROUNDS {
         for (at, client) in clients.iter_mut().enumerate() {
             let before = client.cpu();
             let mut times: Vec<f64> = (0..calls)
                 .map(|_| {
                     let since = Instant::now();
-                    client.request("tools/call", &params);
+                    client.request("tools/call", params);
                     since.elapsed().as_secs_f64() * 1e6
                 })
                 .collect();
@@ -290,16 +403,11 @@ fn beside_alone(tool: &str, calls: usize, rounds: usize) {
             }
         }
     }
-    let [alone, relayed, copied] = p50.map(|mut of| median(&mut of));
-    let [alone_cpu, relayed_cpu, copied_cpu] = cpu.map(|mut of| median(&mut of));
-    println!(
-        "{tool:>8}: alone p50 {alone:.1} us, CPU {alone_cpu:.1} us; wrap p50 {relayed:.1} us, CPU \
-         {relayed_cpu:.1} us; more: {:.1} us, {:.1} us CPU; {:.2} x; a relay that only copies: p50 \
-         {copied:.1} us, CPU {copied_cpu:.1} us",
-        relayed - alone,
-        relayed_cpu - alone_cpu,
-        relayed / alone
-    );
+    let mut rows = p50.into_iter().zip(cpu);
+    [(); N].map(|()| {
+        let (mut p50, mut cpu) = rows.next().unwrap();
+        Cost { p50: median(&mut p50), cpu: median(&mut cpu) }
+    })
 }
 
 // ------------------------------------------------------------------ a shared server

@@ -149,6 +149,28 @@ fn smuggling_shapes_and_excess_are_refused_with_a_close() {
     }
 }
 
+/// A refusal names the limit that holds, also if more headers are configured than there is room for.
+#[test]
+fn refusals_name_the_limit_of_headers() {
+    for (configured, limit) in [(10, 10), (500, 128)] {
+        let head = |fields: usize| {
+            format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a: b\r\n".repeat(fields - 1))
+        };
+        let output = |head: &str| {
+            let mut connection = HttpConnection::new(HttpLimits { headers: configured, ..LIMITS });
+            connection.receive(head.as_bytes(), &mut AllowAll);
+            if let Some(request) = connection.take_request() {
+                answer(&mut connection, &request);
+            }
+            String::from_utf8(connection.pending().to_vec()).expect("ASCII")
+        };
+        assert_eq!(statuses(&output(&head(limit))), ["200"]);
+        let refused = output(&head(limit + 1));
+        assert_eq!(statuses(&refused), ["431"]);
+        assert!(refused.contains(&format!("1024 bytes and {limit} headers")), "{refused}");
+    }
+}
+
 #[test]
 fn refused_head_is_answered_before_the_body_arrives() {
     let mut connection = HttpConnection::new(LIMITS);

@@ -1,9 +1,9 @@
 //! The least that a server of Streamable HTTP can do: one thread that polls, reads, parses the head
-//! with httparse and writes an answer of the same bytes. Beside it the same for lines on a Unix
-//! socket.
+//! with httparse and writes an answer of the same bytes, on TCP and on a Unix socket. Beside it the
+//! same for lines on a Unix socket.
 
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memchr::memmem;
 use mio::event::Source;
@@ -12,19 +12,28 @@ use mio::{Events, Interest, Poll, Token};
 
 const TCP: Token = Token(usize::MAX);
 const UNIX: Token = Token(usize::MAX - 1);
+const LINES: Token = Token(usize::MAX - 2);
 
 enum Peer {
     Http(TcpStream),
+    HttpUnix(UnixStream),
     Lines(UnixStream),
+}
+
+/// The socket of HTTP beside this one of lines.
+pub(crate) fn http_path(lines: &Path) -> PathBuf {
+    lines.with_extension("http")
 }
 
 /// Serves until the process is killed.
 pub(crate) fn serve(port: u16, socket: &Path) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut http = TcpListener::bind(([127, 0, 0, 1], port).into())?;
+    let mut unix = UnixListener::bind(http_path(socket))?;
     let mut lines = UnixListener::bind(socket)?;
     poll.registry().register(&mut http, TCP, Interest::READABLE)?;
-    poll.registry().register(&mut lines, UNIX, Interest::READABLE)?;
+    poll.registry().register(&mut unix, UNIX, Interest::READABLE)?;
+    poll.registry().register(&mut lines, LINES, Interest::READABLE)?;
     let mut events = Events::with_capacity(1024);
     let mut peers = Vec::new();
     let mut input = vec![0; 64 * 1024];
@@ -41,6 +50,12 @@ pub(crate) fn serve(port: u16, socket: &Path) -> io::Result<()> {
                     }
                 }
                 UNIX => {
+                    while let Ok((mut stream, _)) = unix.accept() {
+                        watch(&poll, &mut stream, peers.len())?;
+                        peers.push(Peer::HttpUnix(stream));
+                    }
+                }
+                LINES => {
                     while let Ok((mut stream, _)) = lines.accept() {
                         watch(&poll, &mut stream, peers.len())?;
                         peers.push(Peer::Lines(stream));
@@ -50,6 +65,9 @@ pub(crate) fn serve(port: u16, socket: &Path) -> io::Result<()> {
                     output.clear();
                     let _ = match &mut peers[at] {
                         Peer::Http(stream) => answer(stream, &mut input, &mut output, answer_http),
+                        Peer::HttpUnix(stream) => {
+                            answer(stream, &mut input, &mut output, answer_http)
+                        }
                         Peer::Lines(stream) => {
                             answer(stream, &mut input, &mut output, answer_lines)
                         }

@@ -20,5 +20,4 @@ pub(crate) mod envelope;
 pub(crate) mod peer;
 pub(crate) mod routing;
 pub(crate) mod session;
-mod small_map;
 pub(crate) mod view;

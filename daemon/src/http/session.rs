@@ -1,7 +1,7 @@
 //! One session of 2025-03-26 to 2025-11-25: its streams, and events for clients that come back
 //! (HTTP-04, HTTP-06).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use ceased_transports::http::sse::{EventBuffer, EventId};
 use uuid::Uuid;
 
 use super::access::{Caller, HttpRules};
-use super::small_map::SmallMap;
 use crate::token_file::Token;
 
 /// Time that the events of an ended stream are kept for a client that lost its connection.
@@ -73,10 +72,10 @@ pub(crate) struct Session {
     pub(crate) rules: Arc<HttpRules>,
     /// Revision that `initialize` settled; `None` before its answer.
     pub(crate) revision: Option<&'static str>,
-    pub(super) streams: SmallMap<u64, Stream>,
+    pub(super) streams: BTreeMap<u64, Stream>,
     next_stream: u64,
     /// Streams of open requests.
-    pub(super) requests: SmallMap<RequestId, u64>,
+    pub(super) requests: BTreeMap<RequestId, u64>,
     replay: EventBuffer,
     /// Number of streams with a connection.
     attached: usize,
@@ -123,9 +122,9 @@ impl Session {
             token,
             rules,
             revision: None,
-            streams: SmallMap::new(),
+            streams: BTreeMap::new(),
             next_stream: 0,
-            requests: SmallMap::new(),
+            requests: BTreeMap::new(),
             replay,
             attached: 0,
             ended: VecDeque::new(),
@@ -211,7 +210,7 @@ impl Session {
         let Some(gone) = self.streams.get_mut(&stream) else { return };
         self.attached -= usize::from(gone.peer.take().is_some());
         match &gone.kind {
-            StreamKind::Get if !gone.started => drop(self.streams.remove(&stream)),
+            StreamKind::Get if !gone.started => drop(remove(&mut self.streams, &stream)),
             StreamKind::Get => {
                 gone.ended = Some(now);
                 self.note_end(stream, now);
@@ -227,7 +226,7 @@ impl Session {
         if let StreamKind::Post { requests, .. } = &stream.kind {
             for id in requests {
                 if self.requests.get(id) == Some(&number) {
-                    self.requests.remove(id);
+                    remove(&mut self.requests, id);
                 }
             }
         }
@@ -236,7 +235,7 @@ impl Session {
             stream.ended = Some(now);
             self.note_end(number, now);
         } else {
-            self.streams.remove(&number);
+            remove(&mut self.streams, &number);
         }
     }
 
@@ -347,7 +346,7 @@ impl Session {
             self.ended.pop_front();
             // Not one that was resumed.
             if self.streams.get(&number).is_some_and(|stream| stream.ended == Some(at)) {
-                self.streams.remove(&number);
+                remove(&mut self.streams, &number);
                 old.insert(number);
             }
         }
@@ -363,6 +362,16 @@ impl Session {
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
         !self.is_attached() && self.last_use + self.rules.session_idle <= now
     }
+}
+
+/// Removes an entry. An emptied map keeps a node, so it is replaced: there are thousands of idle
+/// sessions.
+fn remove<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K) -> Option<V> {
+    let value = map.remove(key);
+    if map.is_empty() {
+        *map = BTreeMap::new();
+    }
+    value
 }
 
 impl Stream {

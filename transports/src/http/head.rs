@@ -149,7 +149,7 @@ pub(super) fn parse(input: &[u8], limits: &HttpLimits) -> Parsed {
         return Parsed::Refused(response);
     }
     let mut room = [const { MaybeUninit::uninit() }; HEADERS_MAX];
-    let room = room.get_mut(..limits.headers.min(HEADERS_MAX)).unwrap_or_default();
+    let room = room.get_mut(..headers_max(limits)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
     let read = match request.parse_with_uninit_headers(input, room) {
         Ok(httparse::Status::Complete(read)) => read,
@@ -173,9 +173,14 @@ pub(super) fn parse(input: &[u8], limits: &HttpLimits) -> Parsed {
     }
 }
 
+/// Maximum number of headers.
+fn headers_max(limits: &HttpLimits) -> usize {
+    limits.headers.min(HEADERS_MAX)
+}
+
 fn too_large(limits: &HttpLimits) -> Response {
-    let HttpLimits { head_bytes, headers, .. } = limits;
-    let text = format!("a head has at most {head_bytes} bytes and {headers} headers");
+    let (bytes, headers) = (limits.head_bytes, headers_max(limits));
+    let text = format!("a head has at most {bytes} bytes and {headers} headers");
     Response::text(Status::HeadTooLarge, &text)
 }
 

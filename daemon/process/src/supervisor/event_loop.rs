@@ -350,11 +350,10 @@ impl State {
 
     /// Sends SIGKILL to strays whose grace is over: the next tick may be [`TICK`] away.
     fn kill_due_strays(&mut self) {
-        let now = Instant::now();
         for slot in &self.ticking {
-            let Some(job) = self.jobs.get_mut(slot) else { continue };
-            if job.kill_due().is_some_and(|at| at <= now) {
-                job.look_for_strays(&mut self.world);
+            if let Some(job) = self.jobs.get_mut(slot)
+                && job.kill_due_strays(&mut self.world)
+            {
                 self.touched.insert(*slot);
             }
         }

@@ -258,13 +258,31 @@ impl Job {
     }
 
     /// Looks for strays, and signals them.
-    pub(crate) fn look_for_strays(&mut self, world: &mut Shared) {
-        if self.strays.is_empty() {
-            return;
+    fn look_for_strays(&mut self, world: &mut Shared) {
+        self.look_for_strays_of(world, Instant::now(), |_| true);
+    }
+
+    /// Sends SIGKILL to strays whose grace is over; returns whether there was such an order. Other
+    /// orders do not look: one look may miss a process that is just being started, so the looks of
+    /// an order are a tick apart.
+    pub(crate) fn kill_due_strays(&mut self, world: &mut Shared) -> bool {
+        let now = Instant::now();
+        self.look_for_strays_of(world, now, |strays| strays.kill_due().is_some_and(|at| at <= now))
+    }
+
+    /// Lets the wanted orders look; returns whether there was one.
+    fn look_for_strays_of(
+        &mut self,
+        world: &mut Shared,
+        now: Instant,
+        is_wanted: impl Fn(&Strays) -> bool,
+    ) -> bool {
+        if !self.strays.iter().any(&is_wanted) {
+            return false;
         }
-        let (members, now) = (self.members(world), Instant::now());
+        let members = self.members(world);
         self.strays.retain_mut(|strays| {
-            let is_over = strays.look(&members, now);
+            let is_over = is_wanted(strays) && strays.look(&members, now);
             if is_over {
                 let ((ended, left), ticket) = (strays.counts(), strays.ticket);
                 let is_complete = members.is_complete;
@@ -272,6 +290,7 @@ impl Job {
             }
             !is_over
         });
+        true
     }
 
     /// Finds processes of the job that have left its control group.
