@@ -380,9 +380,12 @@ fn the_wheel_and_the_npm_package_run_the_program() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
+    // Debug information would take half a minute to compress.
+    let program = dir.path().join("stripped");
+    run(Command::new("strip").arg("-o").arg(&program).arg(ceased()));
     let build = |script: &str| {
         let mut command = Command::new("python3");
-        command.arg(packaging().join(script)).arg(ceased()).arg("--out").arg(dir.path());
+        command.arg(packaging().join(script)).arg(&program).arg("--out").arg(dir.path());
         let built = String::from_utf8(run(&mut command).stdout).unwrap();
         PathBuf::from(built.trim())
     };

@@ -75,8 +75,9 @@ const FAULTS: [&[&str]; 5] = [
 
 /// Options of a probe of a subject with faults, many of which wait for the time limit.
 const FAULTY: [&str; 2] = ["--timeout", "6s"];
-/// Most checks wait, so that many at once take no more of the CPU.
-const AT_ONCE: [&str; 2] = ["--at-once", "24"];
+/// Most checks wait for something, so that many run at once; fewer where each has work for the CPU.
+const AT_ONCE: [&str; 2] = ["--at-once", "16"];
+const AT_ONCE_WORKING: [&str; 2] = ["--at-once", "8"];
 
 /// A probe of the scripted server.
 struct Probe {
@@ -256,7 +257,7 @@ child = subprocess.Popen(["sleep", "1000"])
 end, count = time.time() + int(sys.argv[1]), 0
 with open(sys.argv[2], "a") as file:
     while time.time() < end:
-        sum(range(100000))
+        sum(range(50000))
         file.write("x" * 50)
         file.flush()
         count += 1
@@ -301,7 +302,7 @@ kill_grace = "300ms"
     fs::write(path("config.toml"), config).unwrap();
     let output = Command::new(ceased())
         .args(["probe", "--json", "-", "--window", "700ms", "--tool", "work"])
-        .args(AT_ONCE)
+        .args(AT_ONCE_WORKING)
         .args(options)
         .args(["--args", "{\"seconds\": 60}", "--brief-args", "{\"seconds\": 1}"])
         .args(["--stubborn-tool", "stubborn", "--"])

@@ -12,7 +12,7 @@ use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{AT_ONCE, FAULTY, Probe, WORK, document, with};
+use super::{AT_ONCE, AT_ONCE_WORKING, FAULTY, Probe, WORK, document, with};
 
 const SOCKET: &str = include_str!("socket_server.py");
 const HTTP: &str = include_str!("http_server.py");
@@ -227,7 +227,7 @@ fn probe_ceased(transport: &str, options: &[&str]) -> Value {
     let script = start_script(dir.path());
     let output = Command::new(ceased())
         .args(["probe", "--json", "-", "--window", "700ms"])
-        .args(AT_ONCE)
+        .args(AT_ONCE_WORKING)
         .args(CALLS)
         .args(match transport {
             "http" => ["--url".to_owned(), "http://127.0.0.1:{port}/mcp".to_owned()],
