@@ -22,6 +22,7 @@ mod backend;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
+mod conn_map;
 mod daemon;
 #[cfg(feature = "cli")]
 mod host_files;

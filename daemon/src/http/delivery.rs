@@ -2,8 +2,6 @@
 //!
 //! Frames of a request go to the stream of its POST, the others to a GET stream.
 
-use std::collections::BTreeMap;
-
 use ceased_core::ids::{ConnId, RequestId};
 use ceased_core::time::Instant;
 use ceased_transports::http::sse::EventId;
@@ -13,11 +11,12 @@ use super::endpoint::Endpoint;
 use super::envelope::{self, FrameKind};
 use super::peer::{HttpPeer, Subject};
 use super::session::{Session, StreamKind};
+use crate::conn_map::ConnMap;
 
 /// Header with the id of a session.
 const SESSION: &str = "mcp-session-id";
 
-type Peers = BTreeMap<ConnId, Box<HttpPeer>>;
+type Peers = ConnMap<Box<HttpPeer>>;
 
 /// Result of delivering frames.
 #[derive(Debug, Default)]
@@ -59,8 +58,8 @@ impl Endpoint {
         now: Instant,
     ) -> Delivered {
         let mut delivered = Delivered::default();
-        if let Some(conn) = self.stateless.get(&engine).copied() {
-            let Some(peer) = self.peers.get_mut(&conn) else { return delivered };
+        if let Some(conn) = self.stateless.get(engine).copied() {
+            let Some(peer) = self.peers.get_mut(conn) else { return delivered };
             for (request, frame) in frames {
                 if !peer.has_room() {
                     delivered.is_blocked = true;
@@ -73,7 +72,7 @@ impl Endpoint {
             return delivered;
         }
         let Self { peers, sessions, .. } = self;
-        let Some(session) = sessions.get_mut(&engine) else { return delivered };
+        let Some(session) = sessions.get_mut(engine) else { return delivered };
         session.revision = session.revision.or(revision);
         let mut full: Vec<Option<RequestId>> = Vec::new();
         for (request, frame) in frames {
@@ -81,7 +80,7 @@ impl Endpoint {
                 continue;
             }
             let target = session.target(request, frame);
-            let has_room = |conn: ConnId| peers.get(&conn).is_none_or(|peer| peer.has_room());
+            let has_room = |conn: ConnId| peers.get(conn).is_none_or(|peer| peer.has_room());
             if target.and_then(|number| session.peer_of(number)).is_some_and(|it| !has_room(it)) {
                 // The order of the frames of a stream is kept.
                 full.push(request.cloned());
@@ -103,10 +102,10 @@ impl Endpoint {
     /// Begins the stream of events of a connection that has waited for its answer.
     pub(crate) fn start_events(&mut self, conn: ConnId) {
         let Self { peers, sessions, .. } = self;
-        let Some(peer) = peers.get_mut(&conn) else { return };
+        let Some(peer) = peers.get_mut(conn) else { return };
         match peer.exchange().map(|exchange| exchange.subject.clone()) {
             Some(Subject::Stream { session, stream }) => {
-                if let Some(session) = sessions.get_mut(&session) {
+                if let Some(session) = sessions.get_mut(session) {
                     session.begin(stream, peer);
                 }
             }
@@ -125,13 +124,13 @@ impl Endpoint {
     ) -> Vec<ConnId> {
         let Self { peers, sessions, .. } = self;
         let mut touched = Vec::new();
-        let Some(session) = sessions.get_mut(&key) else { return touched };
+        let Some(session) = sessions.get_mut(key) else { return touched };
         for (number, requests) in session.waiting_posts() {
             if requests.iter().any(&is_open) {
                 continue;
             }
             let conn = session.peer_of(number);
-            if let Some(peer) = conn.and_then(|conn| peers.get_mut(&conn)) {
+            if let Some(peer) = conn.and_then(|conn| peers.get_mut(conn)) {
                 if peer.accepts_events() || peer.is_streaming() {
                     session.begin(number, peer);
                     peer.end_events();
@@ -156,11 +155,11 @@ impl Endpoint {
         now: Instant,
     ) -> Option<Vec<ConnId>> {
         let Self { peers, sessions, .. } = self;
-        let session = sessions.get_mut(&key)?;
+        let session = sessions.get_mut(key)?;
         session.touch(now);
         let mut touched = vec![conn];
         let mut end = |conn: ConnId, peers: &mut Peers| {
-            if let Some(peer) = peers.get_mut(&conn) {
+            if let Some(peer) = peers.get_mut(conn) {
                 peer.end_events();
                 touched.push(conn);
             }
@@ -172,7 +171,7 @@ impl Endpoint {
                 before.into_iter().for_each(|before| end(before, peers));
                 session.end(oldest, now);
             }
-            let peer = peers.get_mut(&conn)?;
+            let peer = peers.get_mut(conn)?;
             peer.begin_exchange(head, Subject::Stream { session: key, stream });
             session.begin(stream, peer);
             for frame in session.take_waiting() {
@@ -183,7 +182,7 @@ impl Endpoint {
         };
         let (stream, before, is_over) = session.resume(last, conn)?;
         before.filter(|before| *before != conn).into_iter().for_each(|it| end(it, peers));
-        let peer = peers.get_mut(&conn)?;
+        let peer = peers.get_mut(conn)?;
         peer.begin_exchange(head, Subject::Stream { session: key, stream });
         peer.start_events(None, None);
         for (id, frame) in session.events_after(last) {
@@ -246,7 +245,7 @@ impl Session {
         if self.names_session(number) && matches!(kind, FrameKind::Error(_)) {
             delivered.failed = true;
         }
-        let Some((conn, peer)) = conn.and_then(|conn| Some((conn, peers.get_mut(&conn)?))) else {
+        let Some((conn, peer)) = conn.and_then(|conn| Some((conn, peers.get_mut(conn)?))) else {
             // A client that knows no event of the stream cannot ask for it.
             if started {
                 self.note_event(number, frame);

@@ -12,23 +12,24 @@ use super::access::{Caller, HttpRules};
 use super::peer::{HttpPeer, Overdue, Subject};
 use super::session::{Session, SessionId};
 use super::view::passes::Passes;
+use crate::conn_map::ConnMap;
 use crate::event_loop::state::party::Party;
 use crate::token_file::Token;
 
 /// HTTP connections, sessions, and the engine connections of both.
 #[derive(Default)]
 pub(crate) struct Endpoint {
-    pub(super) peers: BTreeMap<ConnId, Box<HttpPeer>>,
+    pub(super) peers: ConnMap<Box<HttpPeer>>,
     /// Number of connections of each party, without the rejected ones.
     parties: BTreeMap<Party, usize>,
     /// Number of connections that are beyond a limit.
     rejected: usize,
-    pub(super) sessions: BTreeMap<ConnId, Box<Session>>,
+    pub(super) sessions: ConnMap<Box<Session>>,
     by_id: BTreeMap<SessionId, ConnId>,
     /// Number of sessions of each identity.
     owners: BTreeMap<Identity, usize>,
     /// HTTP connections by the engine connection of their requests of 2026-07-28.
-    pub(super) stateless: BTreeMap<ConnId, ConnId>,
+    pub(super) stateless: ConnMap<ConnId>,
     due: BTreeSet<(Instant, ConnId)>,
     /// Engine connections whose frames wait, as the engine was told.
     blocked: BTreeSet<ConnId>,
@@ -68,15 +69,15 @@ impl Endpoint {
     }
 
     pub(crate) fn contains(&self, conn: ConnId) -> bool {
-        self.peers.contains_key(&conn)
+        self.peers.contains(conn)
     }
 
     pub(crate) fn peer(&self, conn: ConnId) -> Option<&HttpPeer> {
-        self.peers.get(&conn).map(|peer| &**peer)
+        self.peers.get(conn).map(|peer| &**peer)
     }
 
     pub(crate) fn peer_mut(&mut self, conn: ConnId) -> Option<&mut HttpPeer> {
-        self.peers.get_mut(&conn).map(|peer| &mut **peer)
+        self.peers.get_mut(conn).map(|peer| &mut **peer)
     }
 
     /// Number of connections without the rejected ones.
@@ -90,7 +91,7 @@ impl Endpoint {
     }
 
     pub(crate) fn peer_ids(&self) -> Vec<ConnId> {
-        self.peers.keys().copied().collect()
+        self.peers.ids()
     }
 
     /// Number of connections of a party, without the rejected ones.
@@ -100,7 +101,7 @@ impl Endpoint {
 
     /// Removes a closed connection. Its stream stays for a client that comes back (HTTP-07).
     pub(crate) fn remove(&mut self, conn: ConnId, now: Instant) -> Option<Removed> {
-        let peer = self.peers.remove(&conn)?;
+        let peer = self.peers.remove(conn)?;
         if peer.is_rejected() {
             self.rejected -= 1;
         } else {
@@ -111,7 +112,7 @@ impl Endpoint {
         }
         if let Some(Subject::Stream { session, stream }) = peer.exchange().map(|it| &it.subject) {
             let (key, stream) = (*session, *stream);
-            if let Some(session) = self.sessions.get_mut(&key)
+            if let Some(session) = self.sessions.get_mut(key)
                 && session.peer_of(stream) == Some(conn)
             {
                 session.detach(stream, now);
@@ -119,25 +120,25 @@ impl Endpoint {
             self.schedule_session(key);
         }
         if let Some((engine, _)) = &peer.stateless {
-            self.stateless.remove(engine);
+            self.stateless.remove(*engine);
         }
         Some(Removed { stateless: peer.stateless })
     }
 
     /// Sets the engine connection of a connection's requests of 2026-07-28.
     pub(crate) fn set_stateless(&mut self, conn: ConnId, engine: ConnId, caller: Caller) {
-        let Some(peer) = self.peers.get_mut(&conn) else { return };
+        let Some(peer) = self.peers.get_mut(conn) else { return };
         if let Some((before, _)) = peer.stateless.replace((engine, caller)) {
-            self.stateless.remove(&before);
+            self.stateless.remove(before);
         }
         self.stateless.insert(engine, conn);
     }
 
     /// The engine connection of a connection's requests of 2026-07-28 has ended.
     pub(crate) fn forget_stateless(&mut self, conn: ConnId) {
-        let Some(peer) = self.peers.get_mut(&conn) else { return };
+        let Some(peer) = self.peers.get_mut(conn) else { return };
         if let Some((engine, _)) = peer.stateless.take() {
-            self.stateless.remove(&engine);
+            self.stateless.remove(engine);
         }
     }
 
@@ -158,12 +159,12 @@ impl Endpoint {
         rules_of: impl Fn(&HttpRules) -> Option<Arc<HttpRules>>,
     ) -> Vec<ConnId> {
         let mut retired = Vec::new();
-        for (conn, peer) in &mut self.peers {
+        for (conn, peer) in self.peers.iter_mut() {
             match rules_of(&peer.rules) {
                 Some(rules) => peer.rules = rules,
                 None => {
                     peer.retire();
-                    retired.push(*conn);
+                    retired.push(conn);
                 }
             }
         }
@@ -181,17 +182,17 @@ impl Endpoint {
     }
 
     pub(crate) fn session(&self, key: ConnId) -> Option<&Session> {
-        self.sessions.get(&key).map(|session| &**session)
+        self.sessions.get(key).map(|session| &**session)
     }
 
     pub(crate) fn session_mut(&mut self, key: ConnId) -> Option<&mut Session> {
-        self.sessions.get_mut(&key).map(|session| &mut **session)
+        self.sessions.get_mut(key).map(|session| &mut **session)
     }
 
     /// The session with this id, if it belongs to the identity (HTTP-04).
     pub(crate) fn find_session(&self, id: &str, identity: &Identity) -> Option<ConnId> {
         let key = *self.by_id.get(&SessionId::read(id)?)?;
-        self.sessions.get(&key).filter(|session| session.identity == *identity).map(|_| key)
+        self.sessions.get(key).filter(|session| session.identity == *identity).map(|_| key)
     }
 
     pub(crate) fn sessions_of(&self, identity: &Identity) -> usize {
@@ -209,12 +210,12 @@ impl Endpoint {
         may_end: impl Fn(ConnId) -> bool,
     ) -> Option<ConnId> {
         let own = self.sessions.iter().filter(|(_, it)| it.identity == *identity);
-        let away = own.filter(|(key, session)| !session.is_attached() && may_end(**key));
-        away.min_by_key(|(_, session)| session.last_use()).map(|(key, _)| *key)
+        let away = own.filter(|(key, session)| !session.is_attached() && may_end(*key));
+        away.min_by_key(|(_, session)| session.last_use()).map(|(key, _)| key)
     }
 
     pub(crate) fn remove_session(&mut self, key: ConnId) -> Option<Box<Session>> {
-        let session = self.sessions.remove(&key)?;
+        let session = self.sessions.remove(key)?;
         self.by_id.remove(&session.id);
         uncount(&mut self.owners, &session.identity);
         if let Some(at) = session.due {
@@ -232,16 +233,16 @@ impl Endpoint {
 impl Endpoint {
     /// Whether an engine connection is one of a session or of requests of 2026-07-28.
     pub(crate) fn is_engine_side(&self, engine: ConnId) -> bool {
-        self.sessions.contains_key(&engine) || self.stateless.contains_key(&engine)
+        self.sessions.contains(engine) || self.stateless.contains(engine)
     }
 
     /// HTTP connection of an engine connection of requests of 2026-07-28.
     pub(crate) fn stateless_peer(&self, engine: ConnId) -> Option<ConnId> {
-        self.stateless.get(&engine).copied()
+        self.stateless.get(engine).copied()
     }
 
     pub(crate) fn engine_ids(&self) -> Vec<ConnId> {
-        self.sessions.keys().chain(self.stateless.keys()).copied().collect()
+        [self.sessions.ids(), self.stateless.ids()].concat()
     }
 
     /// Engine connections of sessions and requests that were authenticated by a token that
@@ -251,16 +252,16 @@ impl Endpoint {
             .sessions
             .iter()
             .filter(|(_, session)| session.token.as_ref().is_some_and(|token| is_revoked(token)));
-        let peers = self.peers.values().filter_map(|peer| {
+        let peers = self.peers.iter().filter_map(|(_, peer)| {
             let (engine, caller) = peer.stateless.as_ref()?;
             caller.token.as_ref().filter(|token| is_revoked(token)).map(|_| *engine)
         });
-        sessions.map(|(key, _)| *key).chain(peers).collect()
+        sessions.map(|(key, _)| key).chain(peers).collect()
     }
 
     /// Engine connections of browsers that opened a link of the live view.
     pub(crate) fn with_link(&self) -> Vec<ConnId> {
-        let callers = self.peers.values().filter_map(|peer| peer.stateless.as_ref());
+        let callers = self.peers.iter().filter_map(|(_, peer)| peer.stateless.as_ref());
         callers.filter(|(_, caller)| caller.view.is_some()).map(|(engine, _)| *engine).collect()
     }
 
@@ -294,7 +295,7 @@ impl Endpoint {
 
     /// The engine connection of the response on a connection, if frames of it wait.
     pub(crate) fn waiting_engine_side(&self, conn: ConnId) -> Option<ConnId> {
-        let peer = self.peers.get(&conn).filter(|peer| peer.has_room())?;
+        let peer = self.peers.get(conn).filter(|peer| peer.has_room())?;
         let engine = match peer.exchange().map(|exchange| &exchange.subject) {
             Some(Subject::Stream { session, .. }) => *session,
             Some(Subject::Stateless { .. } | Subject::View { .. }) => peer.stateless.as_ref()?.0,
@@ -305,11 +306,11 @@ impl Endpoint {
 
     /// HTTP connections whose output holds back frames of an engine connection.
     pub(crate) fn blockers(&self, engine: ConnId) -> Vec<ConnId> {
-        let peers = match self.sessions.get(&engine) {
+        let peers = match self.sessions.get(engine) {
             Some(session) => session.peers(),
-            None => self.stateless.get(&engine).copied().into_iter().collect(),
+            None => self.stateless.get(engine).copied().into_iter().collect(),
         };
-        let is_full = |conn: &ConnId| self.peers.get(conn).is_some_and(|peer| !peer.has_room());
+        let is_full = |conn: &ConnId| self.peers.get(*conn).is_some_and(|peer| !peer.has_room());
         peers.into_iter().filter(is_full).collect()
     }
 }
@@ -322,7 +323,7 @@ impl Endpoint {
 
     /// Notes the deadline of a connection anew.
     pub(crate) fn schedule(&mut self, conn: ConnId, write_stall: Duration) {
-        let Some(peer) = self.peers.get_mut(&conn) else { return };
+        let Some(peer) = self.peers.get_mut(conn) else { return };
         let due = peer.deadline(write_stall);
         if is_early(peer.due, due) {
             return;
@@ -335,7 +336,7 @@ impl Endpoint {
 
     /// Notes the deadline of a session anew.
     pub(crate) fn schedule_session(&mut self, key: ConnId) {
-        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let due = Some(session.deadline());
         if is_early(session.due, due) {
             return;
@@ -351,14 +352,14 @@ impl Endpoint {
         loop {
             let (at, conn) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
             self.due.remove(&(at, conn));
-            if let Some(peer) = self.peers.get_mut(&conn) {
+            if let Some(peer) = self.peers.get_mut(conn) {
                 peer.due = None;
                 let overdue = peer.overdue(now, write_stall);
                 if overdue != Overdue::No {
                     return Some(Due::Peer(conn, overdue));
                 }
                 self.schedule(conn, write_stall);
-            } else if let Some(session) = self.sessions.get_mut(&conn) {
+            } else if let Some(session) = self.sessions.get_mut(conn) {
                 session.due = None;
                 session.forget_old(now);
                 if session.is_idle(now) {

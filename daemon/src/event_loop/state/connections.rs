@@ -1,6 +1,5 @@
 //! Connections: their links, the order of reading them, and the output that waits.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use mio::{Registry, Token as EventToken};
 
 use super::constants::FIRST_CONN;
 use super::read_scheduler::{Cost, ReadScheduler};
+use crate::conn_map::ConnMap;
 use crate::token_file::Token;
 
 /// Bytes read from one peer at once: a cancel written together with its call is read with it, and
@@ -26,7 +26,7 @@ const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Every connection of the loop, authenticated or not.
 pub(crate) struct Connections {
-    open: BTreeMap<ConnId, Box<Connection>>,
+    open: ConnMap<Box<Connection>>,
     next_id: u64,
     reads: ReadScheduler,
     /// Bytes that were read ahead of their turn.
@@ -124,7 +124,7 @@ pub(crate) struct Partial {
 impl Default for Connections {
     fn default() -> Self {
         Self {
-            open: BTreeMap::new(),
+            open: ConnMap::default(),
             next_id: FIRST_CONN,
             reads: ReadScheduler::default(),
             ahead_bytes: 0,
@@ -166,7 +166,7 @@ impl Connections {
 
     /// Removes a connection.
     pub(crate) fn remove(&mut self, registry: &Registry, conn: ConnId) -> Option<Closed> {
-        let mut gone = self.open.remove(&conn)?;
+        let mut gone = self.open.remove(conn)?;
         // Fails only if the descriptor is already deregistered.
         let _ = gone.link.deregister(registry);
         self.reads.remove(conn, gone.place);
@@ -182,7 +182,7 @@ impl Connections {
         token: Option<Arc<Token>>,
         limits: FrameLimits,
     ) {
-        if let Some(connection) = self.open.get_mut(&conn) {
+        if let Some(connection) = self.open.get_mut(conn) {
             connection.token = token;
             connection.link.set_frame_limits(limits);
         }
@@ -190,7 +190,7 @@ impl Connections {
 
     /// Marks a connection whose start is in the audit log.
     pub(crate) fn note_recorded(&mut self, conn: ConnId) {
-        if let Some(connection) = self.open.get_mut(&conn) {
+        if let Some(connection) = self.open.get_mut(conn) {
             connection.recorded = true;
         }
     }
@@ -200,12 +200,12 @@ impl Connections {
     /// # Errors
     /// If the system refuses it.
     pub(crate) fn finish(&mut self, conn: ConnId) -> io::Result<()> {
-        self.open.get_mut(&conn).map_or(Ok(()), |connection| connection.link.finish())
+        self.open.get_mut(conn).map_or(Ok(()), |connection| connection.link.finish())
     }
 
     /// Closes a connection after its output. Returns false if it is gone.
     pub(crate) fn close_after_output(&mut self, conn: ConnId) -> bool {
-        let Some(connection) = self.open.get_mut(&conn) else { return false };
+        let Some(connection) = self.open.get_mut(conn) else { return false };
         connection.closing = true;
         self.unsent.push((conn, Sending::More));
         true
@@ -223,36 +223,36 @@ impl Connections {
     }
 
     pub(crate) fn contains(&self, conn: ConnId) -> bool {
-        self.open.contains_key(&conn)
+        self.open.contains(conn)
     }
 
     pub(crate) fn ids(&self) -> Vec<ConnId> {
-        self.open.keys().copied().collect()
+        self.open.ids()
     }
 
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
-        self.open.values().map(|connection| &connection.link)
+        self.open.iter().map(|(_, connection)| &connection.link)
     }
 
     /// The other end of a connection.
     pub(crate) fn origin(&self, conn: ConnId) -> Option<&Origin> {
-        self.open.get(&conn).map(|connection| connection.link.peer())
+        self.open.get(conn).map(|connection| connection.link.peer())
     }
 
     pub(crate) fn is_sole(&self, conn: ConnId) -> bool {
-        self.open.get(&conn).is_some_and(|connection| connection.sole)
+        self.open.get(conn).is_some_and(|connection| connection.sole)
     }
 
     pub(crate) fn is_closing(&self, conn: ConnId) -> bool {
-        self.open.get(&conn).is_some_and(|connection| connection.closing)
+        self.open.get(conn).is_some_and(|connection| connection.closing)
     }
 
     pub(crate) fn bytes_received(&self, conn: ConnId) -> u64 {
-        self.open.get(&conn).map_or(0, |connection| connection.link.bytes_received())
+        self.open.get(conn).map_or(0, |connection| connection.link.bytes_received())
     }
 
     pub(crate) fn bytes_sent(&self, conn: ConnId) -> u64 {
-        self.open.get(&conn).map_or(0, |connection| connection.link.bytes_sent())
+        self.open.get(conn).map_or(0, |connection| connection.link.bytes_sent())
     }
 
     /// Connections with a token that `is_revoked`.
@@ -260,12 +260,12 @@ impl Connections {
         let revoked = self.open.iter().filter(|(_, connection)| {
             connection.token.as_ref().is_some_and(|token| is_revoked(token))
         });
-        revoked.map(|(conn, _)| *conn).collect()
+        revoked.map(|(conn, _)| conn).collect()
     }
 
     /// The incomplete message of a connection. TCP peers have a time limit for it.
     pub(crate) fn partial(&mut self, conn: ConnId, now: Instant) -> Option<Partial> {
-        let link = &mut self.open.get_mut(&conn)?.link;
+        let link = &mut self.open.get_mut(conn)?.link;
         let is_timed = matches!(link.peer(), Origin::Tcp { .. });
         let since = is_timed.then(|| link.mid_frame_since(now)).flatten();
         Some(Partial { bytes: link.partial_bytes(), since })
@@ -292,7 +292,7 @@ impl Connections {
     /// There may be input that no event announces. A connection that `could_cancel` is peeked at
     /// before others.
     pub(crate) fn note_readable(&mut self, conn: ConnId, could_cancel: bool) {
-        if let Some(connection) = self.open.get_mut(&conn) {
+        if let Some(connection) = self.open.get_mut(conn) {
             self.reads.insert(conn, &mut connection.place, could_cancel);
         }
     }
@@ -304,7 +304,7 @@ impl Connections {
         event: &mio::event::Event,
         could_cancel: bool,
     ) {
-        let Some(connection) = self.open.get_mut(&conn) else { return };
+        let Some(connection) = self.open.get_mut(conn) else { return };
         connection.link.on_event(event);
         if connection.backlog.is_some() {
             self.unsent.push((conn, Sending::More));
@@ -314,7 +314,7 @@ impl Connections {
 
     /// Searches the next input of a waiting connection for a cancel, which makes it urgent.
     pub(crate) fn peek(&mut self, conn: ConnId, scratch: &mut [u8]) {
-        let Some(connection) = self.open.get_mut(&conn) else { return };
+        let Some(connection) = self.open.get_mut(conn) else { return };
         if self.ahead_bytes > AHEAD_BYTES_MAX {
             return;
         }
@@ -336,7 +336,7 @@ impl Connections {
         scratch: &mut [u8],
         sink: &mut dyn Sink,
     ) -> Option<Received> {
-        let connection = self.open.get_mut(&conn)?;
+        let connection = self.open.get_mut(conn)?;
         self.reads.note_read(conn, now);
         let link = &mut connection.link;
         let before = (link.frames_received(), link.bytes_received());
@@ -356,7 +356,7 @@ impl Connections {
         scratch: &mut [u8],
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(Result<Flow, Lost>, Cost)> {
-        let connection = self.open.get_mut(&conn)?;
+        let connection = self.open.get_mut(conn)?;
         self.reads.note_read(conn, now);
         let link = &mut connection.link;
         let before = link.bytes_received();
@@ -375,12 +375,12 @@ impl Connections {
         sink: &mut dyn Sink,
     ) -> Option<Result<Flow, Lost>> {
         let budget = scratch.len();
-        Some(self.open.get_mut(&conn)?.link.receive(scratch, budget, sink))
+        Some(self.open.get_mut(conn)?.link.receive(scratch, budget, sink))
     }
 
     /// Moves a connection back in the order of reading.
     pub(crate) fn charge(&mut self, conn: ConnId, cost: Cost) {
-        if let Some(connection) = self.open.get_mut(&conn) {
+        if let Some(connection) = self.open.get_mut(conn) {
             connection.place = connection.place.plus(cost);
         }
     }
@@ -404,7 +404,7 @@ impl Connections {
 
     /// Sends a message of the daemon before anything of the engine.
     pub(crate) fn greet(&mut self, conn: ConnId, message: &[u8]) {
-        let Some(connection) = self.open.get_mut(&conn) else { return };
+        let Some(connection) = self.open.get_mut(conn) else { return };
         let mut greeting = SendQueue::new();
         greeting.line(message);
         connection.backlog = Some(Box::new(Backlog::Greeting(greeting)));
@@ -413,7 +413,7 @@ impl Connections {
 
     /// Whether a greeting is not sent yet.
     pub(crate) fn has_greeting(&self, conn: ConnId) -> bool {
-        let backlog = self.open.get(&conn).and_then(|connection| connection.backlog.as_deref());
+        let backlog = self.open.get(conn).and_then(|connection| connection.backlog.as_deref());
         matches!(backlog, Some(Backlog::Greeting(_)))
     }
 
@@ -425,7 +425,7 @@ impl Connections {
         conn: ConnId,
         rejected: bool,
     ) -> Option<Greeted> {
-        let connection = self.open.get_mut(&conn)?;
+        let connection = self.open.get_mut(conn)?;
         let Some(Backlog::Greeting(greeting)) = connection.backlog.as_deref_mut() else {
             return Some(Greeted::Done);
         };
@@ -451,7 +451,7 @@ impl Connections {
         queue: &mut SendQueue,
         sending: Sending,
     ) -> Option<Delivery> {
-        let connection = self.open.get_mut(&conn)?;
+        let connection = self.open.get_mut(conn)?;
         let before = connection.link.bytes_sent();
         let sent = connection.link.send(queue, registry);
         let bytes = connection.link.bytes_sent();
@@ -481,7 +481,7 @@ impl Connections {
         conn: ConnId,
         output: &mut dyn Output,
     ) -> Option<(Sent, bool)> {
-        let link = &mut self.open.get_mut(&conn)?.link;
+        let link = &mut self.open.get_mut(conn)?.link;
         let before = link.bytes_sent();
         let sent = link.send(output, registry);
         Some((sent, link.bytes_sent() > before))
@@ -490,7 +490,7 @@ impl Connections {
     /// Lets the next send of a connection try the system again: a full socket announces room only
     /// when most of it is free.
     pub(crate) fn retry_send(&mut self, conn: ConnId) {
-        if let Some(connection) = self.open.get_mut(&conn) {
+        if let Some(connection) = self.open.get_mut(conn) {
             connection.link.try_again();
         }
     }
