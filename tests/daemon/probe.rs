@@ -254,10 +254,12 @@ fn unknown_check_is_wrong_use() {
 const WORK: &str = r#"
 import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "1000"])
-end, count = time.time() + int(sys.argv[1]), 0
+begin, count = time.time(), 0
 with open(sys.argv[2], "a") as file:
-    while time.time() < end:
-        sum(range(50000))
+    while time.time() < begin + int(sys.argv[1]):
+        # A share of a CPU, the same on a busy machine.
+        while time.process_time() < (time.time() - begin) * 0.16:
+            sum(range(20000))
         file.write("x" * 50)
         file.flush()
         count += 1
