@@ -75,9 +75,17 @@ const FAULTS: [&[&str]; 5] = [
 
 /// Options of a probe of a subject with faults, many of which wait for the time limit.
 const FAULTY: [&str; 2] = ["--timeout", "6s"];
-/// Most checks wait for something, so that many run at once; fewer where each has work for the CPU.
-const AT_ONCE: [&str; 2] = ["--at-once", "16"];
-const AT_ONCE_WORKING: [&str; 2] = ["--at-once", "8"];
+
+/// Checks at once: most wait for something. As few as usual where each call computes, of which too
+/// little would be seen on a busy CPU.
+fn at_once(faults: &[&str]) -> [&'static str; 2] {
+    ["--at-once", if computes(faults) { "4" } else { "16" }]
+}
+
+/// Whether the calls of the scripted server compute, as in its script.
+fn computes(faults: &[&str]) -> bool {
+    faults.is_empty() || faults.contains(&"work-cpu")
+}
 
 /// A probe of the scripted server.
 struct Probe {
@@ -97,7 +105,10 @@ impl Probe {
         let state = self.dir.path().join("state");
         fs::create_dir_all(&state).unwrap();
         let mut command = Command::new(ceased());
-        command.args(["probe", "--window", "700ms", "--restart"]).args(AT_ONCE).args(options);
+        command
+            .args(["probe", "--window", "700ms", "--restart"])
+            .args(at_once(faults))
+            .args(options);
         command.args(["--stubborn-tool", "stubborn", "--stubborn-args", "{\"seconds\": 60}"]);
         command.args(["--", "python3"]).arg(&self.script).arg(state).args(faults);
         command.output().unwrap()
@@ -254,12 +265,10 @@ fn unknown_check_is_wrong_use() {
 const WORK: &str = r#"
 import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "1000"])
-begin, count = time.time(), 0
+end, count = time.time() + int(sys.argv[1]), 0
 with open(sys.argv[2], "a") as file:
-    while time.time() < begin + int(sys.argv[1]):
-        # A share of a CPU, the same on a busy machine.
-        while time.process_time() < (time.time() - begin) * 0.16:
-            sum(range(20000))
+    while time.time() < end:
+        sum(range(100000))
         file.write("x" * 50)
         file.flush()
         count += 1
@@ -304,7 +313,6 @@ kill_grace = "300ms"
     fs::write(path("config.toml"), config).unwrap();
     let output = Command::new(ceased())
         .args(["probe", "--json", "-", "--window", "700ms", "--tool", "work"])
-        .args(AT_ONCE_WORKING)
         .args(options)
         .args(["--args", "{\"seconds\": 60}", "--brief-args", "{\"seconds\": 1}"])
         .args(["--stubborn-tool", "stubborn", "--"])

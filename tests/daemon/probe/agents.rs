@@ -9,9 +9,11 @@ use ceased_tests::binary::{acp_agent, ceased};
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{AT_ONCE, FAULTY, document, with};
+use super::{FAULTY, document, with};
 
 const AGENT: &str = include_str!("agent.py");
+/// Most checks wait for something.
+const AT_ONCE: [&str; 2] = ["--at-once", "16"];
 
 /// Faults that do not disturb each other, by the ids of their checks.
 const FAULTS: [&[&str]; 4] = [

@@ -12,7 +12,7 @@ use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{AT_ONCE, AT_ONCE_WORKING, FAULTY, Probe, WORK, document, with};
+use super::{FAULTY, Probe, WORK, at_once, document, with};
 
 const SOCKET: &str = include_str!("socket_server.py");
 const HTTP: &str = include_str!("http_server.py");
@@ -39,7 +39,7 @@ impl Probe {
         fs::write(self.dir.path().join(script), text).unwrap();
         let mut command = Command::new(ceased());
         command.args(["probe", "--json", "-", "--window", "700ms", "--restart"]);
-        command.args(AT_ONCE).args(options);
+        command.args(at_once(faults)).args(options);
         command.args(["--stubborn-tool", "stubborn", "--stubborn-args", "{\"seconds\": 60}"]);
         match way {
             Way::Socket => command.args(["--socket", &address]),
@@ -227,7 +227,6 @@ fn probe_ceased(transport: &str, options: &[&str]) -> Value {
     let script = start_script(dir.path());
     let output = Command::new(ceased())
         .args(["probe", "--json", "-", "--window", "700ms"])
-        .args(AT_ONCE_WORKING)
         .args(CALLS)
         .args(match transport {
             "http" => ["--url".to_owned(), "http://127.0.0.1:{port}/mcp".to_owned()],

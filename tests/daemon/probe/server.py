@@ -80,12 +80,10 @@ class Work:
         return not self.stopped.is_set() or (faulty(fault) and self.may_leak)
 
     def compute(self):
-        begin = time.time()
-        while self.goes_on("work-cpu") and time.time() < begin + 70:
-            # A share of a CPU, the same on a busy machine.
-            while time.thread_time() < (time.time() - begin) * 0.16:
-                sum(range(20000))
-            time.sleep(0.01)
+        until = time.time() + 70
+        while self.goes_on("work-cpu") and time.time() < until:
+            sum(range(60000))
+            time.sleep(0.002)
 
     def write(self):
         with open(f"{DIRECTORY}/out-{os.getpid()}", "a") as file:
