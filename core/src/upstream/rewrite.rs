@@ -6,6 +6,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use memchr::memmem;
+
 use crate::json::meta::SERVER_INFO;
 use crate::json::raw::{Json, Raw};
 use crate::json::scan;
@@ -110,7 +112,8 @@ pub(crate) fn with_member(object: &str, name: &str, json: &str) -> String {
 /// describe its hop alone (UPS-01): its type, and its name and version.
 pub(crate) fn without_stateless_members(result: &str) -> Cow<'_, str> {
     // Most results are told apart without being read.
-    if !result.contains(SERVER_INFO) && !result.contains("\"resultType\"") {
+    let has = |name: &str| memmem::find(result.as_bytes(), name.as_bytes()).is_some();
+    if !has("\"resultType\"") && !has(SERVER_INFO) {
         return Cow::Borrowed(result);
     }
     let mut out = String::with_capacity(result.len());

@@ -80,8 +80,11 @@ pub(crate) fn free_port() -> io::Result<u16> {
     let ports = ports_beside(&range);
     for _ in 0..OFFERS_MAX {
         let wanted = random_of(&ports);
-        let Ok(listener) = TcpListener::bind(("127.0.0.1", wanted)) else { continue };
-        let port = listener.local_addr()?.port();
+        let port = match TcpListener::bind(("127.0.0.1", wanted)) {
+            Ok(listener) => listener.local_addr()?.port(),
+            Err(why) if why.kind() == io::ErrorKind::AddrInUse => continue,
+            Err(why) => return Err(why),
+        };
         if given.insert(port) {
             return Ok(port);
         }
