@@ -21,7 +21,7 @@ use super::http::{Http, Url, connect};
 use super::life::Life;
 use super::options::ToolCall;
 use super::pipe::{Pipe, Received};
-use super::target::{Target, command_at, free_port};
+use super::target::{Port, Target, command_at};
 use super::text;
 
 /// Time between two attempts to connect to a server that starts.
@@ -39,6 +39,7 @@ pub(crate) struct Session<'a> {
     pub(crate) channel: Channel,
     /// Standard input and output of a command with another transport.
     _own: Option<OwnPipes>,
+    _port: Option<Port>,
     context: &'a Context,
     life: Life,
     era: Era,
@@ -66,12 +67,14 @@ impl<'a> Session<'a> {
     fn open(context: &'a Context, era: Era) -> Result<Self, Trouble> {
         let failed = |why: io::Error| Trouble(format!("no pipes can be made: {why}"));
         // A subject without a port in its address needs no network, and has its command as it is.
-        let (port, command) = match context.options.target.has_port() {
-            true => {
-                let port = free_port().map_err(failed)?;
-                (port, command_at(&context.options.command, port))
-            }
-            false => (0, context.options.command.clone()),
+        let held = match context.options.target.has_port() {
+            true => Some(Port::free().map_err(failed)?),
+            false => None,
+        };
+        let port = held.as_ref().map_or(0, |it| it.number);
+        let command = match &held {
+            Some(_) => command_at(&context.options.command, port),
+            None => context.options.command.clone(),
         };
         let (mut job, mut own) = (None, None);
         if !command.is_empty() {
@@ -91,8 +94,20 @@ impl<'a> Session<'a> {
             }
         };
         let (log, greeting, last_id, declares_tasks) = (Vec::new(), Value::Null, 0, false);
-        let (_own, life) = (own, Life::new(context.options.timeout));
-        Ok(Self { job, channel, _own, context, life, era, last_id, declares_tasks, log, greeting })
+        let (_own, _port, life) = (own, held, Life::new(context.options.timeout));
+        Ok(Self {
+            job,
+            channel,
+            _own,
+            _port,
+            context,
+            life,
+            era,
+            last_id,
+            declares_tasks,
+            log,
+            greeting,
+        })
     }
 
     /// Starts the command and performs the handshake of the revision.

@@ -1,13 +1,13 @@
 //! The address of a subject, and the place of one instance of it.
 
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::ops::RangeInclusive;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use uuid::Uuid;
 
@@ -69,27 +69,37 @@ impl Target {
     }
 }
 
-/// A port of the loopback interface that is free now, another for each call.
-///
-/// It is not one that the system gives to connections, of which a check opens many: one of them
-/// could take it before the server has bound it.
-pub(crate) fn free_port() -> io::Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let ports = ports_beside(&range);
-    for _ in 0..OFFERS_MAX {
-        let wanted = random_of(&ports);
-        let port = match TcpListener::bind(("127.0.0.1", wanted)) {
-            Ok(listener) => listener.local_addr()?.port(),
-            Err(why) if why.kind() == io::ErrorKind::AddrInUse => continue,
-            Err(why) => return Err(why),
-        };
-        if given.insert(port) {
-            return Ok(port);
+/// A port of the loopback interface for one server. No other probe takes it while this lives.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) number: u16,
+    /// Its name is the number, and one socket of the system can have it.
+    _claim: UnixDatagram,
+}
+
+impl Port {
+    /// A port that is free now.
+    ///
+    /// It is not one that the system gives to connections, of which a check opens many: one of them
+    /// could take it before the server has bound it.
+    pub(crate) fn free() -> io::Result<Self> {
+        let range =
+            fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+        let ports = ports_beside(&range);
+        for _ in 0..OFFERS_MAX {
+            match Self::claim(random_of(&ports)) {
+                Err(why) if why.kind() == io::ErrorKind::AddrInUse => {}
+                result => return result,
+            }
         }
+        Err(io::ErrorKind::AddrInUse.into())
     }
-    Err(io::ErrorKind::AddrInUse.into())
+
+    fn claim(wanted: u16) -> io::Result<Self> {
+        let number = TcpListener::bind(("127.0.0.1", wanted))?.local_addr()?.port();
+        let name = SocketAddr::from_abstract_name(format!("ceased-probe-port-{number}"))?;
+        Ok(Self { number, _claim: UnixDatagram::bind_addr(&name)? })
+    }
 }
 
 /// Ports that no connection gets, of a system with this range for them; port 0, for which the
@@ -129,12 +139,17 @@ fn replaced(word: &OsStr, port: &[u8]) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn each_instance_has_a_port_of_its_own() {
-        let ports: BTreeSet<u16> = (0..200).map(|_| free_port().unwrap()).collect();
-        assert_eq!(ports.len(), 200);
+        let ports: Vec<Port> = (0..200).map(|_| Port::free().unwrap()).collect();
+        let numbers: BTreeSet<u16> = ports.iter().map(|port| port.number).collect();
+        assert_eq!(numbers.len(), 200);
+        let taken = |number| Port::claim(number).unwrap_err().kind();
+        assert!(numbers.iter().all(|number| taken(*number) == io::ErrorKind::AddrInUse));
     }
 
     #[test]
