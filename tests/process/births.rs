@@ -305,7 +305,8 @@ fn process_that_ignores_sigterm_is_killed_after_the_grace(rig: &mut Rig, tier: T
 fn sigkill_after_the_grace_waits_for_no_poll(rig: &mut Rig, tier: Tier) {
     let mut server = Server::start(rig, |_| {});
     let (grace, mut least) = (Duration::from_millis(110), Duration::MAX);
-    for _ in 0..8 {
+    let limit = Duration::from_millis(8);
+    for _ in 0..40 {
         let since = boundary();
         server.tell("stubborn");
         server.wait_sleepers(1);
@@ -317,8 +318,11 @@ fn sigkill_after_the_grace_waits_for_no_poll(rig: &mut Rig, tier: Tier) {
         wait_readable(&File::from(process));
         least = least.min(begun.elapsed().checked_sub(grace).expect("not before the grace"));
         while !matches!(rig.report(), Report::BornEnded { ended: 2, left: 0, .. }) {}
+        if least < limit {
+            break;
+        }
     }
-    assert!(least < Duration::from_millis(8), "{least:?} after the grace");
+    assert!(least < limit, "{least:?} after the grace");
     finish(rig, server, tier);
 }
 
