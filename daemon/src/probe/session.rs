@@ -39,6 +39,7 @@ pub(crate) struct Session<'a> {
     pub(crate) channel: Channel,
     /// Standard input and output of a command with another transport.
     _own: Option<OwnPipes>,
+    /// Released after the end of the server.
     _port: Option<Port>,
     context: &'a Context,
     life: Life,
@@ -68,7 +69,7 @@ impl<'a> Session<'a> {
         let failed = |why: io::Error| Trouble(format!("no pipes can be made: {why}"));
         // A subject without a port in its address needs no network, and has its command as it is.
         let held = match context.options.target.has_port() {
-            true => Some(Port::free().map_err(failed)?),
+            true => Some(Port::free().map_err(|why| Trouble(format!("no port is free: {why}")))?),
             false => None,
         };
         let port = held.as_ref().map_or(0, |it| it.number);
