@@ -4,7 +4,8 @@
 //!
 //! `cargo bench -p ceased --bench relay [-- 'NAME=PROGRAM ARGUMENT…' …]`
 //!
-//! A relay that only copies bytes shows the least that a process in between can cost.
+//! Two relays that read nothing show the least that a process in between can cost: one copies bytes
+//! as they come, one copies lines once they are whole.
 //!
 //! Each NAME is a server of an SDK on pipes, with the tools `echo` {"text"} and `large` {"bytes"}, which
 //! returns a text of that length. Those of `benches/peers` are installed below the target folder:
@@ -63,7 +64,8 @@ fn main() {
     match arguments.get(1).map(String::as_str) {
         Some("server") => return serve(arguments.get(2)),
         Some("daemon") => return daemon(Path::new(&arguments[2])),
-        Some("copy") => return copy(),
+        Some("copy") => return copy(false, &arguments[2..]),
+        Some("lines") => return copy(true, &arguments[2..]),
         _ => {}
     }
     // `cargo test` runs the benchmark too, without `--bench`.
@@ -142,16 +144,23 @@ fn start_tree(trap: &str, fifo: &str) {
     launcher.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
 }
 
-/// A relay that copies bytes and reads nothing of them: the least that one can cost.
-fn copy() {
-    let mut server = Command::new(own());
-    server.arg("server").stdin(Stdio::piped()).stdout(Stdio::piped());
+/// A relay that reads nothing of what it passes on, in front of the server with this command: the least
+/// that one can cost. It passes on bytes as they come, or with `by_line` a line once it is whole, as a
+/// relay has to that checks results.
+fn copy(by_line: bool, command: &[String]) {
+    let mut server = Command::new(&command[0]);
+    server.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut server = server.spawn().unwrap();
     let (mut down, mut up) = (server.stdin.take().unwrap(), server.stdout.take().unwrap());
     let pass = |from: &mut dyn Read, to: &mut dyn Write| {
-        let mut buf = vec![0; 256 << 10];
-        while let Ok(count @ 1..) = from.read(&mut buf) {
-            to.write_all(&buf[..count]).unwrap();
+        let mut buf = vec![0; 2 << 20];
+        let mut held = 0;
+        while let Ok(count @ 1..) = from.read(&mut buf[held..]) {
+            held += count;
+            if !by_line || buf[..held].ends_with(b"\n") {
+                to.write_all(&buf[..held]).unwrap();
+                held = 0;
+            }
         }
     };
     // Without the buffer of `Stdin`, which would add copies.
@@ -303,22 +312,33 @@ fn median(values: &mut [f64]) -> f64 {
 /// that only copies.
 fn least(tool: &str, calls: usize) {
     let server = vec![own(), "server".to_owned()];
-    let copied = vec![own(), "copy".to_owned()];
-    let [alone, wrap, copied] =
-        in_turn([server.clone(), wrapped(&server), copied], &call(tool), calls, Piped::start);
-    println!(
-        "{tool:>8}: alone p50 {:.1} us, CPU {:.1} us; wrap p50 {:.1} us, CPU {:.1} us; more: {:.1} \
-         us, {:.1} us CPU; {:.2} x; a relay that only copies: p50 {:.1} us, CPU {:.1} us",
-        alone.p50,
-        alone.cpu,
-        wrap.p50,
-        wrap.cpu,
-        wrap.p50 - alone.p50,
-        wrap.cpu - alone.cpu,
-        wrap.p50 / alone.p50,
-        copied.p50,
-        copied.cpu
-    );
+    beside(tool, &server, &call(tool), calls, Piped::start);
+}
+
+/// A server alone, behind `ceased wrap`, and behind the relays that read nothing, in turn.
+fn beside(
+    row: &str,
+    server: &[String],
+    params: &str,
+    calls: usize,
+    start: impl Fn(&[String]) -> Piped,
+) {
+    let copied = |how: &str| [&[own(), how.to_owned()], server].concat();
+    let commands = [server.to_vec(), wrapped(server), copied("copy"), copied("lines")];
+    let [alone, wrap, copied, lines] = in_turn(commands, params, calls, start);
+    println!("{row}: alone p50 {:.1} us, CPU {:.1} us", alone.p50, alone.cpu);
+    for (name, cost) in [("wrap", wrap), ("bytes copied", copied), ("lines copied", lines)] {
+        println!(
+            "{:>14}: p50 {:.1} us, CPU {:.1} us; more: {:.1} us, {:.1} us CPU; {:.2} x, CPU {:.2} x",
+            name,
+            cost.p50,
+            cost.cpu,
+            cost.p50 - alone.p50,
+            cost.cpu - alone.cpu,
+            cost.p50 / alone.p50,
+            cost.cpu / alone.cpu
+        );
+    }
 }
 
 /// A small call and a long result of the server of an SDK, alone and behind `ceased wrap`, in each
@@ -349,17 +369,7 @@ fn sdk_rows(
     start: impl Fn(&[String]) -> Piped,
 ) {
     for (row, params, calls) in rows {
-        let [alone, wrap] = in_turn([server.to_vec(), wrapped(server)], &params, calls, &start);
-        println!(
-            "{name}, {row}: alone p50 {:.0} us, CPU {:.0} us; wrap p50 {:.0} us, CPU {:.0} us; p50 \
-             {:.2} x, CPU {:.2} x",
-            alone.p50,
-            alone.cpu,
-            wrap.p50,
-            wrap.cpu,
-            wrap.p50 / alone.p50,
-            wrap.cpu / alone.cpu
-        );
+        beside(&format!("{name}, {row}"), server, &params, calls, &start);
     }
 }
 

@@ -30,7 +30,7 @@ impl Place {
         let (script, dir) = (self.home.path().join("agent.py"), self.home.path());
         let mark = &self.mark;
         format!(
-            "[[agent]]\nname = {name:?}\ncommand = [\"python3\", {script:?}, {dir:?}, \"resume\", \
+            "[[agent]]\nname = {name:?}\ncommand = [\"python3\", \"-S\", {script:?}, {dir:?}, \"resume\", \
              {mark:?}]\ncancel_grace = \"500ms\"\nkill_grace = \"300ms\"\n{more}\n"
         )
     }

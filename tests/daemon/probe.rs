@@ -9,7 +9,7 @@ mod network;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ceased_tests::binary::ceased;
@@ -110,7 +110,7 @@ impl Probe {
             .args(at_once(faults))
             .args(options);
         command.args(["--stubborn-tool", "stubborn", "--stubborn-args", "{\"seconds\": 60}"]);
-        command.args(["--", "python3"]).arg(&self.script).arg(state).args(faults);
+        command.args(["--", "python3", "-S"]).arg(&self.script).arg(state).args(faults);
         command.output().unwrap()
     }
 }
@@ -261,10 +261,14 @@ fn unknown_check_is_wrong_use() {
     );
 }
 
-/// The work of a tool: a process, a computation, a growing file, progress.
-const WORK: &str = r#"
-import os, subprocess, sys, time
-child = subprocess.Popen(["sleep", "1000"])
+/// The work of a tool, `work SECONDS FILE`: a process, a computation, a growing file, progress.
+const WORK: [(&str, &str); 2] = [
+    // A storm cancels its calls before Python would have started.
+    ("work", "sleep 1000 & sleep 0.1; exec python3 -S \"$0.py\" \"$@\" $!"),
+    (
+        "work.py",
+        r#"
+import os, sys, time
 end, count = time.time() + int(sys.argv[1]), 0
 with open(sys.argv[2], "a") as file:
     while time.time() < end:
@@ -275,15 +279,22 @@ with open(sys.argv[2], "a") as file:
         if count % 5 == 0:
             os.write(3, f"{count}\n".encode())
         time.sleep(0.005)
-child.kill()
-"#;
+os.kill(int(sys.argv[3]), 9)
+"#,
+    ),
+];
+
+/// Writes the files of the tool; returns the path of its script.
+fn write_work(dir: &Path) -> String {
+    WORK.iter().for_each(|(name, text)| fs::write(dir.join(name), text).unwrap());
+    dir.join("work").to_string_lossy().into_owned()
+}
 
 /// The result of a probe of ceased over stdio, with a tool that does everything that can go on
 /// after a cancel, and one that ignores SIGTERM in a session of its own.
 fn probe_ceased(store: &str, options: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    fs::write(path("work.py"), WORK).unwrap();
     let config = format!(
         r#"
 [daemon]
@@ -293,7 +304,7 @@ store = {store:?}
 [[tool]]
 name = "work"
 description = "Works"
-command = ["python3", {script:?}, "{{seconds}}", {out:?}]
+command = ["sh", {script:?}, "{{seconds}}", {out:?}]
 task_support = "optional"
 kill_grace = "300ms"
 [tool.input.seconds]
@@ -307,7 +318,7 @@ command = ["setsid", "--fork", "--wait", "sh", "-c", "trap '' TERM; sleep 1000 &
 kill_grace = "300ms"
 "#,
         state = path("state"),
-        script = path("work.py"),
+        script = write_work(dir.path()),
         out = path("out"),
     );
     fs::write(path("config.toml"), config).unwrap();

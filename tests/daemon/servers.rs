@@ -200,7 +200,7 @@ fn a_hosts_file_is_served_as_it_is() {
     let place = Place::new();
     let file = place.home.path().join("mcp.json");
     let entry = |name: &str| {
-        let args = json!([place.script(), name, place.home.path(), place.mark]);
+        let args = json!(["-S", place.script(), name, place.home.path(), place.mark]);
         json!({"command": "python3", "args": args, "env": {"A": "${TEST_A}"}})
     };
     let write = |servers: serde_json::Value| {

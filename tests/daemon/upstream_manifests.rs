@@ -59,7 +59,8 @@ impl Client {
 }
 
 fn daemon(state: &Path, script: &Path, hang: &Path, env: &str) -> Daemon {
-    let mut launch = Launch::new(["python3".into(), script.to_owned(), hang.to_owned()]);
+    let mut launch =
+        Launch::new(["python3".into(), "-S".into(), script.to_owned(), hang.to_owned()]);
     launch.inherit.also = vec!["PATH".into()];
     launch.env = vec![("MARK".into(), env.into())];
     let payload = UpstreamLaunch { launch, run_as: None }.into_payload();

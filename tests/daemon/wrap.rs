@@ -98,7 +98,7 @@ impl Wrapped {
             .env("CEASED_TEST_PLAIN", "plain")
             .env("CEASED_TEST_PASSED", "passed")
             .env("NOTIFY_SOCKET", "/nowhere")
-            .args(["--", "python3"])
+            .args(["--", "python3", "-S"])
             .arg(&script)
             .arg(&mark)
             .stdin(Stdio::piped())

@@ -78,7 +78,7 @@ impl Wrapped {
             .args(["wrap", "--cancel-grace", "300ms", "--kill-grace", "300ms"])
             .args(options)
             .envs(environment.iter().copied())
-            .args(["--", "python3"])
+            .args(["--", "python3", "-S"])
             .arg(&script)
             .arg(&mark)
             .stdin(Stdio::piped())
@@ -326,7 +326,7 @@ fn end_of_the_client_does_not_wait_for_the_grace() {
     let (script, mark) = (dir.path().join("server.py"), marker());
     fs::write(&script, SERVER).unwrap();
     let mut child = Command::new(ceased())
-        .args(["wrap", "--eof-grace", "1h", "--", "python3"])
+        .args(["wrap", "--eof-grace", "1h", "--", "python3", "-S"])
         .arg(&script)
         .arg(&mark)
         .stdin(Stdio::piped())

@@ -28,7 +28,7 @@ print("goodbye", file=sys.stderr, flush=True)
 /// Standard error of `ceased wrap`, which is read only after the answer of the program.
 fn stderr_of(options: &[&str], lines: u32, version: &Value) -> String {
     let mut command = Command::new(ceased());
-    command.arg("wrap").args(options).args(["--", "python3", "-c", PROGRAM]);
+    command.arg("wrap").args(options).args(["--", "python3", "-S", "-c", PROGRAM]);
     command.arg(lines.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -20,7 +20,7 @@ use ceased_tests::workspace;
 const SEEDS: u64 = 20_000;
 const STEPS: usize = 500;
 /// Time after which no further seed starts.
-const BUDGET: Duration = Duration::from_secs(45);
+const BUDGET: Duration = Duration::from_secs(30);
 
 fn number(name: &str, usual: u64) -> u64 {
     let given = env::var(name).ok();

@@ -144,7 +144,7 @@ fn a_turn_of_an_agent_is_shown_and_cancelled() {
     let script = dir.path().join("agent.py");
     fs::write(&script, AGENT).unwrap();
     let daemon = daemon_with(&format!(
-        "{OPEN}[[agent]]\nname = \"helper\"\ncommand = [\"python3\", {script:?}, {:?}, \"resume\", \
+        "{OPEN}[[agent]]\nname = \"helper\"\ncommand = [\"python3\", \"-S\", {script:?}, {:?}, \"resume\", \
          {mark:?}]\n",
         dir.path()
     ));

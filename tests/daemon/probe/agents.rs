@@ -66,7 +66,10 @@ fn probe(faults: &[&str], options: &[&str]) -> Value {
     let mut command = Command::new(ceased());
     command.args(["probe", "--acp", "--json", "-", "--window", "700ms"]);
     command.args(AT_ONCE).args(options);
-    command.args(["--question-prompt", "ask first", "--", "python3"]).arg(script).args(faults);
+    command
+        .args(["--question-prompt", "ask first", "--", "python3", "-S"])
+        .arg(script)
+        .args(faults);
     let output = command.output().unwrap();
     let found = document(&output);
     let is_clean = found["deviates"] == 0;

@@ -47,7 +47,7 @@ fn probe(options: &[&str], faults: &[&str], server: &[&str]) -> Value {
     fs::write(&script, CLIENT).unwrap();
     let mut command = Command::new(ceased());
     command.args(["probe", "--client", "--json", "-"]).args(options);
-    command.args(["--", "python3"]).arg(script);
+    command.args(["--", "python3", "-S"]).arg(script);
     let output = command.args(faults).arg("--").args(server).output().unwrap();
     let found = document(&output);
     let is_clean = found["deviates"] == 0;
@@ -122,7 +122,7 @@ fn client_behind_a_shell_is_unknown_when_killed() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("client.py");
     fs::write(&script, CLIENT).unwrap();
-    let line = format!("python3 {} -- $SERVER; exit $?", script.display());
+    let line = format!("python3 -S {} -- $SERVER; exit $?", script.display());
     let shell = format!("eval set -- \"$CEASED_PROBE_SERVER\"; SERVER=\"$*\"; {line}");
     let output = Command::new(ceased())
         .args(["probe", "--client", "--json", "-", "--timeout", "4s"])

@@ -41,10 +41,10 @@ fn evidence(kind: &str, fault: &str, options: &[&str]) -> String {
     fs::write(path("hostile.py"), HOSTILE).unwrap();
     let (mark, address) = (format!("CEASED_HOSTILE={}", marker()), path("{port}"));
     let mut command = Command::new("python3");
-    command.args(["-c", MEASURE, &path("resident")]).arg(ceased());
+    command.args(["-S", "-c", MEASURE, &path("resident")]).arg(ceased());
     command.args(["probe", "--json", "-"]).args(options);
     let script = path("hostile.py");
-    let target = ["--", "env", &mark, "python3", &script, fault, kind];
+    let target = ["--", "env", &mark, "python3", "-S", &script, fault, kind];
     match kind {
         "socket" => command.args(["--socket", &address]).args(target).arg(&address),
         "http" => command.args(["--url", "http://127.0.0.1:{port}/mcp"]).args(target).arg("{port}"),

@@ -12,7 +12,7 @@ use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{FAULTY, Probe, WORK, at_once, document, with};
+use super::{FAULTY, Probe, at_once, document, with, write_work};
 
 const SOCKET: &str = include_str!("socket_server.py");
 const HTTP: &str = include_str!("http_server.py");
@@ -47,7 +47,7 @@ impl Probe {
                 command.args(["--url", "http://127.0.0.1:{port}/mcp", "--revision", revision])
             }
         };
-        command.args(["--", "python3"]).arg(self.dir.path().join(script));
+        command.args(["--", "python3", "-S"]).arg(self.dir.path().join(script));
         command.arg(address).arg(state).args(faults).output().unwrap()
     }
 }
@@ -163,7 +163,6 @@ fn nothing_is_found_over_http_in_a_server_without_faults() {
 /// A script that starts a ceased of its own: its port, and the transport.
 fn start_script(dir: &Path) -> String {
     let path = |name: &str| dir.join(name).to_string_lossy().into_owned();
-    fs::write(path("work.py"), WORK).unwrap();
     let script = format!(
         r#"
 home={dir}/home.$$
@@ -185,7 +184,7 @@ $listen
 [[tool]]
 name = "work"
 description = "Works"
-command = ["python3", {work:?}, "{{seconds}}", "$home/out"]
+command = ["sh", {work:?}, "{{seconds}}", "$home/out"]
 task_support = "optional"
 kill_grace = "300ms"
 run_as = "daemon"
@@ -203,7 +202,7 @@ END
 exec {ceased:?} serve --config "$home/config.toml"
 "#,
         dir = dir.display(),
-        work = path("work.py"),
+        work = write_work(dir),
         ceased = ceased(),
     );
     fs::write(path("start.sh"), script).unwrap();

@@ -103,7 +103,7 @@ impl Place {
     /// A `[[server]]` table with further lines, of a server with these options.
     pub(crate) fn server_with(&self, name: &str, options: &[&str], more: &str) -> String {
         let (script, dir, mark) = (self.script(), self.home.path(), &self.mark);
-        let mut command = format!("\"python3\", {script:?}, {name:?}, {dir:?}, {mark:?}");
+        let mut command = format!("\"python3\", \"-S\", {script:?}, {name:?}, {dir:?}, {mark:?}");
         for option in options {
             command.push_str(&format!(", {option:?}"));
         }

@@ -115,7 +115,7 @@ fn daemon(era: &str, more: &str) -> Daemon {
     let tools = format!(
         "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
          [[server]]\nname = \"s\"\nprefix = \"\"\nrun_as = \"daemon\"\n\
-         command = [\"python3\", {script:?}, {era:?}, {mark:?}]\n{more}\n"
+         command = [\"python3\", \"-S\", {script:?}, {era:?}, {mark:?}]\n{more}\n"
     );
     home.configure(&Config { tools: &tools, ..Config::default() });
     Daemon::start_in(home)

@@ -65,7 +65,10 @@ impl Editor {
                 "--kill-grace=300ms",
                 "--audit",
             ]);
-            command.arg(dir.path().join("audit.jsonl")).args(options.extra).args(["--", "python3"]);
+            command
+                .arg(dir.path().join("audit.jsonl"))
+                .args(options.extra)
+                .args(["--", "python3", "-S"]);
             command
         };
         command.arg(&script).arg(dir.path()).arg(options.declares).arg(&mark);
