@@ -4,7 +4,7 @@
 //!
 //! `cargo bench -p ceased --bench relay [-- 'NAME=PROGRAM ARGUMENT…' …]`
 //!
-//! Two relays that read nothing show the least that a process in between can cost: one copies bytes
+//! Two relays without a parser show the least that a process in between can cost: one copies bytes
 //! as they come, one copies lines once they are whole.
 //!
 //! Each NAME is a server of an SDK on pipes, with the tools `echo` {"text"} and `large` {"bytes"}, which
@@ -144,9 +144,9 @@ fn start_tree(trap: &str, fifo: &str) {
     launcher.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
 }
 
-/// A relay that reads nothing of what it passes on, in front of the server with this command: the least
-/// that one can cost. It passes on bytes as they come, or with `by_line` a line once it is whole, as a
-/// relay has to that checks results.
+/// A relay without a parser, in front of the server with this command: the least that one can cost. It
+/// passes bytes on as they come, or with `by_line` a line once it is whole, as a relay has to that checks
+/// results.
 fn copy(by_line: bool, command: &[String]) {
     let mut server = Command::new(&command[0]);
     server.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -315,7 +315,7 @@ fn least(tool: &str, calls: usize) {
     beside(tool, &server, &call(tool), calls, Piped::start);
 }
 
-/// A server alone, behind `ceased wrap`, and behind the relays that read nothing, in turn.
+/// A server alone, behind `ceased wrap`, and behind the relays without a parser, in turn.
 fn beside(
     row: &str,
     server: &[String],
