@@ -272,7 +272,7 @@ import os, sys, time
 end, count = time.time() + int(sys.argv[1]), 0
 with open(sys.argv[2], "a") as file:
     while time.time() < end:
-        sum(range(50000))
+        sum(range(100000))
         file.write("x" * 50)
         file.flush()
         count += 1

@@ -352,8 +352,10 @@ fn process_born_after_the_order_lives(rig: &mut Rig, tier: Tier) {
     let since = boundary();
     server.tell("stubborn");
     server.wait_sleepers(1);
-    let (job, grace) = (server.job, Duration::from_millis(300));
+    let (job, grace) = (server.job, Duration::from_secs(1));
     rig.order(Order::EndBorn { ticket: 1, job, since, grace });
+    // Orders are taken one after the other: with this report, the one before it has been taken.
+    examine(rig, job, since);
     boundary();
     server.tell("child");
     let report = loop {
