@@ -82,7 +82,8 @@ class Work:
     def compute(self):
         until = time.time() + 70
         while self.goes_on("work-cpu") and time.time() < until:
-            sum(range(60000))
+            # More than others leave on a busy machine, where its use has to be seen.
+            sum(range(200000 if faulty("work-cpu") else 60000))
             time.sleep(0.002)
 
     def write(self):
