@@ -158,9 +158,9 @@ impl Tokens {
 
     /// Whether this token, of an earlier reading, is still valid.
     pub(crate) fn still_has(&self, token: &Token) -> bool {
-        let same =
-            |other: &&Arc<Token>| other.name == token.name && other.secret.equals(&token.secret);
-        self.tokens.iter().find(same).is_some()
+        let is_same =
+            |other: &Arc<Token>| other.name == token.name && other.secret.equals(&token.secret);
+        self.tokens.iter().any(is_same)
     }
 }
 
