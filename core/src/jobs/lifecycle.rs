@@ -558,13 +558,13 @@ fn with_hints(job: &Job, answer: TaskOutcome) -> TaskOutcome {
     let is_due = method == "resources/read" && job.terms.dialect().results == Results::Typed;
     match answer {
         Ok(result) if is_due && member(result.get(), "contents").is_some() => {
-            let mut hinted = String::from(result.get());
+            let (is_bare, mut hinted) = (result.is_bare(), String::from(result.get()));
             for (name, value) in [("ttlMs", "0"), ("cacheScope", "\"private\"")] {
                 if member(&hinted, name).is_none() {
                     hinted = with_member(&hinted, name, value);
                 }
             }
-            Ok(Json::written(hinted))
+            Ok(Json::of_result(hinted.into(), is_bare))
         }
         answer => answer,
     }

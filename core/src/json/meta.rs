@@ -1,14 +1,9 @@
 //! `_meta` and `resultType`: sets them in JSON text and leaves every other member unchanged.
 
-use alloc::string::String;
-use core::fmt;
-
-use memchr::{memchr3, memmem};
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
 use crate::ids::TaskId;
 use crate::json::format::{UUID_BYTES, uuid_text};
+use crate::json::raw::Json;
+use crate::json::scan;
 use crate::json::writer::Writer;
 
 /// Key of `_meta` that names the task of a message (TSK-16, TSK-29).
@@ -49,25 +44,26 @@ pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str,
 /// `set` in its `_meta` (MOD-02).
 pub(crate) fn write_with_type(
     json: &mut Writer<'_>,
-    result: &str,
+    result: &Json,
     kind: &str,
     set: &[(&str, &[u8])],
 ) {
     json.raw("{").member(RESULT_TYPE, kind);
-    let members = Members { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
-    members.write(result, set);
+    let mut members = Members { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
+    match result.is_bare() {
+        true => {
+            members.copy(inner(result.get()));
+            members.end(set);
+        }
+        false => members.write(result.get(), set),
+    }
 }
 
-/// Text of the members of an object, if the object certainly contains neither `_meta` nor the
-/// reserved name.
-fn plain_members<'r>(object: &'r str, reserved: Option<&str>) -> Option<&'r str> {
-    let members = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?.trim_ascii();
-    let has = |text: &str| memmem::find(members.as_bytes(), text.as_bytes()).is_some();
-    // Each of these needs one of three bytes that most results lack: one search excludes all.
-    let odd = memchr3(b'_', b'T', b'\\', members.as_bytes()).is_some();
-    // A name may be written with escapes.
-    let may_have = odd && (has(META) || reserved.is_some_and(has) || has("\\u00"));
-    (!may_have).then_some(members)
+/// Text of the members of an object.
+fn inner(object: &str) -> &str {
+    let text = object.trim_ascii();
+    let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    text.unwrap_or_default().trim_ascii()
 }
 
 /// Copies the members of an object except `_meta`, which is kept for later.
@@ -77,32 +73,58 @@ struct Members<'w, 'b, 'r> {
     count: usize,
     /// Name that was written already; the object's member of that name is dropped.
     reserved: Option<&'static str>,
-    meta: Option<&'r RawValue>,
+    meta: Option<&'r str>,
 }
 
 impl<'r> Members<'_, '_, 'r> {
     /// Writes the rest of an object, up to its closing brace.
     fn write(mut self, object: &'r str, set: &[(&str, &[u8])]) {
-        match plain_members(object, self.reserved) {
-            Some(members) => {
-                if !members.is_empty() {
-                    self.json.raw(if self.count > 0 { "," } else { "" }).raw(members);
-                    self.count += 1;
-                }
+        let object = object.trim_ascii();
+        // The tool's result was checked to be an object on arrival; if it is none, the members read
+        // so far still form one.
+        let _ = scan::object(object.as_bytes(), scan::DEPTH_MAX, |name, value| {
+            let value = object.get(value)?;
+            let known = |name: &[u8]| {
+                let is_reserved = self.reserved.is_some_and(|text| text.as_bytes() == name);
+                (name == META.as_bytes() || is_reserved).then_some(is_reserved)
+            };
+            match scan::named(name, known) {
+                Some(false) => self.meta = Some(value),
+                Some(true) => {}
+                None => self.member(core::str::from_utf8(name).ok()?, value),
             }
-            None => {
-                let mut reader = serde_json::Deserializer::from_str(object);
-                // The tool's result was checked to be an object on arrival; if it is none, the
-                // members read so far still form one.
-                let _ = reader.deserialize_map(&mut self);
-            }
+            Some(())
+        });
+        self.end(set);
+    }
+
+    fn member(&mut self, name: &str, value: &str) {
+        self.json.raw(if self.count > 0 { ",\"" } else { "\"" });
+        self.json.raw(name).raw("\":").raw(value);
+        self.count += 1;
+    }
+
+    /// Appends the text of other members.
+    fn copy(&mut self, members: &str) {
+        if !members.is_empty() {
+            self.json.raw(if self.count > 0 { "," } else { "" }).raw(members);
+            self.count += 1;
         }
+    }
+
+    /// Writes `_meta` with the members of `set`, and closes the object.
+    fn end(self, set: &[(&str, &[u8])]) {
         let Self { json, count, meta, .. } = self;
         json.raw(if count > 0 { ",\"_meta\":{" } else { "\"_meta\":{" });
-        if let Some(meta) = meta.filter(|meta| meta.get().starts_with('{')) {
-            let mut others = Others { json: &mut *json, set };
-            let _ = serde_json::Deserializer::from_str(meta.get()).deserialize_map(&mut others);
-        }
+        let meta = meta.unwrap_or_default();
+        scan::object(meta.as_bytes(), scan::DEPTH_MAX, |name, value| {
+            let is_set = |name: &[u8]| set.iter().find(|(set, _)| set.as_bytes() == name);
+            if scan::named(name, is_set).is_none() {
+                json.raw("\"").raw(core::str::from_utf8(name).ok()?).raw("\":");
+                json.raw(meta.get(value)?).raw(",");
+            }
+            Some(())
+        });
         for (position, (name, value)) in set.iter().enumerate() {
             json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").bytes(value);
         }
@@ -110,62 +132,14 @@ impl<'r> Members<'_, '_, 'r> {
     }
 }
 
-impl<'r> Visitor<'r> for &mut Members<'_, '_, 'r> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            let value: &RawValue = map.next_value()?;
-            if key == META {
-                self.meta = Some(value);
-                continue;
-            }
-            if Some(key.as_str()) == self.reserved {
-                continue;
-            }
-            self.json.raw(if self.count > 0 { "," } else { "" });
-            self.json.string(&key).raw(":").raw(value.get());
-            self.count += 1;
-        }
-        Ok(())
-    }
-}
-
-/// Copies the members of a `_meta` except those in `set`, each followed by a comma.
-struct Others<'w, 'b, 's> {
-    json: &'w mut Writer<'b>,
-    set: &'s [(&'s str, &'s [u8])],
-}
-
-impl<'r> Visitor<'r> for &mut Others<'_, '_, '_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a _meta object")
-    }
-
-    fn visit_map<A: MapAccess<'r>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            if self.set.iter().any(|(name, _)| *name == key) {
-                map.next_value::<IgnoredAny>()?;
-            } else {
-                let value: &RawValue = map.next_value()?;
-                self.json.string(&key).raw(":").raw(value.get()).raw(",");
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::format;
+    use alloc::string::String;
     use alloc::vec::Vec;
+    use core::fmt;
+    use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 
     /// TSK-16: members are merged, other keys are preserved, a forged one is replaced.
     #[test]
@@ -177,7 +151,7 @@ mod tests {
             ("{}", format!(r#"{{"_meta":{{{meta}}}}}"#)),
             ("{ }", format!(r#"{{"_meta":{{{meta}}}}}"#)),
             (r#"{"a":[1, 2]}"#, format!(r#"{{"a":[1, 2],"_meta":{{{meta}}}}}"#)),
-            (r#" { "a" : "}{" } "#, format!(r#"{{"a" : "}}{{","_meta":{{{meta}}}}}"#)),
+            (r#" { "a" : "}{" } "#, format!(r#"{{"a":"}}{{","_meta":{{{meta}}}}}"#)),
             (
                 r#"{"\u005fmet\u0061":{"x":1},"a":1}"#,
                 format!(r#"{{"a":1,"_meta":{{"x":1,{meta}}}}}"#),
@@ -216,7 +190,12 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             let json = &mut Writer::new(&mut bytes);
-            write_with_type(json, result, "complete", &[(SERVER_INFO, b"7")]);
+            write_with_type(
+                json,
+                &Json::written(result.into()),
+                "complete",
+                &[(SERVER_INFO, b"7")],
+            );
             let expected = format!("{{\"resultType\":\"complete\",{rest}}}");
             assert_eq!(core::str::from_utf8(&bytes), Ok(expected.as_str()), "{result}");
         }
@@ -296,7 +275,10 @@ mod tests {
                 let json = &mut Writer::new(&mut bytes);
                 match kind {
                     None => write_with_meta(json, &object, &[("k", b"7")]),
-                    Some(kind) => write_with_type(json, &object, kind, &[("k", b"7")]),
+                    Some(kind) => {
+                        let result = Json::written(object.clone());
+                        write_with_type(json, &result, kind, &[("k", b"7")]);
+                    }
                 }
                 let written = core::str::from_utf8(&bytes).expect("the written text is UTF-8");
                 let mut wanted = tree.clone();

@@ -15,14 +15,23 @@ use crate::json::scan;
 /// One JSON value as text.
 ///
 /// Unlike [`RawValue`], construction does not parse the text again when it is known to be JSON.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Json(Box<str>);
+#[derive(Clone)]
+pub struct Json {
+    text: Box<str>,
+    is_bare: bool,
+}
 
 impl Json {
     /// Returns the JSON text.
     #[must_use]
     pub const fn get(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Whether this is known to be an object without the members that describe the hop of a result,
+    /// in any spelling: `resultType` and `_meta`.
+    pub(crate) const fn is_bare(&self) -> bool {
+        self.is_bare
     }
 
     /// Wraps the output of a serializer without reading it again.
@@ -31,28 +40,41 @@ impl Json {
     #[must_use]
     pub fn written(text: String) -> Self {
         debug_assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "no JSON: {text}");
-        Self(text.into())
+        Self { text: text.into(), is_bare: false }
     }
 
     /// Wraps a text that was validated before, or that a serializer wrote.
     pub(crate) fn from_checked(text: Cow<'_, str>) -> Self {
         match text {
-            Cow::Borrowed(text) => Self(text.into()),
+            Cow::Borrowed(text) => Self { text: text.into(), is_bare: false },
             Cow::Owned(text) => Self::written(text),
         }
     }
+
+    /// As [`Json::from_checked`], for a text of which [`Json::is_bare`] is known.
+    pub(crate) fn of_result(text: Cow<'_, str>, is_bare: bool) -> Self {
+        Self { is_bare, ..Self::from_checked(text) }
+    }
 }
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Json {}
 
 impl From<Box<RawValue>> for Json {
     fn from(raw: Box<RawValue>) -> Self {
-        Self(raw.into())
+        Self { text: raw.into(), is_bare: false }
     }
 }
 
 impl Serialize for Json {
     /// Serializes the contained value, not its text as a string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        let raw: &RawValue = serde_json::from_str(&self.text).map_err(S::Error::custom)?;
         raw.serialize(serializer)
     }
 }
@@ -65,7 +87,7 @@ impl<'de> Deserialize<'de> for Json {
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

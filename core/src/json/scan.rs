@@ -346,9 +346,9 @@ pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
 fn far_special(text: &[u8], at: usize) -> usize {
     let is_special = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
     // No early exit in the inner loop, so that the compiler vectorizes it.
-    let is_plain = |piece: &[u8; 32]| !piece.iter().fold(false, |any, byte| any | is_special(byte));
+    let is_plain = |piece: &[u8; 64]| !piece.iter().fold(false, |any, byte| any | is_special(byte));
     let rest = text.get(at..).unwrap_or_default();
-    let plain = rest.as_chunks::<32>().0.iter().take_while(|piece| is_plain(piece)).count() * 32;
+    let plain = rest.as_chunks::<64>().0.iter().take_while(|piece| is_plain(piece)).count() * 64;
     let mut at = at + plain;
     while let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk) {
         let found = specials(u64::from_le_bytes(*word));
@@ -476,7 +476,7 @@ pub(crate) mod tests {
         for text in [
             r#"{"a":[1,-2.5e3,true,false,null,"x\n\u00e4"],"a":{"b":{}},"c":[[],[{}]]}"#,
             r#"[0,-0,10,1.0,0.5,1e999,-1E-9,123456789012345678901234567890]"#,
-            r#""a text that is longer than four words of eight bytes and than two vectors of thirty-two""#,
+            r#""a text that is longer than eight words of eight bytes and than two pieces of sixty-four, which takes some more words""#,
             r#" { "a" : [ 1 , { } ] , "" : "\\\"\/\b\f\n\r\t\ud800" } "#,
         ] {
             assert!(is_value(text));
@@ -493,15 +493,15 @@ pub(crate) mod tests {
             let special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
             at + text[at..].iter().take_while(|byte| !special(byte)).count()
         };
-        for length in 0..80 {
-            mutants(&"abcd\u{e9}\u{1f}!\"#[\\]".repeat(9), 40, |text| {
+        for length in (0..80).chain(120..200) {
+            mutants(&"abcd\u{e9}\u{1f}!\"#[\\]".repeat(20), 40, |text| {
                 let end = text.floor_char_boundary(length);
                 let text = &text.as_bytes()[..end];
                 for at in 0..=end {
                     assert_eq!(special(text, at), naive(text, at), "{text:?} from {at}");
                 }
             });
-            let plain = "plain text\u{7f}".repeat(9);
+            let plain = "plain text\u{7f}".repeat(20);
             let plain = &plain.as_bytes()[..length];
             assert!((0..=length).all(|at| special(plain, at) == length));
         }

@@ -24,6 +24,7 @@ use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
 use crate::rpc::params::Params;
+use crate::rpc::result::ResultText;
 use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
 use crate::upstream::listen::LISTEN;
@@ -207,8 +208,9 @@ impl Engine {
         &mut self,
         conn: ConnId,
         id: Option<RequestId>,
-        outcome: Result<Raw<'_>, Raw<'_>>,
+        answer: Result<ResultText<'_>, Raw<'_>>,
     ) {
+        let outcome = answer.map(|result| result.raw());
         let call = match id {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
             Some(RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null) | None => None,
@@ -222,8 +224,8 @@ impl Engine {
         }
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.counters.late_responses += 1;
-            if let Ok(result) = outcome {
-                self.cancel_late_task(conn, result.get());
+            if let Ok(result) = answer {
+                self.cancel_late_task(conn, &result);
             }
             return;
         };
@@ -235,7 +237,7 @@ impl Engine {
             CallFor::Caller(caller) => caller,
             CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
-            CallFor::Relayed(job) => return self.on_relayed_answer(job, outcome),
+            CallFor::Relayed(job) => return self.on_relayed_answer(job, answer),
             CallFor::Upstream(id) if &*taken.method == LISTEN => {
                 return self.on_listen_ended(id, call);
             }

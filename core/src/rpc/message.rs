@@ -16,6 +16,8 @@ use crate::ids::RequestId;
 use crate::json::raw::Raw;
 use crate::json::scan;
 pub use crate::rpc::params::{Members, Params};
+use crate::rpc::result::HopMembers;
+pub use crate::rpc::result::ResultText;
 
 /// An id with its original token, so that an answer can echo it byte for byte (RPC-01).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +73,7 @@ pub enum Message<'a> {
         /// Id of the outgoing request; `None` when the peer could not read it.
         id: Option<RequestId>,
         /// The `result` member, or the `error` member.
-        outcome: Result<Raw<'a>, Raw<'a>>,
+        outcome: Result<ResultText<'a>, Raw<'a>>,
     },
     /// Several messages in one frame, each as JSON text; revision 2025-03-26 only.
     Batch(Vec<&'a str>),
@@ -151,6 +153,8 @@ struct Envelope<'a> {
     params: Option<Raw<'a>>,
     result: Option<Raw<'a>>,
     error: Option<Raw<'a>>,
+    /// Members of the result.
+    hop: HopMembers,
     /// Value of an id in the usual spelling of a number.
     number: Option<i64>,
     /// True for a method without escapes.
@@ -279,6 +283,7 @@ impl<'a> Envelope<'a> {
                 self.is_plain = bytes.get(at) == Some(&b'"') && bytes.get(close) == Some(&b'"');
                 if self.is_plain { close + 1 } else { scan::value(bytes, at, depth_max)? }
             }
+            Member::Result if !is_again => self.hop.read(bytes, at, depth_max)?,
             Member::Jsonrpc | Member::Params | Member::Result | Member::Error => {
                 scan::value(bytes, at, depth_max)?
             }
@@ -369,10 +374,10 @@ impl<'a> Envelope<'a> {
         let given = |member: Option<Raw<'a>>| member.and_then(Raw::non_null);
         match (given(self.method), given(self.result), given(self.error)) {
             (Some(method), None, None) => Kind::Call(method),
-            (None, Some(result), None) => Kind::Response(Ok(result)),
+            (None, Some(result), None) => Kind::Response(Ok(ResultText::seen(result, self.hop))),
             (None, None, Some(error)) => Kind::Response(Err(error)),
             (None, None, None) => match (self.result, self.error) {
-                (Some(null), _) => Kind::Response(Ok(null)),
+                (Some(null), _) => Kind::Response(Ok(ResultText::seen(null, self.hop))),
                 (None, Some(null)) => Kind::Response(Err(null)),
                 (None, None) => Kind::None,
             },
@@ -386,7 +391,7 @@ enum Kind<'a> {
     /// Request or notification, with its method.
     Call(Raw<'a>),
     /// Response, with its result or error.
-    Response(Result<Raw<'a>, Raw<'a>>),
+    Response(Result<ResultText<'a>, Raw<'a>>),
     /// None of these, or more than one.
     None,
 }

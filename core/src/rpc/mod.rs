@@ -4,4 +4,5 @@ pub mod error;
 pub mod frame;
 pub mod message;
 pub(crate) mod params;
+pub(crate) mod result;
 pub mod send_queue;

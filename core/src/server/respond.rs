@@ -14,12 +14,13 @@ use crate::json::writer::Writer;
 use crate::protocol::revision::{AfterCancel, Results, UnreadableId};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
+use crate::rpc::result::ResultText;
 use crate::rpc::send_queue::{Handle, SendQueue, Tag};
 use crate::server::requests::{BatchId, Reply};
 use crate::server::typed_result;
 use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;
-use crate::upstream::inputs;
+use crate::upstream::inputs::asks_for_input;
 
 impl Engine {
     /// Answers a request with a result: an object, without the members its revision wants of every
@@ -62,7 +63,7 @@ impl Engine {
             json.raw(",\"result\":");
             match &us {
                 None => _ = json.raw(value.get()),
-                Some(us) => typed_result::write_tools(json, value.get(), us),
+                Some(us) => typed_result::write_tools(json, value, us),
             }
         });
     }
@@ -71,7 +72,7 @@ impl Engine {
     pub(crate) fn answer_with_relayed(&mut self, reply: Reply, value: &Json) {
         // A client of a revision without typed results gets every result as it is.
         let may_ask = reply.dialect.results == Results::Typed;
-        if !may_ask || !inputs::asks_for_input(value.get()) {
+        if !may_ask || value.is_bare() || !asks_for_input(&ResultText::of(value.get())) {
             return self.answer_with_tool_result(reply, value);
         }
         self.counters.answers += 1;
@@ -80,7 +81,7 @@ impl Engine {
             json.raw(",\"result\":");
             match &us {
                 None => _ = json.raw(value.get()),
-                Some(us) => typed_result::write_input_required(json, value.get(), us),
+                Some(us) => typed_result::write_input_required(json, value, us),
             }
         });
     }

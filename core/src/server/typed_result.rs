@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use crate::json::meta::SERVER_INFO;
 use crate::json::meta::write_with_type;
+use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::protocol::revision::ToolMembers;
 use crate::server::requests::Reply;
@@ -41,12 +42,12 @@ pub(crate) fn write_own(
 }
 
 /// Writes a tool's result, `_meta` naming us, every other member as it was.
-pub(crate) fn write_tools(json: &mut Writer<'_>, result: &str, us: &[u8]) {
+pub(crate) fn write_tools(json: &mut Writer<'_>, result: &Json, us: &[u8]) {
     write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, us)]);
 }
 
 /// Writes a result of an upstream that asks for input: as [`write_tools`], with its type.
-pub(crate) fn write_input_required(json: &mut Writer<'_>, result: &str, us: &[u8]) {
+pub(crate) fn write_input_required(json: &mut Writer<'_>, result: &Json, us: &[u8]) {
     write_with_type(json, result, "input_required", &[(SERVER_INFO, us)]);
 }
 

@@ -17,16 +17,16 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, JobId};
-use crate::json::raw::Json;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::outgoing::remote_task::{POLL_MIN, read_put_off};
 use crate::protocol::request_meta::RequestContext;
 use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::result::ResultText;
 use crate::upstream::check::CheckInput;
 use crate::upstream::inputs::read_request;
-use crate::upstream::rewrite::{error_of, member, members, text_member, without_stateless_members};
+use crate::upstream::rewrite::{error_of, member, members, text_member};
 use crate::upstream::server_task::{ServerTask, interval, is_handle, needs_tasks, with_tasks};
 
 impl Engine {
@@ -183,11 +183,7 @@ impl Engine {
             }
             Some("completed") => {
                 let result = member(told, "result").unwrap_or("{}");
-                let outcome = match self.crosses_from_modern(job) {
-                    true => without_stateless_members(result),
-                    false => result.into(),
-                };
-                let outcome = Outcome::Result(Json::from_checked(outcome));
+                let outcome = Outcome::Result(self.relayed_result(job, &ResultText::of(result)));
                 self.end_server_task(job, outcome);
             }
             Some("failed") => {
@@ -257,11 +253,11 @@ impl Engine {
     }
 
     /// A server answers a request without a receiver by a task: it is cancelled, or it would go on.
-    pub(crate) fn cancel_late_task(&mut self, conn: ConnId, result: &str) {
+    pub(crate) fn cancel_late_task(&mut self, conn: ConnId, result: &ResultText<'_>) {
         if !self.upstreams.by_conn.contains_key(&conn) || !is_handle(result) {
             return;
         }
-        let Some(id) = text_member(result, "taskId") else { return };
+        let Some(id) = text_member(result.get(), "taskId") else { return };
         let meta = self.claim_meta(&with_tasks("{}"));
         let cancel = self.write_about_task(conn, (&id, &meta), "tasks/cancel", "", CallFor::Cancel);
         // No job waits for the answer. A server that repeats its answers, and answers no cancel,

@@ -8,7 +8,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use memchr::memmem;
 use serde_json::value::RawValue;
 
 use crate::engine::Engine;
@@ -18,6 +17,7 @@ use crate::ids::{ConnId, JobId};
 use crate::outgoing::call::{Answer, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::result::ResultText;
 use crate::upstream::question::Question;
 use crate::upstream::rewrite::{error_of, member, members, text_member, with_member};
 use crate::upstream::table::{Era, Inputs};
@@ -26,10 +26,8 @@ use crate::upstream::table::{Era, Inputs};
 const ROUNDS_MAX: u32 = 32;
 
 /// Whether a result asks for input instead of being one.
-pub(crate) fn asks_for_input(result: &str) -> bool {
-    // Most results are told apart without being read.
-    memmem::find(result.as_bytes(), b"input_required").is_some()
-        && text_member(result, "resultType").as_deref() == Some("input_required")
+pub(crate) fn asks_for_input(result: &ResultText<'_>) -> bool {
+    result.kind().as_deref() == Some("input_required")
 }
 
 impl Engine {

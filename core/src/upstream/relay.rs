@@ -20,13 +20,14 @@ use crate::protocol::revision::MCP_2026_07_28;
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
+use crate::rpc::result::ResultText;
 use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
 use crate::upstream::inputs::asks_for_input;
 use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
 use crate::upstream::lifecycle::Assigned;
 use crate::upstream::questions::{passed_capabilities, write_capabilities};
 use crate::upstream::rewrite::{
-    error_of, member, text_member, with_member, without, without_stateless_members,
+    error_of, member, text_member, with_member, without, without_hop_members,
 };
 use crate::upstream::route::Route;
 use crate::upstream::server_task::{is_handle, with_tasks};
@@ -225,13 +226,17 @@ impl Engine {
     }
 
     /// The upstream answers a relayed request.
-    pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<Raw<'_>, Raw<'_>>) {
+    pub(crate) fn on_relayed_answer(
+        &mut self,
+        id: JobId,
+        outcome: Result<ResultText<'_>, Raw<'_>>,
+    ) {
         let relayed = self.upstreams.jobs.get(&id);
         let is_checked = relayed.is_some_and(|relayed| relayed.check.is_some());
         let has_tasks = relayed.is_some_and(|relayed| relayed.declares_tasks);
         if let Ok(result) = outcome
             && has_tasks
-            && is_handle(result.get())
+            && is_handle(&result)
         {
             return self.follow_server_task(id, result.get());
         }
@@ -240,28 +245,25 @@ impl Engine {
         }
         let outcome = match outcome {
             Err(error) if self.retry_as_task(id, &error_of(error.get())) => return,
-            Ok(result) if asks_for_input(result.get()) && !self.passes_inputs(id) => {
+            Ok(result) if asks_for_input(&result) && !self.passes_inputs(id) => {
                 return self.take_inputs(id, result.get());
             }
-            Ok(result) => {
-                let text = match self.crosses_from_modern(id) {
-                    true => without_stateless_members(result.get()),
-                    false => result.get().into(),
-                };
-                Outcome::Result(Json::from_checked(text))
-            }
+            Ok(result) => Outcome::Result(self.relayed_result(id, &result)),
             Err(error) => Outcome::Error(error_of(error.get())),
         };
         self.end_relayed(id, outcome);
     }
 
-    /// Whether the server of a relayed job has no sessions, and its client has one.
-    pub(crate) fn crosses_from_modern(&self, id: JobId) -> bool {
-        let is_session =
-            self.jobs.get(id).is_some_and(|job| matches!(job.terms, RequestContext::Session(_)));
+    /// The result of a relayed job as the client's hop needs it: without the members that describe
+    /// the hop of a server without sessions. An answer to a client of the same revision gets its own.
+    pub(crate) fn relayed_result(&self, id: JobId, result: &ResultText<'_>) -> Json {
         let to = self.upstreams.jobs.get(&id).and_then(|relayed| relayed.instance);
         let conn = to.and_then(|to| self.upstreams.instances.get(&to)?.conn);
-        is_session && conn.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28)
+        let is_modern = conn.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28);
+        match is_modern && !asks_for_input(result) {
+            true => without_hop_members(result),
+            false => Json::of_result(result.get().into(), result.is_bare()),
+        }
     }
 
     /// The upstream is busy with a relayed request.

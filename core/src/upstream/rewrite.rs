@@ -6,13 +6,12 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use memchr::memmem;
-
 use crate::json::meta::SERVER_INFO;
 use crate::json::raw::{Json, Raw};
 use crate::json::scan;
 use crate::json::writer::Writer;
 use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::result::ResultText;
 
 /// Keys of a client's `_meta` that belong to its own hop (UPS-01, UPS-03).
 const HOP_KEYS: [&str; 5] = [
@@ -109,29 +108,55 @@ pub(crate) fn with_member(object: &str, name: &str, json: &str) -> String {
 }
 
 /// A result without the members that a server without sessions has to put into each, and that
-/// describe its hop alone (UPS-01): its type, and its name and version.
-pub(crate) fn without_stateless_members(result: &str) -> Cow<'_, str> {
-    // Most results are told apart without being read.
-    let has = |name: &str| memmem::find(result.as_bytes(), name.as_bytes()).is_some();
-    if !has("\"resultType\"") && !has(SERVER_INFO) {
-        return Cow::Borrowed(result);
+/// describe its hop alone (UPS-01): its type, and its name and version in `_meta`.
+pub(crate) fn without_hop_members(result: &ResultText<'_>) -> Json {
+    let text = result.get();
+    if result.is_bare() {
+        return Json::of_result(text.into(), true);
     }
-    let mut out = String::with_capacity(result.len());
-    out.push('{');
-    for (key, value) in members(result) {
-        match known(key, &["resultType", "_meta"]) {
-            Some("_meta") => {
-                let meta = without(value, &[SERVER_INFO]);
-                if meta != "{}" || member(value, SERVER_INFO).is_none() {
-                    push(&mut out, (key, &meta));
-                }
+    let Some(hop) = result.hop() else {
+        // Readers disagree on a member that occurs twice.
+        return Json::written(without(text, &["resultType", "_meta"]));
+    };
+    let mut kept = None;
+    let mut out = String::with_capacity(text.len());
+    let mut rest = 0;
+    let places = [hop.kind.map(|place| (place, false)), hop.meta.map(|place| (place, true))];
+    let mut places: Vec<_> = places.into_iter().flatten().collect();
+    places.sort_unstable_by_key(|(place, _)| place.start);
+    for (place, is_meta) in places {
+        out.push_str(text.get(rest..place.start).unwrap_or_default());
+        let value = text.get(place.value..place.end).unwrap_or_default();
+        kept = if is_meta { meta_without_server(value) } else { None }.or(kept);
+        rest = match &kept {
+            Some(meta) if is_meta => {
+                out.push_str(text.get(place.start..place.value).unwrap_or_default());
+                out.push_str(meta);
+                place.end
             }
-            Some(_) => {}
-            None => push(&mut out, (key, value)),
-        }
+            _ => cut_comma(text, place.end, &mut out),
+        };
     }
-    out.push('}');
-    Cow::Owned(out)
+    out.push_str(text.get(rest..).unwrap_or_default());
+    Json::of_result(Cow::Owned(out), kept.is_none())
+}
+
+/// The `_meta` of a result without the name and version of its server; `None` if nothing is left.
+fn meta_without_server(meta: &str) -> Option<String> {
+    let others = without(meta, &[SERVER_INFO]);
+    (others != "{}" || member(meta, SERVER_INFO).is_none()).then_some(others)
+}
+
+/// Removes the comma of a member that ends at this offset and is left out: the comma behind it, or
+/// for the last member the one that `out` ends with. Returns the offset of the rest.
+fn cut_comma(text: &str, end: usize, out: &mut String) -> usize {
+    let behind = scan::space(text.as_bytes(), end);
+    if text.as_bytes().get(behind) == Some(&b',') {
+        return scan::space(text.as_bytes(), behind + 1);
+    }
+    let kept = out.trim_end().trim_end_matches(',').len();
+    out.truncate(kept);
+    end
 }
 
 /// An object without the members of these names.
@@ -200,22 +225,29 @@ mod tests {
     #[test]
     fn result_of_a_stateless_server_keeps_every_other_byte() {
         let info = r#""io.modelcontextprotocol/serverInfo":{"name":"s","version":"1"}"#;
-        let cases: [(String, &str); 4] = [
-            (r#"{"content":[ ],"x":1.50}"#.into(), r#"{"content":[ ],"x":1.50}"#),
+        let with_info = |text: &str| text.replace("INFO", info);
+        for (result, expected, is_bare) in [
+            (r#"{"content":[ ],"x":1.50}"#, r#"{"content":[ ],"x":1.50}"#, true),
+            ("{}", "{}", true),
             (
-                alloc::format!(
-                    r#"{{"_meta":{{{info}}},"resultType":"complete","a":{{"resultType":1}}}}"#
-                ),
+                r#"{"_meta":{INFO},"resultType":"complete","a":{"resultType":1}}"#,
                 r#"{"a":{"resultType":1}}"#,
+                true,
             ),
+            (r#"{"a":1,"_meta":{"k":[1, 2],INFO}}"#, r#"{"a":1,"_meta":{"k":[1, 2]}}"#, false),
+            (r#"{"resultType":"complete","_meta":{}}"#, r#"{"_meta":{}}"#, false),
+            (r#"{ "resultType" : "complete" }"#, "{ }", true),
+            (r#"{"a":1, "resultType":"complete" , "_meta":{INFO} }"#, r#"{"a":1 }"#, true),
             (
-                alloc::format!(r#"{{"a":1,"_meta":{{"k":[1, 2],{info}}}}}"#),
-                r#"{"a":1,"_meta":{"k":[1, 2]}}"#,
+                r#"{"resultType":"x","_meta":{INFO,"k":2},"a": 1}"#,
+                r#"{"_meta":{"k":2},"a": 1}"#,
+                false,
             ),
-            (r#"{"resultType":"complete","_meta":{}}"#.into(), r#"{"_meta":{}}"#),
-        ];
-        for (result, expected) in cases {
-            assert_eq!(without_stateless_members(&result), expected);
+            (r#"{"_meta":{"k":2},"r\u0065sultType":"x"}"#, r#"{"_meta":{"k":2}}"#, false),
+            (r#"{"resultType":"x","a":1,"resultType":"y"}"#, r#"{"a":1}"#, false),
+        ] {
+            let json = without_hop_members(&ResultText::of(&with_info(result)));
+            assert_eq!((json.get(), json.is_bare()), (expected, is_bare), "{result}");
         }
     }
 

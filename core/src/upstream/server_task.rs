@@ -5,12 +5,11 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use core::time::Duration;
 
-use memchr::memmem;
-
 use crate::collections::timer_queue::Armed;
 use crate::ids::CallId;
 use crate::outgoing::remote_task::{POLL_DEFAULT, POLL_MAX, POLL_MIN};
 use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::result::ResultText;
 use crate::upstream::rewrite::{member, text_member, with_member};
 
 /// Name of the extension among capabilities.
@@ -47,10 +46,8 @@ impl ServerTask {
 }
 
 /// Whether a result is the handle of a task.
-pub(crate) fn is_handle(result: &str) -> bool {
-    // Most results are told apart without being read.
-    memmem::find(result.as_bytes(), b"taskId").is_some()
-        && text_member(result, "resultType").as_deref() == Some("task")
+pub(crate) fn is_handle(result: &ResultText<'_>) -> bool {
+    result.kind().as_deref() == Some("task")
 }
 
 /// Capabilities with the tasks extension.
@@ -81,6 +78,7 @@ mod tests {
 
     #[test]
     fn handles_and_refusals_are_told_apart() {
+        let is_handle = |text: &str| is_handle(&ResultText::of(text));
         assert!(is_handle(r#"{"resultType":"task","taskId":"t","status":"working"}"#));
         assert!(!is_handle(r#"{"resultType":"complete","structuredContent":{"taskId":"t"}}"#));
         assert!(!is_handle(r#"{"content":[]}"#));
