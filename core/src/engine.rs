@@ -27,6 +27,7 @@ use crate::policy::abuse::AbuseDetector;
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect, ToolMembers};
 use crate::reason::CloseReason;
+use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::message::{BAD_ID, Members, Message};
@@ -177,6 +178,7 @@ impl Engine {
                 self.on_opened_acp(conn, identity, form, side);
             }
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
+            Event::LongFrame { conn, frame } => self.on_long_frame(conn, frame),
             Event::TooLong { conn } => self.on_overlong(conn),
             Event::NotJsonRpc { conn, bytes } => self.on_alien(conn, bytes),
             Event::Finished { conn, then } => self.on_finished(conn, then),
@@ -321,6 +323,20 @@ impl Engine {
         self.on_message(conn, dialect, message, None);
     }
 
+    /// Takes a frame with its buffer, which the result of a relayed request is sent in.
+    fn on_long_frame(&mut self, conn: ConnId, frame: Vec<u8>) {
+        if !self.upstreams.by_conn.contains_key(&conn) || self.dialect_read(conn).is_none() {
+            return self.on_frame(conn, frame.trim_ascii());
+        }
+        match LongResult::read(frame, self.settings.limits.depth_max) {
+            Ok((id, result)) => {
+                self.counters.frames += 1;
+                self.on_response(conn, id, Ok(Answered::Long(result)));
+            }
+            Err(frame) => self.on_frame(conn, frame.trim_ascii()),
+        }
+    }
+
     #[inline(never)]
     pub(crate) fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
@@ -392,7 +408,9 @@ impl Engine {
             Message::Notification { ref method, ref params } => {
                 self.on_notification(conn, method, params.as_ref());
             }
-            Message::Response { id, outcome } => self.on_response(conn, id, outcome),
+            Message::Response { id, outcome } => {
+                self.on_response(conn, id, outcome.map(Answered::Text));
+            }
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }
         if let Some(batch) = batch {

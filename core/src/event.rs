@@ -3,6 +3,7 @@
 use crate::identity::Identity;
 use crate::log_level::LogLevel;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use serde_json::value::RawValue;
@@ -80,6 +81,14 @@ pub enum Event<'a> {
         conn: ConnId,
         /// The line, without its end.
         frame: &'a [u8],
+    },
+    /// As [`Event::Frame`], in a buffer that the engine may keep: a result that is relayed is sent
+    /// without a copy if there is white space before it, for the start of another message.
+    LongFrame {
+        /// Connection of the sender.
+        conn: ConnId,
+        /// The line, without its end, with any white space around it.
+        frame: Vec<u8>,
     },
     /// A line passed the limit and is being skipped.
     TooLong {

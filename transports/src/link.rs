@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use ceased_core::limits::FrameLimits;
+pub use ceased_core::rpc::frame::Sink;
 use ceased_core::rpc::frame::{Frame, Inbox};
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
@@ -33,18 +34,6 @@ pub enum Flow {
     More,
     /// The peer will send no more, and may still read our answers. Returned once.
     Finished,
-}
-
-/// Receiver of the frames of a link. A closure that takes frames is one.
-pub trait Sink {
-    /// The next frame.
-    fn frame(&mut self, frame: Frame<'_>);
-}
-
-impl<F: FnMut(Frame<'_>)> Sink for F {
-    fn frame(&mut self, frame: Frame<'_>) {
-        self(frame);
-    }
 }
 
 /// Output of a connection: bytes that are sent from the front.
@@ -247,11 +236,12 @@ impl Link {
         sink: &mut dyn Sink,
     ) -> Result<Flow, Lost> {
         let mut feed = |inbox: &mut Inbox, frames: &mut u64, piece: &[u8]| {
-            inbox.feed(piece, &mut counting(frames, sink));
+            inbox.feed_into(piece, &mut Counting { frames, sink });
         };
         let flow = self.read_on(scratch, budget, &mut feed)?;
         if flow == Flow::Finished {
-            self.inbox.finish(&mut counting(&mut self.frames, sink));
+            let mut sink = Counting { frames: &mut self.frames, sink };
+            self.inbox.finish(&mut |frame| sink.frame(frame));
         }
         Ok(flow)
     }
@@ -494,10 +484,20 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Hands frames on and counts them.
-fn counting(count: &mut u64, sink: &mut dyn Sink) -> impl FnMut(Frame<'_>) {
-    move |frame| {
-        *count += 1;
-        sink.frame(frame);
+struct Counting<'a> {
+    frames: &'a mut u64,
+    sink: &'a mut dyn Sink,
+}
+
+impl Sink for Counting<'_> {
+    fn frame(&mut self, frame: Frame<'_>) {
+        *self.frames += 1;
+        self.sink.frame(frame);
+    }
+
+    fn long_line(&mut self, line: Vec<u8>) {
+        *self.frames += 1;
+        self.sink.long_line(line);
     }
 }
 

@@ -235,7 +235,7 @@ impl Engine {
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
                     match (&job.tool.route, answer) {
-                        (Some(_), Ok(result)) => self.answer_with_relayed(reply, &result),
+                        (Some(_), Ok(result)) => self.answer_with_relayed(reply, result),
                         (_, answer) => self.answer_with(reply, answer),
                     }
                     if ends {
@@ -246,7 +246,7 @@ impl Engine {
             Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
                 let answer = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
-                self.keep_outcome(*state, with_hints(job, answer));
+                self.keep_outcome(*state, with_hints(job, answer).map(Json::kept));
             }
         }
     }
@@ -255,6 +255,7 @@ impl Engine {
         let Some(task) = job.task else { return };
         self.show_held_progress(id, job);
         let outcome = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
+        let outcome = outcome.map(Json::kept);
         let failure = crate::jobs::result::failure(&outcome).map(|text| self.clean(&text));
         let (change, message) = match failure {
             None => (Change::Complete, None),

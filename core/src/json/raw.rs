@@ -3,6 +3,7 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use serde::de::IgnoredAny;
@@ -15,17 +16,32 @@ use crate::json::scan;
 /// One JSON value as text.
 ///
 /// Unlike [`RawValue`], construction does not parse the text again when it is known to be JSON.
-#[derive(Clone)]
 pub struct Json {
-    text: Box<str>,
+    text: Text,
     is_bare: bool,
+}
+
+/// Storage of a text.
+enum Text {
+    Own(Box<str>),
+    Framed(Box<Framed>),
+}
+
+/// A text at the end of the buffer that it came in.
+pub(crate) struct Framed {
+    frame: String,
+    /// Offset of the text.
+    start: usize,
 }
 
 impl Json {
     /// Returns the JSON text.
     #[must_use]
-    pub const fn get(&self) -> &str {
-        &self.text
+    pub fn get(&self) -> &str {
+        match &self.text {
+            Text::Own(text) => text,
+            Text::Framed(framed) => framed.frame.get(framed.start..).unwrap_or_default(),
+        }
     }
 
     /// Whether this is known to be an object without the members that describe the hop of a result,
@@ -40,13 +56,17 @@ impl Json {
     #[must_use]
     pub fn written(text: String) -> Self {
         debug_assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "no JSON: {text}");
-        Self { text: text.into(), is_bare: false }
+        Self::own(text.into())
+    }
+
+    const fn own(text: Box<str>) -> Self {
+        Self { text: Text::Own(text), is_bare: false }
     }
 
     /// Wraps a text that was validated before, or that a serializer wrote.
     pub(crate) fn from_checked(text: Cow<'_, str>) -> Self {
         match text {
-            Cow::Borrowed(text) => Self { text: text.into(), is_bare: false },
+            Cow::Borrowed(text) => Self::own(text.into()),
             Cow::Owned(text) => Self::written(text),
         }
     }
@@ -55,11 +75,39 @@ impl Json {
     pub(crate) fn of_result(text: Cow<'_, str>, is_bare: bool) -> Self {
         Self { is_bare, ..Self::from_checked(text) }
     }
+
+    /// Wraps the end of a buffer, from `start` on, without a copy: for an answer that is sent at
+    /// once. A clone has a buffer of its own.
+    pub(crate) fn in_frame(frame: String, start: usize, is_bare: bool) -> Self {
+        Self { text: Text::Framed(Framed { frame, start }.into()), is_bare }
+    }
+
+    /// The buffer of [`Json::in_frame`] and the offset of the text; for another value, the value.
+    pub(crate) fn into_frame(self) -> Result<(Vec<u8>, usize), Self> {
+        match self.text {
+            Text::Framed(framed) => Ok((framed.frame.into_bytes(), framed.start)),
+            Text::Own(_) => Err(self),
+        }
+    }
+
+    /// The same value in a buffer no longer than it, to be kept.
+    pub(crate) fn kept(self) -> Self {
+        match self.text {
+            Text::Own(_) => self,
+            Text::Framed(_) => self.clone(),
+        }
+    }
+}
+
+impl Clone for Json {
+    fn clone(&self) -> Self {
+        Self { is_bare: self.is_bare, ..Self::own(self.get().into()) }
+    }
 }
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.get() == other.get()
     }
 }
 
@@ -67,14 +115,14 @@ impl Eq for Json {}
 
 impl From<Box<RawValue>> for Json {
     fn from(raw: Box<RawValue>) -> Self {
-        Self { text: raw.into(), is_bare: false }
+        Self::own(raw.into())
     }
 }
 
 impl Serialize for Json {
     /// Serializes the contained value, not its text as a string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let raw: &RawValue = serde_json::from_str(&self.text).map_err(S::Error::custom)?;
+        let raw: &RawValue = serde_json::from_str(self.get()).map_err(S::Error::custom)?;
         raw.serialize(serializer)
     }
 }
@@ -87,7 +135,7 @@ impl<'de> Deserialize<'de> for Json {
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.get())
     }
 }
 

@@ -23,8 +23,8 @@ use crate::outgoing::call::{
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
+use crate::rpc::answered::Answered;
 use crate::rpc::params::Params;
-use crate::rpc::result::ResultText;
 use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
 use crate::upstream::listen::LISTEN;
@@ -208,9 +208,10 @@ impl Engine {
         &mut self,
         conn: ConnId,
         id: Option<RequestId>,
-        answer: Result<ResultText<'_>, Raw<'_>>,
+        answer: Result<Answered<'_>, Raw<'_>>,
     ) {
-        let outcome = answer.map(|result| result.raw());
+        let texts = answer.as_ref().map(Answered::text).map_err(|error| *error);
+        let outcome = texts.map(|result| result.raw());
         let call = match id {
             Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
             Some(RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null) | None => None,
@@ -224,7 +225,7 @@ impl Engine {
         }
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.counters.late_responses += 1;
-            if let Ok(result) = answer {
+            if let Ok(result) = texts {
                 self.cancel_late_task(conn, &result);
             }
             return;

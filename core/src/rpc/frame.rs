@@ -1,7 +1,8 @@
 //! Frame decoder: one JSON text a line, UTF-8, LF at the end.
 //!
 //! The search for a line end looks at each byte once; a whole frame that arrives in one piece is
-//! never copied.
+//! never copied, and a long one that arrives in several is handed over in the buffer that they were
+//! gathered in.
 
 use alloc::vec::Vec;
 
@@ -21,6 +22,30 @@ pub enum Frame<'a> {
     NotJsonRpc(&'a [u8]),
 }
 
+/// Receiver of the frames of a stream. A closure that takes frames is one.
+pub trait Sink {
+    /// The next frame.
+    fn frame(&mut self, frame: Frame<'_>);
+
+    /// The next frame, a long line in a buffer of its own, with white space around it: for a
+    /// receiver that keeps the line without a copy.
+    fn long_line(&mut self, line: Vec<u8>) {
+        self.frame(Frame::Line(line.trim_ascii()));
+    }
+}
+
+impl<F: FnMut(Frame<'_>)> Sink for F {
+    fn frame(&mut self, frame: Frame<'_>) {
+        self(frame);
+    }
+}
+
+/// Length in bytes of the first piece from which a line counts as long.
+const LONG: usize = 16 * 1024;
+/// White space in bytes before a long line: room for the start of another message, so that a relay
+/// can send the rest of the line in the same buffer.
+const ROOM: u8 = 128;
+
 /// Byte order mark, which some writers put before their first message.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -30,6 +55,8 @@ pub struct Inbox {
     partial: Vec<u8>,
     frame_bytes_max: usize,
     stage: Stage,
+    /// White space at the start of `partial` that is ours: none, or [`ROOM`].
+    room: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +79,7 @@ impl Inbox {
             partial: Vec::new(),
             frame_bytes_max: limits.frame_bytes_max,
             stage: Stage::Fresh { mark: 0 },
+            room: 0,
         }
     }
 
@@ -69,18 +97,23 @@ impl Inbox {
     /// Buffered bytes of an incomplete frame.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
-        self.partial.len()
+        self.partial.len() - usize::from(self.room)
     }
 
     /// Takes the next piece of the stream and passes every frame that it completes to `sink`, in
     /// order.
-    pub fn feed(&mut self, mut piece: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+    pub fn feed(&mut self, piece: &[u8], mut sink: &mut dyn FnMut(Frame<'_>)) {
+        self.feed_into(piece, &mut sink);
+    }
+
+    /// As [`Inbox::feed`], for a receiver that keeps long lines.
+    pub fn feed_into(&mut self, mut piece: &[u8], sink: &mut dyn Sink) {
         if let Stage::Fresh { mark } = self.stage {
             let Some(rest) = self.begin(piece, mark) else { return };
             piece = rest;
             if self.stage == Stage::NotJsonRpc {
                 let line = piece.split(|b| *b == b'\n').next().unwrap_or_default();
-                sink(Frame::NotJsonRpc(line));
+                sink.frame(Frame::NotJsonRpc(line));
             }
         }
         if self.stage == Stage::NotJsonRpc {
@@ -121,50 +154,63 @@ impl Inbox {
     ///
     /// A JSON-RPC message is an object, which is invalid when cut short: the peer gets a parse
     /// error, and the cut message is never mistaken for another one.
-    pub fn finish(&mut self, sink: &mut dyn FnMut(Frame<'_>)) {
-        let last = core::mem::take(&mut self.partial);
-        emit(&last, sink);
+    pub fn finish(&mut self, mut sink: &mut dyn FnMut(Frame<'_>)) {
+        let last = self.take_partial();
+        emit(&last, &mut sink);
+    }
+
+    fn take_partial(&mut self) -> Vec<u8> {
+        self.room = 0;
+        // An idle connection keeps no buffer.
+        core::mem::take(&mut self.partial)
     }
 
     /// Handles the piece up to a line end.
-    fn line(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+    fn line(&mut self, tail: &[u8], sink: &mut dyn Sink) {
         if self.stage == Stage::Skipping {
             self.stage = Stage::Lines;
             return;
         }
-        if self.partial.len() + tail.len() > self.frame_bytes_max {
-            sink(Frame::TooLong);
-        } else if self.partial.is_empty() {
-            emit(tail, sink);
-            return;
-        } else {
-            self.partial.extend_from_slice(tail);
-            emit(&self.partial, sink);
+        if self.partial.is_empty() && tail.len() <= self.frame_bytes_max {
+            return emit(tail, sink);
         }
-        // An idle connection keeps no buffer.
-        self.partial = Vec::new();
+        let is_too_long = self.partial_bytes() + tail.len() > self.frame_bytes_max;
+        let is_long = self.room > 0;
+        let mut line = self.take_partial();
+        if is_too_long {
+            return sink.frame(Frame::TooLong);
+        }
+        line.extend_from_slice(tail);
+        match is_long && !line.trim_ascii().is_empty() {
+            true => sink.long_line(line),
+            false => emit(&line, sink),
+        }
     }
 
     /// Handles the piece after the last line end.
-    fn rest(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+    fn rest(&mut self, tail: &[u8], sink: &mut dyn Sink) {
         if self.stage == Stage::Skipping || tail.is_empty() {
             return;
         }
-        if self.partial.len() + tail.len() > self.frame_bytes_max {
-            self.partial = Vec::new();
+        if self.partial_bytes() + tail.len() > self.frame_bytes_max {
+            self.take_partial();
             self.stage = Stage::Skipping;
-            sink(Frame::TooLong);
-        } else {
-            self.partial.extend_from_slice(tail);
+            return sink.frame(Frame::TooLong);
         }
+        if self.partial.is_empty() && tail.len() >= LONG {
+            self.room = ROOM;
+            self.partial.reserve(usize::from(ROOM) + tail.len());
+            self.partial.resize(usize::from(ROOM), b' ');
+        }
+        self.partial.extend_from_slice(tail);
     }
 }
 
 /// Emits one trimmed line; drops a blank one.
-fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
+fn emit(line: &[u8], sink: &mut dyn Sink) {
     let line = line.trim_ascii();
     if !line.is_empty() {
-        sink(Frame::Line(line));
+        sink.frame(Frame::Line(line));
     }
 }
 
@@ -199,6 +245,39 @@ mod tests {
                 let pieces = [&stream[..a], &stream[a..b], &stream[b..]];
                 assert_eq!(cut(&pieces, 12), whole, "cut at {a} and {b}");
             }
+        }
+    }
+
+    /// A long line keeps the limit and comes in the buffer that it was gathered in.
+    #[test]
+    fn a_long_line_is_handed_over_in_its_buffer() {
+        #[derive(Default)]
+        struct Kept(Vec<Vec<u8>>, Vec<String>);
+        impl Sink for Kept {
+            fn frame(&mut self, frame: Frame<'_>) {
+                self.1.push(alloc::format!("{frame:?}"));
+            }
+
+            fn long_line(&mut self, line: Vec<u8>) {
+                self.0.push(line);
+            }
+        }
+        let long = alloc::format!("{{\"a\":\"{}\"}}", "x".repeat(3 * LONG));
+        let blank = " ".repeat(3 * LONG);
+        let stream = alloc::format!("{{}}\n{long}\r\n{blank}\n{long}\n{{}}");
+        for (max, count) in [(long.len() + 1, 2), (long.len() - 1, 0)] {
+            let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: max });
+            let mut kept = Kept::default();
+            for piece in stream.as_bytes().chunks(2 * LONG) {
+                inbox.feed_into(piece, &mut kept);
+                assert!(inbox.partial_bytes() <= max);
+            }
+            let short = kept.0.iter().map(|line| line.trim_ascii());
+            assert!(short.eq(core::iter::repeat_n(long.as_bytes(), count)), "{max}");
+            assert!(kept.0.iter().all(|line| line.starts_with(&[b' '; ROOM as usize])));
+            let seen = if count == 0 { 3 } else { 1 };
+            assert!(kept.1.len() >= seen, "{:?}", kept.1);
+            assert_eq!(inbox.partial_bytes(), 2);
         }
     }
 

@@ -91,12 +91,17 @@ impl<'a> Message<'a> {
     /// be empty; it receives the members of the params.
     #[must_use]
     pub fn parse(frame: &'a [u8], depth_max: usize, seen: &'a mut Members<'a>) -> Self {
-        let Ok(text) = core::str::from_utf8(frame) else {
-            return Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8");
-        };
+        match core::str::from_utf8(frame) {
+            Ok(text) => Self::parse_text(text, depth_max, seen),
+            Err(_) => Self::invalid(None, code::PARSE_ERROR, "the frame is not UTF-8"),
+        }
+    }
+
+    /// As [`Message::parse`], for a frame that is known to be UTF-8.
+    pub(crate) fn parse_text(text: &'a str, depth_max: usize, seen: &'a mut Members<'a>) -> Self {
         let depth_max = depth_max.min(scan::DEPTH_MAX);
-        let start = scan::space(frame, 0);
-        let message = match frame.get(start) {
+        let start = scan::space(text.as_bytes(), 0);
+        let message = match text.as_bytes().get(start) {
             Some(b'[') => batch(text, start, depth_max),
             _ => Envelope::read(text, start, depth_max, seen),
         };
@@ -152,6 +157,8 @@ struct Envelope<'a> {
     method: Option<Raw<'a>>,
     params: Option<Raw<'a>>,
     result: Option<Raw<'a>>,
+    /// Offset of the result in the text.
+    result_at: usize,
     error: Option<Raw<'a>>,
     /// Members of the result.
     hop: HopMembers,
@@ -283,7 +290,10 @@ impl<'a> Envelope<'a> {
                 self.is_plain = bytes.get(at) == Some(&b'"') && bytes.get(close) == Some(&b'"');
                 if self.is_plain { close + 1 } else { scan::value(bytes, at, depth_max)? }
             }
-            Member::Result if !is_again => self.hop.read(bytes, at, depth_max)?,
+            Member::Result if !is_again => {
+                self.result_at = at;
+                self.hop.read(bytes, at, depth_max)?
+            }
             Member::Jsonrpc | Member::Params | Member::Result | Member::Error => {
                 scan::value(bytes, at, depth_max)?
             }
@@ -374,10 +384,14 @@ impl<'a> Envelope<'a> {
         let given = |member: Option<Raw<'a>>| member.and_then(Raw::non_null);
         match (given(self.method), given(self.result), given(self.error)) {
             (Some(method), None, None) => Kind::Call(method),
-            (None, Some(result), None) => Kind::Response(Ok(ResultText::seen(result, self.hop))),
+            (None, Some(result), None) => {
+                Kind::Response(Ok(ResultText::seen(result, self.result_at, self.hop)))
+            }
             (None, None, Some(error)) => Kind::Response(Err(error)),
             (None, None, None) => match (self.result, self.error) {
-                (Some(null), _) => Kind::Response(Ok(ResultText::seen(null, self.hop))),
+                (Some(null), _) => {
+                    Kind::Response(Ok(ResultText::seen(null, self.result_at, self.hop)))
+                }
                 (None, Some(null)) => Kind::Response(Err(null)),
                 (None, None) => Kind::None,
             },

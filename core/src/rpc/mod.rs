@@ -1,5 +1,6 @@
 //! JSON-RPC: frame decoder, messages, parameters, errors and the send queue.
 
+pub(crate) mod answered;
 pub mod error;
 pub mod frame;
 pub mod message;

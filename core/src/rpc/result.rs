@@ -12,16 +12,39 @@ use crate::json::scan;
 #[derive(Debug, Clone, Copy)]
 pub struct ResultText<'a> {
     text: &'a str,
+    /// Offset in the frame that it was found in.
+    at: usize,
     hop: HopMembers,
 }
 
 /// Places of the members of a result that describe its hop (MOD-02).
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct HopMembers {
-    pub(crate) kind: Option<Place>,
-    pub(crate) meta: Option<Place>,
-    /// One of them occurs twice; the last one counts.
-    is_twice: bool,
+    kind: Option<Mark>,
+    meta: Option<Mark>,
+    /// One of them occurs twice, in which case the last one counts, or is too far away.
+    is_odd: bool,
+}
+
+/// A place in 12 bytes: every frame is read with room for two.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    start: u32,
+    value: u32,
+    end: u32,
+}
+
+impl Mark {
+    fn of(place: &Place) -> Option<Self> {
+        let short = |offset: usize| u32::try_from(offset).ok();
+        let (start, value) = (short(place.start)?, short(place.value)?);
+        Some(Self { start, value, end: short(place.end)? })
+    }
+
+    const fn place(self) -> Place {
+        let Self { start, value, end } = self;
+        Place { start: start as usize, value: value as usize, end: end as usize }
+    }
 }
 
 /// Place of a member in the text of a result.
@@ -51,12 +74,23 @@ impl HopMembers {
             });
             if let Some(is_kind) = slot {
                 let start = start_of(text, name, value)? - at;
-                let place = Place { start, value: value - at, end: end - at };
+                let mark = Mark::of(&Place { start, value: value - at, end: end - at });
                 let slot = if is_kind { &mut self.kind } else { &mut self.meta };
-                self.is_twice |= slot.replace(place).is_some();
+                self.is_odd |= slot.is_some() || mark.is_none();
+                *slot = mark;
             }
             Some(end)
         })
+    }
+
+    /// Place of the type.
+    pub(crate) fn kind(&self) -> Option<Place> {
+        self.kind.map(Mark::place)
+    }
+
+    /// Place of `_meta`.
+    pub(crate) fn meta(&self) -> Option<Place> {
+        self.meta.map(Mark::place)
     }
 }
 
@@ -69,8 +103,8 @@ fn start_of(text: &[u8], name: &[u8], value: usize) -> Option<usize> {
 
 impl<'a> ResultText<'a> {
     /// A result whose members were found while it was scanned.
-    pub(crate) fn seen(text: Raw<'a>, hop: HopMembers) -> Self {
-        Self { text: text.get(), hop }
+    pub(crate) const fn seen(text: Raw<'a>, at: usize, hop: HopMembers) -> Self {
+        Self { text: text.get(), at, hop }
     }
 
     /// Finds the members of a text that was validated before.
@@ -80,7 +114,12 @@ impl<'a> ResultText<'a> {
         if hop.read(text.as_bytes(), 0, scan::DEPTH_MAX).is_none() {
             hop = HopMembers::default();
         }
-        Self { text, hop }
+        Self { text, at: 0, hop }
+    }
+
+    /// Offset in the frame, and the members.
+    pub(crate) const fn place(&self) -> (usize, HopMembers) {
+        (self.at, self.hop)
     }
 
     /// Returns the JSON text.
@@ -96,18 +135,19 @@ impl<'a> ResultText<'a> {
 
     /// Whether the result has neither a type nor `_meta`.
     pub(crate) const fn is_bare(&self) -> bool {
-        self.hop.kind.is_none() && self.hop.meta.is_none()
+        self.hop.kind.is_none() && self.hop.meta.is_none() && !self.hop.is_odd
     }
 
     /// Type of the result, for revisions that name it.
     pub(crate) fn kind(&self) -> Option<Cow<'a, str>> {
-        let place = self.hop.kind?;
+        let place = self.hop.kind()?;
         Raw::checked(self.text.get(place.value..place.end)?).string()
     }
 
-    /// The members that describe the hop, each at most once; `None` if one occurs twice.
+    /// The members that describe the hop, each at most once; `None` if one occurs twice, or its place
+    /// is not known.
     pub(crate) fn hop(&self) -> Option<&HopMembers> {
-        (!self.hop.is_twice).then_some(&self.hop)
+        (!self.hop.is_odd).then_some(&self.hop)
     }
 }
 
@@ -132,7 +172,7 @@ mod tests {
             let result = ResultText::of(text);
             let hop = result.hop().expect("no member occurs twice");
             let shown = |place: Option<Place>| place.map(|place| &text[place.start..place.end]);
-            assert_eq!((shown(hop.kind), shown(hop.meta)), (kind, meta), "{text}");
+            assert_eq!((shown(hop.kind()), shown(hop.meta())), (kind, meta), "{text}");
             assert_eq!(result.is_bare(), kind.is_none() && meta.is_none());
         }
         let task = ResultText::of(r#"{"resultType":"complete","resultType":"t\u0061sk"}"#);

@@ -346,6 +346,22 @@ impl SendQueue {
         }
         let start = self.bytes.len();
         write(&mut self.bytes);
+        self.end_frame(start, tag);
+    }
+
+    /// As [`SendQueue::frame`], for a text in a buffer of its own, from `start` on: an empty queue
+    /// takes the buffer.
+    pub(crate) fn moved_frame(&mut self, tag: Tag<'_>, bytes: Vec<u8>, start: usize) {
+        if !self.is_empty() {
+            let text = bytes.get(start..).unwrap_or_default();
+            return self.frame(tag, |bytes| bytes.extend_from_slice(text));
+        }
+        (self.bytes, self.start) = (bytes, start);
+        self.end_frame(start, tag);
+    }
+
+    /// Ends the frame whose text stands in the buffer from `start` on.
+    fn end_frame(&mut self, start: usize, tag: Tag<'_>) {
         let frame = self.bytes.get_mut(start..).unwrap_or_default();
         if memchr::memchr2(b'\n', b'\r', frame).is_some() {
             for byte in frame {

@@ -69,12 +69,49 @@ impl Engine {
     }
 
     /// Answers a request with the result of an upstream, which may ask for input (UPS-12).
-    pub(crate) fn answer_with_relayed(&mut self, reply: Reply, value: &Json) {
+    pub(crate) fn answer_with_relayed(&mut self, reply: Reply, value: Json) {
         // A client of a revision without typed results gets every result as it is.
-        let may_ask = reply.dialect.results == Results::Typed;
-        if !may_ask || value.is_bare() || !asks_for_input(&ResultText::of(value.get())) {
-            return self.answer_with_tool_result(reply, value);
+        let is_typed = reply.dialect.results == Results::Typed;
+        if is_typed && !value.is_bare() && asks_for_input(&ResultText::of(value.get())) {
+            return self.answer_with_question(reply, &value);
         }
+        if reply.batch.is_some() || (is_typed && !value.is_bare()) {
+            return self.answer_with_tool_result(reply, &value);
+        }
+        match value.into_frame() {
+            Ok((frame, start)) => self.answer_in_frame(reply, frame, start),
+            Err(value) => self.answer_with_tool_result(reply, &value),
+        }
+    }
+
+    /// Answers a request with a result in the buffer that it came in, from `start` on, as
+    /// [`Engine::answer_with_tool_result`] would: without a copy.
+    fn answer_in_frame(&mut self, reply: Reply, mut frame: Vec<u8>, mut start: usize) {
+        self.counters.answers += 1;
+        let mut head = Vec::new();
+        let mut json = Writer::new(&mut head);
+        json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
+        json.raw(",\"result\":");
+        if let Some(us) = self.server_info_where_due(&reply) {
+            start = typed_result::wrap_bare(&mut json, &mut frame, start, &us);
+        }
+        frame.push(b'}');
+        match start.checked_sub(head.len()).and_then(|room| frame.get_mut(room..start)) {
+            Some(room) => {
+                room.copy_from_slice(&head);
+                start -= head.len();
+            }
+            None => {
+                frame.splice(..start, head);
+                start = 0;
+            }
+        }
+        let tag = tag_of(ResultType::Complete, &reply);
+        self.put(reply.conn, tag, |queue, tag| queue.moved_frame(tag, frame, start));
+    }
+
+    /// Answers a request with the question of an upstream.
+    fn answer_with_question(&mut self, reply: Reply, value: &Json) {
         self.counters.answers += 1;
         let us = self.server_info_where_due(&reply);
         self.reply(ResultType::Complete, reply, |json, _| {
@@ -123,16 +160,7 @@ impl Engine {
             body(json, &reply);
             json.raw("}");
         };
-        let handle = match kind {
-            ResultType::Complete | ResultType::Ended => None,
-            ResultType::Task(key) => Some(Handle::Task(key)),
-            ResultType::InputRequired(state) => Some(Handle::Call(state)),
-        };
-        let recall = match reply.dialect.after_cancel {
-            AfterCancel::Silence | AfterCancel::Answer { .. } => false,
-            AfterCancel::Recall => true,
-        };
-        let tag = Tag { request: Some(&reply.id), recall, handle: handle.filter(|_| recall) };
+        let tag = tag_of(kind, &reply);
         match reply.batch {
             None => self.send_bytes(reply.conn, tag, |bytes| write(&mut Writer::new(bytes))),
             Some(batch) => self.settle_in_batch(reply.conn, batch, |bytes| {
@@ -226,6 +254,11 @@ impl Engine {
         tag: Tag<'_>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
+        self.put(conn, tag, |queue, tag| queue.frame(tag, write));
+    }
+
+    /// Has `put` append one frame to the send queue of a peer that keeps up.
+    fn put(&mut self, conn: ConnId, tag: Tag<'_>, put: impl FnOnce(&mut SendQueue, Tag<'_>)) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         if matches!(connection.ending, Ending::Closing(_)) {
             return connection.lose_handle(tag);
@@ -239,11 +272,25 @@ impl Engine {
             connection.lose_handle(tag);
             return self.close(conn, CloseReason::Flooded);
         }
-        queue.frame(tag, write);
+        put(queue, tag);
         if waiting == 0 {
             self.out.push(Action::Flush { conn });
         }
     }
+}
+
+/// Request and handle of an answer of this type.
+fn tag_of(kind: ResultType, reply: &Reply) -> Tag<'_> {
+    let handle = match kind {
+        ResultType::Complete | ResultType::Ended => None,
+        ResultType::Task(key) => Some(Handle::Task(key)),
+        ResultType::InputRequired(state) => Some(Handle::Call(state)),
+    };
+    let recall = match reply.dialect.after_cancel {
+        AfterCancel::Silence | AfterCancel::Answer { .. } => false,
+        AfterCancel::Recall => true,
+    };
+    Tag { request: Some(&reply.id), recall, handle: handle.filter(|_| recall) }
 }
 
 impl Connection {

@@ -22,6 +22,7 @@ use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::outgoing::remote_task::{POLL_MIN, read_put_off};
 use crate::protocol::request_meta::RequestContext;
+use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
 use crate::upstream::check::CheckInput;
@@ -183,7 +184,9 @@ impl Engine {
             }
             Some("completed") => {
                 let result = member(told, "result").unwrap_or("{}");
-                let outcome = Outcome::Result(self.relayed_result(job, &ResultText::of(result)));
+                let outcome = Outcome::Result(
+                    self.relayed_result(job, Answered::Text(ResultText::of(result))),
+                );
                 self.end_server_task(job, outcome);
             }
             Some("failed") => {

@@ -1,17 +1,18 @@
 //! Rewriting of messages between client and upstream: JSON text in, JSON text out, every member
 //! but the named ones byte for byte as it was.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::json::meta::SERVER_INFO;
 use crate::json::raw::{Json, Raw};
 use crate::json::scan;
 use crate::json::writer::Writer;
+use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
-use crate::rpc::result::ResultText;
+use crate::rpc::result::HopMembers;
 
 /// Keys of a client's `_meta` that belong to its own hop (UPS-01, UPS-03).
 const HOP_KEYS: [&str; 5] = [
@@ -109,54 +110,67 @@ pub(crate) fn with_member(object: &str, name: &str, json: &str) -> String {
 
 /// A result without the members that a server without sessions has to put into each, and that
 /// describe its hop alone (UPS-01): its type, and its name and version in `_meta`.
-pub(crate) fn without_hop_members(result: &ResultText<'_>) -> Json {
-    let text = result.get();
-    if result.is_bare() {
-        return Json::of_result(text.into(), true);
-    }
-    let Some(hop) = result.hop() else {
+pub(crate) fn without_hop_members(result: Answered<'_>) -> Json {
+    let text = result.text();
+    let Some(hop) = text.hop() else {
         // Readers disagree on a member that occurs twice.
-        return Json::written(without(text, &["resultType", "_meta"]));
+        return Json::written(without(text.get(), &["resultType", "_meta"]));
     };
-    let mut kept = None;
-    let mut out = String::with_capacity(text.len());
-    let mut rest = 0;
-    let places = [hop.kind.map(|place| (place, false)), hop.meta.map(|place| (place, true))];
+    let (edits, is_bare) = edits_without(text.get(), hop);
+    match result {
+        Answered::Text(text) => Json::of_result(edited(text.get(), &edits).into(), is_bare),
+        Answered::Long(result) => result.edited(&edits, is_bare),
+    }
+}
+
+/// Parts of the text of a result to replace, in order, and whether neither member is left.
+fn edits_without(text: &str, hop: &HopMembers) -> (Vec<Edit>, bool) {
+    let (mut edits, mut is_bare) = (Vec::<Edit>::new(), true);
+    let places = [hop.kind().map(|place| (place, false)), hop.meta().map(|place| (place, true))];
     let mut places: Vec<_> = places.into_iter().flatten().collect();
     places.sort_unstable_by_key(|(place, _)| place.start);
     for (place, is_meta) in places {
-        out.push_str(text.get(rest..place.start).unwrap_or_default());
         let value = text.get(place.value..place.end).unwrap_or_default();
-        kept = if is_meta { meta_without_server(value) } else { None }.or(kept);
-        rest = match &kept {
-            Some(meta) if is_meta => {
-                out.push_str(text.get(place.start..place.value).unwrap_or_default());
-                out.push_str(meta);
-                place.end
-            }
-            _ => cut_comma(text, place.end, &mut out),
-        };
+        if let Some(meta) = meta_without_server(value).filter(|_| is_meta) {
+            edits.push((place.value..place.end, meta));
+            is_bare = false;
+            continue;
+        }
+        let behind = scan::space(text.as_bytes(), place.end);
+        if text.as_bytes().get(behind) == Some(&b',') {
+            let next = scan::space(text.as_bytes(), behind + 1);
+            edits.push((place.start..next, String::new()));
+            continue;
+        }
+        // The last member: the comma before it goes, or the one before members that go as well.
+        let goes = |(range, text): &mut Edit| range.end == place.start && text.is_empty();
+        let start = edits.pop_if(goes).map_or(place.start, |(range, _)| range.start);
+        let before = text.get(..start).unwrap_or_default().trim_ascii_end();
+        let start = before.strip_suffix(',').map_or(start, str::len);
+        edits.push((start..place.end, String::new()));
     }
-    out.push_str(text.get(rest..).unwrap_or_default());
-    Json::of_result(Cow::Owned(out), kept.is_none())
+    (edits, is_bare)
+}
+
+/// A part of a text, and the text in its place.
+type Edit = (Range<usize>, String);
+
+/// A text with these parts replaced, given in order.
+fn edited(text: &str, edits: &[Edit]) -> String {
+    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    for (range, new) in edits {
+        out.push_str(text.get(at..range.start).unwrap_or_default());
+        out.push_str(new);
+        at = range.end;
+    }
+    out.push_str(text.get(at..).unwrap_or_default());
+    out
 }
 
 /// The `_meta` of a result without the name and version of its server; `None` if nothing is left.
 fn meta_without_server(meta: &str) -> Option<String> {
     let others = without(meta, &[SERVER_INFO]);
     (others != "{}" || member(meta, SERVER_INFO).is_none()).then_some(others)
-}
-
-/// Removes the comma of a member that ends at this offset and is left out: the comma behind it, or
-/// for the last member the one that `out` ends with. Returns the offset of the rest.
-fn cut_comma(text: &str, end: usize, out: &mut String) -> usize {
-    let behind = scan::space(text.as_bytes(), end);
-    if text.as_bytes().get(behind) == Some(&b',') {
-        return scan::space(text.as_bytes(), behind + 1);
-    }
-    let kept = out.trim_end().trim_end_matches(',').len();
-    out.truncate(kept);
-    end
 }
 
 /// An object without the members of these names.
@@ -220,6 +234,9 @@ pub(crate) fn failed_result(why: &str) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::RequestId;
+    use crate::rpc::answered::LongResult;
+    use crate::rpc::result::ResultText;
 
     /// UPS-01, UPS-10: only the members of the hop go.
     #[test]
@@ -236,7 +253,7 @@ mod tests {
             ),
             (r#"{"a":1,"_meta":{"k":[1, 2],INFO}}"#, r#"{"a":1,"_meta":{"k":[1, 2]}}"#, false),
             (r#"{"resultType":"complete","_meta":{}}"#, r#"{"_meta":{}}"#, false),
-            (r#"{ "resultType" : "complete" }"#, "{ }", true),
+            (r#"{ "resultType" : "complete" }"#, "{  }", true),
             (r#"{"a":1, "resultType":"complete" , "_meta":{INFO} }"#, r#"{"a":1 }"#, true),
             (
                 r#"{"resultType":"x","_meta":{INFO,"k":2},"a": 1}"#,
@@ -246,8 +263,16 @@ mod tests {
             (r#"{"_meta":{"k":2},"r\u0065sultType":"x"}"#, r#"{"_meta":{"k":2}}"#, false),
             (r#"{"resultType":"x","a":1,"resultType":"y"}"#, r#"{"a":1}"#, false),
         ] {
-            let json = without_hop_members(&ResultText::of(&with_info(result)));
+            let result = with_info(result);
+            let json = without_hop_members(Answered::Text(ResultText::of(&result)));
             assert_eq!((json.get(), json.is_bare()), (expected, is_bare), "{result}");
+            let frame = alloc::format!("  {{\"result\":{result},\"id\":7,\"jsonrpc\":\"2.0\"}} ");
+            let Ok((id, long)) = LongResult::read(frame.into_bytes(), 64) else {
+                panic!("{result} is read");
+            };
+            let json = without_hop_members(Answered::Long(long));
+            assert_eq!((json.get(), json.is_bare()), (expected, is_bare), "{result}");
+            assert_eq!(id, Some(RequestId::Number(7)));
         }
     }
 

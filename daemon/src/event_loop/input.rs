@@ -36,6 +36,11 @@ impl Sink for EngineSink<'_> {
         };
         self.engine.handle(self.now, event, self.actions);
     }
+
+    fn long_line(&mut self, frame: Vec<u8>) {
+        let event = Event::LongFrame { conn: self.conn, frame };
+        self.engine.handle(self.now, event, self.actions);
+    }
 }
 
 impl Server {
