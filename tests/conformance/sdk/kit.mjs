@@ -15,8 +15,11 @@ export const setup = JSON.parse(readFileSync(process.argv[2], 'utf8'));
 const PATIENCE = 20_000;
 /** Longest time between stopping a tool and its last process being gone, in ms. */
 const GONE_WITHIN = 10_000;
-/** Longest time between the end of a server's input and the end of the server, in ms. */
-const EXIT_WITHIN = 3_000;
+/**
+ * Longest time between the end of a server's input and the end of the server, in ms; generous for a
+ * busy machine.
+ */
+const EXIT_WITHIN = 10_000;
 /** Longest duration of one check, in ms. */
 const CHECK_WITHIN = 60_000;
 
