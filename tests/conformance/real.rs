@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -146,8 +145,7 @@ fn repository(folder: &Path, hook: Option<&str>) -> PathBuf {
     if let Some(hook) = hook {
         let file = path.join(".git/hooks/pre-commit");
         fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
-        fs::write(&file, hook).expect("a hook");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("a mode");
+        binary::write_program(&file, hook.as_bytes());
     }
     path
 }

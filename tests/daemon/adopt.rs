@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
+use ceased_tests::binary;
 use ceased_tests::daemon::{Home, Program, Ran};
 use ceased_tests::disk::SmallDisk;
 
@@ -157,7 +158,7 @@ fn a_file_of_another_user_is_not_written() {
     // The owner may.
     fs::set_permissions(host.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = host.0.path().join("ceased");
-    fs::copy(ceased_tests::binary::ceased(), &program).unwrap();
+    binary::write_program(&program, &fs::read(binary::ceased()).unwrap());
     let mut command = std::process::Command::new(program);
     command.uid(1234).arg("adopt").arg("--write").arg(host.file());
     let ran = command.output().unwrap();

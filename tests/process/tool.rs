@@ -1,11 +1,11 @@
 //! A command's environment, descriptors, output and exit.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Instant;
 
 use ceased::process::{Ending, Inherit, Order, Report, Stopped};
+use ceased_tests::binary::write_program;
 
 use crate::process_kit::{
     Rig, TIME_LIMIT, Tier, assert_none_left, carriers, children, eventually, marker,
@@ -178,11 +178,8 @@ fn commands_that_cannot_start_report_the_reason() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (plain, script, bad) = (path("plain"), path("uninterpreted"), path("bad"));
     fs::write(&plain, "").unwrap();
-    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    fs::write(&bad, "no program").unwrap();
-    for file in [&script, &bad] {
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    write_program(script.as_ref(), b"#!/no/such/interpreter\n");
+    write_program(bad.as_ref(), b"no program");
     let long = "x".repeat(4_000_000);
     for mut rig in rigs() {
         let sleeper = rig.run(&["sleep", "1000"]);

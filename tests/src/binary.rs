@@ -1,8 +1,9 @@
 //! The built binaries, for suites that run real programs.
 
 use std::env;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Once, OnceLock};
 
 /// The `ceased` binary of the running test's profile, built again if necessary.
@@ -47,6 +48,28 @@ pub fn hello() -> &'static Path {
 pub fn conformance() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| fresh("examples/conformance"))
+}
+
+/// Writes a program, or a script with an interpreter line, that can be started at once.
+///
+/// Another process writes it. A descriptor of the test process would be inherited by a child that
+/// another test forks at that moment, and no file that is open for writing can be started.
+///
+/// # Panics
+///
+/// When the file cannot be written.
+pub fn write_program(path: &Path, bytes: &[u8]) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat >\"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell can be started");
+    let mut pipe = writer.stdin.take().expect("the input is a pipe");
+    let written = pipe.write_all(bytes);
+    drop(pipe);
+    let status = writer.wait().expect("a child can be waited for");
+    assert!(written.is_ok() && status.success(), "{}: {written:?}, {status}", path.display());
 }
 
 /// Targets of the programs that tests start, of the whole workspace: with the examples among them,
