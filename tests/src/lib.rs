@@ -25,6 +25,7 @@ pub mod soak;
 pub mod store;
 pub mod tools;
 pub mod trace;
+pub mod turns;
 pub mod upstream_walk;
 pub mod wal;
 pub mod workspace;

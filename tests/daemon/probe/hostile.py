@@ -75,10 +75,11 @@ def slow(read, send):
 
     def ask():
         for number in range(10**9):
-            send(b'{"jsonrpc":"2.0","id":%d,"method":"%s"}\n' % (number, b"m"))
+            ids = range(number * 50, number * 50 + 50)
+            send(b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"m"}\n' % id for id in ids))
 
     threading.Thread(target=ask, daemon=True).start()
-    while read(512):
+    while read(2048):
         time.sleep(0.01)
 
 
@@ -119,14 +120,18 @@ def serve():
     is_http = KIND == "http"
     server = socket.socket(socket.AF_INET if is_http else socket.AF_UNIX)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind(("127.0.0.1", int(sys.argv[3])) if is_http else sys.argv[3])
-    server.listen(0 if FAULT == "full" else 64)
     if FAULT == "full":
+        # It is full before a client finds it.
+        server.bind(sys.argv[3] + ".filling")
+        server.listen(0)
         filled = [socket.socket(server.family) for _ in range(8)]
         for one in filled:
             one.setblocking(False)
-            one.connect_ex(sys.argv[3])
+            one.connect_ex(sys.argv[3] + ".filling")
+        os.rename(sys.argv[3] + ".filling", sys.argv[3])
         sleep()
+    server.bind(("127.0.0.1", int(sys.argv[3])) if is_http else sys.argv[3])
+    server.listen(64)
 
     def meet(stream):
         try:

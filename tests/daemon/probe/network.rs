@@ -12,7 +12,7 @@ use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{FAULTY, Probe, at_once, document, with, write_work};
+use super::{COMPUTES, FAULTY, OF_WORK, Probe, at_once, document, output_of, with, write_work};
 
 const SOCKET: &str = include_str!("socket_server.py");
 const HTTP: &str = include_str!("http_server.py");
@@ -48,12 +48,13 @@ impl Probe {
             }
         };
         command.args(["--", "python3", "-S"]).arg(self.dir.path().join(script));
-        command.arg(address).arg(state).args(faults).output().unwrap()
+        output_of(command.arg(address).arg(state).args(faults))
     }
 }
 
 fn every_fault_is_found(way: Way, faults: &[&str]) {
-    let output = Probe::new().run_over(way, &FAULTY, faults);
+    let only: &[&str] = if faults == COMPUTES { &OF_WORK } else { &[] };
+    let output = Probe::new().run_over(way, &[&FAULTY[..], only].concat(), faults);
     let found = document(&output);
     let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
     assert_eq!(with(&found, "deviates"), expected, "{found:#}");
@@ -93,7 +94,6 @@ const STATELESS_FAULTS: &[&str] = &[
     "http-headers",
     "http-unknown-method",
     "http-get",
-    "work-cpu",
     "storm",
     "extension-cancel",
 ];
@@ -133,9 +133,15 @@ fn planted_faults_of_stateless_http_are_found() {
 
 #[test]
 fn planted_faults_behind_a_socket_are_found() {
-    let faults =
-        ["cancel-answered", "id-reused", "work-cpu", "no-reader", "sigterm-exit", "task-ttl"];
+    let faults = ["cancel-answered", "id-reused", "no-reader", "sigterm-exit", "task-ttl"];
     every_fault_is_found(Way::Socket, &faults);
+}
+
+/// CAN-06.
+#[test]
+fn work_that_computes_on_is_found_over_every_transport() {
+    every_fault_is_found(Way::Socket, COMPUTES);
+    every_fault_is_found(Way::Http(STATELESS), COMPUTES);
 }
 
 /// Every check of HTTP holds somewhere, and has a fault.
@@ -224,7 +230,8 @@ const CALLS: [&str; 8] = [
 fn probe_ceased(transport: &str, options: &[&str]) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let script = start_script(dir.path());
-    let output = Command::new(ceased())
+    let mut command = Command::new(ceased());
+    command
         .args(["probe", "--json", "-", "--window", "700ms"])
         .args(CALLS)
         .args(match transport {
@@ -232,9 +239,8 @@ fn probe_ceased(transport: &str, options: &[&str]) -> Value {
             _ => ["--socket".to_owned(), format!("{}/{{port}}.sock", dir.path().display())],
         })
         .args(options)
-        .args(["--", "sh", &script, "{port}", transport])
-        .output()
-        .unwrap();
+        .args(["--", "sh", &script, "{port}", transport]);
+    let output = output_of(&mut command);
     let found = document(&output);
     assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
     assert_eq!(output.status.code(), Some(0));
