@@ -302,12 +302,12 @@ fn server_that_runs_already_is_left_running() {
     let connects = || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     wait_until("it accepts", connects);
     let url = format!("http://127.0.0.1:{port}/mcp");
-    let output = Command::new(ceased())
+    let mut command = Command::new(ceased());
+    command
         .args(["probe", "--json", "-", "--window", "700ms", "--url", &url])
         .args(CALLS)
-        .args(["--only", "handshake,cancel-no-answer,work,sigterm,http-cancel-end,http-session"])
-        .output()
-        .unwrap();
+        .args(["--only", "handshake,cancel-no-answer,work,sigterm,http-cancel-end,http-session"]);
+    let output = output_of(&mut command);
     let found = document(&output);
     assert_eq!(output.status.code(), Some(0), "{found:#}");
     assert_eq!(found["subject"], "");
