@@ -474,13 +474,20 @@ fn seeds() -> u64 {
 /// shortened before it is told. `CEASED_SEEDS` says how many.
 #[test]
 fn long_histories_at_random() {
-    for seed in 0..seeds() {
+    // It takes longer than the other tests together.
+    let threads = 2;
+    let check = |seed: u64| {
         let history = random_history(seed, 120);
         if catch_unwind(AssertUnwindSafe(|| run(seed, &history))).is_err() {
             let short = shrink(seed, history);
             panic!("seed {seed} fails, shortened to\n{short:#?}");
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for first in 0..threads {
+            scope.spawn(move || (first..seeds()).step_by(threads as usize).for_each(check));
+        }
+    });
 }
 
 /// Events without a model: garbage, batches, slow peers, reloads, shutdown.

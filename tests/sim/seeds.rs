@@ -20,7 +20,7 @@ use ceased_tests::workspace;
 const SEEDS: u64 = 20_000;
 const STEPS: usize = 500;
 /// Time after which no further seed starts.
-const BUDGET: Duration = Duration::from_secs(30);
+const BUDGET: Duration = Duration::from_secs(20);
 
 fn number(name: &str, usual: u64) -> u64 {
     let given = env::var(name).ok();
