@@ -278,7 +278,7 @@ struct ProcessStatus {
 
 impl ProcessStatus {
     fn of(process: Process) -> Self {
-        let Process { pid, parent, name, memory: memory_bytes } = process;
+        let Process { pid, parent, name, memory: memory_bytes, started: _ } = process;
         Self { pid, parent, name, memory_bytes }
     }
 

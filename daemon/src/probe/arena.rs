@@ -214,9 +214,9 @@ impl Job<'_> {
         }
     }
 
-    /// Sends SIGTERM to the command alone.
-    pub(crate) fn terminate(&self) {
-        self.signal(Signal::TERM);
+    /// Sends SIGTERM to the command alone. False if its process is not found although it runs.
+    pub(crate) fn terminate(&mut self) -> bool {
+        self.signal(Signal::TERM) || self.exits(Instant::now())
     }
 
     /// Sends SIGKILL to the command alone.
@@ -224,13 +224,10 @@ impl Job<'_> {
         self.signal(Signal::KILL);
     }
 
-    fn signal(&self, signal: Signal) {
-        let processes = self.processes();
-        let is_inside = |pid| processes.iter().any(|process| process.pid == pid);
-        let first = processes.iter().filter(|process| !is_inside(process.parent));
-        if let Some(pid) = first.map(|process| process.pid).min().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, signal);
-        }
+    /// Whether the process of the command was found, and got the signal.
+    fn signal(&self, signal: Signal) -> bool {
+        let pid = command_among(&self.processes()).and_then(Pid::from_raw);
+        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 
     /// Whether the command ended with a code other than 0, by a signal, or did not start; known once
@@ -277,9 +274,35 @@ impl Job<'_> {
     }
 }
 
+/// Process id of the command among its processes.
+fn command_among(processes: &[Process]) -> Option<i32> {
+    let is_inside = |pid| processes.iter().any(|process| process.pid == pid);
+    // Its orphans have a parent outside as well, and a lower process id once ids are used again.
+    let roots = processes.iter().filter(|process| !is_inside(process.parent));
+    roots.min_by_key(|process| (process.started, process.pid)).map(|process| process.pid)
+}
+
 impl Drop for Job<'_> {
     fn drop(&mut self) {
         self.kill();
         lock(&self.arena.desk.jobs).remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The command is found whether or not the ids of its orphans are lower.
+    #[test]
+    fn the_command_is_the_oldest_process_with_a_parent_outside() {
+        let process =
+            |pid, parent, started| Process { pid, parent, name: String::new(), memory: 0, started };
+        let (command, child, orphan) =
+            (process(32_000, 1, 50), process(32_001, 32_000, 50), process(300, 1, 51));
+        assert_eq!(command_among(&[orphan.clone(), child.clone(), command.clone()]), Some(32_000));
+        assert_eq!(command_among(&[command, child]), Some(32_000));
+        assert_eq!(command_among(&[orphan]), Some(300));
+        assert_eq!(command_among(&[]), None);
     }
 }

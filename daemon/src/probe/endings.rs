@@ -35,6 +35,14 @@ pub(crate) trait Mortal {
     fn depart(&self, cause: Cause) -> Result<Departed, Trouble>;
 }
 
+/// Sends SIGTERM to a command.
+pub(crate) fn terminate(job: &mut Job<'_>) -> Result<(), Trouble> {
+    match job.terminate() {
+        true => Ok(()),
+        false => Err(Trouble("the process of the command is not found".to_owned())),
+    }
+}
+
 /// Waits for the end of a command that has just got a cause for it.
 pub(crate) fn departure(job: &mut Job<'_>, within: Duration) -> Departed {
     let start = Instant::now();

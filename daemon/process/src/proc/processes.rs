@@ -20,6 +20,9 @@ pub struct Process {
     pub name: String,
     /// Bytes of resident memory.
     pub memory: u64,
+    /// Time of its start in clock ticks since the boot. Process ids are used again, so that a higher
+    /// one may be that of an older process.
+    pub started: u64,
 }
 
 impl Process {
@@ -35,6 +38,6 @@ impl Process {
         let name = String::from_utf8_lossy(&name);
         let name = name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         let memory = stat.resident.saturating_mul(rustix::param::page_size() as u64);
-        Some(Self { pid, parent: stat.parent, name, memory })
+        Some(Self { pid, parent: stat.parent, name, memory, started: stat.start })
     }
 }

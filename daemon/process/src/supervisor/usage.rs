@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn this_process_has_memory() {
         let pid = i32::try_from(std::process::id()).expect("a process id");
-        let process = |pid| Process { pid, parent: 0, name: String::new(), memory: 0 };
+        let process = |pid| Process { pid, parent: 0, name: String::new(), memory: 0, started: 0 };
         assert!(resident(&[process(pid)]) > 0);
         assert_eq!(resident(&[process(i32::MAX)]), 0);
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::probe::context::Context;
-use crate::probe::endings::{Cause, Mortal, departure};
+use crate::probe::endings::{Cause, Mortal, departure, terminate};
 use crate::probe::observed::{Departed, Departures};
 use crate::probe::session::{Session, Trouble};
 
@@ -32,7 +32,7 @@ impl Mortal for Context {
         }
         match cause {
             Cause::Eof => session.channel.close_output(),
-            Cause::Sigterm => session.job()?.terminate(),
+            Cause::Sigterm => terminate(session.job()?)?,
             Cause::ClientKilled => session.channel.close(),
         }
         Ok(departure(session.job()?, self.options.timeout))

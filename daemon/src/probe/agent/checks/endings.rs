@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::work::begin;
 use crate::probe::agent::context::Context;
-use crate::probe::endings::{Cause, Mortal, departure};
+use crate::probe::endings::{Cause, Mortal, departure, terminate};
 use crate::probe::observed::{Departed, Departures};
 use crate::probe::session::Trouble;
 
@@ -26,7 +26,7 @@ impl Mortal for Context {
         let (mut session, ..) = begin(self, WORKS)?;
         match cause {
             Cause::Eof => session.pipe.close_output(),
-            Cause::Sigterm => session.job.terminate(),
+            Cause::Sigterm => terminate(&mut session.job)?,
             Cause::ClientKilled => session.pipe.close(),
         }
         Ok(departure(&mut session.job, self.options.timeout))
