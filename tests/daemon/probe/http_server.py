@@ -2,7 +2,7 @@
 
     http_server.py PORT DIRECTORY [FAULT ...]
 """
-import http.server, json, os, queue, select, signal, socket, sys, threading, time, uuid
+import http.server, json, os, queue, select, signal, socket, sys, threading, time
 
 port = int(sys.argv[1])
 sys.argv[1:] = sys.argv[2:]
@@ -122,7 +122,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 threading.Timer(0.3, stream.put, [None]).start()
 
     def initialize(self, id, params):
-        session = str(uuid.uuid4())
+        session = server.new_id()
         sessions[session] = True
         result = {}
         server.answer, real = (lambda _, it: result.update(it)), server.answer
