@@ -66,7 +66,7 @@ enum Wish {
 }
 
 /// A million of them may be there.
-const _: () = assert!(size_of::<Job>() <= 208);
+const _: () = assert!(size_of::<Job>() <= 200);
 
 impl Record for Job {
     type Key = JobId;

@@ -16,38 +16,40 @@ use crate::json::scan;
 /// One JSON value as text.
 ///
 /// Unlike [`RawValue`], construction does not parse the text again when it is known to be JSON.
-pub struct Json {
-    text: Text,
-    is_bare: bool,
-}
+pub struct Json(Text);
 
 /// Storage of a text.
 enum Text {
     Own(Box<str>),
-    Framed(Box<Framed>),
+    Result(Box<Relayed>),
 }
 
-/// A text at the end of the buffer that it came in.
-pub(crate) struct Framed {
+/// Every waiting job has one.
+const _: () = assert!(size_of::<Json>() == size_of::<Box<str>>());
+
+/// The result of a relayed request.
+struct Relayed {
+    /// The buffer that the text came in, or one of its own.
     frame: String,
-    /// Offset of the text.
+    /// Offset of the text, which ends with the buffer; 0 for a buffer of its own.
     start: usize,
+    is_bare: bool,
 }
 
 impl Json {
     /// Returns the JSON text.
     #[must_use]
     pub fn get(&self) -> &str {
-        match &self.text {
+        match &self.0 {
             Text::Own(text) => text,
-            Text::Framed(framed) => framed.frame.get(framed.start..).unwrap_or_default(),
+            Text::Result(result) => result.frame.get(result.start..).unwrap_or_default(),
         }
     }
 
     /// Whether this is known to be an object without the members that describe the hop of a result,
     /// in any spelling: `resultType` and `_meta`.
-    pub(crate) const fn is_bare(&self) -> bool {
-        self.is_bare
+    pub(crate) fn is_bare(&self) -> bool {
+        matches!(&self.0, Text::Result(result) if result.is_bare)
     }
 
     /// Wraps the output of a serializer without reading it again.
@@ -60,7 +62,7 @@ impl Json {
     }
 
     const fn own(text: Box<str>) -> Self {
-        Self { text: Text::Own(text), is_bare: false }
+        Self(Text::Own(text))
     }
 
     /// Wraps a text that was validated before, or that a serializer wrote.
@@ -73,35 +75,42 @@ impl Json {
 
     /// As [`Json::from_checked`], for a text of which [`Json::is_bare`] is known.
     pub(crate) fn of_result(text: Cow<'_, str>, is_bare: bool) -> Self {
-        Self { is_bare, ..Self::from_checked(text) }
+        Self::in_frame(text.into_owned(), 0, is_bare)
     }
 
     /// Wraps the end of a buffer, from `start` on, without a copy: for an answer that is sent at
     /// once. A clone has a buffer of its own.
     pub(crate) fn in_frame(frame: String, start: usize, is_bare: bool) -> Self {
-        Self { text: Text::Framed(Framed { frame, start }.into()), is_bare }
+        let json = Self(Text::Result(Relayed { frame, start, is_bare }.into()));
+        debug_assert!(serde_json::from_str::<IgnoredAny>(json.get()).is_ok(), "no JSON: {json:?}");
+        json
     }
 
     /// The buffer of [`Json::in_frame`] and the offset of the text; for another value, the value.
     pub(crate) fn into_frame(self) -> Result<(Vec<u8>, usize), Self> {
-        match self.text {
-            Text::Framed(framed) => Ok((framed.frame.into_bytes(), framed.start)),
-            Text::Own(_) => Err(self),
+        match self.0 {
+            Text::Result(result) if result.start > 0 => {
+                Ok((result.frame.into_bytes(), result.start))
+            }
+            Text::Result(_) | Text::Own(_) => Err(self),
         }
     }
 
     /// The same value in a buffer no longer than it, to be kept.
     pub(crate) fn kept(self) -> Self {
-        match self.text {
+        match &self.0 {
             Text::Own(_) => self,
-            Text::Framed(_) => self.clone(),
+            Text::Result(_) => self.clone(),
         }
     }
 }
 
 impl Clone for Json {
     fn clone(&self) -> Self {
-        Self { is_bare: self.is_bare, ..Self::own(self.get().into()) }
+        match &self.0 {
+            Text::Own(text) => Self::own(text.clone()),
+            Text::Result(result) => Self::of_result(self.get().into(), result.is_bare),
+        }
     }
 }
 
