@@ -1,6 +1,7 @@
 //! Results of responses: their text, and the members that a server without sessions adds to each.
 
 use alloc::borrow::Cow;
+use core::ops::Range;
 
 use crate::json::raw::Raw;
 use crate::json::scan;
@@ -20,42 +21,38 @@ pub struct ResultText<'a> {
 /// Places of the members of a result that describe its hop (MOD-02).
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct HopMembers {
-    kind: Option<Mark>,
-    meta: Option<Mark>,
+    kind: Option<Place>,
+    meta: Option<Place>,
     /// One of them occurs twice, in which case the last one counts, or is too far away.
     is_odd: bool,
 }
 
-/// A place in 12 bytes: every frame is read with room for two.
+/// Place of a member in the text of a result, in 12 bytes: every frame is read with room for two.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+pub(crate) struct Place {
+    /// Offset of the quote before the name.
     start: u32,
+    /// Offset of the value.
     value: u32,
+    /// Offset behind the value.
     end: u32,
 }
 
-impl Mark {
-    fn of(place: &Place) -> Option<Self> {
+impl Place {
+    fn new(start: usize, value: usize, end: usize) -> Option<Self> {
         let short = |offset: usize| u32::try_from(offset).ok();
-        let (start, value) = (short(place.start)?, short(place.value)?);
-        Some(Self { start, value, end: short(place.end)? })
+        Some(Self { start: short(start)?, value: short(value)?, end: short(end)? })
     }
 
-    const fn place(self) -> Place {
-        let Self { start, value, end } = self;
-        Place { start: start as usize, value: value as usize, end: end as usize }
+    /// The name and the value.
+    pub(crate) const fn member(self) -> Range<usize> {
+        self.start as usize..self.end as usize
     }
-}
 
-/// Place of a member in the text of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Offset of the quote before the name.
-    pub(crate) start: usize,
-    /// Offset of the value.
-    pub(crate) value: usize,
-    /// Offset behind the value.
-    pub(crate) end: usize,
+    /// The value.
+    pub(crate) const fn value(self) -> Range<usize> {
+        self.value as usize..self.end as usize
+    }
 }
 
 impl HopMembers {
@@ -74,23 +71,23 @@ impl HopMembers {
             });
             if let Some(is_kind) = slot {
                 let start = start_of(text, name, value)? - at;
-                let mark = Mark::of(&Place { start, value: value - at, end: end - at });
+                let place = Place::new(start, value - at, end - at);
                 let slot = if is_kind { &mut self.kind } else { &mut self.meta };
-                self.is_odd |= slot.is_some() || mark.is_none();
-                *slot = mark;
+                self.is_odd |= slot.is_some() || place.is_none();
+                *slot = place;
             }
             Some(end)
         })
     }
 
     /// Place of the type.
-    pub(crate) fn kind(&self) -> Option<Place> {
-        self.kind.map(Mark::place)
+    pub(crate) const fn kind(&self) -> Option<Place> {
+        self.kind
     }
 
     /// Place of `_meta`.
-    pub(crate) fn meta(&self) -> Option<Place> {
-        self.meta.map(Mark::place)
+    pub(crate) const fn meta(&self) -> Option<Place> {
+        self.meta
     }
 }
 
@@ -140,8 +137,8 @@ impl<'a> ResultText<'a> {
 
     /// Type of the result, for revisions that name it.
     pub(crate) fn kind(&self) -> Option<Cow<'a, str>> {
-        let place = self.hop.kind()?;
-        Raw::checked(self.text.get(place.value..place.end)?).string()
+        let value = self.hop.kind()?.value();
+        Raw::checked(self.text.get(value)?).string()
     }
 
     /// The members that describe the hop, each at most once; `None` if one occurs twice, or its place
@@ -171,7 +168,7 @@ mod tests {
         ] {
             let result = ResultText::of(text);
             let hop = result.hop().expect("no member occurs twice");
-            let shown = |place: Option<Place>| place.map(|place| &text[place.start..place.end]);
+            let shown = |place: Option<Place>| place.map(|place| &text[place.member()]);
             assert_eq!((shown(hop.kind()), shown(hop.meta())), (kind, meta), "{text}");
             assert_eq!(result.is_bare(), kind.is_none() && meta.is_none());
         }

@@ -128,26 +128,27 @@ fn edits_without(text: &str, hop: &HopMembers) -> (Vec<Edit>, bool) {
     let (mut edits, mut is_bare) = (Vec::<Edit>::new(), true);
     let places = [hop.kind().map(|place| (place, false)), hop.meta().map(|place| (place, true))];
     let mut places: Vec<_> = places.into_iter().flatten().collect();
-    places.sort_unstable_by_key(|(place, _)| place.start);
+    places.sort_unstable_by_key(|(place, _)| place.member().start);
     for (place, is_meta) in places {
-        let value = text.get(place.value..place.end).unwrap_or_default();
+        let Range { start, end } = place.member();
+        let value = text.get(place.value()).unwrap_or_default();
         if let Some(meta) = meta_without_server(value).filter(|_| is_meta) {
-            edits.push((place.value..place.end, meta));
+            edits.push((place.value(), meta));
             is_bare = false;
             continue;
         }
-        let behind = scan::space(text.as_bytes(), place.end);
+        let behind = scan::space(text.as_bytes(), end);
         if text.as_bytes().get(behind) == Some(&b',') {
             let next = scan::space(text.as_bytes(), behind + 1);
-            edits.push((place.start..next, String::new()));
+            edits.push((start..next, String::new()));
             continue;
         }
         // The last member: the comma before it goes, or the one before members that go as well.
-        let goes = |(range, text): &mut Edit| range.end == place.start && text.is_empty();
-        let start = edits.pop_if(goes).map_or(place.start, |(range, _)| range.start);
+        let goes = |(range, text): &mut Edit| range.end == start && text.is_empty();
+        let start = edits.pop_if(goes).map_or(start, |(range, _)| range.start);
         let before = text.get(..start).unwrap_or_default().trim_ascii_end();
         let start = before.strip_suffix(',').map_or(start, str::len);
-        edits.push((start..place.end, String::new()));
+        edits.push((start..end, String::new()));
     }
     (edits, is_bare)
 }
