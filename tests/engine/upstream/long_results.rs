@@ -72,7 +72,8 @@ fn claimed(id: &Value, tool: &str) -> Value {
 /// The lines that a client gets for two calls that are answered at once.
 fn answers(server: bool, client: bool, id: &Value, result: &str, moved: bool) -> Vec<String> {
     let (mut kit, conn, upstream) = ready(server);
-    let ids = [id.clone(), json!("another id that is longer than that of the relayed request")];
+    // The second one is longer than the room before a long line.
+    let ids = [id.clone(), json!("a long id ".repeat(30))];
     for id in &ids {
         let call = if client { claimed(id, "work") } else { call(id, "work") };
         kit.send(conn, &call);
