@@ -1,4 +1,4 @@
-//! `frames` under cargo-fuzz; see `ceased_tests::fuzz::frames`.
+//! `frames` under cargo-fuzz; see `ceased_simulator::fuzz::frames`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| ceased_tests::fuzz::frames::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| ceased_simulator::fuzz::frames::check(data));

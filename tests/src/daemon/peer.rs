@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-#[cfg(feature = "daemon")]
 use ceased::DaemonHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, read, write};
@@ -34,7 +33,6 @@ impl Peer {
     /// # Panics
     ///
     /// When the daemon takes no peers.
-    #[cfg(feature = "daemon")]
     #[must_use]
     pub fn of(daemon: &DaemonHandle) -> Self {
         let mut peer = Self::of_socket(daemon.connect().expect("the daemon takes peers").into());

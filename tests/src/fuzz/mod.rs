@@ -1,20 +1,16 @@
 //! Fuzz targets as plain functions that panic on an error. They run as an ordinary test over the
 //! corpus and seeded mutations of it, and under cargo-fuzz from `tests/fuzz` without a time limit.
 
-#[cfg(feature = "daemon")]
 pub mod config;
-pub mod engine;
-pub mod frames;
-#[cfg(feature = "daemon")]
 pub mod http;
 
-use crate::rng::Rng;
+use ceased_simulator::fuzz::{engine, frames};
+use ceased_simulator::rng::Rng;
 
 /// A fuzz target.
 pub type Check = fn(&[u8]);
 
 /// Fuzz targets by the name of their corpus.
-#[cfg(feature = "daemon")]
 pub const TARGETS: [(&str, Check); 4] = [
     ("frames", frames::check),
     ("engine", engine::check),

@@ -1,0 +1,4 @@
+//! Fuzz targets of the core as plain functions that panic on an error.
+
+pub mod engine;
+pub mod frames;
