@@ -137,12 +137,15 @@ fn lines_have_no_stray_white_space() {
 #[test]
 fn every_test_file_belongs_to_a_target() {
     let files = workspace::files(|path| path.ends_with("Cargo.toml"));
-    let manifest = files.iter().find(|file| file.path == "tests/Cargo.toml").expect("it is there");
     let mut found = Vec::new();
-    for file in workspace::rust_files() {
-        let Some(name) = file.path.strip_prefix("tests/") else { continue };
-        if !name.contains('/') && !manifest.text.contains(&format!("path = \"{name}\"")) {
-            found.push(format!("{}: no [[test]] names it", file.path));
+    for folder in ["tests/", "tests/simulator/"] {
+        let manifest = files.iter().find(|file| file.path == format!("{folder}Cargo.toml"));
+        let manifest = manifest.expect("it is there");
+        for file in workspace::rust_files() {
+            let Some(name) = file.path.strip_prefix(folder) else { continue };
+            if !name.contains('/') && !manifest.text.contains(&format!("path = \"{name}\"")) {
+                found.push(format!("{}: no [[test]] names it", file.path));
+            }
         }
     }
     complain(&found);

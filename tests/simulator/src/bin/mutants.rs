@@ -21,6 +21,9 @@ const RUN_WITHIN: Duration = Duration::from_secs(300);
 /// Bound of one build, generous for a busy machine.
 const BUILD_WITHIN: Duration = Duration::from_secs(1800);
 
+/// The package of the simulator and of the tests of the engine.
+const SIMULATOR: &str = "ceased-simulator";
+
 /// A suite that may catch a fault.
 #[derive(Debug, Clone, Copy)]
 enum Suite {
@@ -32,7 +35,7 @@ enum Suite {
     Agents,
     /// The core's own tests.
     Core,
-    /// A test target of the kit.
+    /// A module of the tests of the engine.
     Target(&'static str),
 }
 
@@ -91,35 +94,26 @@ impl Suite {
 
     /// Arguments of cargo that build the suite.
     fn build(self) -> Vec<&'static str> {
-        let kit = ["-p", "ceased-simulator"];
         match self {
             Self::Sim | Self::Upstreams | Self::Agents => {
-                [&["build"], &kit[..], &["--bin", "sim"]].concat()
+                vec!["build", "-p", SIMULATOR, "--bin", "sim"]
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
-            Self::Target(_) => [&["test"], &kit[..], &["--test", "engine", "--no-run"]].concat(),
+            Self::Target(_) => vec!["test", "-p", SIMULATOR, "--test", "engine", "--no-run"],
         }
     }
 
     /// Arguments of cargo that run the suite.
     fn run(self) -> Vec<&'static str> {
-        let kit = ["-p", "ceased-simulator"];
+        let sim = ["run", "-p", SIMULATOR, "--bin", "sim", "--"];
         match self {
-            Self::Sim => {
-                let seeds = ["--bin", "sim", "--", "--seeds", "600", "--steps", "500"];
-                [&["run"], &kit[..], &seeds[..]].concat()
-            }
+            Self::Sim => [&sim[..], &["--seeds", "600", "--steps", "500"]].concat(),
             Self::Upstreams => {
-                let seeds =
-                    ["--bin", "sim", "--", "--upstreams", "--seeds", "300", "--steps", "400"];
-                [&["run"], &kit[..], &seeds[..]].concat()
+                [&sim[..], &["--upstreams", "--seeds", "300", "--steps", "400"]].concat()
             }
-            Self::Agents => {
-                let seeds = ["--bin", "sim", "--", "--agents", "--seeds", "300", "--steps", "600"];
-                [&["run"], &kit[..], &seeds[..]].concat()
-            }
+            Self::Agents => [&sim[..], &["--agents", "--seeds", "300", "--steps", "600"]].concat(),
             Self::Core => vec!["test", "-p", "ceased-core", "--lib"],
-            Self::Target(name) => [&["test"], &kit[..], &["--test", "engine", name]].concat(),
+            Self::Target(name) => vec!["test", "-p", SIMULATOR, "--test", "engine", name],
         }
     }
 }
@@ -172,7 +166,7 @@ fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Resu
     let file = fs::File::create(&log)?;
     let child = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         // Packages that every fault rebuilds are built quickly.
-        .args(["ceased-core", "ceased-simulator"].iter().flat_map(|package| {
+        .args(["ceased-core", SIMULATOR].iter().flat_map(|package| {
             ["--config".to_owned(), format!("profile.dev.package.{package}.opt-level=0")]
         }))
         .args(arguments)
