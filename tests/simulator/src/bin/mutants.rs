@@ -21,8 +21,9 @@ const RUN_WITHIN: Duration = Duration::from_secs(300);
 /// Bound of one build, generous for a busy machine.
 const BUILD_WITHIN: Duration = Duration::from_secs(1800);
 
-/// The package of the simulator and of the tests of the engine.
+/// The packages of the simulator and of the tests of the engine.
 const SIMULATOR: &str = "ceased-simulator";
+const ENGINE_TESTS: &str = "ceased-engine-tests";
 
 /// A suite that may catch a fault.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +100,7 @@ impl Suite {
                 vec!["build", "-p", SIMULATOR, "--bin", "sim"]
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
-            Self::Target(_) => vec!["test", "-p", SIMULATOR, "--test", "engine", "--no-run"],
+            Self::Target(_) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", "--no-run"],
         }
     }
 
@@ -113,7 +114,7 @@ impl Suite {
             }
             Self::Agents => [&sim[..], &["--agents", "--seeds", "300", "--steps", "600"]].concat(),
             Self::Core => vec!["test", "-p", "ceased-core", "--lib"],
-            Self::Target(name) => vec!["test", "-p", SIMULATOR, "--test", "engine", name],
+            Self::Target(name) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", name],
         }
     }
 }

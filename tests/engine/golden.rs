@@ -101,7 +101,7 @@ fn rewritten(text: &str) -> String {
 /// CAN-05, CAN-08, CAN-11, TSK-07, TSK-17, TSK-18, RPC-03: the transcripts.
 #[test]
 fn transcripts() {
-    let folder = workspace::root().join("tests/simulator/golden/transcripts");
+    let folder = workspace::root().join("tests/golden/transcripts");
     let mut paths: Vec<_> = fs::read_dir(&folder)
         .expect("the transcripts are beside the tests")
         .map(|entry| entry.expect("an entry can be read").path())
@@ -126,7 +126,7 @@ fn dialects() {
     for dialect in ALL.into_iter().chain(BOTH_ACP) {
         let _ = writeln!(table, "{dialect:#?}");
     }
-    let path = workspace::root().join("tests/simulator/golden/dialects.txt");
+    let path = workspace::root().join("tests/golden/dialects.txt");
     if updating() {
         fs::write(&path, &table).expect("the table can be written");
     }
