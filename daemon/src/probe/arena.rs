@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ceased_process::{
@@ -21,6 +22,8 @@ use super::text;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Time in which killed processes end.
 const KILLED_WITHIN: Duration = Duration::from_secs(15);
+/// Time between two lookups of the processes of a job.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Receivers of reports.
 #[derive(Debug, Default)]
@@ -149,6 +152,14 @@ impl Arena {
     }
 }
 
+/// The answer about the processes of a job.
+enum Survey {
+    Running(Vec<Process>),
+    Ended,
+    /// The supervisor has not answered.
+    Unknown,
+}
+
 /// A running command and everything that it started. Dropping it ends all of it.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
@@ -162,14 +173,31 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// The live processes.
+    /// The live processes; none once the job has ended.
+    ///
+    /// A job that runs has processes. A list without any is that of its last moment, or of a lookup
+    /// that failed; a comparison with it would blame the command itself for being there later.
     pub(crate) fn processes(&self) -> Vec<Process> {
+        let until = Instant::now() + ANSWER_WITHIN;
+        loop {
+            match self.survey() {
+                Survey::Ended => return Vec::new(),
+                Survey::Running(processes) if !processes.is_empty() => return processes,
+                Survey::Running(_) | Survey::Unknown if Instant::now() >= until => {
+                    return Vec::new();
+                }
+                Survey::Running(_) | Survey::Unknown => sleep(LOOK_AGAIN_AFTER),
+            }
+        }
+    }
+
+    fn survey(&self) -> Survey {
         let jobs = vec![self.id];
         match self.arena.ask(|ticket| Order::Survey { ticket, jobs }) {
-            Some(Report::Surveyed { processes, .. }) => {
-                processes.into_iter().flat_map(|(_, processes)| processes).collect()
+            Some(Report::Surveyed { mut processes, .. }) => {
+                processes.pop().map_or(Survey::Ended, |(_, listed)| Survey::Running(listed))
             }
-            Some(_) | None => Vec::new(),
+            Some(_) | None => Survey::Unknown,
         }
     }
 

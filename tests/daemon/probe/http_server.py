@@ -2,7 +2,7 @@
 
     http_server.py PORT DIRECTORY [FAULT ...]
 """
-import http.server, json, os, queue, select, signal, socket, sys, threading, time
+import json, os, queue, select, signal, socketserver, sys, threading, time
 
 port = int(sys.argv[1])
 sys.argv[1:] = sys.argv[2:]
@@ -27,21 +27,34 @@ def route(message):
 server.send = route
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(socketserver.StreamRequestHandler):
+    """The module "http.server" takes longer to load than all others together."""
 
-    def log_message(self, *_):
-        pass
+    def handle(self):
+        self.is_last = False
+        while not self.is_last:
+            method, *_ = self.rfile.readline(65536).decode().split(" ")
+            if not method:
+                return
+            self.headers = {}
+            while line := self.rfile.readline(65536).strip().decode():
+                name, _, value = line.partition(":")
+                self.headers.setdefault(name.lower(), []).append(value.strip())
+            {"GET": self.get, "POST": self.post, "DELETE": self.delete}[method]()
 
-    def plain(self, status, body=None):
+    def header(self, name):
+        """The first header with a name."""
+        return next(iter(self.headers.get(name, [])), None)
+
+    def respond(self, status, headers):
+        lines = [f"HTTP/1.1 {status} -", *(f"{name}: {value}" for name, value in headers.items())]
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode())
+
+    def plain(self, status, body=None, headers={}):
         text = b"" if body is None else json.dumps(body).encode()
-        self.send_response(status)
-        if body is not None:
-            self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        if status == 405:
-            self.send_header("Allow", "POST")
-        self.end_headers()
+        of_body = {} if body is None else {"Content-Type": "application/json"}
+        allow = {"Allow": "POST"} if status == 405 else {}
+        self.respond(status, {**of_body, **allow, **headers, "Content-Length": len(text)})
         self.wfile.write(text)
 
     def fail(self, status, code, message, id=None):
@@ -49,30 +62,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def refuses(self):
         """Whether the head of a request is refused."""
-        lengths = set(self.headers.get_all("Content-Length") or [])
+        lengths = set(self.headers.get("content-length", []))
         if len(lengths) > 1 and not faulty("http-two-lengths"):
-            self.close_connection = True
+            self.is_last = True
             return self.fail(400, -32600, "two lengths") or True
-        if self.headers.get("Origin") and not faulty("http-origin"):
+        if self.header("origin") and not faulty("http-origin"):
             return self.fail(403, -32600, "a foreign origin") or True
         return False
 
     def lacks_session(self):
-        session = self.headers.get("Mcp-Session-Id")
+        session = self.header("mcp-session-id")
         if session is None:
             return self.fail(400, -32600, "no session") or True
         if session not in sessions and not (faulty("http-session-unknown") and session not in ended):
             return self.fail(404, -32600, "no such session") or True
         return False
 
-    def do_GET(self):
+    def get(self):
         is_fine = faulty("http-get")
         self.plain(200 if is_fine else 405)
 
-    def do_DELETE(self):
+    def delete(self):
         if self.refuses() or self.lacks_session():
             return
-        session = self.headers["Mcp-Session-Id"]
+        session = self.header("mcp-session-id")
         if not faulty("http-session-delete"):
             ended.add(session)
             sessions.pop(session, None)
@@ -86,20 +99,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             leaked.append(os.open("/dev/null", os.O_RDONLY))
         self.plain(200)
 
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+    def post(self):
+        body = self.rfile.read(int(self.header("content-length")))
         if self.refuses():
             return
         message = json.loads(body)
         method, id = message.get("method"), message.get("id")
         params = message.get("params") if isinstance(message.get("params"), dict) else {}
-        version = self.headers.get("MCP-Protocol-Version")
+        version = self.header("mcp-protocol-version")
         is_modern = VERSION in (params.get("_meta") or {}) or version == "2026-07-28"
         if method == "initialize":
             return self.initialize(id, params)
         if version not in ("2025-11-25", "2026-07-28") and not faulty("http-version"):
             return self.fail(400, -32022, "unknown version", id)
-        if is_modern and self.headers.get("Mcp-Method") != method and not faulty("http-headers"):
+        if is_modern and self.header("mcp-method") != method and not faulty("http-headers"):
             return self.fail(400, -32020, "another Mcp-Method", id)
         if not is_modern and self.lacks_session():
             return
@@ -131,13 +144,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 server.greet(id, params)
         finally:
             server.answer = real
-        text = json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.send_header("Mcp-Session-Id", session)
-        self.end_headers()
-        self.wfile.write(text)
+        self.plain(200, {"jsonrpc": "2.0", "id": id, "result": result}, {"Mcp-Session-Id": session})
 
     def chunk(self, text):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(text), text))
@@ -146,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def stream(self, id, method, params, is_modern):
         """Answers a request as a stream of events."""
         messages = queue.Queue()
-        messages.session = self.headers.get("Mcp-Session-Id")
+        messages.session = self.header("mcp-session-id")
         with routing:
             # Not one of an earlier session, whose closed connection has not been seen yet.
             earlier = streams.get(key(id))
@@ -158,11 +165,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 server.calls.pop(key(id), None)
             return self.fail(400, -32600, "the id is in flight", id)
         server.request(id, method, params)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.close_connection = True
+        self.respond(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+        self.is_last = True
         is_gone = False
         while faulty("flood"):
             self.chunk(b"data: " + json.dumps({"jsonrpc": "2.0", "method": "x" * 10000}).encode() + b"\n\n")
@@ -206,8 +210,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return bool(poll.poll(0))
 
 
-class Server(http.server.ThreadingHTTPServer):
+class Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
+    allow_reuse_address = True
     daemon_threads = True
 
     def handle_error(self, *_):
