@@ -18,24 +18,33 @@ fn a_session_calls_a_tool() {
     let socket = daemon.home.path().join("http.sock");
     for version in VERSIONS {
         for is_tcp in [true, false] {
-            let mut http = if is_tcp {
-                connect(&daemon)
-            } else {
-                ceased_tests::daemon::http::Http::unix(&socket)
+            let open = || match is_tcp {
+                true => connect(&daemon),
+                false => ceased_tests::daemon::http::Http::unix(&socket),
             };
-            let session = Session::begin_on(&mut http, &[], version);
-            assert!(session.id.len() >= 32 && session.id.bytes().all(|b| b.is_ascii_graphic()));
-            // The connection is kept alive.
-            let reply = http.exchange(&session.headers(), &call(1, "echo", r#"{"text":"hi"}"#));
-            assert_eq!(reply.status, 200);
-            assert_eq!(reply.header("content-type"), Some("application/json"));
-            assert_eq!(reply.json()["result"]["content"][0]["text"], "hi");
-            http.request("DELETE /mcp", &session.headers(), "");
-            assert_eq!(http.reply().status, 204);
-            let reply = http.exchange(&session.headers(), &call(2, "echo", r#"{"text":"hi"}"#));
-            assert_eq!(reply.status, 404, "{reply:?}");
+            // After half a second, as on a busy machine, a stream begins instead.
+            assert!((0..10).any(|_| is_answered_at_once(&mut open(), version)), "{version}");
         }
     }
+}
+
+/// Runs a session on a connection; false if its call is answered as a stream.
+fn is_answered_at_once(http: &mut ceased_tests::daemon::http::Http, version: &str) -> bool {
+    let session = Session::begin_on(http, &[], version);
+    assert!(session.id.len() >= 32 && session.id.bytes().all(|b| b.is_ascii_graphic()));
+    // The connection is kept alive.
+    let reply = http.exchange(&session.headers(), &call(1, "echo", r#"{"text":"hi"}"#));
+    assert_eq!(reply.status, 200);
+    if reply.header("content-type") == Some("text/event-stream") {
+        return false;
+    }
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.json()["result"]["content"][0]["text"], "hi");
+    http.request("DELETE /mcp", &session.headers(), "");
+    assert_eq!(http.reply().status, 204);
+    let reply = http.exchange(&session.headers(), &call(2, "echo", r#"{"text":"hi"}"#));
+    assert_eq!(reply.status, 404, "{reply:?}");
+    true
 }
 
 /// HTTP-04: a missing id is 400, an unknown one 404, and a failed `initialize` makes no session.
