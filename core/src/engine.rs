@@ -30,6 +30,7 @@ use crate::reason::CloseReason;
 use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
+use crate::rpc::frame::LongLine;
 use crate::rpc::message::{BAD_ID, Members, Message};
 use crate::rpc::send_queue::SendQueue;
 use crate::server::host_request::HostRequest;
@@ -324,16 +325,16 @@ impl Engine {
     }
 
     /// Takes a frame with its buffer, which the result of a relayed request is sent in.
-    fn on_long_frame(&mut self, conn: ConnId, frame: Vec<u8>) {
+    fn on_long_frame(&mut self, conn: ConnId, frame: LongLine) {
         if !self.upstreams.by_conn.contains_key(&conn) || self.dialect_read(conn).is_none() {
-            return self.on_frame(conn, frame.trim_ascii());
+            return self.on_frame(conn, frame.get().as_bytes());
         }
         match LongResult::read(frame, self.settings.limits.depth_max) {
             Ok((id, result)) => {
                 self.counters.frames += 1;
                 self.on_response(conn, id, Ok(Answered::Long(result)));
             }
-            Err(frame) => self.on_frame(conn, frame.trim_ascii()),
+            Err(frame) => self.on_frame(conn, frame.get().as_bytes()),
         }
     }
 

@@ -3,7 +3,6 @@
 use crate::identity::Identity;
 use crate::log_level::LogLevel;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::time::Duration;
 
 use serde_json::value::RawValue;
@@ -14,6 +13,7 @@ use crate::json::raw::Json;
 use crate::outgoing::call::{Caller, OutgoingRequest};
 use crate::protocol::role::Role;
 use crate::rpc::error::ErrorObject;
+use crate::rpc::frame::LongLine;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::time::Instant;
@@ -83,12 +83,12 @@ pub enum Event<'a> {
         frame: &'a [u8],
     },
     /// As [`Event::Frame`], in a buffer that the engine may keep: a result that is relayed is sent
-    /// without a copy if there is white space before it, for the start of another message.
+    /// without a copy.
     LongFrame {
         /// Connection of the sender.
         conn: ConnId,
-        /// The line, without its end, with any white space around it.
-        frame: Vec<u8>,
+        /// The line.
+        frame: LongLine,
     },
     /// A line passed the limit and is being skipped.
     TooLong {

@@ -24,6 +24,9 @@ pub const SKIPPED_LINES_KEPT: usize = 8;
 pub const SKIPPED_LINE_BYTES: usize = 200;
 /// White space at the start of a line that may precede a message; a line with more is skipped.
 const INDENT_BYTES_MAX: usize = 64;
+/// Bytes that are read at once: the child fills its pipe while the last ones are checked, and few are
+/// left to check at the end of a long message.
+const READ_BYTES_MAX: usize = 64 * 1024;
 /// Interest while no room to write is awaited: the system always tells of a reader that is gone.
 const LOSS: Interest = Interest::PRIORITY;
 
@@ -258,8 +261,9 @@ impl Transport for ChildStdio {
             if !self.pending.is_empty() {
                 return Ok(self.take_pending(buf));
             }
-            let count = self.from_child.read(buf)?;
-            self.is_drained = count < buf.len();
+            let room = buf.len().min(READ_BYTES_MAX);
+            let count = self.from_child.read(buf.get_mut(..room).unwrap_or_default())?;
+            self.is_drained = count < room;
             if count == 0 {
                 // A last line without its end is no message.
                 self.filter.held.clear();

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use ceased_core::limits::FrameLimits;
 pub use ceased_core::rpc::frame::Sink;
-use ceased_core::rpc::frame::{Frame, Inbox};
+use ceased_core::rpc::frame::{Frame, Inbox, LongLine};
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
 use mio::event::Event;
@@ -495,7 +495,7 @@ impl Sink for Counting<'_> {
         self.sink.frame(frame);
     }
 
-    fn long_line(&mut self, line: Vec<u8>) {
+    fn long_line(&mut self, line: LongLine) {
         *self.frames += 1;
         self.sink.long_line(line);
     }

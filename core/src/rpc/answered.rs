@@ -1,11 +1,11 @@
 //! The result of a response in the buffer that its frame came in.
 
-use alloc::string::{FromUtf8Error, String};
-use alloc::vec::Vec;
+use alloc::string::String;
 use core::ops::Range;
 
 use crate::ids::RequestId;
 use crate::json::raw::{Json, Raw};
+use crate::rpc::long_line::LongLine;
 use crate::rpc::message::Message;
 use crate::rpc::params::Members;
 use crate::rpc::result::{HopMembers, ResultText};
@@ -27,6 +27,41 @@ impl Answered<'_> {
     }
 }
 
+/// A response with a result that was found in a text.
+struct Found {
+    id: Option<RequestId>,
+    /// Offsets of the result.
+    start: usize,
+    end: usize,
+    hop: HopMembers,
+}
+
+impl Found {
+    fn in_text(text: &str, depth_max: usize) -> Option<Self> {
+        match Message::parse_text(text, depth_max, &mut Members::default()) {
+            Message::Response { id, outcome: Ok(result) } => {
+                let (start, hop) = result.place();
+                Some(Self { id, start, end: start + result.get().len(), hop })
+            }
+            Message::Response { .. }
+            | Message::Request { .. }
+            | Message::Notification { .. }
+            | Message::Batch(_)
+            | Message::Invalid { .. } => None,
+        }
+    }
+
+    /// The same in the whole line, for one in its skeleton. `None` if a long string is outside the
+    /// result: it may be the id.
+    fn in_line(self, line: &LongLine) -> Option<Self> {
+        let Self { id, start, end, hop } = self;
+        let hop = hop.moved(|offset| line.offset(start + offset) - line.offset(start));
+        let (start, end) = (line.offset(start), line.offset(end));
+        let is_within = |(first, last): &(usize, usize)| start <= *first && *last <= end;
+        line.strings().iter().all(is_within).then_some(Self { id, start, end, hop })
+    }
+}
+
 /// A result in the buffer of its frame.
 pub(crate) struct LongResult {
     frame: String,
@@ -37,28 +72,21 @@ pub(crate) struct LongResult {
 }
 
 impl LongResult {
-    /// Reads a response with a result. Any other frame is handed back.
+    /// Reads a response with a result. Any other line is handed back.
     pub(crate) fn read(
-        frame: Vec<u8>,
+        line: LongLine,
         depth_max: usize,
-    ) -> Result<(Option<RequestId>, Self), Vec<u8>> {
-        let frame = String::from_utf8(frame).map_err(FromUtf8Error::into_bytes)?;
-        let read = match Message::parse_text(&frame, depth_max, &mut Members::default()) {
-            Message::Response { id, outcome: Ok(result) } => {
-                let (at, hop) = result.place();
-                Some((id, at, result.get().len(), hop))
+    ) -> Result<(Option<RequestId>, Self), LongLine> {
+        let found = line.skeleton().and_then(|skeleton| {
+            let found = Found::in_text(&skeleton, depth_max)?;
+            found.in_line(&line)
+        });
+        // Without a long string, or with one outside the result.
+        match found.or_else(|| Found::in_text(line.text(), depth_max)) {
+            Some(Found { id, start, end, hop }) => {
+                Ok((id, Self { frame: line.into_text(), start, end, hop }))
             }
-            Message::Response { .. }
-            | Message::Request { .. }
-            | Message::Notification { .. }
-            | Message::Batch(_)
-            | Message::Invalid { .. } => None,
-        };
-        match read {
-            Some((id, start, length, hop)) => {
-                Ok((id, Self { frame, start, end: start + length, hop }))
-            }
-            None => Err(frame.into_bytes()),
+            None => Err(line),
         }
     }
 
@@ -82,5 +110,16 @@ impl LongResult {
             self.frame.replace_range(self.start + range.start..self.start + range.end, text);
         }
         Json::in_frame(self.frame, self.start, is_bare)
+    }
+}
+
+/// For tests: the result, its type and its `_meta`.
+#[cfg(test)]
+impl core::fmt::Debug for LongResult {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let text = self.text().get();
+        let part = |range: Range<usize>| text.get(range);
+        let [kind, meta] = [self.hop.kind(), self.hop.meta()].map(|place| part(place?.member()));
+        write!(f, "{text:?} {kind:?} {meta:?}")
     }
 }

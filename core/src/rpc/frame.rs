@@ -4,9 +4,12 @@
 //! never copied, and a long one that arrives in several is handed over in the buffer that they were
 //! gathered in.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::limits::FrameLimits;
+pub use crate::rpc::long_line::LongLine;
+use crate::rpc::long_line::Taken;
 
 /// Decoded piece of a peer's byte stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,8 +32,8 @@ pub trait Sink {
 
     /// The next frame, a long line in a buffer of its own, with white space around it: for a
     /// receiver that keeps the line without a copy.
-    fn long_line(&mut self, line: Vec<u8>) {
-        self.frame(Frame::Line(line.trim_ascii()));
+    fn long_line(&mut self, line: LongLine) {
+        self.frame(Frame::Line(line.get().as_bytes()));
     }
 }
 
@@ -42,9 +45,6 @@ impl<F: FnMut(Frame<'_>)> Sink for F {
 
 /// Length in bytes of the first piece from which a line counts as long.
 const LONG: usize = 16 * 1024;
-/// White space in bytes before a long line: room for the start of another message, so that a relay
-/// can send the rest of the line in the same buffer.
-const ROOM: u8 = 128;
 
 /// Byte order mark, which some writers put before their first message.
 const MARK: &[u8] = b"\xef\xbb\xbf";
@@ -55,8 +55,8 @@ pub struct Inbox {
     partial: Vec<u8>,
     frame_bytes_max: usize,
     stage: Stage,
-    /// White space at the start of `partial` that is ours: none, or [`ROOM`].
-    room: u8,
+    /// An incomplete frame that is long; `partial` is empty then.
+    long: Option<Box<LongLine>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Inbox {
             partial: Vec::new(),
             frame_bytes_max: limits.frame_bytes_max,
             stage: Stage::Fresh { mark: 0 },
-            room: 0,
+            long: None,
         }
     }
 
@@ -91,13 +91,13 @@ impl Inbox {
     /// True while an incomplete frame is buffered.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        !self.partial.is_empty() || self.stage == Stage::Skipping
+        self.partial_bytes() > 0 || self.stage == Stage::Skipping
     }
 
     /// Buffered bytes of an incomplete frame.
     #[must_use]
     pub fn partial_bytes(&self) -> usize {
-        self.partial.len() - usize::from(self.room)
+        self.partial.len() + self.long.as_ref().map_or(0, |long| long.len())
     }
 
     /// Takes the next piece of the stream and passes every frame that it completes to `sink`, in
@@ -118,6 +118,10 @@ impl Inbox {
         }
         if self.stage == Stage::NotJsonRpc {
             return;
+        }
+        if let Some(long) = self.long.take() {
+            let Some(rest) = self.long(long, piece, sink) else { return };
+            piece = rest;
         }
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', piece) {
@@ -155,14 +159,42 @@ impl Inbox {
     /// A JSON-RPC message is an object, which is invalid when cut short: the peer gets a parse
     /// error, and the cut message is never mistaken for another one.
     pub fn finish(&mut self, mut sink: &mut dyn FnMut(Frame<'_>)) {
-        let last = self.take_partial();
+        let last = match self.long.take() {
+            Some(long) => long.into_bytes(),
+            None => core::mem::take(&mut self.partial),
+        };
         emit(&last, &mut sink);
     }
 
-    fn take_partial(&mut self) -> Vec<u8> {
-        self.room = 0;
-        // An idle connection keeps no buffer.
-        core::mem::take(&mut self.partial)
+    /// Handles a piece of a long line; returns the rest, which belongs to no long line.
+    fn long<'a>(
+        &mut self,
+        mut long: Box<LongLine>,
+        piece: &'a [u8],
+        sink: &mut dyn Sink,
+    ) -> Option<&'a [u8]> {
+        let room = self.frame_bytes_max.saturating_sub(long.len());
+        match long.take(piece, room) {
+            Taken::All => {
+                self.long = Some(long);
+                None
+            }
+            Taken::Last(count) => {
+                if !long.get().is_empty() {
+                    sink.long_line(*long);
+                }
+                piece.get(count..)
+            }
+            Taken::TooLong => {
+                self.stage = Stage::Skipping;
+                sink.frame(Frame::TooLong);
+                Some(piece)
+            }
+            Taken::NotText => {
+                self.partial = long.into_bytes();
+                Some(piece)
+            }
+        }
     }
 
     /// Handles the piece up to a line end.
@@ -174,17 +206,13 @@ impl Inbox {
         if self.partial.is_empty() && tail.len() <= self.frame_bytes_max {
             return emit(tail, sink);
         }
-        let is_too_long = self.partial_bytes() + tail.len() > self.frame_bytes_max;
-        let is_long = self.room > 0;
-        let mut line = self.take_partial();
-        if is_too_long {
+        // An idle connection keeps no buffer.
+        let mut line = core::mem::take(&mut self.partial);
+        if line.len() + tail.len() > self.frame_bytes_max {
             return sink.frame(Frame::TooLong);
         }
         line.extend_from_slice(tail);
-        match is_long && !line.trim_ascii().is_empty() {
-            true => sink.long_line(line),
-            false => emit(&line, sink),
-        }
+        emit(&line, sink);
     }
 
     /// Handles the piece after the last line end.
@@ -192,15 +220,17 @@ impl Inbox {
         if self.stage == Stage::Skipping || tail.is_empty() {
             return;
         }
-        if self.partial_bytes() + tail.len() > self.frame_bytes_max {
-            self.take_partial();
+        if self.partial.len() + tail.len() > self.frame_bytes_max {
+            self.partial = Vec::new();
             self.stage = Stage::Skipping;
             return sink.frame(Frame::TooLong);
         }
         if self.partial.is_empty() && tail.len() >= LONG {
-            self.room = ROOM;
-            self.partial.reserve(usize::from(ROOM) + tail.len());
-            self.partial.resize(usize::from(ROOM), b' ');
+            let mut long = Box::new(LongLine::new(tail.len()));
+            if matches!(long.take(tail, tail.len()), Taken::All) {
+                self.long = Some(long);
+                return;
+            }
         }
         self.partial.extend_from_slice(tail);
     }
@@ -217,6 +247,7 @@ fn emit(line: &[u8], sink: &mut dyn Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::long_line::ROOM;
     use alloc::string::{String, ToString};
     use alloc::vec;
 
@@ -252,13 +283,13 @@ mod tests {
     #[test]
     fn a_long_line_is_handed_over_in_its_buffer() {
         #[derive(Default)]
-        struct Kept(Vec<Vec<u8>>, Vec<String>);
+        struct Kept(Vec<LongLine>, Vec<String>);
         impl Sink for Kept {
             fn frame(&mut self, frame: Frame<'_>) {
                 self.1.push(alloc::format!("{frame:?}"));
             }
 
-            fn long_line(&mut self, line: Vec<u8>) {
+            fn long_line(&mut self, line: LongLine) {
                 self.0.push(line);
             }
         }
@@ -272,9 +303,9 @@ mod tests {
                 inbox.feed_into(piece, &mut kept);
                 assert!(inbox.partial_bytes() <= max);
             }
-            let short = kept.0.iter().map(|line| line.trim_ascii());
-            assert!(short.eq(core::iter::repeat_n(long.as_bytes(), count)), "{max}");
-            assert!(kept.0.iter().all(|line| line.starts_with(&[b' '; ROOM as usize])));
+            let lines = kept.0.iter().map(LongLine::get);
+            assert!(lines.eq(core::iter::repeat_n(long.as_str(), count)), "{max}");
+            assert!(kept.0.iter().all(|line| line.text().starts_with(&" ".repeat(ROOM))));
             let seen = if count == 0 { 3 } else { 1 };
             assert!(kept.1.len() >= seen, "{:?}", kept.1);
             assert_eq!(inbox.partial_bytes(), 2);

@@ -3,6 +3,7 @@
 pub(crate) mod answered;
 pub mod error;
 pub mod frame;
+mod long_line;
 pub mod message;
 pub(crate) mod params;
 pub(crate) mod result;

@@ -80,6 +80,19 @@ impl HopMembers {
         })
     }
 
+    /// The same members in a text with other offsets.
+    pub(crate) fn moved(self, offset: impl Fn(usize) -> usize) -> Self {
+        let moved = |place: Place| {
+            let Place { start, value, end } = place;
+            let [start, value, end] = [start, value, end].map(|at| offset(at as usize));
+            Place::new(start, value, end)
+        };
+        let (kind, meta) = (self.kind.and_then(moved), self.meta.and_then(moved));
+        let is_lost =
+            kind.is_some() != self.kind.is_some() || meta.is_some() != self.meta.is_some();
+        Self { kind, meta, is_odd: self.is_odd || is_lost }
+    }
+
     /// Place of the type.
     pub(crate) const fn kind(&self) -> Option<Place> {
         self.kind

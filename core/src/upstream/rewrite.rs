@@ -268,7 +268,7 @@ mod tests {
             let json = without_hop_members(Answered::Text(ResultText::of(&result)));
             assert_eq!((json.get(), json.is_bare()), (expected, is_bare), "{result}");
             let frame = alloc::format!("  {{\"result\":{result},\"id\":7,\"jsonrpc\":\"2.0\"}} ");
-            let Ok((id, long)) = LongResult::read(frame.into_bytes(), 64) else {
+            let Ok((id, long)) = LongResult::read(frame.as_str().into(), 64) else {
                 panic!("{result} is read");
             };
             let json = without_hop_members(Answered::Long(long));

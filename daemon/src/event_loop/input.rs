@@ -6,7 +6,7 @@ use std::time::Duration;
 use ceased_core::action::Action;
 use ceased_core::event::{AfterInput, Event};
 use ceased_core::ids::ConnId;
-use ceased_core::rpc::frame::Frame;
+use ceased_core::rpc::frame::{Frame, LongLine};
 use ceased_core::time::Now;
 use ceased_transports::{Flow, Lost, Peer as Origin, Sink};
 use mio::Events;
@@ -37,7 +37,7 @@ impl Sink for EngineSink<'_> {
         self.engine.handle(self.now, event, self.actions);
     }
 
-    fn long_line(&mut self, frame: Vec<u8>) {
+    fn long_line(&mut self, frame: LongLine) {
         let event = Event::LongFrame { conn: self.conn, frame };
         self.engine.handle(self.now, event, self.actions);
     }

@@ -1,7 +1,7 @@
 //! UPS-01, UPS-10: a long result is the same for the client whether its frame is copied or moved.
 
 use ceased_core::limits::FrameLimits;
-use ceased_core::rpc::frame::{Frame, Inbox, Sink};
+use ceased_core::rpc::frame::{Frame, Inbox, LongLine, Sink};
 use ceased_core::{ConnId, Event};
 use serde_json::{Value, json};
 
@@ -10,18 +10,17 @@ use super::server;
 
 const INFO: &str = r#""io.modelcontextprotocol/serverInfo":{"name":"up","version":"3"}"#;
 
-/// Frames of a server, each with its buffer if it has one.
+/// Long lines of a server.
 #[derive(Default)]
-struct Frames(Vec<(bool, Vec<u8>)>);
+struct Frames(Vec<LongLine>);
 
 impl Sink for Frames {
     fn frame(&mut self, frame: Frame<'_>) {
-        let Frame::Line(line) = frame else { panic!("{frame:?}") };
-        self.0.push((false, line.to_vec()));
+        panic!("no long line: {frame:?}");
     }
 
-    fn long_line(&mut self, line: Vec<u8>) {
-        self.0.push((true, line));
+    fn long_line(&mut self, line: LongLine) {
+        self.0.push(line);
     }
 }
 
@@ -32,11 +31,10 @@ fn stream(kit: &mut Kit, conn: ConnId, line: &str, moved: bool) {
     for piece in format!("{line}\r\n").as_bytes().chunks(20_000) {
         inbox.feed_into(piece, &mut frames);
     }
-    for (has_buffer, frame) in frames.0 {
-        assert!(has_buffer, "the line is long");
+    for frame in frames.0 {
         match moved {
             true => kit.feed(Event::LongFrame { conn, frame }),
-            false => kit.feed(Event::Frame { conn, frame: frame.trim_ascii() }),
+            false => kit.feed(Event::Frame { conn, frame: frame.get().as_bytes() }),
         }
     }
 }
