@@ -318,6 +318,11 @@ impl Engine {
         self.counters.frames += 1;
         let mut seen = Members::default();
         let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
+        self.on_content(conn, dialect, message);
+    }
+
+    #[inline]
+    fn on_content(&mut self, conn: ConnId, dialect: &'static Dialect, message: Message<'_>) {
         if let Message::Batch(messages) = &message {
             return self.on_batch(conn, messages);
         }
@@ -326,16 +331,23 @@ impl Engine {
 
     /// Takes a frame with its buffer, which the result of a relayed request is sent in.
     fn on_long_frame(&mut self, conn: ConnId, frame: LongLine) {
-        if !self.upstreams.by_conn.contains_key(&conn) || self.dialect_read(conn).is_none() {
+        if self.agents.side_of(conn).is_some() {
             return self.on_frame(conn, frame.get().as_bytes());
         }
-        match LongResult::read(frame, self.settings.limits.depth_max) {
-            Ok((id, result)) => {
-                self.counters.frames += 1;
-                self.on_response(conn, id, Ok(Answered::Long(result)));
-            }
-            Err(frame) => self.on_frame(conn, frame.get().as_bytes()),
-        }
+        let Some(dialect) = self.dialect_read(conn) else { return };
+        self.counters.frames += 1;
+        let depth_max = self.settings.limits.depth_max;
+        let frame = match self.upstreams.by_conn.contains_key(&conn) {
+            true => match LongResult::read(frame, depth_max) {
+                Ok((id, result)) => return self.on_response(conn, id, Ok(Answered::Long(result))),
+                Err(frame) => frame,
+            },
+            false => frame,
+        };
+        // Its encoding is checked already.
+        let mut seen = Members::default();
+        let message = Message::parse_text(frame.get(), depth_max, &mut seen);
+        self.on_content(conn, dialect, message);
     }
 
     #[inline(never)]

@@ -79,8 +79,8 @@ const FAULTS: [&[&str]; 6] = [
     COMPUTES,
 ];
 
-/// A fault of which every instance of the server computes as much as it can. The checks that look
-/// at work are enough to compare with.
+/// A fault of which every instance of the server computes on. The checks that look at work are
+/// enough to compare with.
 const COMPUTES: &[&str] = &["work-cpu"];
 const OF_WORK: [&str; 2] = ["--only", "handshake,ping,work,task-cancel-work"];
 

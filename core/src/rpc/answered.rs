@@ -77,12 +77,14 @@ impl LongResult {
         line: LongLine,
         depth_max: usize,
     ) -> Result<(Option<RequestId>, Self), LongLine> {
-        let found = line.skeleton().and_then(|skeleton| {
-            let found = Found::in_text(&skeleton, depth_max)?;
-            found.in_line(&line)
-        });
-        // Without a long string, or with one outside the result.
-        match found.or_else(|| Found::in_text(line.text(), depth_max)) {
+        let whole = || Found::in_text(line.text(), depth_max);
+        let found = match line.skeleton() {
+            // A skeleton of another message is that of another line.
+            Some(skeleton) => Found::in_text(&skeleton, depth_max)
+                .and_then(|found| found.in_line(&line).or_else(whole)),
+            None => whole(),
+        };
+        match found {
             Some(Found { id, start, end, hop }) => {
                 Ok((id, Self { frame: line.into_text(), start, end, hop }))
             }

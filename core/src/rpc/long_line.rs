@@ -78,7 +78,13 @@ impl LongLine {
         let (length, begun) = (self.text.len(), self.begun);
         let is_text = self.push(part);
         match end {
-            Some(end) if is_text && self.begun.count == 0 => Taken::Last(end + 1),
+            Some(end) if is_text && self.begun.count == 0 => {
+                // A line that waits for a slow reader holds no more than twice its bytes.
+                if self.text.capacity() / 2 > self.text.len() {
+                    self.text.shrink_to(self.text.len() + ROOM);
+                }
+                Taken::Last(end + 1)
+            }
             None if is_text => Taken::All,
             Some(_) | None => {
                 self.text.truncate(length);
