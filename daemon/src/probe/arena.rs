@@ -22,6 +22,8 @@ use super::text;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Time in which killed processes end.
 const KILLED_WITHIN: Duration = Duration::from_secs(15);
+/// Time in which processes of a job that runs are seen, unless they are hidden from this user.
+const SEEN_WITHIN: Duration = Duration::from_millis(500);
 /// Time between two lookups of the processes of a job.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
@@ -178,7 +180,7 @@ impl Job<'_> {
     /// A job that runs has processes. A list without any is that of its last moment, or of a lookup
     /// that failed; a comparison with it would blame the command itself for being there later.
     pub(crate) fn processes(&self) -> Vec<Process> {
-        let until = Instant::now() + ANSWER_WITHIN;
+        let until = Instant::now() + SEEN_WITHIN;
         loop {
             match self.survey() {
                 Survey::Ended => return Vec::new(),
