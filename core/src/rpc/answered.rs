@@ -37,11 +37,14 @@ struct Found {
 }
 
 impl Found {
+    /// `None` also for a result with line breaks between its values: they cannot be sent as they are.
     fn in_text(text: &str, depth_max: usize) -> Option<Self> {
         match Message::parse_text(text, depth_max, &mut Members::default()) {
             Message::Response { id, outcome: Ok(result) } => {
                 let (start, hop) = result.place();
-                Some(Self { id, start, end: start + result.get().len(), hop })
+                let is_one_line = memchr::memchr2(b'\n', b'\r', result.get().as_bytes()).is_none();
+                let end = start + result.get().len();
+                is_one_line.then_some(Self { id, start, end, hop })
             }
             Message::Response { .. }
             | Message::Request { .. }

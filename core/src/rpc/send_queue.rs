@@ -100,6 +100,14 @@ struct Recallable {
     others: Vec<u64>,
 }
 
+/// A space in place of a line break, which in valid JSON is always white space.
+pub(crate) const fn without_break(byte: u8) -> u8 {
+    match byte {
+        b'\n' | b'\r' => b' ',
+        other => other,
+    }
+}
+
 /// Bytes to send to one peer, in order.
 ///
 /// The engine appends frames, the host takes bytes from the front. An emptied queue keeps a buffer
@@ -337,8 +345,8 @@ impl SendQueue {
 
     /// Appends one frame: `write` appends the text, this function the line end.
     ///
-    /// Raw JSON of other origin may contain line breaks, which in valid JSON are always white
-    /// space; they become spaces, because otherwise one frame would become two.
+    /// Raw JSON of other origin may contain line breaks; they become spaces, because otherwise one
+    /// frame would become two.
     pub(crate) fn frame(&mut self, tag: Tag<'_>, write: impl FnOnce(&mut Vec<u8>)) {
         self.move_to_front();
         if self.bytes.capacity() == 0 {
@@ -346,11 +354,15 @@ impl SendQueue {
         }
         let start = self.bytes.len();
         write(&mut self.bytes);
+        let frame = self.bytes.get_mut(start..).unwrap_or_default();
+        if memchr::memchr2(b'\n', b'\r', frame).is_some() {
+            frame.iter_mut().for_each(|byte| *byte = without_break(*byte));
+        }
         self.end_frame(start, tag);
     }
 
-    /// As [`SendQueue::frame`], for a text in a buffer of its own, from `start` on: an empty queue
-    /// takes the buffer.
+    /// As [`SendQueue::frame`], for a text without line breaks in a buffer of its own, from `start`
+    /// on: an empty queue takes the buffer.
     pub(crate) fn moved_frame(&mut self, tag: Tag<'_>, bytes: Vec<u8>, start: usize) {
         if !self.is_empty() {
             let text = bytes.get(start..).unwrap_or_default();
@@ -362,14 +374,6 @@ impl SendQueue {
 
     /// Ends the frame whose text stands in the buffer from `start` on.
     fn end_frame(&mut self, start: usize, tag: Tag<'_>) {
-        let frame = self.bytes.get_mut(start..).unwrap_or_default();
-        if memchr::memchr2(b'\n', b'\r', frame).is_some() {
-            for byte in frame {
-                if matches!(byte, b'\n' | b'\r') {
-                    *byte = b' ';
-                }
-            }
-        }
         self.bytes.push(b'\n');
         self.frames = self.frames.saturating_add(1);
         let number = self.next;

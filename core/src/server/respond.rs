@@ -15,7 +15,7 @@ use crate::protocol::revision::{AfterCancel, Results, UnreadableId};
 use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::result::ResultText;
-use crate::rpc::send_queue::{Handle, SendQueue, Tag};
+use crate::rpc::send_queue::{Handle, SendQueue, Tag, without_break};
 use crate::server::requests::{BatchId, Reply};
 use crate::server::typed_result;
 use crate::tasks::durable::TaskOutcome;
@@ -128,7 +128,8 @@ impl Engine {
         match reply.dialect.results {
             Results::Bare => None,
             Results::Typed => Some(match self.shown_server_info(reply.conn) {
-                Some(info) => info.as_bytes().into(),
+                // Its line may contain carriage returns between values.
+                Some(info) => info.bytes().map(without_break).collect(),
                 None => Arc::clone(&self.server_info),
             }),
         }

@@ -2,6 +2,7 @@
 
 use ceased_core::limits::FrameLimits;
 use ceased_core::rpc::frame::{Frame, Inbox, LongLine, Sink};
+use ceased_core::upstream::server::UpstreamServer;
 use ceased_core::{ConnId, Event};
 use serde_json::{Value, json};
 
@@ -94,6 +95,7 @@ fn long_result_is_the_same_in_the_buffer_of_its_frame() {
     let results = [
         format!("{{{content}}}"),
         format!("{{ {content} , \"isError\":false }}"),
+        format!("{{ {content} ,\r \"isError\":\rfalse }}"),
         format!(r#"{{{content},"isError":false,"resultType":"complete","_meta":{{{INFO}}}}}"#),
         format!(r#"{{"resultType":"complete",{content},"_meta":{{{INFO},"k":[1, 2]}}}}"#),
         format!(r#"{{"_meta":{{{INFO}}} , {content} ,"result\u0054ype":"complete"}}"#),
@@ -111,6 +113,7 @@ fn long_result_is_the_same_in_the_buffer_of_its_frame() {
                 assert_eq!((&answer["id"], &answer["jsonrpc"]), (&id, &json!("2.0")));
                 assert_eq!(answer["result"]["content"], sent["content"]);
                 assert!(moved[0].contains(&content), "UPS-10: byte for byte");
+                assert!(!moved[0].contains('\r'), "an answer is one line");
                 if !server && !client {
                     continue;
                 }
@@ -122,6 +125,33 @@ fn long_result_is_the_same_in_the_buffer_of_its_frame() {
             }
         }
     }
+}
+
+/// Line breaks in the identity of a server that shows through are spaces in an answer.
+#[test]
+fn identity_is_one_line_in_a_moved_frame() {
+    let mut kit = Kit::new(vec![UpstreamServer { transparent: true, ..server("s") }]);
+    let client = kit.connect();
+    kit.send(client, &claimed(&json!(1), "work"));
+    let instance = kit.starts().remove(0);
+    let upstream = kit.started(instance);
+    let probe = kit.one(upstream);
+    let identity = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},
+        "serverInfo":{"name":"up",
+        "version":"3"}}"#;
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{identity}}}"#, probe["id"]);
+    let line = line.replace('\n', "\r");
+    kit.feed(Event::Frame { conn: upstream, frame: line.as_bytes() });
+    kit.lists(upstream, &[tool("work")]);
+    let request = kit.early.remove(0);
+    let text = "x".repeat(50_000);
+    let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"content": [text]}});
+    stream(&mut kit, upstream, &answer.to_string(), true);
+    let lines = kit.lines(client);
+    assert!(lines.len() == 1 && lines[0].contains(&text) && !lines[0].contains('\r'));
+    let answer: Value = serde_json::from_str(&lines[0]).expect("an answer is JSON");
+    let info = &answer["result"]["_meta"]["io.modelcontextprotocol/serverInfo"];
+    assert_eq!(*info, json!({"name": "up", "version": "3"}));
 }
 
 /// An error, or a request, in a long frame is read as in any other.
