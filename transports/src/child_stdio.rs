@@ -24,9 +24,10 @@ pub const SKIPPED_LINES_KEPT: usize = 8;
 pub const SKIPPED_LINE_BYTES: usize = 200;
 /// White space at the start of a line that may precede a message; a line with more is skipped.
 const INDENT_BYTES_MAX: usize = 64;
-/// Bytes that are read at once: the child fills its pipe while the last ones are checked, and few are
+/// Bytes that are read at once: twice those of a pipe, so that a read of a full one is short and
+/// tells that nothing is left. The child fills its pipe again while they are checked, and few are
 /// left to check at the end of a long message.
-const READ_BYTES_MAX: usize = 64 * 1024;
+const READ_BYTES_MAX: usize = 128 * 1024;
 /// Interest while no room to write is awaited: the system always tells of a reader that is gone.
 const LOSS: Interest = Interest::PRIORITY;
 
@@ -335,6 +336,10 @@ impl Transport for ChildStdio {
     fn short_read_drains(&self) -> bool {
         // A read may give less than the pipe held: skipped lines take room.
         self.pending.is_empty() && self.is_drained
+    }
+
+    fn short_write_fills(&self) -> bool {
+        true
     }
 }
 

@@ -325,9 +325,13 @@ impl Link {
     /// for which `registry` is asked, says when it does. The link is to be registered there.
     pub fn send(&mut self, queue: &mut dyn Output, registry: &Registry) -> Sent {
         while !self.is_lost() && self.writable && !queue.pending().is_empty() {
-            match self.transport.write(queue.pending()) {
+            let bytes = queue.pending();
+            match self.transport.write(bytes) {
                 Ok(0) => self.lose(ErrorKind::WriteZero.into()),
                 Ok(count) => {
+                    if count < bytes.len() && self.transport.short_write_fills() {
+                        (self.writable, self.awaits_room) = (false, false);
+                    }
                     queue.advance(count);
                     self.bytes_sent += count as u64;
                 }

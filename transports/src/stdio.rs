@@ -224,6 +224,10 @@ impl Transport for Stdio {
         // A terminal gives a line a read, a pipe in packet mode a packet.
         matches!(self.input, Input::Socket(_))
     }
+
+    fn short_write_fills(&self) -> bool {
+        matches!(self.output, Output::Own(_))
+    }
 }
 
 impl Drop for Stdio {

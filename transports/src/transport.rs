@@ -77,6 +77,13 @@ pub trait Transport: Send + fmt::Debug {
     fn short_read_drains(&self) -> bool {
         true
     }
+
+    /// True when a write that took a part of the bytes has filled the buffer of the system, as it is
+    /// with pipes: another one would take nothing, and would wait for a reader in the middle of a
+    /// read. Room is [awaited](Transport::await_room) anew then, which notices a buffer with room.
+    fn short_write_fills(&self) -> bool {
+        false
+    }
 }
 
 /// News about a transport since the last question. Only ever adds knowledge: a flag
