@@ -5,11 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::ioctl_fionbio;
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-
-/// Bytes of the pipe of standard output, in which a long message wakes the reader less often. An
-/// unprivileged user has 256 such pipes before the system refuses more.
-const OUTPUT_PIPE_BYTES: usize = 256 * 1024;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 /// The caller's ends of the pipes of a command. Both are non-blocking.
 #[derive(Debug)]
@@ -45,8 +41,6 @@ impl CommandPipes {
 pub fn stdio_pipes() -> io::Result<(OwnPipes, CommandPipes)> {
     let (their_stdin, stdin) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdout, their_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
-    // Refused above a limit of the system; a pipe of the default size works as well.
-    let _ = fcntl_setpipe_size(&stdout, OUTPUT_PIPE_BYTES);
     // Each end has a file description of its own, so that the command's ends stay blocking.
     ioctl_fionbio(&stdin, true)?;
     ioctl_fionbio(&stdout, true)?;
