@@ -305,7 +305,7 @@ fn the_audit_log_names_only_authenticated_peers() {
 /// has reported the reload.
 #[test]
 fn replaced_tokens_apply_atomically() {
-    const ROUNDS: usize = 30;
+    const ROUNDS: usize = 10;
     let daemon = Daemon::start_in(home(""));
     let (is_over, path) = (AtomicBool::new(false), daemon.home.path().join("tokens"));
     let mut let_in = [0, 0];
