@@ -21,9 +21,8 @@ use tempfile::TempDir;
 
 const SERVER: &str = include_str!("probe/server.py");
 
-/// Probes at once: each runs many subjects at once, so that more probes end no earlier, and their
-/// time limits pass while subjects wait for a CPU.
-const PROBES_MAX: usize = 5;
+/// Probes at once: each runs many subjects at once, whose time limits pass while they wait for a CPU.
+const PROBES_MAX: usize = 7;
 static PROBES: Turns = Turns::new(PROBES_MAX);
 
 /// Faults that do not disturb each other, by the ids of their checks.
