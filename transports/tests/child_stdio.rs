@@ -10,7 +10,7 @@ use ceased_core::rpc::frame::Frame;
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_transports::{ChildStdio, Flow, Link, SCRATCH_BYTES, Sent, SkippedLines};
 use mio::{Events, Poll, Token};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
 struct Rig {
     poll: Poll,
@@ -79,6 +79,29 @@ fn banner_and_garbage_are_skipped_and_an_overlong_line_is_told() {
     rig.stdout = File::open("/dev/null").unwrap();
     rig.wait();
     assert_eq!(rig.receive(1 << 20), (vec![], Flow::Finished));
+}
+
+/// One event announces all that a pipe holds, also of a child that enlarged its pipe: no other event
+/// follows while the child waits.
+#[test]
+fn full_pipe_of_any_size_is_emptied_and_the_next_write_is_announced() {
+    for enlarged in [false, true] {
+        let mut rig = rig();
+        if enlarged {
+            fcntl_setpipe_size(&rig.stdout, 1 << 20).unwrap();
+        }
+        let bytes = fcntl_getpipe_size(&rig.stdout).unwrap();
+        // A length that divides the size of a pipe, so that the pipe is full to the last byte.
+        let line = format!("{{\"id\":{:>8}}}\n", 1);
+        assert_eq!(bytes % line.len(), 0);
+        let lines = bytes / line.len();
+        for _ in 0..3 {
+            rig.stdout.write_all(line.repeat(lines).as_bytes()).unwrap();
+            rig.wait();
+            let (frames, flow) = rig.receive(4 << 20);
+            assert_eq!((frames.len(), flow), (lines, Flow::Drained), "{bytes}");
+        }
+    }
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Wire {
     pub(crate) piecewise: bool,
     /// Says that a short write has filled it, even if there is room.
     pub(crate) short_write_fills: bool,
+    /// Whether the last write took a part, and room was not awaited since.
+    pub(crate) was_short: bool,
     pub(crate) writes: usize,
     pub(crate) reads: usize,
     pub(crate) finished: bool,
@@ -119,6 +121,7 @@ impl Transport for Fake {
         }
         let count = 1 + wire.rng.below(most);
         wire.room -= count;
+        wire.was_short = count < bytes.len();
         wire.sent.extend(bytes.iter().take(count));
         Ok(count)
     }
@@ -129,7 +132,8 @@ impl Transport for Fake {
 
     fn await_room(&mut self, _: &Registry, _: Token, awaited: bool) -> io::Result<()> {
         let mut wire = lock(&self.0);
-        let is_new = wire.awaits_room != awaited || (awaited && wire.short_write_fills);
+        let is_anew = std::mem::take(&mut wire.was_short) && wire.short_write_fills;
+        let is_new = wire.awaits_room != awaited || (awaited && is_anew);
         assert!(is_new, "it is said once");
         wire.awaits_room = awaited;
         wire.news.writable |= awaited && wire.room > 0;
@@ -185,6 +189,7 @@ impl Rig {
             interrupts: 0,
             piecewise: false,
             short_write_fills: false,
+            was_short: false,
             writes: 0,
             reads: 0,
             finished: false,
