@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Outcome};
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, IdSource};
 use ceased_core::protocol::role::Role;
 use ceased_core::rpc::error::ErrorObject;
@@ -142,7 +142,12 @@ fn main() -> io::Result<()> {
     let mut inbox = Inbox::new(settings.limits.frames);
     let engine = Engine::new(Arc::new(settings), Box::new(Random));
     let mut host = Host { engine, start: std::time::Instant::now(), actions: Vec::new() };
-    host.handle(Event::Opened { conn: PEER, identity: Identity::User(0), role: Role::Server });
+    host.handle(Event::Opened {
+        conn: PEER,
+        identity: Identity::User(0),
+        rights: Rights::Full,
+        role: Role::Server,
+    });
     let mut input = io::stdin().lock();
     loop {
         let piece = input.fill_buf()?;

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::identity::Identity;
+use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId, JobId, RequestId, StatusId, TaskId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{Answer, Caller, Refusal};
@@ -196,6 +196,8 @@ pub struct OutputOf {
 pub struct Viewer {
     /// Its identity.
     pub identity: Identity,
+    /// Its rights under that identity.
+    pub rights: Rights,
     /// Its connection.
     pub conn: ConnId,
     /// Whether it is an operator, which may see everything.

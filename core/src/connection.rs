@@ -9,7 +9,7 @@ use crate::collections::det_map::Seed;
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
 use crate::collections::timer_queue::Armed;
 use crate::event::AfterInput;
-use crate::identity::Identity;
+use crate::identity::{Identity, Rights};
 use crate::ids::{JobId, RequestId};
 use crate::log_level::LogLevel;
 use crate::protocol::capabilities::PeerCapabilities;
@@ -48,6 +48,7 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) identity: Identity,
+    pub(crate) rights: Rights,
     /// When it was opened.
     pub(crate) since: Instant,
     /// Whether it carries single requests of a client without a session, which may come by others
@@ -144,6 +145,7 @@ impl Connection {
     pub(crate) fn new(identity: Identity, seed: Seed) -> Self {
         Self {
             identity,
+            rights: Rights::Full,
             since: Instant::ZERO,
             is_lone: false,
             is_admitted: true,

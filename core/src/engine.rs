@@ -174,7 +174,9 @@ impl Engine {
         self.now = now;
         core::mem::swap(&mut self.out, actions);
         match event {
-            Event::Opened { conn, identity, role } => self.on_opened(conn, identity, role),
+            Event::Opened { conn, identity, rights, role } => {
+                self.on_opened(conn, (identity, rights), role);
+            }
             Event::OpenedAcp { conn, identity, form, side } => {
                 self.on_opened_acp(conn, identity, form, side);
             }

@@ -1,6 +1,6 @@
 //! Events: everything that can happen to the engine.
 
-use crate::identity::Identity;
+use crate::identity::{Identity, Rights};
 use crate::log_level::LogLevel;
 use alloc::sync::Arc;
 use core::time::Duration;
@@ -61,6 +61,8 @@ pub enum Event<'a> {
         conn: ConnId,
         /// Identity of the peer.
         identity: Identity,
+        /// Rights of the peer under that identity.
+        rights: Rights,
         /// Which side we are.
         role: Role,
     },

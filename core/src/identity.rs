@@ -1,4 +1,4 @@
-//! Identity of a peer, as the host established it.
+//! Identity and rights of a peer, as the host established them.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -13,6 +13,18 @@ pub enum Identity {
     Token(Arc<str>),
     /// A peer without credentials; its tasks are guarded by their ids alone.
     Anonymous,
+}
+
+/// Rights of a connection, which its identity alone does not decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum Rights {
+    /// All that its identity has.
+    #[default]
+    Full,
+    /// Those of its identity without an [operator](crate::settings::Settings::operators)'s: the
+    /// peer is a process inside a job (SEC-05).
+    InsideJob,
 }
 
 impl fmt::Display for Identity {

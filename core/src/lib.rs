@@ -10,7 +10,7 @@
 //! use std::sync::Arc;
 //!
 //! use ceased_core::{
-//!     Action, ConnId, Engine, Event, IdSource, Identity, Instant, Now, Role, Settings, Wall,
+//!     Action, ConnId, Engine, Event, IdSource, Identity, Instant, Now, Rights, Role, Settings, Wall,
 //! };
 //!
 //! struct Counting(u128);
@@ -26,7 +26,8 @@
 //! let conn = ConnId::new(1);
 //! let mut actions = Vec::new();
 //!
-//! let opened = Event::Opened { conn, identity: Identity::User(1000), role: Role::Server };
+//! let identity = Identity::User(1000);
+//! let opened = Event::Opened { conn, identity, rights: Rights::Full, role: Role::Server };
 //! engine.handle(now, opened, &mut actions);
 //! let frame = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 //! engine.handle(now, Event::Frame { conn, frame }, &mut actions);
@@ -86,7 +87,7 @@ pub mod upstream;
 pub use crate::action::Action;
 pub use crate::engine::Engine;
 pub use crate::event::Event;
-pub use crate::identity::Identity;
+pub use crate::identity::{Identity, Rights};
 pub use crate::ids::{ConnId, IdSource, JobId, RequestId, TaskId};
 pub use crate::limits::{Limits, TaskPolicy};
 pub use crate::protocol::role::Role;

@@ -29,6 +29,7 @@ mod host_files;
 mod http;
 mod ids;
 mod owned_file;
+mod peer_identity;
 mod printable;
 #[cfg(feature = "cli")]
 pub mod probe;

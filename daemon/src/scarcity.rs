@@ -11,8 +11,9 @@ const FILES_OWN: usize = 64;
 /// Rejected connections and delayed-back answers to wrong tokens that are still being closed.
 const LEAVING_MAX: usize = 64;
 
-/// Peers whose process is being inspected; an inspection takes little time.
-const VETTED_MAX: usize = 32;
+/// Peers whose process is being inspected; an inspection takes little time, and others wait in the
+/// backlogs of the listeners meanwhile.
+const INSPECTED_MAX: usize = 32;
 
 /// Bounds on connections that the engine does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,13 +25,13 @@ pub(crate) struct HandshakeLimits {
     /// Wrong tokens whose answer is delayed.
     pub(crate) delayed: usize,
     /// Peers whose process is being inspected; each also holds a descriptor of that process.
-    pub(crate) vetted: usize,
+    pub(crate) inspected: usize,
 }
 
 impl HandshakeLimits {
     /// Maximum number of their descriptors.
     const fn descriptors(self) -> usize {
-        self.authenticating + self.rejected + self.delayed + 2 * self.vetted
+        self.authenticating + self.rejected + self.delayed + 2 * self.inspected
     }
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn handshake_limits(limits: &Limits) -> HandshakeLimits {
         authenticating: (connections / 4).max(16),
         rejected: LEAVING_MAX.min(connections.max(16)),
         delayed: LEAVING_MAX.min(connections.max(16)),
-        vetted: VETTED_MAX.min(connections.max(16)),
+        inspected: INSPECTED_MAX.min(connections.max(16)),
     }
 }
 
@@ -98,9 +99,9 @@ mod tests {
     use super::*;
 
     fn all(limits: &Limits) -> usize {
-        let HandshakeLimits { authenticating, rejected, delayed, vetted } =
+        let HandshakeLimits { authenticating, rejected, delayed, inspected } =
             handshake_limits(limits);
-        let strangers = authenticating + rejected + delayed + 2 * vetted;
+        let strangers = authenticating + rejected + delayed + 2 * inspected;
         limits.connections_max + strangers + 2 * limits.operator_connections
     }
 

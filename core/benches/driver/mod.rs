@@ -10,7 +10,7 @@ use std::time::Duration;
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{Event, Outcome};
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, IdSource, JobId};
 use ceased_core::json::raw::Json;
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -116,6 +116,7 @@ impl Driver {
         driver.handle(Event::Opened {
             conn: CONN,
             identity: Identity::User(1000),
+            rights: Rights::Full,
             role: Role::Server,
         });
         let client = r#""capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
@@ -288,7 +289,12 @@ impl Driver {
     /// # Panics
     /// When it is not answered.
     pub(crate) fn let_idler_in(&mut self, conn: ConnId, calls: bool) {
-        self.handle(Event::Opened { conn, identity: Identity::User(1000), role: Role::Server });
+        self.handle(Event::Opened {
+            conn,
+            identity: Identity::User(1000),
+            rights: Rights::Full,
+            role: Role::Server,
+        });
         let client = r#""capabilities":{},"clientInfo":{"name":"bench","version":"1"}"#;
         let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"#;
         let hello = format!("{hello}\"{NEWEST}\",{client}}}}}");

@@ -18,7 +18,9 @@ use crate::server::requests::Reply;
 impl Engine {
     /// Whether the peer of a connection sees and may do everything.
     pub(crate) fn is_operator(&self, conn: ConnId) -> bool {
-        self.identity(conn).is_some_and(|viewer| self.settings.operators.contains(viewer))
+        self.connections
+            .get(&conn)
+            .is_some_and(|peer| self.has_operator_rights(&peer.identity, peer.rights))
     }
 
     /// Whether the peer of a connection may know of a job (TSK-39). Anonymous

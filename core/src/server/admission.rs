@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use crate::action::AuditEvent;
 use crate::connection::{Connection, Ending};
 use crate::engine::Engine;
-use crate::identity::Identity;
+use crate::identity::{Identity, Rights};
 use crate::ids::ConnId;
 use crate::outgoing::call::{Caller, Refusal};
 use crate::protocol::role::Role;
@@ -19,8 +19,14 @@ use crate::reason::CloseReason;
 use crate::rpc::error::limit_error;
 
 impl Engine {
-    pub(crate) fn on_opened(&mut self, conn: ConnId, identity: Identity, role: Role) {
-        self.admit_connection(conn, Connection::new(identity, self.seed), role);
+    pub(crate) fn on_opened(
+        &mut self,
+        conn: ConnId,
+        (identity, rights): (Identity, Rights),
+        role: Role,
+    ) {
+        let connection = Connection { rights, ..Connection::new(identity, self.seed) };
+        self.admit_connection(conn, connection, role);
         let is_admitted = self.connections.get(&conn).is_some_and(|it| it.is_admitted);
         let sole = self.settings.agents.first().filter(|_| self.settings.agent_only).cloned();
         if let Some(agent) = sole.filter(|_| is_admitted) {
@@ -36,7 +42,7 @@ impl Engine {
     ) {
         connection.since = self.now.at;
         connection.last_request = self.now.at;
-        let full = self.make_place(&connection.identity);
+        let full = self.make_place(&connection.identity, connection.rights);
         connection.is_admitted = full.is_none();
         connection.is_lone = role == Role::Stateless;
         if connection.is_admitted {
@@ -61,11 +67,17 @@ impl Engine {
         }
     }
 
+    /// Whether an identity sees and may do everything on a connection with these rights.
+    pub(crate) fn has_operator_rights(&self, identity: &Identity, rights: Rights) -> bool {
+        // SEC-05: a process inside a job is never an operator.
+        rights == Rights::Full && self.settings.operators.contains(identity)
+    }
+
     /// The limit that keeps one more connection of an identity out. A host that asks
     /// first can refuse a peer without opening a connection for it.
     #[must_use]
-    pub fn connection_limit(&self, identity: &Identity) -> Option<ConnectionLimit> {
-        let is_operator = self.settings.operators.contains(identity);
+    pub fn connection_limit(&self, identity: &Identity, rights: Rights) -> Option<ConnectionLimit> {
+        let is_operator = self.has_operator_rights(identity, rights);
         let places = self.settings.limits.operator_connections;
         let full = self.full(identity)?;
         if is_operator
@@ -78,9 +90,9 @@ impl Engine {
 
     /// Finds a place for one more connection of an identity, if need be by closing another of an
     /// operator; or the limit that is reached.
-    fn make_place(&mut self, identity: &Identity) -> Option<ConnectionLimit> {
+    fn make_place(&mut self, identity: &Identity, rights: Rights) -> Option<ConnectionLimit> {
         let full = self.full(identity)?;
-        if let Some(limit) = self.connection_limit(identity) {
+        if let Some(limit) = self.connection_limit(identity, rights) {
             return Some(limit);
         }
         if self.peers.len_of(identity) < self.settings.limits.operator_connections {

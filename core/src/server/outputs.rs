@@ -164,12 +164,12 @@ impl Engine {
         let (conn, id) = (reply.conn, reply.id.clone());
         let read = StatusId::new(self.next_survey);
         let sees_all = self.is_operator(conn);
-        let Some(identity) = self.identity(conn).cloned() else { return self.forget(reply) };
         let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
+        let (identity, rights) = (connection.identity.clone(), connection.rights);
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(read));
         self.surveys.insert(read, HostRequest { conn, request: id, form });
-        let viewer = Viewer { identity, conn, sees_all };
+        let viewer = Viewer { identity, rights, conn, sees_all };
         self.out.push(Action::ReadOutput(Box::new(OutputQuery { read, request, viewer })));
     }
 

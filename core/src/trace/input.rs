@@ -14,7 +14,7 @@ use crate::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use crate::action::Action;
 use crate::engine::Engine;
 use crate::event::{AfterInput, Event, Outcome};
-use crate::identity::Identity;
+use crate::identity::{Identity, Rights};
 use crate::ids::{AskId, CheckId, ConnId, InstanceId, JobId, StatusId};
 use crate::log_level::LogLevel;
 use crate::outgoing::call::{Caller, OutgoingRequest};
@@ -30,7 +30,7 @@ use crate::upstream::manifest::Manifest;
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the variants and fields are those of Event")]
 pub enum Input {
-    Opened(ConnId, Identity, Role),
+    Opened(ConnId, Identity, Role, #[serde(default)] Rights),
     OpenedAcp(ConnId, Identity, AcpForm, AcpRole),
     Frame(ConnId, #[serde(with = "bytes")] Vec<u8>),
     TooLong(ConnId),
@@ -90,7 +90,9 @@ impl Input {
     #[must_use]
     pub fn new(event: &Event<'_>) -> Self {
         match event {
-            Event::Opened { conn, identity, role } => Self::Opened(*conn, identity.clone(), *role),
+            Event::Opened { conn, identity, rights, role } => {
+                Self::Opened(*conn, identity.clone(), *role, *rights)
+            }
             Event::OpenedAcp { conn, identity, form, side } => {
                 Self::OpenedAcp(*conn, identity.clone(), *form, *side)
             }
@@ -146,8 +148,9 @@ impl Input {
     #[must_use]
     pub fn event(&self) -> Option<Event<'_>> {
         Some(match self {
-            Self::Opened(conn, identity, role) => {
-                Event::Opened { conn: *conn, identity: identity.clone(), role: *role }
+            Self::Opened(conn, identity, role, rights) => {
+                let identity = identity.clone();
+                Event::Opened { conn: *conn, identity, rights: *rights, role: *role }
             }
             Self::OpenedAcp(conn, identity, form, side) => {
                 let identity = identity.clone();

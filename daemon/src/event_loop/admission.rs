@@ -7,8 +7,8 @@
 use std::io;
 
 use ceased_core::event::Event;
-use ceased_core::identity::Identity;
-use ceased_core::ids::{ConnId, JobId};
+use ceased_core::identity::{Identity, Rights};
+use ceased_core::ids::ConnId;
 use ceased_core::limits::{ConnectionLimit, FrameLimits};
 use ceased_core::protocol::role::Role;
 use ceased_core::rpc::error::{ErrorObject, code};
@@ -23,6 +23,7 @@ use super::state::handshakes::{Input, Overdue};
 use super::state::party::Party;
 use super::state::record_limiter::RecordKind;
 use crate::access::{Entry, TokenAccess};
+use crate::peer_identity::InspectedPeer;
 use crate::scarcity;
 use crate::tools::catalog::{Payload, PayloadRun};
 
@@ -43,23 +44,24 @@ impl Server {
         identity: Identity,
         sole: bool,
     ) -> io::Result<()> {
-        self.admit_from(now, transport, identity, sole, None)
+        let peer = InspectedPeer { identity, rights: Rights::Full, job: None };
+        self.admit_from(now, transport, peer, sole)
     }
 
-    /// As [`Server::admit`], for a peer inside this job.
+    /// As [`Server::admit`], for a peer whose process was inspected.
     pub(super) fn admit_from(
         &mut self,
         now: Now,
         transport: Box<dyn Transport>,
-        identity: Identity,
+        peer: InspectedPeer,
         sole: bool,
-        job: Option<JobId>,
     ) -> io::Result<()> {
+        let InspectedPeer { identity, rights, job } = peer;
         let link = Link::new(transport, self.settings.limits.frames);
         let origin = link.peer().clone();
         let conn = self.add_connection(link, sole)?;
         self.record_connect(now, conn, &identity, &origin, job);
-        self.open(now, conn, identity);
+        self.open(now, conn, identity, rights);
         Ok(())
     }
 
@@ -89,11 +91,11 @@ impl Server {
     }
 
     /// Reports a peer to the engine.
-    fn open(&mut self, now: Now, conn: ConnId, identity: Identity) {
+    fn open(&mut self, now: Now, conn: ConnId, identity: Identity, rights: Rights) {
         if let Some(peer) = self.connections.origin(conn) {
             tracing::debug!(%conn, %peer, %identity, "connected");
         }
-        let opened = Event::Opened { conn, identity, role: Role::Server };
+        let opened = Event::Opened { conn, identity, rights, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
     }
 
@@ -265,7 +267,7 @@ impl Server {
         let identity = verdict.identity();
         let Some(origin) = self.connections.origin(conn).cloned() else { return };
         if let Some(identity) = &identity
-            && let Some(limit) = self.engine.connection_limit(identity)
+            && let Some(limit) = self.engine.connection_limit(identity, Rights::Full)
         {
             let (error, kind) = (limit.error(), RecordKind::Limit(limit.name));
             self.record_refusal(now, Some(conn), identity.clone(), &origin, kind, &error.message);
@@ -310,7 +312,7 @@ impl Server {
         rest: &[BufferedFrame],
     ) {
         self.record_connect(now, conn, &identity, origin, None);
-        self.open(now, conn, identity);
+        self.open(now, conn, identity, Rights::Full);
         for frame in rest {
             self.engine.handle(now, frame.event(conn), &mut self.actions);
         }

@@ -22,6 +22,7 @@ use crate::access::Entry;
 use crate::http::access::HttpRules;
 use crate::http::endpoint::Due;
 use crate::http::peer::{HttpPeer, Overdue};
+use crate::peer_identity::InspectedPeer;
 
 /// Requests of one connection that are taken in one turn.
 const REQUESTS_MAX: usize = 64;
@@ -31,7 +32,7 @@ const PER_ADDRESS: &str = "connections_per_address";
 /// Accepting.
 impl Server {
     /// Accepts an HTTP peer; identities are of its requests. One on a Unix socket whose process may
-    /// belong to a job of another user is inspected first (TSK-39).
+    /// be inside a job is inspected first (SEC-05).
     pub(super) fn let_in_http(
         &mut self,
         now: Now,
@@ -54,7 +55,7 @@ impl Server {
         now: Now,
         transport: Box<dyn Transport>,
         rules: Arc<HttpRules>,
-        inspected: Option<Identity>,
+        inspected: Option<InspectedPeer>,
     ) -> io::Result<()> {
         let origin = transport.peer().clone();
         let party = Party::from(&origin);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ceased_core::event::Event;
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, RequestId};
 use ceased_core::protocol::revision::{Batch, Dialect};
 use ceased_core::protocol::role::Role;
@@ -191,18 +191,18 @@ impl Server {
         caller: Caller,
     ) -> Result<(), Response> {
         let Some(peer) = self.http.peer(conn) else { return Err(no_session()) };
-        let (rules, origin) = (Arc::clone(&peer.rules), peer.origin.clone());
+        let (rules, origin, inside) = (Arc::clone(&peer.rules), peer.origin.clone(), peer.inside());
         if self.stopping != Stopping::No {
             let error = ErrorObject::new(code::SHUTTING_DOWN, "the daemon is shutting down");
             return Err(answer::error(Status::Unavailable, "null", &error));
         }
-        self.make_room_for_session(now, conn, &caller.identity, &rules)?;
+        self.make_room_for_session(now, conn, (&caller.identity, caller.rights), &rules)?;
         let key = self.connections.next_id();
-        let identity = caller.identity.clone();
+        let (identity, rights) = (caller.identity.clone(), caller.rights);
         let session = Session::new(SessionId::new(), caller, rules, now.at);
         self.http.add_session(key, session);
-        self.record_connect(now, key, &identity, &origin, None);
-        let opened = Event::Opened { conn: key, identity, role: Role::Server };
+        self.record_connect(now, key, &identity, &origin, inside);
+        let opened = Event::Opened { conn: key, identity, rights, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
         let message =
             Message { requests: vec![id], is_batch: false, is_initialize: true, may_cancel: false };
@@ -215,13 +215,13 @@ impl Server {
         &mut self,
         now: Now,
         conn: ConnId,
-        identity: &Identity,
+        (identity, rights): (&Identity, Rights),
         rules: &HttpRules,
     ) -> Result<(), Response> {
         loop {
             let limit = if self.http.sessions_of(identity) >= rules.sessions_per_identity {
                 ("sessions_per_identity", rules.sessions_per_identity)
-            } else if let Some(limit) = self.engine.connection_limit(identity) {
+            } else if let Some(limit) = self.engine.connection_limit(identity, rights) {
                 (limit.name, limit.max)
             } else {
                 return Ok(());
@@ -256,7 +256,7 @@ impl Server {
             return Err(answer::refusal(Status::BadRequest, text));
         }
         let id = head.header(SESSION).unwrap_or_default();
-        self.http.find_session(id, &caller.identity).ok_or_else(no_session)
+        self.http.find_session(id, caller).ok_or_else(no_session)
     }
 
     /// Handles a GET: a stream for messages that belong to no request, or for the missed events of
@@ -413,10 +413,10 @@ impl Server {
         caller: Caller,
     ) -> Result<ConnId, Response> {
         let Some(peer) = self.http.peer(conn) else { return Err(no_session()) };
-        let origin = peer.origin.clone();
+        let (origin, inside) = (peer.origin.clone(), peer.inside());
         let before = peer.stateless.as_ref().map(|(engine, known)| (*engine, known.clone()));
         if let Some((engine, known)) = &before
-            && known.identity == caller.identity
+            && (&known.identity, known.rights) == (&caller.identity, caller.rights)
             && self.engine.identity(*engine).is_some()
         {
             return Ok(*engine);
@@ -425,17 +425,17 @@ impl Server {
             self.http.forget_stateless(conn);
             self.close_engine_side(now, engine, (0, 0));
         }
-        if let Some(limit) = self.engine.connection_limit(&caller.identity) {
+        if let Some(limit) = self.engine.connection_limit(&caller.identity, caller.rights) {
             let error = limit.error();
             let (identity, kind) = (caller.identity, RecordKind::Limit(limit.name));
             self.record_refusal(now, Some(conn), identity, &origin, kind, &error.message);
             return Err(answer::error(Status::Unavailable, "null", &error));
         }
         let engine = self.connections.next_id();
-        let identity = caller.identity.clone();
+        let (identity, rights) = (caller.identity.clone(), caller.rights);
         self.http.set_stateless(conn, engine, caller);
-        self.record_connect(now, engine, &identity, &origin, None);
-        let opened = Event::Opened { conn: engine, identity, role: Role::Stateless };
+        self.record_connect(now, engine, &identity, &origin, inside);
+        let opened = Event::Opened { conn: engine, identity, rights, role: Role::Stateless };
         self.engine.handle(now, opened, &mut self.actions);
         Ok(engine)
     }

@@ -1,57 +1,46 @@
-//! Inspection of peers on a Unix socket before they are accepted: a process inside a job acts as
-//! the requestor of that job, whatever its user (TSK-39).
+//! Inspection of peers on a Unix socket before they are accepted: a process inside a job has no
+//! rights beyond those of its user and of the requestor of the job (SEC-05).
 //!
-//! Needed only while a job runs for another identity than the peer's user: a process in a job of
-//! its own user already has the right identity.
+//! Needed only while processes of jobs, servers or agents may be alive.
 
 use super::server::Server;
 use super::state::shutdown::Stopping;
+use super::upstreams::instance_of;
 
 use std::io;
 use std::sync::Arc;
 
-use ceased_core::identity::Identity;
-use ceased_core::ids::JobId;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
 use ceased_core::time::Now;
 use ceased_transports::{Peer as Origin, Transport};
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, geteuid, getpid};
 
 use super::state::record_limiter::RecordKind;
 use crate::http::access::HttpRules;
+use crate::peer_identity::{InspectedPeer, Refused, peer_identity};
 use crate::process_ids::from_process;
-use ceased_process::{Located, Order};
+use ceased_process::{JobId, Located, Order};
 
-const UNTOLD: &str = "jobs of other users are running, and it cannot be determined whether the connecting process belongs to one, \
-     because it has ended or is an orphan of a job: connect from a process that stays alive";
-
-/// Reason of rejecting a peer whose job cannot be determined.
+/// Reason of rejecting a peer whose identity cannot be determined.
 const IN_DOUBT: &str = "it may belong to a job of another user";
 
-const CROWDED: &str = "too many peers wait for the inspection of their process, and \
-     this one waited longest: connect again";
-
 impl Server {
-    /// Accepts a user of this system, or the requestor of the job that the peer belongs to.
+    /// Accepts a user of this system, after an inspection of its process if jobs are running.
     pub(super) fn admit_user(
         &mut self,
         now: Now,
         transport: Box<dyn Transport>,
         identity: Identity,
     ) -> io::Result<()> {
-        let Some(pid) = self.process_in_doubt(transport.peer(), &identity) else {
-            return self.admit_within(now, transport, identity, None);
-        };
-        let Ok(process) = transport.peer_process() else {
-            return self.refuse_untold(now, transport, identity);
-        };
-        self.make_room_for_inspection(now)?;
-        let ticket = self.handshakes.begin_inspection(transport, identity);
-        if self.supervisor.order(Order::Locate { ticket, pid, process }).is_err() {
-            self.take_located(now, ticket, &Located::Unknown);
+        match self.process_to_inspect(transport.peer()) {
+            Some(pid) => self.inspect(now, transport, identity, pid, None),
+            None => {
+                let peer = InspectedPeer { identity, rights: Rights::Full, job: None };
+                self.admit_within(now, transport, peer)
+            }
         }
-        Ok(())
     }
 
     /// As [`Server::admit_user`], for a peer of a listener for HTTP.
@@ -62,88 +51,93 @@ impl Server {
         identity: Identity,
         rules: Arc<HttpRules>,
     ) -> io::Result<()> {
-        let Some(pid) = self.process_in_doubt(transport.peer(), &identity) else {
-            return self.admit_http(now, transport, rules, None);
-        };
-        let Ok(process) = transport.peer_process() else {
-            return self.refuse_untold(now, transport, identity);
-        };
-        self.make_room_for_inspection(now)?;
-        let ticket = self.handshakes.begin_inspection(transport, identity);
-        self.http.note_inspection(ticket, rules);
-        if self.supervisor.order(Order::Locate { ticket, pid, process }).is_err() {
-            self.take_located(now, ticket, &Located::Unknown);
-        }
-        Ok(())
-    }
-
-    /// Accepts a peer unless its identity, which is the requestor's inside a job, has reached its
-    /// connection limit.
-    fn admit_within(
-        &mut self,
-        now: Now,
-        transport: Box<dyn Transport>,
-        identity: Identity,
-        job: Option<JobId>,
-    ) -> io::Result<()> {
-        match self.engine.connection_limit(&identity) {
-            None => self.admit_from(now, transport, identity, false, job),
-            Some(limit) => self.refuse_connection(now, transport, identity, limit),
+        match self.process_to_inspect(transport.peer()) {
+            Some(pid) => self.inspect(now, transport, identity, pid, Some(rules)),
+            None => self.admit_http(now, transport, rules, None),
         }
     }
 
-    fn refuse_untold(
-        &mut self,
-        now: Now,
-        transport: Box<dyn Transport>,
-        identity: Identity,
-    ) -> io::Result<()> {
-        let error = ErrorObject::new(code::FORBIDDEN, UNTOLD);
-        self.refuse(now, transport, identity, RecordKind::Refuse(IN_DOUBT), &error)
-    }
-
-    /// Rejects the oldest waiting peer of the user with most of them, if the limit is reached.
-    fn make_room_for_inspection(&mut self, now: Now) -> io::Result<()> {
-        let evicted = self.handshakes.evict_inspected(self.handshake_limits().vetted);
-        let Some((transport, identity)) = evicted else { return Ok(()) };
-        let error = ErrorObject::new(code::LIMIT_REACHED, CROWDED);
-        self.refuse(now, transport, identity, RecordKind::Refuse(CROWDED), &error)
-    }
-
-    /// The process of a peer that may belong to a job of another identity.
-    fn process_in_doubt(&self, peer: &Origin, identity: &Identity) -> Option<Pid> {
+    /// The process of a peer that may be inside a job.
+    fn process_to_inspect(&self, peer: &Origin) -> Option<Pid> {
         // A process without a pid here is in an unrelated pid namespace, which contains no job.
         let Origin::Unix { pid: Some(pid), .. } = peer else { return None };
         let pid = Pid::from_raw(i32::try_from(*pid).ok()?).filter(|pid| *pid != getpid())?;
-        let is_foreign = |job| self.engine.owner(job).is_none_or(|owner| owner != identity);
-        let mut commands = self.jobs.commands();
-        commands.any(is_foreign).then_some(pid)
+        self.supervisor.has_processes().then_some(pid)
+    }
+
+    fn inspect(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        identity: Identity,
+        pid: Pid,
+        http: Option<Arc<HttpRules>>,
+    ) -> io::Result<()> {
+        let process = transport.peer_process();
+        let ticket = self.handshakes.begin_inspection(transport, identity);
+        if let Some(rules) = http {
+            self.http.note_inspection(ticket, rules);
+        }
+        let asked = process.is_ok_and(|process| {
+            self.supervisor.order(Order::Locate { ticket, pid, process }).is_ok()
+        });
+        if !asked {
+            self.take_located(now, ticket, &Located::Gone);
+        }
+        self.listeners.hold(self.handshakes.inspected() >= self.handshake_limits().inspected);
+        Ok(())
     }
 
     /// Handles the result of an inspection.
     pub(super) fn take_located(&mut self, now: Now, ticket: u64, located: &Located) {
         let http = self.http.take_inspection(ticket);
-        let Some((transport, identity)) = self.handshakes.end_inspection(ticket) else { return };
+        let ended = self.handshakes.end_inspection(ticket);
+        self.listeners.hold(self.handshakes.inspected() >= self.handshake_limits().inspected);
+        let Some((transport, identity)) = ended else { return };
         if self.stopping != Stopping::No {
             return;
         }
-        let served = match (located, http) {
-            (Located::Outside, Some(rules)) => self.admit_http(now, transport, rules, None),
-            (Located::Outside, None) => self.admit_within(now, transport, identity, None),
-            (Located::Job(job), http) => {
-                let job = from_process(*job);
-                match (self.engine.owner(job).cloned(), http) {
-                    (Some(owner), Some(rules)) => {
-                        self.admit_http(now, transport, rules, Some(owner))
-                    }
-                    (Some(owner), None) => self.admit_within(now, transport, owner, Some(job)),
-                    (None, _) => self.refuse_untold(now, transport, identity),
-                }
+        let found = match transport.peer() {
+            Origin::Unix { uid, .. } => {
+                let us = geteuid().as_raw();
+                peer_identity(*uid, us, located, |job| self.requestor(job))
             }
-            (Located::Unknown, _) => self.refuse_untold(now, transport, identity),
+            Origin::Stdio { .. } | Origin::Tcp { .. } | Origin::Child { .. } => {
+                Err(Refused::Untold)
+            }
+        };
+        let served = match (found, http) {
+            (Ok(peer), Some(rules)) => self.admit_http(now, transport, rules, Some(peer)),
+            (Ok(peer), None) => self.admit_within(now, transport, peer),
+            (Err(refused), _) => {
+                let error = ErrorObject::new(code::FORBIDDEN, refused.text());
+                self.refuse(now, transport, identity, RecordKind::Refuse(IN_DOUBT), &error)
+            }
         };
         if let Err(error) = served {
             tracing::warn!(%error, "cannot register a peer with epoll; closing it");
+        }
+    }
+
+    /// The identity that has requested a job of the supervisor: a tool's call, or an instance of a
+    /// server or an agent, if it serves one identity alone.
+    fn requestor(&self, job: JobId) -> Option<Identity> {
+        match instance_of(job) {
+            Some(instance) => self.upstreams.instances.get(&instance)?.owner.clone(),
+            None => self.engine.owner(from_process(job)).cloned(),
+        }
+    }
+
+    /// Accepts a peer unless its identity has reached its connection limit.
+    fn admit_within(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        peer: InspectedPeer,
+    ) -> io::Result<()> {
+        match self.engine.connection_limit(&peer.identity, peer.rights) {
+            None => self.admit_from(now, transport, peer, false),
+            Some(limit) => self.refuse_connection(now, transport, peer.identity, limit),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Server {
         self.observer.metrics.note_close(link.bytes_received(), link.bytes_sent());
     }
 
-    /// Records an accepted peer and its job, if any. Later peers of a party, and their disconnects,
+    /// Records an accepted peer, and the job, server or agent that it is inside of, if any. Later peers of a party, and their disconnects,
     /// are only counted.
     pub(super) fn record_connect(
         &mut self,
@@ -70,16 +70,20 @@ impl Server {
         conn: ConnId,
         identity: &Identity,
         peer: &Origin,
-        job: Option<JobId>,
+        inside: Option<ceased_process::JobId>,
     ) {
         if !self.should_record(now, Party::of(identity, peer), RecordKind::Connect) {
             return;
         }
         self.connections.note_recorded(conn);
         self.http.note_recorded(conn);
-        tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), "connected");
+        let instance = inside.and_then(instance_of);
+        let job = inside.filter(|_| instance.is_none()).map(from_process);
+        let instance = instance.and_then(|instance| self.upstreams.instances.get(&instance));
+        let server = instance.map(|instance| instance.name.clone());
+        tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), server, "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
-        self.audit(now, &Happening::Connect { identity, conn, peer, job });
+        self.audit(now, &Happening::Connect { identity, conn, peer, job, server });
     }
 
     /// Records a rejected peer: its identity and the reason. The first of a party and kind is

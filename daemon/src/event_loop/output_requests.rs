@@ -2,9 +2,8 @@
 
 use std::sync::PoisonError;
 
-use ceased_core::action::{OutputQuery, OutputRequest};
+use ceased_core::action::{OutputQuery, OutputRequest, Viewer};
 use ceased_core::event::Event;
-use ceased_core::identity::Identity;
 use ceased_core::ids::{JobId, TaskId};
 use ceased_core::time::Now;
 use ceased_core::tool::Tool;
@@ -50,14 +49,14 @@ impl Server {
 
     /// A link that opens the live view as this identity; `None` if no listener serves the view to
     /// this machine.
-    fn link_view(&mut self, identity: &Identity) -> Option<Value> {
+    fn link_view(&mut self, viewer: &Viewer) -> Option<Value> {
         let address = self.listeners.view_address()?;
         let mut passes = self.http.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let code = passes.link(identity, std::time::Instant::now())?;
+        let code = passes.link(&viewer.identity, viewer.rights, std::time::Instant::now())?;
         let ttl = u64::try_from(passes::CODE_TTL.as_millis()).unwrap_or(u64::MAX);
         Some(json!({
             "url": format!("http://{address}/#{code}"),
-            "identity": identity.to_string(),
+            "identity": viewer.identity.to_string(),
             "expiresInMs": ttl,
         }))
     }
@@ -69,7 +68,7 @@ impl Server {
             OutputRequest::Server { name, instance, from } => {
                 self.upstreams.logs.read(name, *instance, *from, &query.viewer)
             }
-            OutputRequest::View => self.link_view(&query.viewer.identity),
+            OutputRequest::View => self.link_view(&query.viewer),
             OutputRequest::List | OutputRequest::Whole(_) | OutputRequest::Part { .. } => {
                 self.outputs.read(query)
             }

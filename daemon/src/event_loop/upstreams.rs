@@ -96,9 +96,10 @@ impl Server {
         (launch.user, launch.output) = (user, output);
         let (name, kill_grace) = (server.name.clone(), server.kill_grace);
         let owner = owner.cloned();
-        self.upstreams.logs.begin(instance, &name, owner, stderr.clone());
+        self.upstreams.logs.begin(instance, &name, owner.clone(), stderr.clone());
         let started = now.at;
-        let entry = Instance { conn, started, name, stderr, skipped, kill_grace, step: None };
+        let entry =
+            Instance { conn, started, name, owner, stderr, skipped, kill_grace, step: None };
         self.upstreams.instances.insert(instance, entry);
         self.upstreams.by_conn.insert(conn, instance);
         self.order(Order::Launch(Box::new(launch)));

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
 use ceased_transports::{Address, Peer};
 
 use super::view::{self, passes, passes::Passes};
 use crate::access::{Access, Entry};
+use crate::peer_identity::InspectedPeer;
 use crate::token_file::Token;
 
 /// Path of the endpoint.
@@ -54,6 +55,8 @@ pub(crate) struct HttpRules {
 pub(crate) struct Caller {
     /// Identity for the engine.
     pub(crate) identity: Identity,
+    /// Rights under that identity.
+    pub(crate) rights: Rights,
     /// Token that proved it, if one did.
     pub(crate) token: Option<Arc<Token>>,
     /// Set if a link of the live view proved it, which permits nothing but the view.
@@ -69,7 +72,7 @@ pub(crate) struct ViewGrant {
 
 impl Caller {
     pub(crate) const fn of(identity: Identity) -> Self {
-        Self { identity, token: None, view: None }
+        Self { identity, rights: Rights::Full, token: None, view: None }
     }
 }
 
@@ -79,9 +82,8 @@ pub(crate) struct HeadPolicy<'a> {
     pub(crate) rules: &'a HttpRules,
     /// Peer of the connection.
     pub(crate) peer: &'a Peer,
-    /// Identity of the peer, where its process was inspected: the requestor of the job that it
-    /// belongs to.
-    pub(crate) inspected: Option<&'a Identity>,
+    /// Identity and rights of the peer, where its process was inspected.
+    pub(crate) inspected: Option<&'a InspectedPeer>,
     /// Passes of the live view.
     pub(crate) passes: &'a Mutex<Passes>,
     /// Identity of the request whose head was accepted last.
@@ -141,11 +143,16 @@ impl HeadPolicy<'_> {
         if let Some(secret) = token.filter(|token| passes::is_pass(token)) {
             return self.identify_by_link(head, secret);
         }
-        if let Some(identity) = self.inspected {
-            return Ok(Caller::of(identity.clone()));
-        }
         let access = match self.rules.access.decide(self.peer) {
-            Entry::As(identity) => return Ok(Caller::of(identity)),
+            Entry::As(identity) => {
+                return Ok(self.inspected.map_or(
+                    Caller::of(identity),
+                    |InspectedPeer { identity, rights, .. }| Caller {
+                        rights: *rights,
+                        ..Caller::of(identity.clone())
+                    },
+                ));
+            }
             Entry::Refuse(why) => return Err(Response::text(Status::Forbidden, &why)),
             Entry::Authenticate(access) => access,
         };
@@ -155,6 +162,7 @@ impl HeadPolicy<'_> {
         match token.and_then(|token| access.tokens.find(token)) {
             Some(token) => Ok(Caller {
                 identity: Identity::Token(Arc::clone(token.name())),
+                rights: Rights::Full,
                 token: Some(Arc::clone(token)),
                 view: None,
             }),
@@ -190,18 +198,19 @@ impl HeadPolicy<'_> {
         }
         let (mut passes, now) =
             (self.passes.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        if let Some(identity) = passes.identity(secret, now) {
-            return Ok(Caller { identity, token: None, view: Some(ViewGrant { token: None }) });
+        if let Some((identity, rights)) = passes.identity(secret, now) {
+            let view = Some(ViewGrant { token: None });
+            return Ok(Caller { identity, rights, token: None, view });
         }
         let exchanged = part.and_then(|_| passes.exchange(secret, now));
-        let Some((identity, token)) = exchanged else {
+        let Some(((identity, rights), token)) = exchanged else {
             *self.wrong_token = true;
             let text = "this link of the live view has been used or has ended: `ceased view` \
                         prints another";
             return Err(Response::text(Status::Unauthorized, text));
         };
         let view = Some(ViewGrant { token: Some(token.into()) });
-        Ok(Caller { identity, token: None, view })
+        Ok(Caller { identity, rights, token: None, view })
     }
 
     fn is_of_own_page(&self, head: &Head) -> bool {

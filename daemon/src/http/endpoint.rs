@@ -189,10 +189,13 @@ impl Endpoint {
         self.sessions.get_mut(key).map(|session| &mut **session)
     }
 
-    /// The session with this id, if it belongs to the identity (HTTP-04).
-    pub(crate) fn find_session(&self, id: &str, identity: &Identity) -> Option<ConnId> {
+    /// The session with this id, if it belongs to the caller: the same identity with the same rights
+    /// (HTTP-04).
+    pub(crate) fn find_session(&self, id: &str, caller: &Caller) -> Option<ConnId> {
         let key = *self.by_id.get(&SessionId::read(id)?)?;
-        self.sessions.get(key).filter(|session| session.identity == *identity).map(|_| key)
+        let of_caller = (&caller.identity, caller.rights);
+        let session = self.sessions.get(key)?;
+        ((&session.identity, session.rights) == of_caller).then_some(key)
     }
 
     pub(crate) fn sessions_of(&self, identity: &Identity) -> usize {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, RequestId};
 use ceased_core::time::Instant;
+use ceased_process::JobId;
 use ceased_transports::Peer as Origin;
 use ceased_transports::http::sse::{self, EventId};
 use ceased_transports::http::{Head, HttpConnection, HttpLimits, Phase, Request, Response, Status};
@@ -14,6 +15,7 @@ use super::access::{self, Caller, HeadPolicy, HttpRules, Wanted};
 use super::answer;
 use super::envelope::FrameKind;
 use super::view::{self, passes::Passes};
+use crate::peer_identity::InspectedPeer;
 
 /// Unsent bytes of a connection past which no further frame is written to it.
 const HIGH_WATER: usize = 256 * 1024;
@@ -34,7 +36,7 @@ pub(crate) struct HttpPeer {
     http: HttpConnection,
     pub(crate) rules: Arc<HttpRules>,
     pub(crate) origin: Origin,
-    inspected: Option<Identity>,
+    inspected: Option<InspectedPeer>,
     /// Passes of the live view, of the daemon.
     passes: Arc<Mutex<Passes>>,
     caller: Option<Caller>,
@@ -102,7 +104,7 @@ impl HttpPeer {
     pub(crate) fn new(
         rules: Arc<HttpRules>,
         origin: Origin,
-        inspected: Option<Identity>,
+        inspected: Option<InspectedPeer>,
         passes: Arc<Mutex<Passes>>,
         limits: HttpLimits,
         now: Instant,
@@ -133,6 +135,11 @@ impl HttpPeer {
 
 /// Connections beyond a limit.
 impl HttpPeer {
+    /// The job that its process is inside of.
+    pub(crate) fn inside(&self) -> Option<JobId> {
+        self.inspected.as_ref().and_then(|peer| peer.job)
+    }
+
     /// Has the connection answer its first request with this response, whatever the request is.
     pub(crate) fn reject(mut self, response: Response) -> Self {
         self.rejection = Some(Box::new(response));

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, RequestId};
 use ceased_core::time::Instant;
 use ceased_transports::http::sse::{EventBuffer, EventId};
@@ -68,6 +68,7 @@ impl fmt::Display for SessionId {
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) identity: Identity,
+    pub(crate) rights: Rights,
     pub(crate) token: Option<Arc<Token>>,
     pub(crate) rules: Arc<HttpRules>,
     /// Revision that `initialize` settled; `None` before its answer.
@@ -114,11 +115,12 @@ pub(super) enum StreamKind {
 
 impl Session {
     pub(crate) fn new(id: SessionId, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
-        let Caller { identity, token, view: _ } = caller;
+        let Caller { identity, rights, token, view: _ } = caller;
         let replay = EventBuffer::new(rules.replay_bytes);
         Self {
             id,
             identity,
+            rights,
             token,
             rules,
             revision: None,

@@ -119,9 +119,9 @@ fn a_tool_on_the_socket_is_its_requestor_and_no_operator() {
     }
 }
 
-/// TSK-39: a tool called by the operator acts as the operator on the socket.
+/// SEC-05: a tool called by the operator acts as the operator's user, and is no operator.
 #[test]
-fn a_tool_of_the_operator_on_the_socket_is_the_operator() {
+fn a_tool_of_the_operator_on_the_socket_is_no_operator() {
     let Some(daemon) = start("guard") else { return };
     let mut stranger = daemon.tcp_peer();
     let theirs = stranger.call("hang", "{}");
@@ -129,7 +129,9 @@ fn a_tool_of_the_operator_on_the_socket_is_the_operator() {
     let mut operator = daemon.peer();
     let call = operator.call("spy", "{}");
     let text = operator.text(call);
-    assert!(text.contains("\"operator\":true"), "{text}");
+    assert!(text.contains("\"operator\":false"), "{text}");
+    let own = format!("\"identity\":\"uid:{}\"", rustix::process::getuid().as_raw());
+    assert!(text.contains(&own), "{text}");
     stranger.cancel(theirs);
 }
 

@@ -8,7 +8,7 @@ use ceased_core::ids::{CheckId, InstanceId};
 use ceased_core::time::Wall;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
-use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Role, Settings};
+use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Rights, Role, Settings};
 use ceased_simulator::world::Rigged;
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ impl Kit {
     /// A client whose session is not initialized.
     pub(super) fn connect(&mut self) -> ConnId {
         let conn = self.conn();
-        self.feed(Event::Opened { conn, identity: USER, role: Role::Server });
+        self.feed(Event::Opened { conn, identity: USER, rights: Rights::Full, role: Role::Server });
         conn
     }
 

@@ -4,7 +4,7 @@
 use ceased_core::ids::InstanceId;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::{Share, UpstreamServer};
-use ceased_core::{ConnId, Event, Role};
+use ceased_core::{ConnId, Event, Rights, Role};
 use serde_json::{Value, json};
 
 use super::kit::{Kit, USER, cancel, tool};
@@ -317,7 +317,12 @@ fn connections_without_a_session_share_an_instance() {
     }]);
     let open = |kit: &mut Kit| {
         let conn = kit.conn();
-        kit.feed(Event::Opened { conn, identity: USER, role: Role::Stateless });
+        kit.feed(Event::Opened {
+            conn,
+            identity: USER,
+            rights: Rights::Full,
+            role: Role::Stateless,
+        });
         conn
     };
     let call = |id: u64| {

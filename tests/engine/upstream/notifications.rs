@@ -4,7 +4,7 @@ use ceased_core::ids::InstanceId;
 use ceased_core::policy::access::Allow;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::UpstreamServer;
-use ceased_core::{ConnId, Event, Identity, Settings};
+use ceased_core::{ConnId, Event, Identity, Rights, Settings};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -177,7 +177,12 @@ fn changed_lists_are_announced_one_by_one() {
     let (mut kit, client, upstream, _) = ready(UpstreamServer { allow, ..shared() });
     let stranger = kit.conn();
     let identity = Identity::User(7);
-    kit.feed(Event::Opened { conn: stranger, identity, role: ceased_core::Role::Server });
+    kit.feed(Event::Opened {
+        conn: stranger,
+        identity,
+        rights: Rights::Full,
+        role: ceased_core::Role::Server,
+    });
     kit.send(stranger, &initialize("2025-11-25"));
     kit.read(stranger);
     for (changed, method) in [

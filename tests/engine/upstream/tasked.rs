@@ -192,7 +192,12 @@ fn task_of_a_server_stays_with_its_client() {
     begin(&mut kit, client, upstream);
     let other = kit.conn();
     let identity = Identity::User(7);
-    kit.feed(ceased_core::Event::Opened { conn: other, identity, role: ceased_core::Role::Server });
+    kit.feed(ceased_core::Event::Opened {
+        conn: other,
+        identity,
+        rights: ceased_core::Rights::Full,
+        role: ceased_core::Role::Server,
+    });
     kit.send(other, &super::kit::initialize("2025-11-25"));
     kit.read(other);
     kit.send(

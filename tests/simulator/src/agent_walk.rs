@@ -19,7 +19,7 @@ use ceased_core::ids::{CheckId, InstanceId};
 use ceased_core::time::Wall;
 use ceased_core::upstream::interface::{ProcessEvidence, Proof, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
-use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Role, Settings};
+use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Rights, Role, Settings};
 use serde_json::Value;
 
 use self::actor::{Actor, Temper};
@@ -312,7 +312,12 @@ impl Walk {
         }
         let conn = self.fresh_conn();
         self.clients.insert(conn, Client::default());
-        self.feed(Event::Opened { conn, identity: Identity::User(1000), role: Role::Server });
+        self.feed(Event::Opened {
+            conn,
+            identity: Identity::User(1000),
+            rights: Rights::Full,
+            role: Role::Server,
+        });
         self.hello(conn);
     }
 

@@ -16,7 +16,7 @@ use ceased_core::ids::{CheckId, InstanceId};
 use ceased_core::time::Wall;
 use ceased_core::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::{Share, UpstreamServer};
-use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Role, Settings};
+use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Rights, Role, Settings};
 use serde_json::{Value, json};
 
 use self::actor::{Actor, Temper};
@@ -356,7 +356,12 @@ impl Walk {
         }
         let conn = self.fresh_conn();
         let user = 1000 + self.rng.below(2) as u32;
-        self.feed(Event::Opened { conn, identity: Identity::User(user), role: Role::Server });
+        self.feed(Event::Opened {
+            conn,
+            identity: Identity::User(user),
+            rights: Rights::Full,
+            role: Role::Server,
+        });
         self.clients.insert(conn, Client::default());
         let request = json!({"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},

@@ -3,7 +3,7 @@
 //! A process can be moved to another control group: `su` and `sudo` with pam_systemd, podman and
 //! systemd-run do that to their children. It stays a descendant of its job. So the supervisor scans
 //! the descendants of every process of a group, and, if this process is a subreaper, also
-//! identifies the jobs of orphans.
+//! identifies the jobs of orphans: see [`attribution`](crate::cgroup::attribution).
 //!
 //! The absence of orphans is proven. A list of children only grows at its end while it is read,
 //! since a child leaves it when it is reaped, and only this thread reaps. An orphan missed by a
@@ -16,6 +16,7 @@ use std::io::Read as _;
 use std::num::NonZeroI32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ids::JobId;
@@ -23,8 +24,9 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, waitid};
 
+use crate::cgroup::attribution::{Owner, Traces};
 use crate::cgroup::roll::{Line, Roll};
-use crate::cgroup::{self, Group};
+use crate::cgroup::{self, Group, Mark};
 use crate::launch::environment::JOB;
 use crate::proc::descent::Followed;
 use crate::proc::lineage::Lineage;
@@ -81,25 +83,21 @@ struct Family {
     leader: Option<Pid>,
     /// Session and process group led by the command.
     session: i32,
-    /// Suffix of its group's path in `/proc/<pid>/cgroup`.
-    mark: String,
+    /// Clock tick in which it was about to start: no process of the job is older.
+    begun: u64,
+    /// Mark of the processes of its group.
+    mark: Arc<Mark>,
     /// Inodes of its output and progress pipes, which only the job and the supervisor hold.
     pipes: Vec<u64>,
     /// Processes known by descent. Most have left the group, or are orphans.
     kin: Followed,
+    /// Orphans that name this job, and may be of another one.
+    claimants: Followed,
     /// The command's line on the roll, then those of its kin.
     leader_line: Option<Line>,
     lines: BTreeMap<(NonZeroI32, u64), Line>,
     look_at: Instant,
     pause: Duration,
-}
-
-/// The job of an orphan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Owner {
-    Job(JobId),
-    /// One of these, or one that has ended.
-    OneOf(BTreeSet<JobId>),
 }
 
 impl Families {
@@ -130,16 +128,24 @@ impl Families {
         self.roll.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
-    /// Adds a job.
-    pub(crate) fn begin(&mut self, job: JobId, leader: Pid, group: &Group, theirs: &[OwnedFd; 4]) {
+    /// Adds a job whose command was started in or after the clock tick `begun`.
+    pub(crate) fn begin(
+        &mut self,
+        job: JobId,
+        (leader, begun): (Pid, u64),
+        group: &Group,
+        theirs: &[OwnedFd; 4],
+    ) {
         let [_, own @ ..] = theirs;
         let leader_line = self.roll.as_mut().and_then(|roll| roll.add(leader, None));
         let family = Family {
             leader: Some(leader),
             session: leader.as_raw_nonzero().get(),
-            mark: group.mark().to_owned(),
+            begun,
+            mark: Arc::clone(group.mark()),
             pipes: own.iter().filter_map(pipe_inode).collect(),
             kin: Followed::default(),
+            claimants: Followed::default(),
             leader_line,
             lines: BTreeMap::new(),
             look_at: Instant::now() + LOOK_FIRST,
@@ -157,42 +163,25 @@ impl Families {
         }
     }
 
-    /// Removes a job.
+    /// Removes a job, and kills the orphans that name it.
     pub(crate) fn end(&mut self, job: JobId) {
         let Some(family) = self.families.remove(&job) else { return };
+        family.claimants.signal(KILL, |_| true, |_| {});
         if let Some(roll) = &mut self.roll {
             family.leader_line.into_iter().chain(family.lines.into_values()).for_each(|line| {
                 roll.clear(line);
             });
         }
-        let mut orphans = std::mem::take(&mut self.orphans);
-        for (raw, owner) in &mut orphans {
-            if let Owner::OneOf(jobs) = owner
+        for (raw, owner) in &mut self.orphans {
+            if let Owner::OneOf { jobs, .. } = owner
                 && jobs.remove(&job)
+                && jobs.is_empty()
+                && self.orphan_origin == OrphanOrigin::Own
                 && let Some(pid) = Pid::from_raw(raw.get())
+                && let Some(stat) = Stat::of(pid)
             {
-                *owner = self.settle_owner(pid, std::mem::take(jobs));
-            }
-        }
-        self.orphans = orphans;
-    }
-
-    /// The owner of an orphan of one of these jobs, if unambiguous.
-    fn settle_owner(&mut self, pid: Pid, jobs: BTreeSet<JobId>) -> Owner {
-        let stat = Stat::of(pid).filter(|_| self.orphan_origin == OrphanOrigin::Own);
-        let Some(stat) = stat else { return Owner::OneOf(jobs) };
-        let mut candidates = jobs.iter();
-        match (candidates.next().copied(), candidates.next()) {
-            // The orphan's job has ended.
-            (None, _) => {
                 self.unowned.add(pid, stat);
-                Owner::OneOf(jobs)
             }
-            (Some(job), None) => {
-                self.add(job, pid, stat);
-                Owner::Job(job)
-            }
-            (Some(_), Some(_)) => Owner::OneOf(jobs),
         }
     }
 
@@ -253,41 +242,66 @@ impl Families {
 
     /// Finds the job of an orphan.
     fn find_owner(&mut self, pid: Pid) -> Owner {
-        let all = || self.families.keys().copied().collect();
-        let Some(stat) = Stat::of(pid) else { return Owner::OneOf(all()) };
-        let found = self.known_owner(pid, stat);
-        let found = found.or_else(|| {
-            let name = named_in_environment(pid)?;
-            self.find(|job, _| job.to_string().as_bytes() == name)
-        });
-        let found = found.or_else(|| {
+        let Some(stat) = Stat::of(pid) else {
+            return Owner::OneOf { jobs: self.families.keys().copied().collect(), claimed: None };
+        };
+        let owner = self.traces(pid, stat).owner();
+        match &owner {
+            Owner::Job(job) => self.add(*job, pid, stat),
+            Owner::OneOf { jobs, claimed } => {
+                tracing::debug!(%pid, "cannot determine the job of an orphan");
+                if let Some(family) = claimed.and_then(|job| self.families.get_mut(&job)) {
+                    family.claimants.add(pid, stat);
+                }
+                if jobs.is_empty() && self.orphan_origin == OrphanOrigin::Own {
+                    self.unowned.add(pid, stat);
+                }
+            }
+        }
+        owner
+    }
+
+    /// The evidence about an orphan; only what the kernel tells, if that suffices.
+    fn traces(&self, pid: Pid, stat: Stat) -> Traces {
+        let shown = cgroup::of(pid);
+        let of_kernel = Traces {
+            descent: self.find(|_, family| family.kin.has(pid, stat)),
+            session: self.owner_of_session(stat.session),
+            group: self.find(|_, family| shown.as_ref().is_some_and(|at| family.mark.proves(at))),
+            ..Traces::default()
+        };
+        if of_kernel != Traces::default() {
+            return of_kernel;
+        }
+        let named = named_in_environment(pid);
+        let named = named.and_then(|name| self.find(|job, _| job.to_string().as_bytes() == name));
+        let claimed = named.or_else(|| {
             let pipes = pipes(pid);
             self.find(|_, family| family.pipes.iter().any(|pipe| pipes.contains(pipe)))
         });
-        // Checked last: the process may have moved to the group of another job.
-        let found = found.or_else(|| {
-            let group = cgroup::of(pid)?;
-            self.find(|_, family| cgroup::is_in(&group, &family.mark))
-        });
-        match found {
-            Some(job) => {
-                self.add(job, pid, stat);
-                Owner::Job(job)
-            }
-            None => {
-                let all = all();
-                tracing::debug!(pid = stat.parent, "cannot determine the job of an orphan");
-                self.settle_owner(pid, all)
-            }
-        }
+        let possible = self.families.iter().filter(|(_, family)| family.begun <= stat.start);
+        let possible = possible.map(|(job, _)| *job).collect();
+        Traces { possible, has_strangers: self.has_strangers(), claimed, ..of_kernel }
     }
 
-    /// The job that knows this process, or another process of the same session.
-    fn known_owner(&self, pid: Pid, stat: Stat) -> Option<JobId> {
-        let is_led = |family: &Family| [stat.session, stat.group].contains(&family.session);
-        self.find(|_, family| family.kin.has(pid, stat))
-            .or_else(|| self.find(|_, family| is_led(family)))
-            .or_else(|| self.find(|_, family| family.kin.has_session(stat.session)))
+    /// The job of the live process that leads a session.
+    fn owner_of_session(&self, session: i32) -> Option<JobId> {
+        // A number is that of the command until the command is reaped.
+        let is_led = |family: &Family| family.leader.is_some() && family.session == session;
+        self.find(|_, family| is_led(family)).or_else(|| {
+            let leader = Pid::from_raw(session)?;
+            let stat = Stat::of(leader).filter(|stat| !stat.is_dead && stat.session == session)?;
+            let shown = cgroup::of(leader)?;
+            self.find(|_, family| family.kin.has(leader, stat) || family.mark.proves(&shown))
+        })
+    }
+
+    /// Whether there are, or may be, processes whose job is unknown.
+    pub(crate) fn has_strangers(&self) -> bool {
+        let is_unknown = |owner: &Owner| matches!(owner, Owner::OneOf { .. });
+        self.orphan_origin == OrphanOrigin::All && !self.orphans.is_empty()
+            || !self.unowned.is_empty()
+            || self.orphans.values().any(is_unknown)
     }
 
     /// The newest matching job: an older one may have had the same ids.
@@ -301,10 +315,17 @@ impl Families {
         let Some(family) = self.families.get_mut(&job) else { return true };
         let members: BTreeSet<NonZeroI32> =
             group.processes().into_iter().map(Pid::as_raw_nonzero).collect();
-        let roots = members.iter().filter_map(|raw| Pid::from_raw(raw.get()));
         let mut is_complete = true;
-        for root in family.leader.into_iter().chain(roots) {
-            is_complete &= family.kin.add_children(root, &members);
+        if family.mark.was_entered() {
+            // A process of another job may be in the group, and its children are not of this one.
+            if let Some(leader) = family.leader {
+                is_complete &= family.kin.add_below(leader, &members);
+            }
+        } else {
+            let roots = members.iter().filter_map(|raw| Pid::from_raw(raw.get()));
+            for root in family.leader.into_iter().chain(roots) {
+                is_complete &= family.kin.add_children(root, &members);
+            }
         }
         is_complete &= family.kin.refresh();
         family.write_down(self.roll.as_mut());
@@ -324,17 +345,36 @@ impl Families {
         family.map_or(Vec::new(), |f| f.kin.all().into_iter().map(|(pid, _)| pid).collect())
     }
 
-    /// Whether a process or an ancestor of it is known kin of a job.
-    pub(crate) fn holds(&self, job: JobId, lineage: &Lineage) -> bool {
-        let family = self.families.get(&job);
-        family.is_some_and(|family| lineage.any(|pid, stat| family.kin.has(pid, stat)))
+    /// Whether a process or an ancestor of it is followed for a job, by whatever evidence. That
+    /// gives it no identity (SEC-05).
+    pub(crate) fn follows(&self, job: JobId, lineage: &Lineage) -> bool {
+        let Some(family) = self.families.get(&job) else { return false };
+        lineage.any(|pid, stat| family.kin.has(pid, stat) || family.claimants.has(pid, stat))
     }
 
     /// Whether a live orphan may belong to this job or another one.
     pub(crate) fn may_have_lost(&self, job: JobId) -> bool {
-        self.orphans
-            .values()
-            .any(|owner| matches!(owner, Owner::OneOf(jobs) if jobs.contains(&job)))
+        let is_alive = |raw: &NonZeroI32| {
+            let stat = Pid::from_raw(raw.get()).and_then(Stat::of);
+            stat.is_some_and(|stat| !stat.is_dead)
+        };
+        self.orphans.iter().any(|(raw, owner)| {
+            matches!(owner, Owner::OneOf { jobs, .. } if jobs.contains(&job)) && is_alive(raw)
+        })
+    }
+
+    /// Whether an orphan that names the job is alive, or may be.
+    pub(crate) fn has_claimants(&mut self, job: JobId) -> bool {
+        let Some(family) = self.families.get_mut(&job) else { return false };
+        !family.claimants.is_empty()
+            && (!family.claimants.refresh() || !family.claimants.is_empty())
+    }
+
+    /// Sends signals to the orphans that name a job. They are not counted as its processes.
+    pub(crate) fn signal_claimants(&self, job: JobId, signals: &[Signal]) {
+        if let Some(family) = self.families.get(&job) {
+            family.claimants.signal(signals, |_| true, |_| {});
+        }
     }
 
     /// Sends signals to the kin of a job except those in `told`; adds the signalled ones to it.

@@ -11,6 +11,8 @@
 //! and systemd-run have their children moved. Those are tracked by descent: see
 //! [`families`](crate::cgroup::families).
 
+mod attribution;
+mod entries;
 pub(crate) mod families;
 mod limits;
 mod mounts;
@@ -25,6 +27,7 @@ use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -32,6 +35,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::bounds::{Bounds, Controller, Reached, Unenforced};
+use crate::cgroup::entries::{EntryWatch, EntryWatches};
 use crate::cgroup::mounts::own_groups;
 use crate::proc::descent::Followed;
 use crate::proc::table::{self, KILL, TERMINATE};
@@ -51,8 +55,10 @@ const ROUNDS_MAX: u32 = 8;
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
-    name: String,
+    /// Its path in `/proc/PID/cgroup`.
+    shown: String,
     kill: File,
+    entries: Arc<EntryWatches>,
     /// Controllers that the groups of jobs have.
     enabled: BTreeSet<Controller>,
     /// Locked for the lifetime of the daemon: an unlocked base group belongs to a dead daemon.
@@ -94,8 +100,8 @@ impl Cgroup {
         let name = format!("{PREFIX}{}-{nonce}", std::process::id());
         let path = parent.join(&name);
         fs::create_dir(&path).map_err(|error| at(&path, &error))?;
-        let made = Self::open(&path, name).and_then(|cgroup| {
-            cgroup.try_out()?;
+        let made = Self::open(&path).and_then(|mut cgroup| {
+            cgroup.shown = cgroup.try_out()?;
             Ok(cgroup)
         });
         if made.is_err() {
@@ -104,22 +110,26 @@ impl Cgroup {
         made
     }
 
-    fn open(path: &Path, name: String) -> io::Result<Self> {
+    fn open(path: &Path) -> io::Result<Self> {
         let lock = open_dir(path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| at(path, &error.into()))?;
         let kill = open_kill(path)?;
-        let enabled = BTreeSet::new();
-        Ok(Self { path: path.to_owned(), name, kill, enabled, _lock: lock })
+        let (enabled, entries) = (BTreeSet::new(), Arc::default());
+        let (path, shown) = (path.to_owned(), String::new());
+        Ok(Self { path, shown, kill, entries, enabled, _lock: lock })
     }
 
     /// Tests that a process can be started in a job's group, is listed there, and can be killed
-    /// there.
-    fn try_out(&self) -> io::Result<()> {
-        let group = self.group("trial")?;
+    /// there. Returns the path of the base group that the kernel shows of such a process.
+    fn try_out(&self) -> io::Result<String> {
+        const TRIAL: &str = "/trial";
+        let group = self.group(TRIAL.trim_start_matches('/'))?;
         let tried = group.try_out();
-        let removed = remove(&group.path).map_err(|error| at(&group.path, &error));
-        tried.and(removed)
+        remove(&group.path).map_err(|error| at(&group.path, &error))?;
+        let shown = tried?;
+        let base = shown.strip_suffix(TRIAL).map(str::to_owned);
+        base.ok_or_else(|| at(&group.path, &io::Error::other(format!("shown as {shown}"))))
     }
 
     /// Path of the base group.
@@ -163,7 +173,10 @@ impl Cgroup {
                 dir: open_dir(&path)?,
                 events: File::open(path.join("cgroup.events"))?,
                 kill: open_kill(&path)?,
-                mark: format!("/{}/{label}", self.name),
+                mark: Arc::new(Mark {
+                    shown: format!("{}/{label}", self.shown),
+                    entries: self.entries.watch(&path),
+                }),
                 path: path.clone(),
             })
         };
@@ -203,13 +216,38 @@ pub(crate) struct Group {
     dir: OwnedFd,
     events: File,
     kill: File,
-    /// Suffix of the group's path in `/proc/<pid>/cgroup`.
-    mark: String,
+    mark: Arc<Mark>,
+}
+
+/// The mark by which processes of a group are known.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// The group's path in `/proc/PID/cgroup`: another group may have its name elsewhere.
+    shown: String,
+    entries: EntryWatch,
+}
+
+impl Mark {
+    /// Whether a path of `/proc/PID/cgroup` is of the group, or of one below it.
+    fn is_on(&self, shown: &str) -> bool {
+        let below = shown.strip_prefix(&self.shown);
+        below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
+    /// Whether a process with this path was started in the group: no process was ever moved there.
+    pub(crate) fn proves(&self, shown: &str) -> bool {
+        self.is_on(shown) && !self.was_entered()
+    }
+
+    /// Whether a process was, or may have been, moved into the group.
+    pub(crate) fn was_entered(&self) -> bool {
+        self.entries.was_entered()
+    }
 }
 
 impl Group {
-    /// Suffix of the group's path in `/proc/<pid>/cgroup`.
-    pub(crate) fn mark(&self) -> &str {
+    /// The mark of its processes.
+    pub(crate) fn mark(&self) -> &Arc<Mark> {
         &self.mark
     }
 
@@ -299,23 +337,25 @@ impl Group {
     }
 
     fn contains(&self, pid: Pid) -> bool {
-        of(pid).is_some_and(|group| is_in(&group, &self.mark))
+        of(pid).is_some_and(|group| self.mark.is_on(&group))
     }
 
     /// Whether a process with this `/proc/PID/cgroup` is in or below the group.
     pub(crate) fn has(&self, text: &str) -> bool {
-        unified(text).is_some_and(|group| is_in(group, &self.mark))
+        unified(text).is_some_and(|group| self.mark.is_on(group))
     }
 
-    fn try_out(&self) -> io::Result<()> {
+    /// Tests the group; returns the path that the kernel shows of a process in it.
+    fn try_out(&self) -> io::Result<String> {
         let fail = |what: &str| io::Error::other(format!("{}: {what}", self.path.display()));
-        let (_, pidfd) =
+        let (pid, pidfd) =
             sys::spawn_idle(self.dir.as_fd()).map_err(|error| at(&self.path, &error))?;
         let until = Instant::now() + TRIAL_WITHIN;
+        let mut shown = None;
         let mut result = Err(fail("a process started in it is not listed"));
         while Instant::now() < until && result.is_err() {
             match self.is_populated() {
-                Ok(true) => result = Ok(()),
+                Ok(true) => (shown, result) = (of(pid), Ok(())),
                 Ok(false) => sleep(Duration::from_millis(1)),
                 Err(error) => {
                     result = Err(at(&self.path, &error));
@@ -338,7 +378,7 @@ impl Group {
             }
             sleep(Duration::from_millis(1));
         }
-        result
+        result.and_then(|()| shown.ok_or_else(|| fail("its path is not shown")))
     }
 }
 
@@ -392,13 +432,13 @@ pub(crate) fn of(pid: Pid) -> Option<String> {
 }
 
 /// The unified hierarchy's path in the text of `/proc/PID/cgroup`.
-fn unified(text: &str) -> Option<&str> {
+pub(crate) fn unified(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
-/// Whether a group has this mark, or is below such a group.
-pub(crate) fn is_in(group: &str, mark: &str) -> bool {
-    group.split_once(mark).is_some_and(|(_, below)| below.is_empty() || below.starts_with('/'))
+/// Whether a path of `/proc/PID/cgroup` has this name in it.
+fn has_name(shown: &str, name: &str) -> bool {
+    shown.split('/').any(|part| part == name)
 }
 
 /// Ends every process in the tree of groups at `path`, those of `kin`, and all their descendants;
@@ -406,7 +446,7 @@ pub(crate) fn is_in(group: &str, mark: &str) -> bool {
 pub(crate) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Result<()> {
     let until = Instant::now() + within;
     let mut pause = Duration::from_millis(1);
-    let mark = format!("/{}", path.file_name().unwrap_or_default().to_string_lossy());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     for round in 0_u32.. {
         // Read the descent first: it is lost when the parents die.
         let members = processes(path);
@@ -420,7 +460,7 @@ pub(crate) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Resul
         kin.signal(KILL, |_| true, |_| {});
         if round > 0 {
             for pid in members {
-                let is_there = || of(pid).is_some_and(|group| is_in(&group, &mark));
+                let is_there = || of(pid).is_some_and(|group| has_name(&group, &name));
                 table::signal_if(pid, KILL, is_there);
             }
         }

@@ -15,12 +15,7 @@ use crate::proc::table::{self, Blind, Stat, Table};
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     known: BTreeMap<NonZeroI32, u64>,
-    /// Sessions in which they are, or were.
-    sessions: BTreeSet<i32>,
 }
-
-/// Maximum number of remembered sessions.
-const SESSIONS_MAX: usize = 1024;
 
 impl Followed {
     /// Whether no process is known.
@@ -38,20 +33,8 @@ impl Followed {
         let is_new = !stat.is_dead && !self.has(pid, stat);
         if is_new {
             self.known.insert(pid.as_raw_nonzero(), stat.start);
-            self.note_session(stat.session);
         }
         is_new
-    }
-
-    fn note_session(&mut self, session: i32) {
-        if self.sessions.len() < SESSIONS_MAX {
-            self.sessions.insert(session);
-        }
-    }
-
-    /// Whether one of them was in a session when it was inspected.
-    pub(crate) fn has_session(&self, session: i32) -> bool {
-        self.sessions.contains(&session)
     }
 
     /// Adds the live children of a process except those in `others`. False if some could not be
@@ -81,10 +64,12 @@ impl Followed {
         }
     }
 
-    /// Adds the live descendants of a process. False if some could not be inspected.
-    fn add_below(&mut self, root: Pid) -> bool {
+    /// Adds the live descendants of a process except those in `others`. False if some could not be
+    /// inspected.
+    pub(crate) fn add_below(&mut self, root: Pid, others: &BTreeSet<NonZeroI32>) -> bool {
         table::walk(root, |pid, parent| {
-            if let Some(stat) = Stat::of(pid)
+            if !others.contains(&pid.as_raw_nonzero())
+                && let Some(stat) = Stat::of(pid)
                 && stat.parent == parent.as_raw_nonzero().get()
             {
                 self.add(pid, stat);
@@ -99,10 +84,7 @@ impl Followed {
         for (pid, start) in self.all() {
             // The process id may have been reused.
             match Stat::of_started(pid, start) {
-                Ok(Some(stat)) => {
-                    self.note_session(stat.session);
-                    is_complete &= self.add_below(pid);
-                }
+                Ok(Some(_)) => is_complete &= self.add_below(pid, &BTreeSet::new()),
                 Ok(None) => {}
                 Err(Blind) => is_complete = false,
             }

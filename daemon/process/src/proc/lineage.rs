@@ -65,11 +65,11 @@ impl Lineage {
         self.any(|_, stat| stat.belongs_to(leader))
     }
 
-    /// Whether it was started by this process, which starts only jobs. The first process of a
-    /// container inherits all orphans, so that this is inconclusive there.
-    pub(crate) fn is_started_here(&self) -> bool {
+    /// Whether it descends from this process: from a job, or as an orphan of one. The first process
+    /// of a container also adopts orphans of other origin.
+    pub(crate) fn is_below_us(&self) -> bool {
         let us = getpid();
-        us.as_raw_nonzero().get() != 1 && self.line.iter().skip(1).any(|(pid, _)| *pid == us)
+        self.line.iter().skip(1).any(|(pid, _)| *pid == us)
     }
 }
 
@@ -93,9 +93,9 @@ mod tests {
         let grandchild = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
         let lineage = Lineage::of(grandchild).unwrap();
         assert!(lineage.is_below(grandchild) && lineage.is_below(Pid::from_child(&child)));
-        assert!(lineage.is_started_here() && lineage.cgroup().contains(":"));
+        assert!(lineage.is_below_us() && lineage.cgroup().contains(":"));
         let own = Lineage::of(getpid()).unwrap();
-        assert!(!own.is_started_here() && !own.is_below(grandchild));
+        assert!(!own.is_below_us() && !own.is_below(grandchild));
         rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(Lineage::of(Pid::from_child(&child)).is_none(), "a process that was reaped");

@@ -32,6 +32,8 @@ use crate::sys::{self, Fault, FaultCell, Spawned};
 
 /// Longest pause between two SIGKILLs to processes that did not end.
 const SWEEP_LAST: Duration = Duration::from_secs(1);
+/// Time after SIGKILL for which a job waits for orphans that name it: they may be of another one.
+const CLAIMANTS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A command that is a child of the supervisor.
 pub(crate) struct Direct {
@@ -46,6 +48,8 @@ pub(crate) struct Direct {
     is_unwatched: bool,
     /// Time of the next SIGKILL to remaining processes, and the pause after it.
     sweep_at: Option<(Instant, Duration)>,
+    /// When the job no longer waits for orphans that name it; `None` before SIGKILL.
+    claimants_until: Option<Instant>,
     /// Whether command and group were gone before orphans were looked for.
     was_empty: bool,
 }
@@ -61,6 +65,7 @@ impl Direct {
         world: &mut Shared,
     ) -> io::Result<Self> {
         let registry = &world.registry;
+        let begun = world.boot_clock.tick_now();
         let spawned = Self::spawn(prepared, theirs, group.as_ref(), slot, registry);
         if let (Err(_), Some(group)) = (&spawned, &group) {
             let _ = cgroup::remove(group.path());
@@ -68,11 +73,21 @@ impl Direct {
         let Spawned { pid, pidfd, fault } = spawned?;
         let (exit, is_watched) = watch(pidfd, registry, Part::Exit.token(slot));
         if let Some(group) = &group {
-            world.families.begin(job, pid, group, theirs);
+            world.families.begin(job, (pid, begun), group, theirs);
         }
         let (signalled, is_unwatched) = (BTreeSet::new(), !is_watched);
-        let (sweep_at, was_empty) = (None, false);
-        Ok(Self { job, pid, exit, fault, group, signalled, is_unwatched, sweep_at, was_empty })
+        Ok(Self {
+            job,
+            pid,
+            exit,
+            fault,
+            group,
+            signalled,
+            is_unwatched,
+            sweep_at: None,
+            claimants_until: None,
+            was_empty: false,
+        })
     }
 
     fn spawn(
@@ -155,10 +170,19 @@ impl Direct {
             return true;
         }
         let has_kin = world.families.has_kin(self.job);
-        if has_kin && stopped == Stopped::Killed {
-            self.signalled.extend(world.families.signal(self.job, KILL, None));
+        let has_claimants = stopped != Stopped::No
+            && self.claimants_until.is_none_or(|until| Instant::now() < until)
+            && world.families.has_claimants(self.job);
+        if (has_kin || has_claimants) && stopped == Stopped::Killed {
+            self.signalled.extend(self.kill_family(world));
         }
-        has_kin
+        has_kin || has_claimants
+    }
+
+    /// Sends SIGKILL to the processes of the job outside of its group; returns those that count.
+    fn kill_family(&self, world: &Shared) -> Vec<NonZeroI32> {
+        world.families.signal_claimants(self.job, KILL);
+        world.families.signal(self.job, KILL, None)
     }
 
     /// Whether only orphans can be left of the job, whose command has exited.
@@ -175,7 +199,7 @@ impl Direct {
         if let Some(group) = &self.group {
             self.follow(world);
             group.kill_each();
-            self.signalled.extend(world.families.signal(self.job, KILL, None));
+            self.signalled.extend(self.kill_family(world));
         }
         if let (false, Some(fd)) = (has_exited, self.exit.fd()) {
             let _ = pidfd_send_signal(fd, Signal::KILL);
@@ -192,6 +216,7 @@ impl Direct {
                 let told = Some(&self.signalled);
                 let more = world.families.signal(self.job, TERMINATE, told);
                 self.signalled.extend(more);
+                world.families.signal_claimants(self.job, TERMINATE);
             }
             None => self.signal_members(&world.table().members(self.pid), TERMINATE),
         }
@@ -208,13 +233,15 @@ impl Direct {
     /// Sends SIGKILL to every process of the job.
     pub(crate) fn kill(&mut self, has_exited: bool, world: &mut Shared) {
         let pause = Duration::from_millis(20);
-        self.sweep_at.get_or_insert((Instant::now() + pause, pause));
+        let now = Instant::now();
+        self.sweep_at.get_or_insert((now + pause, pause));
+        self.claimants_until.get_or_insert(now + CLAIMANTS_WITHIN);
         world.families.take_in_once(&world.own_children);
         self.follow(world);
         match &self.group {
             Some(group) => {
                 self.signalled.extend(group.processes().into_iter().map(Pid::as_raw_nonzero));
-                self.signalled.extend(world.families.signal(self.job, KILL, None));
+                self.signalled.extend(self.kill_family(world));
                 if let Err(error) = group.kill() {
                     tracing::warn!(group = %group.path().display(), %error, "cannot kill a group");
                 }
@@ -289,15 +316,22 @@ impl Direct {
         }
     }
 
-    /// Whether a process belongs to the job by its descent. The command's id is unique until it is
-    /// reaped.
-    pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
-        let leads = self.exit.fd().is_some() && lineage.is_below(self.pid);
+    /// Whether a process was started in the group of the job.
+    pub(crate) fn proves(&self, lineage: &Lineage) -> bool {
+        let shown = cgroup::unified(lineage.cgroup());
+        self.group.as_ref().zip(shown).is_some_and(|(group, shown)| group.mark().proves(shown))
+    }
+
+    /// Whether a process descends from the command, whose id is unique until it is reaped.
+    pub(crate) fn is_above(&self, lineage: &Lineage) -> bool {
+        self.exit.fd().is_some() && lineage.is_below(self.pid)
+    }
+
+    /// Whether a process may belong to the job, by whatever evidence.
+    pub(crate) fn may_hold(&self, lineage: &Lineage, families: &Families) -> bool {
         match &self.group {
-            Some(group) => {
-                leads || group.has(lineage.cgroup()) || families.holds(self.job, lineage)
-            }
-            None => leads || lineage.is_with(self.pid),
+            Some(group) => group.has(lineage.cgroup()) || families.follows(self.job, lineage),
+            None => lineage.is_with(self.pid),
         }
     }
 

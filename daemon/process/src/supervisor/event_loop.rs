@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ids::JobId;
@@ -17,6 +18,7 @@ use crate::containment::Containment;
 use crate::launch::{Launch, explain_resources};
 use crate::proc::lineage::Lineage;
 use crate::ready::ready;
+use crate::supervisor::activity::Activity;
 use crate::supervisor::child_exits::ChildExits;
 use crate::supervisor::job::Job;
 use crate::supervisor::keeper::Keeper;
@@ -27,6 +29,7 @@ use crate::supervisor::pipes::{Flow, Pipe};
 use crate::supervisor::report::Ending;
 use crate::supervisor::report::Evidence;
 use crate::supervisor::report::Located;
+use crate::supervisor::report::Membership;
 use crate::supervisor::report::Order;
 use crate::supervisor::report::Report;
 use crate::supervisor::shared::Shared;
@@ -68,6 +71,7 @@ pub(crate) struct State {
     child_exits: Option<ChildExits>,
     has_child_exited: bool,
     lookups: Lookups,
+    activity: Arc<Activity>,
     stopping: Option<Instant>,
 }
 
@@ -77,6 +81,7 @@ impl State {
         inbox: Receiver<Message>,
         mailbox: Mailbox,
         world: Shared,
+        activity: Arc<Activity>,
         child_exits: Option<ChildExits>,
     ) -> Self {
         Self {
@@ -94,6 +99,7 @@ impl State {
             child_exits,
             has_child_exited: false,
             lookups: Lookups::new(mailbox),
+            activity,
             stopping: None,
         }
     }
@@ -127,6 +133,7 @@ impl State {
             // Handle the exits of this turn before the remaining jobs.
             self.world.new_turn();
             self.settle();
+            self.activity.note_strangers(self.world.families.has_strangers());
             match self.stopping {
                 Some(_) if self.jobs.is_empty() => return self.clean_up(CLEAN_UP_WITHIN),
                 Some(until) if Instant::now() >= until => {
@@ -253,23 +260,28 @@ impl State {
         }
     }
 
-    /// Finds the job of a process.
+    /// Finds evidence of the job of a process (SEC-05).
     fn locate(&self, pid: Pid, process: Option<OwnedFd>) -> Located {
         let process = process.map_or_else(|| pidfd_open(pid, PidfdFlags::empty()), Ok);
         let (Ok(process), Some(lineage)) = (process, Lineage::of(pid)) else {
-            return Located::Unknown;
+            return Located::Gone;
         };
         // The data was read while the process was alive, so it is that process's.
         if ready(process.as_fd(), Duration::ZERO).unwrap_or(true) {
-            return Located::Unknown;
+            return Located::Gone;
         }
-        match self.jobs.values().find(|job| job.holds(&lineage, &self.world.families)) {
-            Some(job) => Located::Job(job.id),
-            None if self.world.orphans == Orphans::Adopt && lineage.is_started_here() => {
-                Located::Unknown
-            }
-            None => Located::Outside,
-        }
+        let find =
+            |is: &dyn Fn(&Job) -> bool| self.jobs.values().find(|job| is(job)).map(|job| job.id);
+        let group = find(&|job| job.proves(&lineage));
+        let descent = find(&|job| job.is_above(&lineage));
+        let is_other = |job: &Job| ![group, descent].contains(&Some(job.id));
+        let families = &self.world.families;
+        let is_lost = group.or(descent).is_none()
+            && self.world.orphans == Orphans::Adopt
+            && lineage.is_below_us();
+        let is_doubtful = is_lost
+            || self.jobs.values().any(|job| is_other(job) && job.may_hold(&lineage, families));
+        Located::Alive(Membership { group, descent, is_doubtful })
     }
 
     /// Stops a job, also one that has not started.
@@ -285,7 +297,7 @@ impl State {
         let id = launch.job;
         if self.slots.contains_key(&id) || self.lookups.has(id) {
             tracing::error!(job = %id, "a job was launched twice; the second launch is dropped");
-            return;
+            return self.activity.note_end();
         }
         match (self.stopping, launch.user) {
             (Some(_), _) => self.not_started(id, SHUTTING_DOWN.to_owned()),
@@ -323,7 +335,13 @@ impl State {
     }
 
     fn not_started(&mut self, job: JobId, reason: String) {
-        (self.world.report)(Report::Ended { job, ending: Ending::NotStarted(reason) });
+        self.report_end(job, Ending::NotStarted(reason));
+    }
+
+    fn report_end(&mut self, job: JobId, ending: Ending) {
+        self.activity.note_strangers(self.world.families.has_strangers());
+        self.activity.note_end();
+        (self.world.report)(Report::Ended { job, ending });
     }
 
     fn replace_keeper(&mut self) {
@@ -412,7 +430,7 @@ impl State {
         self.slots.remove(&id);
         self.ready.retain(|(of, _)| *of != slot);
         let ending = job.end(&mut self.world);
-        (self.world.report)(Report::Ended { job: id, ending });
+        self.report_end(id, ending);
     }
 
     /// Starts the keeper if control groups are used.

@@ -15,6 +15,7 @@ use crate::guard::protocol::{FromGuard, ToGuardSocket};
 use crate::guard::roster::Entry;
 use crate::isolation::Isolation;
 use crate::launch::Prepared;
+use crate::proc::lineage::Lineage;
 use crate::proc::processes::Process;
 use crate::proc::sweep::Sweep;
 use crate::proc::table::{self, KILL, Stat};
@@ -38,7 +39,7 @@ pub(crate) struct Guarded {
     pid: Pid,
     exit: Watched,
     socket: ToGuardSocket,
-    leader: Option<Pid>,
+    leader: Option<Leader>,
     /// Whether the command exited and left processes behind.
     others: bool,
     state: State,
@@ -58,6 +59,28 @@ pub(crate) struct Guarded {
     /// Whether the supervisor killed it because it did not end its job.
     is_replaced: bool,
     signalled: u32,
+}
+
+/// The command behind a guard. Its id may be reused once it is reaped, which is not done here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leader {
+    pid: Pid,
+    /// Its start time.
+    start: u64,
+}
+
+impl Leader {
+    fn of(pid: Pid) -> Option<Self> {
+        Some(Self { pid, start: Stat::of(pid)?.start })
+    }
+
+    /// Whether a process is in the session or the process group of the command, and neither older
+    /// than it nor of another process that has got its id.
+    fn leads(self, pid: Pid) -> bool {
+        let is_own = |stat: Stat| stat.belongs_to(self.pid) && stat.start >= self.start;
+        let is_reused = Stat::of(self.pid).is_some_and(|stat| stat.start != self.start);
+        !is_reused && Stat::of(pid).is_some_and(is_own)
+    }
 }
 
 /// State of the guard.
@@ -107,13 +130,18 @@ impl Guarded {
         sent
     }
 
+    /// Whether a process descends from the guard, whose id is unique until it is reaped.
+    pub(crate) fn is_above(&self, lineage: &Lineage) -> bool {
+        self.exit.fd().is_some() && lineage.is_below(self.pid)
+    }
+
     /// The guard's process.
     pub(crate) const fn pid(&self) -> Pid {
         self.pid
     }
 
     /// The command's process, once known.
-    pub(crate) const fn leader(&self) -> Option<Pid> {
+    pub(crate) const fn leader(&self) -> Option<Leader> {
         self.leader
     }
 
@@ -123,7 +151,7 @@ impl Guarded {
     }
 
     /// The rest of the job after the guard's death.
-    pub(crate) fn lose(&mut self, leader: Option<Pid>) -> Lost {
+    pub(crate) fn lose(&mut self, leader: Option<Leader>) -> Lost {
         Lost::new(leader, self.entry.take())
     }
 
@@ -162,9 +190,9 @@ impl Guarded {
         match message {
             // In a namespace of its own its process id has another value outside.
             FromGuard::Started { leader } if self.isolation == Isolation::None => {
-                self.leader = Pid::from_raw(leader);
+                self.leader = Pid::from_raw(leader).and_then(Leader::of);
                 if let (Some(entry), Some(leader)) = (&self.entry, self.leader) {
-                    entry.lead(leader);
+                    entry.lead(leader.pid);
                 }
             }
             FromGuard::Exited { others, .. } => self.others = others,
@@ -257,7 +285,7 @@ impl Guarded {
         let mut found = Vec::new();
         // One walk may miss a process that moves meanwhile.
         let is_complete = (0..2).all(|_| table::walk(self.pid, |pid, _| found.push(pid)));
-        Members::new(found, self.leader, is_complete)
+        Members::new(found, self.leader.map(|leader| leader.pid), is_complete)
     }
 
     /// CPU time of all processes of the job so far: the guard reaps those that lost their parent.
@@ -318,7 +346,7 @@ impl Guarded {
 /// processes in the command's session can be found.
 pub(crate) struct Lost {
     /// The command, which led that session.
-    leader: Option<Pid>,
+    leader: Option<Leader>,
     empty_looks: u32,
     signalled: BTreeSet<NonZeroI32>,
     sweep: Sweep,
@@ -328,9 +356,14 @@ pub(crate) struct Lost {
 
 impl Lost {
     /// Starts with no scan done.
-    fn new(leader: Option<Pid>, entry: Option<Entry>) -> Self {
+    fn new(leader: Option<Leader>, entry: Option<Entry>) -> Self {
         let (signalled, sweep) = (BTreeSet::new(), Sweep::new(getpid()));
         Self { leader, empty_looks: 0, signalled, sweep, _entry: entry }
+    }
+
+    /// Whether a process may belong to the job.
+    pub(crate) fn may_hold(&self, lineage: &Lineage) -> bool {
+        self.leader.is_some_and(|leader| lineage.any(|pid, _| leader.leads(pid)))
     }
 
     /// Number of killed processes.
@@ -353,10 +386,11 @@ impl Lost {
     fn end_session(&mut self, world: &mut Shared) -> bool {
         let Some(leader) = self.leader else { return true };
         let table = world.table();
-        let (members, is_blind) = (table.members(leader), table.is_blind());
+        let (mut members, is_blind) = (table.members(leader.pid), table.is_blind());
+        members.retain(|pid| leader.leads(*pid));
         for pid in members.iter().copied() {
-            let belongs = || Stat::of(pid).is_some_and(|stat| stat.belongs_to(leader));
-            if table::signal_if(pid, KILL, belongs) && world.orphans == Orphans::Leave {
+            if table::signal_if(pid, KILL, || leader.leads(pid)) && world.orphans == Orphans::Leave
+            {
                 self.signalled.insert(pid.as_raw_nonzero());
             }
         }

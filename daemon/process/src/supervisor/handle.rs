@@ -21,6 +21,7 @@ use crate::guard::Program;
 use crate::launch::environment::inherited;
 use crate::launch::limits;
 use crate::proc::boot_clock::BootClock;
+use crate::supervisor::activity::Activity;
 use crate::supervisor::child_exits::ChildExits;
 use crate::supervisor::event_loop::{CHILDREN, CLEAN_UP_WITHIN, SCRATCH_BYTES, State, WAKER};
 use crate::supervisor::mailbox::{Mailbox, Message, SupervisorGone};
@@ -44,6 +45,7 @@ const WITHIN_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 #[derive(Debug)]
 pub struct Supervisor {
     mailbox: Mailbox,
+    activity: Arc<Activity>,
     thread: Option<Thread>,
 }
 
@@ -112,7 +114,9 @@ impl Supervisor {
                  ceased_process::reset_signals() first in main"
             );
         }
-        let mut state = State::new(poll, inbox, mailbox.clone(), world, child_exits);
+        let activity = Arc::new(Activity::default());
+        let shared = Arc::clone(&activity);
+        let mut state = State::new(poll, inbox, mailbox.clone(), world, shared, child_exits);
         state.start_keeper()?;
         state.world.spare.want();
         state.world.refill();
@@ -123,7 +127,7 @@ impl Supervisor {
             sys::block_signals();
             let _ = ended.send(state.run());
         })?;
-        Ok(Self { mailbox, thread: Some(Thread { handle, is_clean }) })
+        Ok(Self { mailbox, activity, thread: Some(Thread { handle, is_clean }) })
     }
 
     /// Sends an order without blocking. An order about an ended job has no effect.
@@ -132,7 +136,17 @@ impl Supervisor {
     ///
     /// If the supervisor's thread has ended, which only a panic in `report` causes.
     pub fn order(&self, order: Order) -> Result<(), SupervisorGone> {
+        if matches!(order, Order::Launch(_)) {
+            self.activity.note_launch();
+        }
         self.mailbox.tell(Message::Order(order))
+    }
+
+    /// Whether a process that a job has started may be alive. If not, no process needs to be
+    /// located.
+    #[must_use]
+    pub fn has_processes(&self) -> bool {
+        self.activity.has_processes()
     }
 
     /// Makes the thread call `answer` in its next turn, which shows a watchdog that it is

@@ -355,12 +355,30 @@ impl Job {
         })
     }
 
-    /// Whether a process belongs to the job by its descent.
-    pub(crate) fn holds(&self, lineage: &Lineage, families: &Families) -> bool {
+    /// Whether a process was started in the control group of the job.
+    pub(crate) fn proves(&self, lineage: &Lineage) -> bool {
         match &self.body {
-            Runner::Direct(direct) => direct.holds(lineage, families),
-            Runner::Guarded(guarded) => lineage.is_below(guarded.pid()),
+            Runner::Direct(direct) => direct.proves(lineage),
+            Runner::Guarded(_) | Runner::Lost(_) => false,
+        }
+    }
+
+    /// Whether a process descends from the living command or guard of the job.
+    pub(crate) fn is_above(&self, lineage: &Lineage) -> bool {
+        match &self.body {
+            Runner::Direct(direct) => direct.is_above(lineage),
+            Runner::Guarded(guarded) => guarded.is_above(lineage),
             Runner::Lost(_) => false,
+        }
+    }
+
+    /// Whether a process may belong to the job, by whatever evidence (SEC-05).
+    pub(crate) fn may_hold(&self, lineage: &Lineage, families: &Families) -> bool {
+        match &self.body {
+            Runner::Direct(direct) => direct.may_hold(lineage, families),
+            // All its processes descend from the guard.
+            Runner::Guarded(_) => false,
+            Runner::Lost(lost) => lost.may_hold(lineage),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The supervisor: one thread that starts, watches and ends every command of a program.
 
+mod activity;
 mod child_exits;
 mod direct;
 mod event_loop;

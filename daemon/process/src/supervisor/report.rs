@@ -55,7 +55,7 @@ pub enum Order {
         /// Time from SIGTERM to SIGKILL.
         grace: Duration,
     },
-    /// Find the job of a process. Answered by one [`Report::Located`].
+    /// Find evidence of the job of a process. Answered by one [`Report::Located`].
     Locate {
         /// Number of the question, repeated in the answer.
         ticket: u64,
@@ -77,15 +77,29 @@ pub struct Evidence {
     pub cpu: Option<Duration>,
 }
 
-/// The job of a process.
+/// Evidence of the job that a process belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Located {
-    /// A running job.
-    Job(JobId),
-    /// No job.
-    Outside,
-    /// Unknown: the process has ended, or is left over from a forgotten job.
-    Unknown,
+    /// The process is alive.
+    Alive(Membership),
+    /// The process has ended, or cannot be inspected.
+    Gone,
+}
+
+/// Evidence of the job that a living process belongs to, as the kernel tells it.
+///
+/// Nothing of it is the choice of the process: neither its environment nor its session nor its
+/// pipes count (SEC-05).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Membership {
+    /// Job in whose control group it was started, or an ancestor of it: no process was ever moved
+    /// into that group.
+    pub group: Option<JobId>,
+    /// Job from whose living command or guard it descends.
+    pub descent: Option<JobId>,
+    /// Whether it may belong to another job, or to one that has ended: it is followed for that, is
+    /// in a group into which processes were moved, or is an orphan.
+    pub is_doubtful: bool,
 }
 
 /// A report of a supervisor.
@@ -159,11 +173,11 @@ pub enum Report {
         /// Whether the job's processes were all visible. Otherwise some may be alive.
         is_complete: bool,
     },
-    /// The job of a process.
+    /// Evidence of the job of a process.
     Located {
         /// Number of the [`Order::Locate`].
         ticket: u64,
-        /// The job, if any.
+        /// The evidence.
         located: Located,
     },
 }

@@ -253,6 +253,7 @@ fn part(job: JobId, entry: &JobOutput, [stdout, stderr]: [u64; 2]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ceased_core::identity::Rights;
 
     const ANN: Identity = Identity::User(1);
     const BOB: Identity = Identity::User(2);
@@ -276,7 +277,7 @@ mod tests {
     }
 
     fn viewer(identity: Identity, conn: u64) -> Viewer {
-        Viewer { identity, conn: ConnId::new(conn), sees_all: false }
+        Viewer { identity, rights: Rights::Full, conn: ConnId::new(conn), sees_all: false }
     }
 
     fn sees(outputs: &JobOutputs, job: u64, viewer: &Viewer) -> bool {

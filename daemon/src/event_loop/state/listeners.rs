@@ -21,6 +21,8 @@ use crate::token_file;
 #[derive(Default)]
 pub(crate) struct Listeners {
     bound: Vec<BoundListener>,
+    /// Whether no peer is accepted for now.
+    is_held: bool,
 }
 
 struct BoundListener {
@@ -146,15 +148,23 @@ impl Listeners {
         self.bound.iter_mut().for_each(|bound| bound.again = Some(now));
     }
 
+    /// Lets no listener accept, or every one again: peers wait in the backlogs meanwhile.
+    pub(crate) const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
     /// Time of the next attempt to accept.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.is_held {
+            return None;
+        }
         self.bound.iter().filter_map(|bound| bound.again).min()
     }
 
     /// Accepts a peer of the listener with this index; `None` if none is waiting.
     pub(crate) fn accept(&mut self, index: usize, now: Instant) -> Option<Accepted> {
         let bound = self.bound.get_mut(index)?;
-        if bound.again.is_none_or(|at| at > now) {
+        if self.is_held || bound.again.is_none_or(|at| at > now) {
             return None;
         }
         match bound.listener.accept() {

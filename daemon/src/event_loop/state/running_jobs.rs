@@ -193,12 +193,6 @@ impl RunningJobs {
 
 /// Queries.
 impl RunningJobs {
-    /// Commands whose processes may act for their requestor.
-    pub(crate) fn commands(&self) -> impl Iterator<Item = JobId> {
-        let commands = self.jobs.iter().filter(|(_, job)| matches!(job, RunningJob::Command(_)));
-        commands.map(|(job, _)| *job)
-    }
-
     /// Whether a job has, or may have, processes.
     pub(crate) fn has_processes(&self) -> bool {
         self.jobs.values().any(RunningJob::has_processes)

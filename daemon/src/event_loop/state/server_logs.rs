@@ -102,9 +102,11 @@ mod tests {
     use ceased_core::ids::ConnId;
 
     use super::*;
+    use ceased_core::identity::Rights;
 
     fn viewer(uid: u32, sees_all: bool) -> Viewer {
-        Viewer { identity: Identity::User(uid), conn: ConnId::new(1), sees_all }
+        let (identity, rights) = (Identity::User(uid), Rights::Full);
+        Viewer { identity, rights, conn: ConnId::new(1), sees_all }
     }
 
     fn logs(count: u64) -> ServerLogs {

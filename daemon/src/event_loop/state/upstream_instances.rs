@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::server_logs::ServerLogs;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{CheckId, ConnId, InstanceId};
 use ceased_core::time::Instant;
 use ceased_process::SharedOutput;
@@ -35,6 +36,8 @@ pub(crate) struct Instance {
     pub(crate) conn: ConnId,
     pub(crate) started: Instant,
     pub(crate) name: Box<str>,
+    /// Identity that it serves, if it serves one alone.
+    pub(crate) owner: Option<Identity>,
     pub(crate) stderr: SharedOutput,
     pub(crate) skipped: SkippedLines,
     pub(crate) kill_grace: Duration,

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use uuid::Uuid;
 
 use crate::token_file::Secret;
@@ -34,10 +34,11 @@ pub(crate) fn is_pass(token: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
 }
 
-/// A secret that stands for an identity for some time.
+/// A secret that stands for an identity, with its rights, for some time.
 struct Pass {
     secret: Secret,
     identity: Identity,
+    rights: Rights,
     until: Instant,
 }
 
@@ -47,9 +48,18 @@ struct Kept(Vec<Pass>);
 
 impl Kept {
     /// Makes a new pass; returns its secret.
-    fn issue(&mut self, identity: &Identity, until: Instant, now: Instant) -> Option<String> {
+    fn issue(
+        &mut self,
+        (identity, rights): (&Identity, Rights),
+        until: Instant,
+        now: Instant,
+    ) -> Option<String> {
         self.0.retain(|pass| pass.until > now);
-        let mut own = self.0.iter().enumerate().filter(|(_, pass)| pass.identity == *identity);
+        let mut own = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(_, pass)| (&pass.identity, pass.rights) == (identity, rights));
         let oldest = own.next().map(|(at, _)| at);
         if let Some(at) = oldest
             && own.count() + 1 >= PER_IDENTITY_MAX
@@ -61,7 +71,7 @@ impl Kept {
         // Two random UUIDs have 244 random bits.
         let text = format!("{PREFIX}{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let secret = Secret::new(&text)?;
-        self.0.push(Pass { secret, identity: identity.clone(), until });
+        self.0.push(Pass { secret, identity: identity.clone(), rights, until });
         Some(text)
     }
 
@@ -92,9 +102,14 @@ impl std::fmt::Debug for Passes {
 }
 
 impl Passes {
-    /// The code of a new link for an identity.
-    pub(crate) fn link(&mut self, identity: &Identity, now: Instant) -> Option<String> {
-        self.codes.issue(identity, now + CODE_TTL, now)
+    /// The code of a new link for an identity with these rights.
+    pub(crate) fn link(
+        &mut self,
+        identity: &Identity,
+        rights: Rights,
+        now: Instant,
+    ) -> Option<String> {
+        self.codes.issue((identity, rights), now + CODE_TTL, now)
     }
 
     /// Ends every code and token.
@@ -102,18 +117,22 @@ impl Passes {
         *self = Self::default();
     }
 
-    /// The identity of a token.
-    pub(crate) fn identity(&self, token: &str, now: Instant) -> Option<Identity> {
+    /// The identity of a token, and its rights.
+    pub(crate) fn identity(&self, token: &str, now: Instant) -> Option<(Identity, Rights)> {
         let at = self.tokens.find(token, now)?;
-        self.tokens.0.get(at).map(|pass| pass.identity.clone())
+        self.tokens.0.get(at).map(|pass| (pass.identity.clone(), pass.rights))
     }
 
     /// Exchanges a code for a token. The code is of no use afterwards.
-    pub(crate) fn exchange(&mut self, code: &str, now: Instant) -> Option<(Identity, String)> {
+    pub(crate) fn exchange(
+        &mut self,
+        code: &str,
+        now: Instant,
+    ) -> Option<((Identity, Rights), String)> {
         let at = self.codes.find(code, now)?;
-        let identity = self.codes.0.remove(at).identity;
-        let token = self.tokens.issue(&identity, now + TOKEN_TTL, now)?;
-        Some((identity, token))
+        let Pass { identity, rights, .. } = self.codes.0.remove(at);
+        let token = self.tokens.issue((&identity, rights), now + TOKEN_TTL, now)?;
+        Some(((identity, rights), token))
     }
 }
 
@@ -127,36 +146,56 @@ mod tests {
     #[test]
     fn a_code_is_exchanged_once_and_within_its_time() {
         let (mut passes, now) = (Passes::default(), Instant::now());
-        let code = passes.link(&ANN, now).unwrap();
+        let code = passes.link(&ANN, Rights::Full, now).unwrap();
         assert_eq!(passes.identity(&code, now), None, "a code is no token");
         assert!(is_pass(&code), "{code}");
         for other in ["view-", "view-of-ann", &code[1..], &code[..code.len() - 1]] {
             assert!(!is_pass(other), "{other}");
         }
         assert!(!is_pass(&code.to_uppercase()) && !is_pass(&format!("{code}0")));
-        let late = passes.link(&BOB, now).unwrap();
+        let late = passes.link(&BOB, Rights::InsideJob, now).unwrap();
         let (identity, token) = passes.exchange(&code, now).unwrap();
-        assert_eq!(identity, ANN);
+        assert_eq!(identity, (ANN, Rights::Full));
         assert_eq!(passes.exchange(&code, now), None);
         assert_eq!(passes.exchange(&late, now + CODE_TTL), None);
         assert_eq!(passes.exchange(&token, now), None, "a token is no code");
-        assert_eq!(passes.identity(&token, now), Some(ANN));
+        assert_eq!(passes.identity(&token, now), Some((ANN, Rights::Full)));
         assert_eq!(passes.identity(&token[..token.len() - 1], now), None);
         assert_eq!(passes.identity(&token, now + TOKEN_TTL), None);
         assert!(!format!("{passes:?}").contains(&token));
     }
 
+    /// SEC-05: a link that a process inside a job has asked for gives no more rights than it has, and
+    /// displaces no link of the same identity outside.
+    #[test]
+    fn link_has_the_rights_of_its_requestor() {
+        let (mut passes, now) = (Passes::default(), Instant::now());
+        let outside = passes.link(&ANN, Rights::Full, now).unwrap();
+        for _ in 0..=PER_IDENTITY_MAX {
+            let code = passes.link(&ANN, Rights::InsideJob, now).unwrap();
+            let (peer, token) = passes.exchange(&code, now).unwrap();
+            assert_eq!(peer, (ANN, Rights::InsideJob));
+            assert_eq!(passes.identity(&token, now), Some((ANN, Rights::InsideJob)));
+        }
+        for _ in 0..=PER_IDENTITY_MAX {
+            passes.link(&ANN, Rights::InsideJob, now).unwrap();
+        }
+        assert_eq!(passes.exchange(&outside, now).unwrap().0, (ANN, Rights::Full));
+    }
+
     #[test]
     fn the_oldest_pass_of_an_identity_gives_way() {
         let (mut passes, now) = (Passes::default(), Instant::now());
-        let other = passes.link(&BOB, now).unwrap();
+        let other = passes.link(&BOB, Rights::InsideJob, now).unwrap();
         let codes: Vec<String> =
-            (0..=PER_IDENTITY_MAX).map(|_| passes.link(&ANN, now).unwrap()).collect();
+            (0..=PER_IDENTITY_MAX).map(|_| passes.link(&ANN, Rights::Full, now).unwrap()).collect();
         assert_eq!(passes.exchange(&codes[0], now), None);
         assert!(passes.exchange(&codes[1], now).is_some());
         assert!(passes.exchange(&other, now).is_some(), "another identity loses nothing");
         for user in 0..2 * MAX {
-            passes.link(&Identity::User(u32::try_from(user).unwrap() + 9), now).unwrap();
+            passes
+                .link(&Identity::User(u32::try_from(user).unwrap() + 9), Rights::Full, now)
+                .unwrap();
         }
         assert!(passes.codes.0.len() <= MAX);
     }

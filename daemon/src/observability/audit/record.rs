@@ -21,7 +21,13 @@ const REQUEST_BYTES_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// A peer was accepted; `job` is the job that its process belongs to.
-    Connect { identity: Identity, conn: ConnId, peer: String, job: Option<JobId> },
+    Connect {
+        identity: Identity,
+        conn: ConnId,
+        peer: String,
+        job: Option<JobId>,
+        server: Option<Box<str>>,
+    },
     /// A peer was rejected. A user is named as the system knows it, any other peer is anonymous.
     Refuse {
         identity: Identity,
@@ -114,10 +120,13 @@ impl Happening {
     /// `identity` is the actor, or the owner if there is no actor.
     fn write_members(&self, line: &mut Line<'_>) {
         match self {
-            Self::Connect { identity, conn, peer, job } => {
+            Self::Connect { identity, conn, peer, job, server } => {
                 actor(line, "connect", identity, *conn).text("peer", peer);
                 if let Some(job) = job {
                     line.number("job", job.get());
+                }
+                if let Some(server) = server {
+                    line.text("server", server);
                 }
             }
             Self::Refuse { identity, conn, peer, limit, reason } => {

@@ -7,7 +7,7 @@ use ceased_core::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Event, Outcome};
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::log_level::LogLevel;
@@ -132,14 +132,24 @@ impl Host {
     fn open(&mut self, kind: u8, number: usize) {
         let (conn, identity) = self.meet(number);
         if kind == b'o' {
-            return self.feed(Event::Opened { conn, identity, role: Role::Server });
+            return self.feed(Event::Opened {
+                conn,
+                identity,
+                rights: Rights::Full,
+                role: Role::Server,
+            });
         }
         if kind == b'C' {
             let offers =
                 Offers { sampling: true, elicitation: number.is_multiple_of(2), roots: true };
             let role =
                 AsClient { ask: self.fresh_ask(), offers, answer_timeout: answer_timeout(number) };
-            return self.feed(Event::Opened { conn, identity, role: Role::Client(role) });
+            return self.feed(Event::Opened {
+                conn,
+                identity,
+                rights: Rights::Full,
+                role: Role::Client(role),
+            });
         }
         let form = if number.is_multiple_of(2) { AcpForm::Published } else { AcpForm::Proposed };
         let side = if number % 4 < 2 { AcpRole::Agent } else { AcpRole::Client };

@@ -278,7 +278,7 @@ fn renamed(
             (Some(Input::Outlasted(name(id), outcome.clone())), of_job(id))
         }
         Input::Done(id, outcome) => (Some(Input::Done(name(id), outcome.clone())), of_job(id)),
-        Input::Opened(conn, _, _)
+        Input::Opened(conn, ..)
         | Input::Frame(conn, _)
         | Input::TooLong(conn)
         | Input::NotJsonRpc(conn, _)

@@ -10,6 +10,7 @@ use ceased_core::acp::protocol::{AcpForm, AcpRole, Speaker};
 use ceased_core::action::Action;
 use ceased_core::engine::Engine;
 use ceased_core::event::{AfterInput, Outcome};
+use ceased_core::identity::Rights;
 use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::Caller;
@@ -172,7 +173,7 @@ impl Judge {
 
     fn open(&mut self, conn: u64, user: u32, role: Role) {
         if self.link(conn) {
-            self.feed(Input::Opened(ConnId::new(conn), identity(user), role));
+            self.feed(Input::Opened(ConnId::new(conn), identity(user), role, Rights::Full));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ceased_core::acp::protocol::AcpRole;
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::protocol::role::Role;
 use ceased_core::reason::CloseReason;
@@ -121,8 +121,13 @@ impl World {
 
     /// A peer connects to the engine in this role.
     pub fn connect_as(&mut self, identity: Identity, role: Role) -> ConnId {
+        self.connect_with(identity, Rights::Full, role)
+    }
+
+    /// A peer connects to the engine in this role and with these rights.
+    pub fn connect_with(&mut self, identity: Identity, rights: Rights, role: Role) -> ConnId {
         let conn = self.meet(None, role != Role::Server);
-        self.feed(Input::Opened(conn, identity, role));
+        self.feed(Input::Opened(conn, identity, role, rights));
         conn
     }
 

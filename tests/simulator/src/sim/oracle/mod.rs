@@ -141,7 +141,7 @@ impl Oracle {
         (self.now, self.wall) = (now, wall);
         let crowded = unsent >= self.settings.limits.write_buffer_bytes;
         match input {
-            Input::Opened(conn, identity, role) => {
+            Input::Opened(conn, identity, role, _) => {
                 self.open(conn.get(), &identity.to_string(), *role);
             }
             Input::Frame(conn, frame) => self.frame(conn.get(), frame, unsent),
