@@ -5,6 +5,7 @@ mod accounts;
 mod attacks;
 mod births;
 mod bounds;
+mod evidence;
 mod guard_death;
 mod lasting;
 mod orphans;

@@ -66,17 +66,47 @@ impl Server {
         } else {
             (all >= max).then_some(("connections", max, Status::Unavailable))
         };
-        let mut rejection = None;
-        if let Some((name, max, status)) = limit {
-            let why = format!("limit reached: {name} = {max}: close a connection, or try again");
-            let kind = RecordKind::Limit(name);
-            self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);
-            if self.http.rejected() >= self.handshake_limits().rejected {
-                // Closed without a response, which would cost as much as the limit saves.
-                return Ok(());
-            }
-            rejection = Some(Response::text(status, &why).header("retry-after", "1"));
+        let Some((name, max, status)) = limit else {
+            return self.add_http(now, transport, rules, inspected, None);
+        };
+        let why = format!("limit reached: {name} = {max}: close a connection, or try again");
+        let kind = RecordKind::Limit(name);
+        self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);
+        let rejection = Response::text(status, &why).header("retry-after", "1");
+        self.add_http(now, transport, rules, inspected, Some(rejection))
+    }
+
+    /// Rejects an HTTP peer on a Unix socket, whose process has no identity here (SEC-05).
+    pub(super) fn refuse_http(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        rules: Arc<HttpRules>,
+        (identity, kind): (Identity, RecordKind),
+        why: &str,
+    ) -> io::Result<()> {
+        let origin = transport.peer().clone();
+        if self.record_refusal(now, None, identity, &origin, kind, why) {
+            tracing::warn!(peer = %origin, %why, "refused");
         }
+        let rejection = Response::text(Status::Forbidden, why);
+        self.add_http(now, transport, rules, None, Some(rejection))
+    }
+
+    /// Adds an HTTP connection, which is answered `rejection` at once, if any, and closed.
+    fn add_http(
+        &mut self,
+        now: Now,
+        transport: Box<dyn Transport>,
+        rules: Arc<HttpRules>,
+        inspected: Option<InspectedPeer>,
+        rejection: Option<Response>,
+    ) -> io::Result<()> {
+        if rejection.is_some() && self.http.rejected() >= self.handshake_limits().rejected {
+            // Closed without a response, which would cost as much as the limit saves.
+            return Ok(());
+        }
+        let origin = transport.peer().clone();
         let limits = HttpLimits {
             body_bytes: self.settings.limits.frames.frame_bytes_max,
             ..HttpLimits::default()

@@ -109,7 +109,11 @@ impl Server {
         let served = match (found, http) {
             (Ok(peer), Some(rules)) => self.admit_http(now, transport, rules, Some(peer)),
             (Ok(peer), None) => self.admit_within(now, transport, peer),
-            (Err(refused), _) => {
+            (Err(refused), Some(rules)) => {
+                let reason = (identity, RecordKind::Refuse(IN_DOUBT));
+                self.refuse_http(now, transport, rules, reason, refused.text())
+            }
+            (Err(refused), None) => {
                 let error = ErrorObject::new(code::FORBIDDEN, refused.text());
                 self.refuse(now, transport, identity, RecordKind::Refuse(IN_DOUBT), &error)
             }

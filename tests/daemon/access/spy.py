@@ -64,6 +64,34 @@ class Peer:
         return answer["result"]["content"][0]["text"] if "result" in answer else answer
 
 
+class HttpPeer(Peer):
+    """The same over Streamable HTTP on a Unix socket."""
+
+    def __init__(self):
+        import http.client
+        self.http = http.client.HTTPConnection("localhost")
+        self.http.sock = socket.socket(socket.AF_UNIX)
+        self.http.sock.connect(SOCKET + ".http")
+        self.session, self.last, self.found = {}, 0, None
+
+    def send(self, message):
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        self.http.request("POST", "/mcp", json.dumps(message), {**headers, **self.session})
+        response = self.http.getresponse()
+        body = response.read().decode()
+        if response.getheader("mcp-session-id"):
+            self.session = {"mcp-session-id": response.getheader("mcp-session-id")}
+        if response.status == 403:
+            self.found = {"error": {"code": -31011, "message": body}}
+        else:
+            data = [line[5:] for line in body.splitlines() if line.startswith("data:")]
+            lines = [json.loads(line) for line in (data or [body]) if line.strip()]
+            self.found = next((m for m in lines if "method" not in m), None)
+
+    def answer(self, id):
+        return self.found
+
+
 def examine(peer, victim):
     first = peer.ask("initialize", {"protocolVersion": VERSION, "capabilities": {},
                                     "clientInfo": {"name": "spy", "version": "1"}})
@@ -75,7 +103,7 @@ def examine(peer, victim):
     return {
         "identity": status["identity"],
         "operator": status["operator"],
-        "cancel": peer.ask("ceased/cancel", {"job": victim}),
+        "cancel": peer.ask("ceased/cancel", {"job": victim}) if victim else None,
         "orders": [peer.ask(*order) for order in [
             ("ceased/reload", {}), ("ceased/restart", {"name": "server"}), ("ceased/shutdown", {})]],
         "view": peer.ask("ceased/view", {}),
@@ -109,8 +137,8 @@ def spy():
         os.wait()
         mark("gone")
     else:
-        peer = Peer()
-    publish(examine(peer, told["victim"]))
+        peer = HttpPeer() if told.get("http") else Peer()
+    publish(examine(peer, told.get("victim")))
 
 
 def start_spy():
