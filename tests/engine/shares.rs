@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::action::AuditEvent;
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::protocol::role::Role;
 use ceased_core::reason::CloseReason;
 use ceased_core::settings::Settings;
 use ceased_core::tool::Catalog;
@@ -22,6 +23,7 @@ const OWNER: Identity = Identity::User(7);
 /// A world whose operators are [`ROOT`] and [`OWNER`].
 fn operated(limits: Limits) -> World {
     let settings = Settings {
+        outputs: true,
         limits,
         catalog: Catalog::new([tool("sleep"), tool("echo")]).expect("good tools"),
         operators: vec![ROOT, OWNER],
@@ -110,6 +112,46 @@ fn operators_connect_and_cancel_when_all_is_full() {
     let displaced = w.closed.iter().filter(|(_, why)| *why == CloseReason::Displaced);
     assert_eq!(displaced.count(), 2);
     assert_eq!(refusal(&mut w, Identity::User(1))["limit"], "connections");
+}
+
+/// SEC-05: a process inside a job has no operator's rights, whatever its identity: no place of an
+/// operator, no job of others, no order, and no output of others.
+#[test]
+fn operator_inside_a_job_is_none() {
+    let limits = Limits { connections_max: 3, operator_connections: 3, ..Limits::default() };
+    let mut w = operated(limits);
+    let other = w.open_as(Identity::User(1), NEWEST);
+    call(&mut w, other, 1);
+    let theirs = w.started[0].get();
+    let inside = w.open_inside_job(ROOT, NEWEST);
+    let status = w.result(inside, "ceased/status", json!({}));
+    assert_eq!((&status["operator"], &status["identity"]), (&json!(false), &json!("uid:0")));
+    assert_eq!(status["jobs"], json!([]));
+    for (method, code) in [
+        ("ceased/reload", -31011),
+        ("ceased/restart", -31011),
+        ("ceased/shutdown", -31011),
+        ("ceased/cancel", -32602),
+    ] {
+        let params = json!({"name": "server", "job": theirs});
+        assert_eq!(w.refusal(inside, method, params).0, code, "{method}");
+    }
+    let params = json!({"uri": format!("ceased://jobs/{theirs}/output")});
+    let line = json!({"jsonrpc": "2.0", "id": 9, "method": "resources/read", "params": params});
+    w.send(inside, &line.to_string());
+    let query = w.reads.pop().expect("the host is asked");
+    assert!(!query.viewer.sees_all && query.viewer.rights == Rights::InsideJob, "{query:?}");
+    assert!(w.stops.is_empty());
+    // It is the requestor of its identity's jobs.
+    let outside = w.open_as(ROOT, NEWEST);
+    call(&mut w, outside, 1);
+    let own = w.started[1].get();
+    w.result(inside, "ceased/cancel", json!({"job": own}));
+    assert_eq!(w.stops[0].0, w.started[1]);
+    // All places are taken, and those of operators are for the identity outside alone.
+    let refused = w.connect_with(ROOT, Rights::InsideJob, Role::Server);
+    assert_eq!(w.next(refused)["error"]["data"]["limit"], "connections");
+    w.open_as(ROOT, NEWEST);
 }
 
 /// TSK-36: however many connections an operator has left open, it can connect again; a connection

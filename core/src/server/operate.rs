@@ -14,7 +14,7 @@ impl Engine {
         let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
         let Some(identity) = operator else {
             let message = alloc::format!(
-                "{} is for operators: root, the user that the daemon runs as, and `operators` of [daemon]",
+                "{} is for operators: root, the user that the daemon runs as, and `operators` of [daemon], each outside of jobs",
                 order.method()
             );
             return self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));

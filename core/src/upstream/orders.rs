@@ -21,7 +21,7 @@ impl Engine {
         let conn = reply.conn;
         let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
         let Some(identity) = operator else {
-            let message = "ceased/restart is for operators: root, the user that the daemon runs as, and `operators` of [daemon]";
+            let message = "ceased/restart is for operators: root, the user that the daemon runs as, and `operators` of [daemon], each outside of jobs";
             return self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
         };
         let name = params::find(params, ["server"]).and_then(|[it]| params::text("server", it));

@@ -36,12 +36,16 @@ enum Suite {
     Agents,
     /// The core's own tests.
     Core,
+    /// The own tests of the package that runs commands.
+    Process,
+    /// The daemon's own tests of the identity of peers, and of links of the view.
+    Peers,
     /// A module of the tests of the engine.
     Target(&'static str),
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 38] = [
+const SUITES: [Suite; 40] = [
     Suite::Sim,
     Suite::Core,
     Suite::Upstreams,
@@ -80,6 +84,8 @@ const SUITES: [Suite; 38] = [
     Suite::Target("restart"),
     Suite::Target("outlast"),
     Suite::Target("durable_interleavings"),
+    Suite::Process,
+    Suite::Peers,
 ];
 
 impl Suite {
@@ -89,6 +95,8 @@ impl Suite {
             Self::Upstreams => "sim-upstreams",
             Self::Agents => "sim-agents",
             Self::Core => "core",
+            Self::Process => "process",
+            Self::Peers => "peers",
             Self::Target(name) => name,
         }
     }
@@ -100,6 +108,8 @@ impl Suite {
                 vec!["build", "-p", SIMULATOR, "--bin", "sim"]
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
+            Self::Process => vec!["test", "-p", "ceased-process", "--lib", "--no-run"],
+            Self::Peers => vec!["test", "-p", "ceased", "--lib", "--no-run"],
             Self::Target(_) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", "--no-run"],
         }
     }
@@ -114,6 +124,8 @@ impl Suite {
             }
             Self::Agents => [&sim[..], &["--agents", "--seeds", "300", "--steps", "600"]].concat(),
             Self::Core => vec!["test", "-p", "ceased-core", "--lib"],
+            Self::Process => vec!["test", "-p", "ceased-process", "--lib"],
+            Self::Peers => vec!["test", "-p", "ceased", "--lib", "--", "peer_identity", "passes"],
             Self::Target(name) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", name],
         }
     }
@@ -301,7 +313,8 @@ const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
     alone to a copy\nof the workspace, and the suites run in turn, beginning with the one that the \
     list names, until one fails.\n`sim` is the simulator with 600 seeds, `core` the tests inside the \
     core,\n`sim-upstreams` the simulator with servers behind the engine, `sim-agents` that with agents \
-    between\nthe engine and its clients.\n\n\
+    between\nthe engine and its clients, `process` the tests inside the package that \
+    runs commands, `peers` those of\nthe daemon for the identity of peers.\n\n\
     | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {

@@ -167,6 +167,22 @@ impl World {
     #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
     pub fn open_with(&mut self, identity: Identity, revision: &str, capabilities: Value) -> ConnId {
         let conn = self.connect(identity);
+        self.initialize(conn, revision, capabilities)
+    }
+
+    /// As [`World::open_as`], for a process inside a job (SEC-05).
+    ///
+    /// # Panics
+    /// When initialize is refused.
+    #[track_caller]
+    pub fn open_inside_job(&mut self, identity: Identity, revision: &str) -> ConnId {
+        let conn = self.connect_with(identity, Rights::InsideJob, Role::Server);
+        self.initialize(conn, revision, json!({}))
+    }
+
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value, reason = "`json!` reads best in place")]
+    fn initialize(&mut self, conn: ConnId, revision: &str, capabilities: Value) -> ConnId {
         let params = json!({
             "protocolVersion": revision, "capabilities": capabilities,
             "clientInfo": {"name": "peer", "version": "1"},
