@@ -1,4 +1,4 @@
-//! Identity and rights of a peer on a Unix socket, from what the kernel tells of it (SEC-05).
+//! Identity and rights of a peer on a Unix socket, by the evidence of the kernel (SEC-05).
 //!
 //! A process of the daemon's own user may be one that the daemon has started for another user. So
 //! it is checked to which job it belongs, and acts as the requestor of that job. The kernel alone
@@ -115,7 +115,7 @@ mod tests {
         Located::Alive(Membership { group, descent, is_doubtful })
     }
 
-    /// Every kind of evidence about a process, and what it shows.
+    /// Every kind of evidence about a process, and the place that it shows.
     fn evidence(job: JobId) -> Vec<(Located, &'static str)> {
         let (own, other) = (Some(job), Some(OTHER));
         vec![

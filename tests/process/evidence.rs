@@ -1,5 +1,5 @@
 //! Evidence of the job that a process belongs to: for its identity (SEC-05) and for its end
-//! (SEC-06). Processes forge what they can choose: a number, a group, and the ids of others.
+//! (SEC-06). Processes forge all that they can choose: a number, a group, and the ids of others.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -244,12 +244,12 @@ fn used_number() {
                    done) || exit 3; echo 1 >&3; exec sleep 1000";
     let new = rig.run(&["sh", "-c", script, "sh", &mark, &number.to_string()]);
     loop {
-        match rig.report() {
-            Report::Progress { job, .. } if job == new => break,
-            Report::Ended { job, .. } if job == new => {
-                return eprintln!("SKIPPED: the kernel lets no process id be chosen");
-            }
-            _ => {}
+        let report = rig.report();
+        if matches!(report, Report::Progress { job, .. } if job == new) {
+            break;
+        }
+        if matches!(report, Report::Ended { job, .. } if job == new) {
+            return eprintln!("SKIPPED: the kernel lets no process id be chosen");
         }
     }
     let orphan = sleeper_where(&mark, |_| true);

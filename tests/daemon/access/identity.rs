@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use ceased_tests::daemon::http::Http;
 use ceased_tests::daemon::{Daemon, Home, Peer, Signal, carriers, marker, wait_until};
 use serde_json::{Value, json};
 
@@ -157,6 +158,23 @@ impl Stage {
     }
 }
 
+impl Stage {
+    /// The first status on the stream of a link of the view.
+    fn view(&self, url: &str) -> Value {
+        let (_, code) = url.split_once('#').unwrap();
+        let mut http = Http::tcp(self.daemon.http_address());
+        let code = format!("Bearer {code}");
+        let headers = [
+            ("accept", "text/event-stream"),
+            ("authorization", &*code),
+            ("sec-fetch-site", "same-origin"),
+        ];
+        http.request("GET /events", &headers, "");
+        assert_eq!(http.head().status, 200);
+        http.message()["result"].take()
+    }
+}
+
 impl Seen {
     /// The peer was refused, with a reason.
     fn is_refused(&self, because: &str) {
@@ -221,6 +239,10 @@ fn process_inside_a_job_is_its_requestor_or_its_own_user() {
                 stage.spy(BIN, of, how, victim, more).is_user(BIN, true);
             }
         }
+        // A link of the view has no more rights than the process that asked for it.
+        let seen = stage.spy(0, "daemon", "direct", victim, &json!({}));
+        let status = stage.view(seen.answers["view"]["result"]["url"].as_str().unwrap());
+        assert_eq!((&status["identity"], &status["operator"]), (&json!("uid:0"), &json!(false)));
         // A server that serves all has no requestor.
         let seen = stage.spy(BIN, "shared_spy", "direct", victim, &json!({}));
         seen.is_refused("serves no single identity");

@@ -1,9 +1,10 @@
 //! Attribution of an orphan to a job, for the end of that job.
 //!
-//! A process can choose its environment, its pipes and its session. It cannot choose its parents,
-//! the session of others, or its control group, unless it may write to groups. So only the latter
-//! attribute it to a job (SEC-06). What it chooses can make it end together with the job that it
-//! names, which harms it alone; it hides the process from no other job and holds up no other job.
+//! A process can choose its environment and its pipes. It cannot choose its parents, the session of
+//! other processes, or its control group, unless it may write to groups. So only parents, session
+//! and group attribute it to a job (SEC-06). Environment and pipes make it end together with the
+//! job that they name, which harms it alone: they hide it from no other job, and hold up no other
+//! job.
 //!
 //! This is evidence for cleaning up, and never of an identity (SEC-05).
 
@@ -69,8 +70,8 @@ mod tests {
         BTreeSet::from([MINE, FOREIGN])
     }
 
-    /// SEC-06: every combination of evidence. What a process can choose never decides, and never
-    /// outweighs what it cannot.
+    /// SEC-06: every combination of evidence. The choice of a process never decides, and never
+    /// outweighs evidence of the kernel.
     #[test]
     fn orphan_belongs_to_the_job_that_the_kernel_names() {
         let any = [None, Some(MINE), Some(FOREIGN)];

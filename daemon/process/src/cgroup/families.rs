@@ -261,7 +261,7 @@ impl Families {
         owner
     }
 
-    /// The evidence about an orphan; only what the kernel tells, if that suffices.
+    /// The evidence about an orphan; that of the kernel alone, if it suffices.
     fn traces(&self, pid: Pid, stat: Stat) -> Traces {
         let shown = cgroup::of(pid);
         let of_kernel = Traces {
