@@ -124,7 +124,13 @@ impl From<StoreError> for StartError {
 }
 
 impl From<ListenError> for StartError {
+    /// A limit of the system is not the fault of the address.
     fn from(error: ListenError) -> Self {
-        Self::Listen(error)
+        match error {
+            ListenError::Os { error, .. } if ceased_process::limit_hint(&error).is_some() => {
+                Self::Io(error)
+            }
+            error => Self::Listen(error),
+        }
     }
 }

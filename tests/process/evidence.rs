@@ -131,7 +131,8 @@ fn forged() {
             assert_eq!(kill(&rig, foreign).survivors, Some(0));
         } else {
             let exit = kill(&rig, foreign);
-            assert_eq!((exit.survivors, exit.signalled), (Some(0), 1));
+            assert_eq!(exit.survivors, Some(0));
+            assert!(exit.signalled <= 1, "its own command alone: {}", exit.signalled);
             assert!(is_alive(&mark), "it is of another job");
             assert_eq!(kill(&rig, job).survivors, Some(0));
         }

@@ -4,13 +4,16 @@
 //! the group proves the job. Root, the daemon's user and the user of a delegated group can also
 //! move processes there: by a write to `cgroup.procs`, which inotify reports, or by a group of
 //! their own below it. From then on the group proves nothing.
+//!
+//! A sandbox may deny the call that starts a process in a group. Then each command moves itself
+//! there before it is anything else, which is one entry.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -23,14 +26,19 @@ const EVENT_BYTES: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct EntryWatches {
     state: Mutex<State>,
+    /// Number of entries with which a command starts.
+    own: AtomicU32,
 }
+
+/// Number of entries of a group whose entries are not all known.
+const UNKNOWN: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct State {
     /// `None` until the first group is watched.
     inotify: Option<OwnedFd>,
-    /// Whether a process was moved into a group, by the watches of the group.
-    entered: BTreeMap<i32, Arc<AtomicBool>>,
+    /// Number of entries of a group, by the watches of the group.
+    entries: BTreeMap<i32, Arc<AtomicU32>>,
 }
 
 /// The watch of one group.
@@ -38,26 +46,32 @@ struct State {
 pub(crate) struct EntryWatch {
     watches: Arc<EntryWatches>,
     numbers: Vec<i32>,
-    entered: Arc<AtomicBool>,
+    entries: Arc<AtomicU32>,
 }
 
 impl EntryWatches {
+    /// Learns from a group in which one process was started how processes come into their groups.
+    pub(crate) fn learn(&self, trial: &EntryWatch) {
+        let entries = trial.count();
+        self.own.store(if entries == UNKNOWN { 0 } else { entries }, Ordering::Relaxed);
+    }
+
     /// Watches an empty group. A group that cannot be watched counts as entered.
     pub(crate) fn watch(self: &Arc<Self>, group: &Path) -> EntryWatch {
-        let entered = Arc::new(AtomicBool::new(false));
-        let numbers = match self.add(group, &entered) {
+        let entries = Arc::new(AtomicU32::new(0));
+        let numbers = match self.add(group, &entries) {
             Ok(numbers) => numbers,
             Err(error) => {
                 let group = group.display();
                 tracing::debug!(%group, %error, "cannot watch for processes moved into a group");
-                entered.store(true, Ordering::Relaxed);
+                entries.store(UNKNOWN, Ordering::Relaxed);
                 Vec::new()
             }
         };
-        EntryWatch { watches: Arc::clone(self), numbers, entered }
+        EntryWatch { watches: Arc::clone(self), numbers, entries }
     }
 
-    fn add(&self, group: &Path, entered: &Arc<AtomicBool>) -> io::Result<Vec<i32>> {
+    fn add(&self, group: &Path, entries: &Arc<AtomicU32>) -> io::Result<Vec<i32>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let inotify = match state.inotify.take() {
             Some(inotify) => inotify,
@@ -68,7 +82,7 @@ impl EntryWatches {
         let below = add_watch(inotify, group, WatchFlags::CREATE | WatchFlags::MOVED_TO);
         let below = below.inspect_err(|_| _ = remove_watch(inotify, procs))?;
         let numbers = vec![procs, below];
-        state.entered.extend(numbers.iter().map(|number| (*number, Arc::clone(entered))));
+        state.entries.extend(numbers.iter().map(|number| (*number, Arc::clone(entries))));
         Ok(numbers)
     }
 }
@@ -80,27 +94,32 @@ impl State {
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut reader = Reader::new(inotify, &mut buffer);
         while let Ok(event) = reader.next() {
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                self.entered.values().for_each(|entered| entered.store(true, Ordering::Relaxed));
-            } else if event
-                .events()
-                .intersects(ReadFlags::MODIFY | ReadFlags::CREATE | ReadFlags::MOVED_TO)
-                && let Some(entered) = self.entered.get(&event.wd())
-            {
-                entered.store(true, Ordering::Relaxed);
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                self.entries.values().for_each(|count| count.store(UNKNOWN, Ordering::Relaxed));
+            }
+            let Some(count) = self.entries.get(&event.wd()) else { continue };
+            if flags.contains(ReadFlags::MODIFY) {
+                let more = count.load(Ordering::Relaxed).saturating_add(1);
+                count.store(more, Ordering::Relaxed);
+            } else if flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+                count.store(UNKNOWN, Ordering::Relaxed);
             }
         }
     }
 }
 
 impl EntryWatch {
-    /// Whether a process was, or may have been, moved into the group.
+    /// Whether a process was, or may have been, moved into the group after its command.
     pub(crate) fn was_entered(&self) -> bool {
-        if !self.entered.load(Ordering::Relaxed) {
-            let state = &self.watches.state;
-            state.lock().unwrap_or_else(PoisonError::into_inner).take_events();
-        }
-        self.entered.load(Ordering::Relaxed)
+        let own = self.watches.own.load(Ordering::Relaxed);
+        self.entries.load(Ordering::Relaxed) > own || self.count() > own
+    }
+
+    fn count(&self) -> u32 {
+        let state = &self.watches.state;
+        state.lock().unwrap_or_else(PoisonError::into_inner).take_events();
+        self.entries.load(Ordering::Relaxed)
     }
 }
 
@@ -108,7 +127,7 @@ impl Drop for EntryWatch {
     fn drop(&mut self) {
         let mut state = self.watches.state.lock().unwrap_or_else(PoisonError::into_inner);
         for number in &self.numbers {
-            state.entered.remove(number);
+            state.entries.remove(number);
             if let Some(inotify) = &state.inotify {
                 // The kernel has removed the watch already if the group is gone.
                 let _ = remove_watch(inotify, *number);
@@ -120,6 +139,7 @@ impl Drop for EntryWatch {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write as _;
 
     use super::*;
 
@@ -146,5 +166,24 @@ mod tests {
         drop(of_one);
         assert!(!of_three.was_entered());
         assert!(watches.watch(&dir.path().join("none")).was_entered());
+    }
+
+    /// SEC-06: where commands can come into their groups by an entry alone, a second one counts.
+    #[test]
+    fn second_entry_is_noticed_where_commands_enter_their_groups() {
+        let dir = tempfile::tempdir().unwrap();
+        let procs = dir.path().join("cgroup.procs");
+        fs::write(&procs, "").unwrap();
+        let watches = Arc::new(EntryWatches::default());
+        let trial = watches.watch(dir.path());
+        fs::OpenOptions::new().write(true).open(&procs).unwrap().write_all(b"1").unwrap();
+        assert!(trial.was_entered());
+        watches.learn(&trial);
+        drop(trial);
+        let group = watches.watch(dir.path());
+        for is_foreign in [false, true] {
+            fs::OpenOptions::new().write(true).open(&procs).unwrap().write_all(b"1").unwrap();
+            assert_eq!(group.was_entered(), is_foreign);
+        }
     }
 }

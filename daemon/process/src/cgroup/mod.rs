@@ -126,6 +126,7 @@ impl Cgroup {
         const TRIAL: &str = "/trial";
         let group = self.group(TRIAL.trim_start_matches('/'))?;
         let tried = group.try_out();
+        self.entries.learn(&group.mark.entries);
         remove(&group.path).map_err(|error| at(&group.path, &error))?;
         let shown = tried?;
         let base = shown.strip_suffix(TRIAL).map(str::to_owned);
