@@ -214,7 +214,6 @@ fn process_inside_a_job_is_its_requestor_or_its_own_user() {
         let forged = json!({"job": victim});
         let ways = [
             ("direct", json!({})),
-            ("direct", forged.clone()),
             ("orphan", json!({})),
             ("orphan", forged),
             ("gone", json!({})),

@@ -32,13 +32,12 @@ class Peer:
         self.socket = connected or socket.socket(socket.AF_UNIX)
         if not connected:
             self.socket.connect(SOCKET)
-        self.file = self.socket.makefile("rw")
+        self.file = self.socket.makefile("r")
         self.last = 0
 
     def send(self, message):
         try:
-            self.file.write(json.dumps(message) + "\n")
-            self.file.flush()
+            self.socket.sendall((json.dumps(message) + "\n").encode())
         except OSError:
             pass
 
