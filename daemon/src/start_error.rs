@@ -126,11 +126,12 @@ impl From<StoreError> for StartError {
 impl From<ListenError> for StartError {
     /// A limit of the system is not the fault of the address.
     fn from(error: ListenError) -> Self {
-        match error {
-            ListenError::Os { error, .. } if ceased_process::limit_hint(&error).is_some() => {
-                Self::Io(error)
-            }
-            error => Self::Listen(error),
+        if let ListenError::Os { doing, subject, error } = error {
+            return match ceased_process::limit_hint(&error) {
+                Some(_) => Self::Io(error),
+                None => Self::Listen(ListenError::Os { doing, subject, error }),
+            };
         }
+        Self::Listen(error)
     }
 }
