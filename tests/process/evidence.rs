@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use ceased::process::{Ending, Exit, JobId, Located, Membership, Order, Orphans, Report};
+use ceased_tests::turns::Turns;
 use rustix::process::{Pid, geteuid};
 
 use crate::process_kit::{Rig, Tier, carriers, eventually, marker};
@@ -16,7 +17,11 @@ use crate::{argument, rig, rig_with, run_alone, run_ordinary};
 const WITH_ORPHAN: &str = "(CEASED_JOB=$2 setsid sh -c \"$3\"'; exec sleep $0' $1 &); \
                            echo 1 >&3; exec sleep 1000";
 
+/// Each test searches the process table over and over.
+static TURNS: Turns = Turns::new(1);
+
 fn in_both_tiers(test: &str) {
+    let _turn = TURNS.take();
     for tier in ["Cgroup", "Guard"] {
         run_alone(test, tier);
         run_ordinary(test, tier);
@@ -144,6 +149,7 @@ fn forged() {
 /// has no identity, and no receipt says that it is gone.
 #[test]
 fn joined_group_proves_nothing() {
+    let _turn = TURNS.take();
     run_alone("evidence::joined", "Cgroup");
     run_ordinary("evidence::joined", "Cgroup");
 }
@@ -153,7 +159,7 @@ fn joined_group_proves_nothing() {
 fn joined() {
     let Some((_, mut rig)) = adopting() else { return };
     let mut unknown = 0;
-    for _ in 0..5 {
+    for _ in 0..3 {
         let (mark, other) = (marker(), marker());
         let foreign = bystander(&mut rig, &other);
         let group = rig.group_of(sleeper_where(&other, |_| true)).unwrap();
@@ -176,6 +182,7 @@ fn joined() {
 /// receipt, and is gone when no job is left that it may be of.
 #[test]
 fn orphan_outside_of_every_group_is_of_no_known_job() {
+    let _turn = TURNS.take();
     run_alone("evidence::outside", "Cgroup");
     run_ordinary("evidence::outside", "Cgroup");
 }
@@ -219,6 +226,7 @@ fn start_with_id(id: i32, start: &mut dyn FnMut() -> Child) -> Option<Child> {
 /// that number, belongs to its own job.
 #[test]
 fn used_number_moves_no_process_to_another_job() {
+    let _turn = TURNS.take();
     if geteuid().is_root() {
         run_alone("evidence::used_number", "Cgroup");
     } else {

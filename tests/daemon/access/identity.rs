@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use ceased_tests::daemon::http::Http;
 use ceased_tests::daemon::{Daemon, Home, Peer, Signal, carriers, marker, wait_until};
+use ceased_tests::turns::Turns;
 use serde_json::{Value, json};
 
 use super::kit::{is_root, peer_as};
@@ -17,11 +18,16 @@ use super::kit::{is_root, peer_as};
 const BIN: u32 = 2;
 const GAMES: u32 = 5;
 
+/// Each test starts Python many times.
+static TURNS: Turns = Turns::new(1);
+
 /// A daemon whose tools, server and agent connect to its socket.
 struct Stage {
     daemon: Daemon,
     tier: &'static str,
     dir: PathBuf,
+    /// The command that connects as a tool.
+    command: Vec<String>,
     /// Mark of a job of root, and of the processes that connect.
     victim_mark: String,
     mark: String,
@@ -47,12 +53,13 @@ impl Stage {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
         fs::write(&script, include_str!("spy.py")).unwrap();
         let (victim_mark, mark) = (marker(), marker());
-        let command = |role: &str| {
-            format!(
-                "command = [\"python3\", \"-S\", {script:?}, {role:?}, {dir:?}, {:?}, {mark:?}]",
-                home.socket()
-            )
+        let (script, place) = (script.to_str().unwrap(), dir.to_str().unwrap());
+        let socket = home.socket().display().to_string();
+        let argv = |role: &str| {
+            let argv = ["python3", "-S", script, role, place, &*socket, &*mark];
+            argv.map(str::to_owned).to_vec()
         };
+        let command = |role: &str| format!("command = {:?}", argv(role));
         let tool = |name: &str, run_as: &str| {
             format!("[[tool]]\nname = {name:?}\nrun_as = {run_as:?}\n{}\n", command("tool"))
         };
@@ -73,6 +80,7 @@ impl Stage {
                 tool("daemon", "daemon"),
                 tool("peer", "peer"),
                 tool("games", "games"),
+                tool("isolated", "daemon") + "isolation = \"pid\"\n",
                 served("server", "server", "run_as = \"daemon\"\nshare = \"connection\""),
                 served("server", "user", "run_as = \"daemon\"\nshare = \"identity\""),
                 served("server", "shared", "run_as = \"daemon\"\nshare = \"call\""),
@@ -83,8 +91,8 @@ impl Stage {
         ));
         let mut command = serve(&home);
         command.env("CEASED_CONTAINMENT", tier);
-        let daemon = Daemon::start_with(home, command);
-        Some(Self { daemon, tier, dir, victim_mark, mark })
+        let (run, daemon) = (argv("tool"), Daemon::start_with(home, command));
+        Some(Self { daemon, tier, dir, command: run, victim_mark, mark })
     }
 
     /// A long call of `uid`; returns its peer and the number of its job.
@@ -136,7 +144,10 @@ impl Stage {
             agent = Some(child);
         } else {
             let mut caller = peer_as(&self.daemon.home, uid);
-            caller.call(of, "{}");
+            match of {
+                "ceased/run" => caller.request(of, &json!({"command": self.command}).to_string()),
+                _ => caller.call(of, "{}"),
+            };
             peer = Some(caller);
         }
         if how == "gone" {
@@ -208,6 +219,7 @@ fn process_inside_a_job_is_its_requestor_or_its_own_user() {
     if !is_root() {
         return;
     }
+    let _turn = TURNS.take();
     for tier in ["cgroup", "guard"] {
         let Some(stage) = Stage::start(tier, |home| home.command(&["serve"])) else { continue };
         let (_root, victim) = stage.victim(0);
@@ -236,6 +248,12 @@ fn process_inside_a_job_is_its_requestor_or_its_own_user() {
             }
             for of in ["peer", "own_spy"] {
                 stage.spy(BIN, of, how, victim, more).is_user(BIN, true);
+            }
+        }
+        // A process in a namespace of its own, and a command of the caller's own.
+        for (how, caller) in [("direct", 0), ("direct", BIN), ("orphan", BIN)] {
+            for of in ["isolated", "ceased/run"] {
+                stage.spy(caller, of, how, victim, &json!({})).is_user(caller, true);
             }
         }
         // A link of the view has no more rights than the process that asked for it.
@@ -268,6 +286,7 @@ fn joined_group_gives_no_identity() {
     if !is_root() {
         return;
     }
+    let _turn = TURNS.take();
     let Some(stage) = Stage::start("cgroup", |home| home.command(&["serve"])) else { return };
     let (_root, victim) = stage.victim(0);
     let (pid, _) = carriers(&stage.victim_mark).remove(0);
@@ -313,6 +332,7 @@ fn process_of_an_ordinary_daemon_is_its_requestor() {
     if !is_root() {
         return;
     }
+    let _turn = TURNS.take();
     for tier in ["cgroup", "guard"] {
         let mut group = None;
         let stage = Stage::start(tier, |home| {
