@@ -56,8 +56,14 @@ fn a_replay_repeats_a_daemon() {
     let less = replay(&recording[..cut]).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(less.events, done.events - 1);
 
-    // A single changed byte is detected.
+    // A recording of a version whose connections had no rights of their own.
     let text = String::from_utf8(recording).expect("a recording is text");
+    let older = text.replace(r#","Server","Full"]"#, r#","Server"]"#);
+    assert!(older.len() < text.len(), "a connection is recorded with its rights");
+    let same = replay(older.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(same.bytes, done.bytes);
+
+    // A single changed byte is detected.
     let forged = text.replacen("fresh\\\\n", "stale\\\\n", 1);
     assert_ne!(forged, text);
     let differs = replay(forged.as_bytes());
