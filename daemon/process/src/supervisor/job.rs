@@ -277,12 +277,17 @@ impl Job {
         now: Instant,
         is_wanted: impl Fn(&Strays) -> bool,
     ) -> bool {
-        if !self.strays.iter().any(&is_wanted) {
+        let mut wanted = Vec::new();
+        for strays in self.strays.iter_mut().filter(|strays| is_wanted(strays)) {
+            wanted.push(strays.ticket);
+            strays.kill_known(now);
+        }
+        if wanted.is_empty() {
             return false;
         }
         let members = self.members(world);
         self.strays.retain_mut(|strays| {
-            let is_over = is_wanted(strays) && strays.look(&members, now);
+            let is_over = wanted.contains(&strays.ticket) && strays.look(&members, now);
             if is_over {
                 let ((ended, left), ticket) = (strays.counts(), strays.ticket);
                 let is_complete = members.is_complete;

@@ -105,6 +105,22 @@ impl Strays {
     pub(crate) fn look(&mut self, members: &Members, now: Instant) -> bool {
         self.find(members);
         self.is_killing |= now >= self.kill_at;
+        self.signal_known();
+        self.clean_looks = if self.known.is_empty() { self.clean_looks + 1 } else { 0 };
+        self.clean_looks >= CLEAN_LOOKS || now >= self.kill_at + KILLED_WITHIN
+    }
+
+    /// Sends SIGKILL to the known strays once their grace is over: the next look at the process table
+    /// takes time.
+    pub(crate) fn kill_known(&mut self, now: Instant) {
+        if !self.is_killing && now >= self.kill_at {
+            self.is_killing = true;
+            self.signal_known();
+        }
+    }
+
+    /// Signals the known strays: SIGTERM once, SIGKILL each time.
+    fn signal_known(&mut self) {
         let signals = if self.is_killing { KILL } else { TERMINATE };
         let (old, is_killing) = (&self.signalled, self.is_killing);
         let is_new = |pid: Pid| is_killing || !old.contains_key(&pid.as_raw_nonzero());
@@ -113,8 +129,6 @@ impl Strays {
         let all = self.known.all();
         let told = all.iter().map(|(pid, start)| (pid.as_raw_nonzero(), *start));
         self.signalled.extend(told.filter(|(pid, _)| new.contains(pid)));
-        self.clean_looks = if all.is_empty() { self.clean_looks + 1 } else { 0 };
-        self.clean_looks >= CLEAN_LOOKS || now >= self.kill_at + KILLED_WITHIN
     }
 
     /// Finds strays: processes born after the instant.
