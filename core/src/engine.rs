@@ -31,7 +31,7 @@ use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::frame::LongLine;
-use crate::rpc::message::{BAD_ID, Members, Message};
+use crate::rpc::message::{BAD_ID, LIMIT_REACHED, Members, Message};
 use crate::rpc::send_queue::SendQueue;
 use crate::server::host_request::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
@@ -408,9 +408,15 @@ impl Engine {
                 self.on_request(reply, method, params.as_ref());
                 return;
             }
-            // UPS-14: skipped and counted.
-            Message::Invalid { .. } if self.upstreams.by_conn.contains_key(&conn) => {
+            // UPS-14: skipped and counted. A frame that passes a limit may be an answer.
+            Message::Invalid { error, .. } if self.upstreams.by_conn.contains_key(&conn) => {
                 self.counters.invalid += 1;
+                let instance = self.upstreams.by_conn.get(&conn).copied();
+                if let (Some(id), Some(what)) =
+                    (instance, error.message.strip_prefix(LIMIT_REACHED))
+                {
+                    self.on_unreadable_answer(id, what);
+                }
                 return;
             }
             Message::Invalid { id: Some(id), error } => {

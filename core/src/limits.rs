@@ -40,6 +40,9 @@ pub struct Limits {
     pub remote_tasks_max: usize,
     /// Tools of one server whose task support is remembered (TSK-04).
     pub remote_tools_max: usize,
+    /// Elements of one list of a server behind this engine; those after it are left out with a
+    /// warning. All lists of a server together have at most `frame_bytes_max` bytes.
+    pub remote_list_max: usize,
     /// Deepest nesting of a frame; deeper ones could exhaust the stack of a reader.
     pub depth_max: usize,
     /// Connections at once.
@@ -111,6 +114,7 @@ impl Default for Limits {
             calls_max: 1024,
             remote_tasks_max: 1024,
             remote_tools_max: 4096,
+            remote_list_max: 65_536,
             depth_max: 128,
             connections_max: 1024,
             connections_per_identity_max: usize::MAX,

@@ -2,6 +2,7 @@
 
 mod kit;
 mod listen;
+mod lists;
 mod long_results;
 mod notifications;
 mod questions;

@@ -45,6 +45,8 @@ pub enum Timer {
     ServerTask(JobId),
     /// The deadline of an instance of an upstream.
     Upstream(InstanceId),
+    /// The earliest deadline of the lists of an instance.
+    Lists(InstanceId),
     /// The next deadline of the agent of a client.
     Agent(ConnId),
 }
@@ -68,7 +70,7 @@ impl Timer {
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,
             Self::Relayed(_) | Self::ServerTask(_) => 14,
-            Self::Upstream(_) | Self::Agent(_) => 15,
+            Self::Upstream(_) | Self::Lists(_) | Self::Agent(_) => 15,
         }
     }
 }

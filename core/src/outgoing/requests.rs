@@ -243,7 +243,7 @@ impl Engine {
                 return self.on_listen_ended(id, call);
             }
             CallFor::Upstream(id) => {
-                return self.on_instance_answer(id, &taken.method, outcome);
+                return self.on_instance_answer(id, call, &taken.method, outcome);
             }
             CallFor::RelayedPoll(job) => return self.on_server_task_polled(job, outcome),
             CallFor::RelayedCancel(job) => return self.on_relayed_task_cancelled(job, outcome),

@@ -135,7 +135,7 @@ fn batch(text: &str, start: usize, depth_max: usize) -> Option<Message<'_>> {
 #[cold]
 fn unreadable<'a>(text: &str, depth_max: usize) -> Message<'a> {
     if deeper_than(text.as_bytes(), depth_max) {
-        let message = format!("limit reached: json_depth = {depth_max}: the message nests deeper");
+        let message = format!("{LIMIT_REACHED}json_depth = {depth_max}: the message nests deeper");
         return Message::invalid(None, code::PARSE_ERROR, message);
     }
     match serde_json::from_str::<IgnoredAny>(text) {
@@ -145,6 +145,9 @@ fn unreadable<'a>(text: &str, depth_max: usize) -> Message<'a> {
         }
     }
 }
+
+/// Start of the message of an error for a frame that passes a limit.
+pub(crate) const LIMIT_REACHED: &str = "limit reached: ";
 
 /// Message of the error for an invalid id.
 pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or an integer";

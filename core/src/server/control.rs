@@ -34,7 +34,10 @@ impl Engine {
     pub(crate) fn on_overlong(&mut self, conn: ConnId) {
         self.counters.overlong += 1;
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            return self.on_overlong_answer(*instance);
+            let max = self.settings.limits.frames.frame_bytes_max;
+            let what =
+                alloc::format!("message_bytes = {max}: the answer of the server was skipped");
+            return self.on_unreadable_answer(*instance, &what);
         }
         if self.end_agent_of(conn, "it sent a line longer than message_bytes") {
             return;
@@ -383,6 +386,7 @@ impl Engine {
                 Timer::Relayed(id) => self.on_relayed_timer(id),
                 Timer::ServerTask(id) => self.on_server_task_timer(id),
                 Timer::Upstream(id) => self.on_upstream_timer(id),
+                Timer::Lists(id) => self.on_lists_timer(id),
                 Timer::Agent(client) => self.on_agent_timer(client),
             }
         }

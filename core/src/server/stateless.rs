@@ -21,6 +21,14 @@ use crate::upstream::questions::passed_capabilities;
 pub(crate) const CACHEABLE: &str = "\"ttlMs\":60000,\"cacheScope\":\"public\"";
 /// The same for an answer that differs between clients.
 pub(crate) const CACHEABLE_BY_ONE: &str = "\"ttlMs\":60000,\"cacheScope\":\"private\"";
+/// The time of both, in milliseconds.
+pub(crate) const TTL_MS: u64 = 60_000;
+
+/// The members of a result that may be cached for so many milliseconds.
+pub(crate) fn cacheable(ttl_ms: u64, is_public: bool) -> String {
+    let scope = if is_public { "public" } else { "private" };
+    alloc::format!("\"ttlMs\":{ttl_ms},\"cacheScope\":\"{scope}\"")
+}
 
 impl Engine {
     /// A request that makes a claim; an error when the claim cannot be served.
@@ -143,7 +151,8 @@ impl Engine {
             } else if let Some(instructions) = &settings.server.instructions {
                 json.member("instructions", instructions).raw(",");
             }
-            json.raw(CACHEABLE).raw("}");
+            let freshness = shown.as_ref().and_then(|shown| shown.freshness.as_deref());
+            json.raw(freshness.unwrap_or(CACHEABLE)).raw("}");
         });
     }
 }

@@ -5,12 +5,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::tool::{StopPolicy, TaskSupport, Tool};
+use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
+use crate::upstream::reading::ListRead;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::table::{Era, Server};
+use crate::upstream::warnings::Warnings;
 
 /// Longest name of a tool that clients are shown (UPS-11).
 const NAME_MAX: usize = 128;
@@ -22,6 +25,9 @@ impl Server {
             tools: Default::default(),
             support: Default::default(),
             listed: Vec::new(),
+            known: Default::default(),
+            warnings: Warnings::default(),
+            is_unsaved: false,
             is_verified: false,
             era: None,
             failures: 0,
@@ -57,12 +63,45 @@ impl Server {
         }
     }
 
-    /// Replaces the known lists of the server.
+    /// Replaces everything that is known of the server.
     pub(crate) fn take_manifest(&mut self, manifest: Manifest) {
         self.era = Some(match &*manifest.revision {
             "2026-07-28" => Era::Modern,
             _ => Era::Session,
         });
+        self.manifest = Some(manifest);
+        self.known = [true; LISTS.len()];
+        self.offer_tools();
+    }
+
+    /// Replaces the description of the server.
+    pub(crate) fn take_identity(&mut self, revision: &str, identity: &str) {
+        let manifest = self.manifest.get_or_insert_default();
+        if (&*manifest.revision, &*manifest.identity) != (revision, identity) {
+            (manifest.revision, manifest.identity) = (revision.into(), identity.into());
+            self.is_unsaved = true;
+        }
+    }
+
+    /// Replaces one list of the server. Returns whether its elements are others.
+    pub(crate) fn take_list(&mut self, at: usize, read: ListRead) -> bool {
+        let manifest = self.manifest.get_or_insert_default();
+        let before = &mut manifest.freshness[at];
+        self.is_unsaved |= *before != read.freshness;
+        *before = read.freshness;
+        let elements = (LISTS[at].elements)(manifest);
+        let has_changed = *elements != read.elements;
+        self.is_unsaved |= has_changed || !self.known[at];
+        self.known[at] = true;
+        *elements = read.elements;
+        if has_changed && at == TOOLS {
+            self.offer_tools();
+        }
+        has_changed
+    }
+
+    fn offer_tools(&mut self) {
+        let Some(manifest) = self.manifest.take() else { return };
         self.tools.clear();
         self.support.clear();
         self.listed.clear();

@@ -60,6 +60,13 @@ pub enum UpstreamAction {
         /// Between SIGTERM and SIGKILL.
         kill_grace: Duration,
     },
+    /// Tell an operator that something is wrong with the lists of a server.
+    Warn {
+        /// Name of the server.
+        server: Box<str>,
+        /// A text for a log.
+        what: Box<str>,
+    },
     /// Keep the description and lists of a server, for its next start.
     SaveManifest {
         /// The server.

@@ -385,6 +385,7 @@ impl Engine {
     pub(crate) fn on_instance_ended(&mut self, id: InstanceId, status: &str, stderr: &str) {
         let Some(mut instance) = self.upstreams.instances.remove(&id) else { return };
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
+        self.timers.disarm(&mut instance.reading.timer, Timer::Lists(id));
         let name = instance.server.name.clone();
         let error = self.death(&instance, status, stderr);
         let was_starting = instance.is_starting() && instance.phase != Phase::Queued;

@@ -12,6 +12,8 @@ pub(crate) struct List {
     pub(crate) capability: &'static str,
     /// Member of the result.
     pub(crate) member: &'static str,
+    /// Member that tells its elements apart.
+    pub(crate) key: &'static str,
     /// Its elements, to be filled.
     pub(crate) elements: fn(&mut Manifest) -> &mut Vec<Box<str>>,
     /// Its elements.
@@ -30,6 +32,7 @@ pub(crate) const LISTS: [List; 4] = [
         method: "tools/list",
         capability: "tools",
         member: "tools",
+        key: "name",
         elements: |manifest| &mut manifest.tools,
         read: |manifest| &manifest.tools,
     },
@@ -37,6 +40,7 @@ pub(crate) const LISTS: [List; 4] = [
         method: "prompts/list",
         capability: "prompts",
         member: "prompts",
+        key: "name",
         elements: |manifest| &mut manifest.prompts,
         read: |manifest| &manifest.prompts,
     },
@@ -44,6 +48,7 @@ pub(crate) const LISTS: [List; 4] = [
         method: "resources/list",
         capability: "resources",
         member: "resources",
+        key: "uri",
         elements: |manifest| &mut manifest.resources,
         read: |manifest| &manifest.resources,
     },
@@ -51,6 +56,7 @@ pub(crate) const LISTS: [List; 4] = [
         method: "resources/templates/list",
         capability: "resources",
         member: "resourceTemplates",
+        key: "uriTemplate",
         elements: |manifest| &mut manifest.templates,
         read: |manifest| &manifest.templates,
     },

@@ -23,7 +23,9 @@ use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::awaited::Awaited;
+use crate::upstream::learn::tells_changes;
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
+use crate::upstream::manifest::Freshness;
 use crate::upstream::narrow::is_seen;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
@@ -42,24 +44,20 @@ impl Engine {
         self.settings.outputs && is_whole
     }
 
-    /// A line of an instance was too long (UPS-14): it fails the only request that it can belong
-    /// to. Of several no one can be told, and the instance is replaced.
-    pub(crate) fn on_overlong_answer(&mut self, id: InstanceId) {
+    /// An answer of an instance cannot be read (UPS-14): it fails the only request that it can
+    /// belong to. Of several calls none can be told, and the instance is replaced.
+    pub(crate) fn on_unreadable_answer(&mut self, id: InstanceId, what: &str) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let mut calls = instance.calls.iter();
+        let has_lists = !instance.reading.open_lists().is_empty();
         match (calls.next().copied(), calls.next()) {
-            (Some(job), None) => {
-                let max = self.settings.limits.frames.frame_bytes_max;
-                let message = alloc::format!(
-                    "limit reached: message_bytes = {max}: the answer of the server was skipped"
-                );
+            (None, _) => self.on_unreadable_list(id, &alloc::format!("limit reached: {what}")),
+            (Some(job), None) if !has_lists => {
+                let message = alloc::format!("limit reached: {what}");
                 let error = ErrorObject::new(code::LIMIT_REACHED, message);
                 self.end_relayed(job, Outcome::Error(error));
             }
-            (Some(_), Some(_)) => {
-                self.drain_instance(id, "an answer was longer than message_bytes");
-            }
-            (None, _) => {}
+            (Some(_), _) => self.drain_instance(id, "an answer passed a limit"),
         }
     }
 
@@ -207,6 +205,9 @@ impl Engine {
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
     pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         self.wake_upstreams(reply.conn);
+        if let Awaited::List(at) = awaited {
+            self.refresh_list(reply.conn, at);
+        }
         if self.is_waiting_for_upstreams(reply.conn, &awaited) {
             if self.is_full(reply.conn) {
                 return self.refuse_inflight(reply);
@@ -240,12 +241,17 @@ impl Engine {
     }
 
     pub(crate) fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: &Awaited) -> bool {
-        let waits = |server: &Server| {
+        let is_unknown = |server: &Server| {
             server.manifest.is_none() && self.upstreams.is_learning(&server.server.name)
         };
         match (awaited, self.shown_through(conn)) {
             (Awaited::Initialize | Awaited::Discover, None) => false,
-            _ => self.seen_servers(conn).any(waits),
+            (Awaited::List(at), _) => {
+                self.seen_servers(conn).any(|server| self.awaits_list(server, conn, *at))
+            }
+            (Awaited::Initialize | Awaited::Discover | Awaited::Listen(_), _) => {
+                self.seen_servers(conn).any(is_unknown)
+            }
         }
     }
 
@@ -273,9 +279,15 @@ impl Engine {
     fn answer_from_upstreams(&mut self, reply: Reply, awaited: Awaited) {
         // UPS-08: with one server its failure is the answer; of several the others are shown.
         let shown = self.shown_through(reply.conn);
-        if let Some(only) = shown.filter(|server| server.manifest.is_none()) {
-            let error = match &only.failure {
-                Some(failure) => ErrorObject::new(code::INTERNAL_ERROR, failure.clone()),
+        let is_unknown = |server: &&Server| match awaited {
+            Awaited::List(at) => !server.known[at],
+            Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
+                server.manifest.is_none()
+            }
+        };
+        if let Some(only) = shown.filter(is_unknown) {
+            let error = match only.failure.as_deref().or(only.counts.last_error.as_deref()) {
+                Some(failure) => ErrorObject::new(code::INTERNAL_ERROR, String::from(failure)),
                 None => {
                     let message = alloc::format!("server {:?} does not run", only.server.name);
                     ErrorObject::new(code::INTERNAL_ERROR, message)
@@ -305,20 +317,51 @@ impl Engine {
             elements.push(',');
         }
         elements.push_str(&others);
-        let results = reply.dialect.results;
+        let typed = reply.dialect.results == Results::Typed;
+        let freshness = typed.then(|| self.freshness_of_list(at, reply.conn));
         self.answer(reply, |json| {
             json.raw("{");
-            if results == Results::Typed {
-                json.raw(stateless::CACHEABLE_BY_ONE).raw(",");
+            if let Some(freshness) = &freshness {
+                json.raw(freshness).raw(",");
             }
             json.string(list.member).raw(":[").raw(&elements).raw("]}");
         });
     }
 
+    /// The members of a list that say how long it may be cached: as its servers say, of several the
+    /// shortest time. Where nothing is said a change is told, or the list is never fresh.
+    fn freshness_of_list(&self, at: usize, conn: ConnId) -> String {
+        let is_plain = self.shown_through(conn).is_some();
+        let ours = (!is_plain).then_some(stateless::TTL_MS);
+        let of = |server: &Server| {
+            let manifest = server.manifest.as_ref();
+            let said = manifest.and_then(|manifest| manifest.freshness[at].ttl_ms);
+            said.unwrap_or_else(|| {
+                match manifest.is_some_and(|it| tells_changes(&it.identity, at)) {
+                    true => stateless::TTL_MS,
+                    false => 0,
+                }
+            })
+        };
+        let ttl = self.seen_servers(conn).map(of).chain(ours).min().unwrap_or(0);
+        // The lists of several servers differ between clients.
+        let is_public = is_plain && {
+            let manifests = self.seen_servers(conn).filter_map(|server| server.manifest.as_ref());
+            { manifests }.all(|manifest| manifest.freshness[at].is_public)
+        };
+        stateless::cacheable(ttl, is_public)
+    }
+
     /// Elements of a list of all servers that a connection sees, separated by commas.
     pub(crate) fn listed_elements(&self, at: usize, conn: ConnId) -> String {
         let mut elements = self.offered_elements(at, conn);
-        let mut seen: BTreeSet<Box<str>> = BTreeSet::new();
+        // What this engine offers itself comes first.
+        let key = LISTS[at].key;
+        let mut seen: BTreeSet<Box<str>> =
+            crate::upstream::rewrite::elements(&alloc::format!("[{elements}]"))
+                .into_iter()
+                .filter_map(|element| text_member(element, key))
+                .collect();
         let identity = self.identity_of(conn);
         let is_plain = self.shown_through(conn).is_some();
         // A tool of the host comes before one of a server with the same name.
@@ -338,10 +381,15 @@ impl Engine {
                 if at == TOOLS && has_own && is_own(element) {
                     continue;
                 }
+                let shown = shown_element(server, at, is_plain, element, &seen);
+                // UPS-11: a name of an earlier server reaches that one alone.
+                if text_member(&shown, key).is_some_and(|name| !seen.insert(name)) {
+                    continue;
+                }
                 if !elements.is_empty() {
                     elements.push(',');
                 }
-                elements.push_str(&shown_element(server, at, is_plain, element, &mut seen));
+                elements.push_str(&shown);
             }
         }
         elements
@@ -393,7 +441,9 @@ impl Engine {
         let instructions = member(&manifest.identity, "instructions").map(Into::into);
         let has_tasks =
             server.tools.values().any(|tool| tool.task_support != TaskSupport::Forbidden);
-        Some(Shown { capabilities, info, instructions, has_tasks })
+        let said = Freshness::of(&manifest.identity);
+        let freshness = said.ttl_ms.map(|ttl| stateless::cacheable(ttl, said.is_public));
+        Some(Shown { capabilities, info, instructions, has_tasks, freshness })
     }
 
     /// Name and version of a transparent server, as JSON text.
@@ -409,6 +459,8 @@ pub(crate) struct Shown {
     pub(crate) has_tasks: bool,
     pub(crate) info: Option<Box<str>>,
     pub(crate) instructions: Option<Box<str>>,
+    /// How long the answer to `server/discover` may be cached, if the server says so.
+    pub(crate) freshness: Option<String>,
 }
 
 impl Shown {
@@ -486,7 +538,7 @@ fn shown_element<'a>(
     at: usize,
     is_plain: bool,
     element: &'a str,
-    seen: &mut BTreeSet<Box<str>>,
+    seen: &BTreeSet<Box<str>>,
 ) -> Cow<'a, str> {
     let member = match at {
         TOOLS if is_plain && !server.server.prefix.is_empty() => {
@@ -513,9 +565,6 @@ fn shown_element<'a>(
     let Some(own) = text_member(element, member) else { return Cow::Borrowed(element) };
     match uri::shown(&server.server.name, &own, seen.contains(&own)) {
         Cow::Owned(shown) => Cow::Owned(with_member(element, member, &quoted(&shown))),
-        Cow::Borrowed(_) => {
-            seen.insert(own);
-            Cow::Borrowed(element)
-        }
+        Cow::Borrowed(_) => Cow::Borrowed(element),
     }
 }

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::upstream::rewrite::{member, text_member};
+
 /// Identity and lists of a server, as JSON text that it wrote itself (UPS-09).
 ///
 /// The host keeps it across restarts. Lists hold every page, one JSON object an element.
@@ -26,4 +28,31 @@ pub struct Manifest {
     /// Elements of `resources/templates/list`.
     #[serde(default)]
     pub templates: Vec<Box<str>>,
+    /// How long each list may be cached, in the order of the members above.
+    #[serde(default)]
+    pub freshness: [Freshness; 4],
+}
+
+/// How long clients may cache a list, as its server says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Freshness {
+    /// `ttlMs`: milliseconds for which it is fresh; `None` if the server does not say.
+    pub ttl_ms: Option<u64>,
+    /// Whether `cacheScope` is `public`: one client may be given the list of another.
+    pub is_public: bool,
+}
+
+impl Freshness {
+    /// The freshness that a result states.
+    pub(crate) fn of(result: &str) -> Self {
+        let ttl_ms = member(result, "ttlMs").and_then(|ttl| ttl.parse().ok());
+        let scope = text_member(result, "cacheScope");
+        Self { ttl_ms, is_public: scope.as_deref() == Some("public") }
+    }
+
+    /// The freshness of two parts of one answer.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let ttl_ms = self.ttl_ms.into_iter().chain(other.ttl_ms).min();
+        Self { ttl_ms, is_public: self.is_public && other.is_public }
+    }
 }

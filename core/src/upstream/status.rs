@@ -139,6 +139,14 @@ impl Engine {
         if let Some(error) = error.filter(|_| is_operator) {
             json.raw(",").member("lastError", error);
         }
+        // They name tools of servers that others may not use.
+        if is_operator && state.warnings.iter().next().is_some() {
+            json.raw(",\"warnings\":[");
+            for (position, warning) in state.warnings.iter().enumerate() {
+                json.raw(if position == 0 { "" } else { "," }).string(warning);
+            }
+            json.raw("]");
+        }
         if self.now.at < state.not_before {
             let wait = (state.not_before - self.now.at).as_millis();
             json.raw(",\"mayStartInMs\":").display(wait);

@@ -1,5 +1,6 @@
 //! Tables of upstreams: servers, their instances, and the jobs that are relayed to them.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -15,13 +16,16 @@ use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::check::Check;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
+use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::question::Question;
+use crate::upstream::reading::Reading;
 use crate::upstream::scope::Scope;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::server_task::ServerTask;
 use crate::upstream::subscription::Subscription;
+use crate::upstream::warnings::Warnings;
 
 /// Everything the engine knows of upstreams.
 #[derive(Debug, Default)]
@@ -82,6 +86,12 @@ pub(crate) struct Server {
     pub(crate) support: BTreeMap<Box<str>, TaskSupport>,
     /// Elements of `tools/list` as clients see them.
     pub(crate) listed: Vec<Box<str>>,
+    /// Lists that are known, by their position; others count as empty.
+    pub(crate) known: [bool; LISTS.len()],
+    /// Lists that are not whole or were not told, and names that are left out.
+    pub(crate) warnings: Warnings,
+    /// Whether the manifest differs from the one that the host keeps.
+    pub(crate) is_unsaved: bool,
     /// Whether the manifest is one of this process rather than of an earlier one.
     pub(crate) is_verified: bool,
     /// Whether it is known to need `initialize`.
@@ -153,10 +163,8 @@ pub(crate) struct Instance {
     pub(crate) start_by: Instant,
     /// Whether `server/discover` was answered while `initialize` was under way.
     pub(crate) discovered: Option<Box<str>>,
-    /// Lists that are being read.
-    pub(crate) reading: Option<Reading>,
-    /// Whether its lists changed while they were being read.
-    pub(crate) reads_again: bool,
+    /// Its lists, while they are read.
+    pub(crate) reading: Reading,
     /// Lists that it has said to have changed, and whose clients are told after they were read.
     pub(crate) said_changed: BTreeSet<Topic>,
     /// Its changes and updates, if it has no sessions.
@@ -169,15 +177,6 @@ pub(crate) struct Instance {
     pub(crate) is_abandoned: bool,
     /// Why the engine ends it, for errors.
     pub(crate) why: Option<&'static str>,
-}
-
-/// Lists of an instance that are being read, one page at a time.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    /// Position in [`LISTS`](crate::upstream::list::LISTS).
-    pub(crate) list: usize,
-    pub(crate) pages: usize,
-    pub(crate) manifest: Manifest,
 }
 
 /// A relayed job.
@@ -239,8 +238,7 @@ impl Instance {
             timer: None,
             start_by: Instant::ZERO,
             discovered: None,
-            reading: None,
-            reads_again: false,
+            reading: Reading::default(),
             said_changed: BTreeSet::new(),
             subscription: Subscription::default(),
             has_logging: false,
@@ -336,10 +334,18 @@ impl Upstreams {
         self.instances.values().filter(starts).count()
     }
 
-    /// Whether a server has an instance that is on its way to tell its lists.
+    /// Whether a server has an instance that is on its way to tell its identity or lists.
     pub(crate) fn is_learning(&self, server: &str) -> bool {
         self.instances.values().any(|instance| {
-            let tells = instance.is_starting() || instance.reading.is_some();
+            let tells = instance.is_starting() || instance.reading.is_active();
+            tells && &*instance.server.name == server
+        })
+    }
+
+    /// Whether a server has an instance that is on its way to tell this list.
+    pub(crate) fn is_learning_list(&self, server: &str, at: usize) -> bool {
+        self.instances.values().any(|instance| {
+            let tells = instance.is_starting() || instance.reading.is_reading(at);
             tells && &*instance.server.name == server
         })
     }
@@ -357,23 +363,30 @@ impl Upstreams {
             let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
             is_within && server.server.allow.permits(peer)
         };
-        for server in self.servers.iter().filter(seen) {
-            let whole = is_plain.then(|| alloc::format!("{}{name}", server.server.prefix));
-            let name = whole.as_deref().unwrap_or(name);
-            if let Some(tool) = server.tools.get(name) {
-                return Some(Arc::clone(tool));
-            }
-            // The server judges a name itself before it has listed its tools, and where it shows
-            // through: a client gets the answer that it would get without this engine (UPS-10).
-            let short = name.strip_prefix(&*server.server.prefix);
-            if let Some(short) = short.filter(|short| server.server.filter.offers(short))
-                && (server.manifest.is_none() || server.server.transparent || is_plain)
-            {
-                let support = server.server.task_support.unwrap_or_default();
-                return Some(Arc::new(server.relayed(name, "tools/call", short, support)));
-            }
+        let whole = |server: &Server| match is_plain {
+            true => Cow::Owned(alloc::format!("{}{name}", server.server.prefix)),
+            false => Cow::Borrowed(name),
+        };
+        let mut servers = self.servers.iter().filter(seen);
+        if let Some(tool) = servers.find_map(|server| server.tools.get(&*whole(server))) {
+            return Some(Arc::clone(tool));
         }
-        None
+        // The server judges a name itself before it has listed its tools, and where it shows
+        // through: a client gets the answer that it would get without this engine (UPS-10). Of
+        // several prefixes the longest one says most.
+        let own = |server: &Server| {
+            let whole = whole(server);
+            let short = whole.strip_prefix(&*server.server.prefix)?;
+            let is_open = !server.known[TOOLS] || server.server.transparent || is_plain;
+            (is_open && server.server.filter.offers(short)).then(|| String::from(short))
+        };
+        let open = self.servers.iter().filter(seen);
+        let open = open.filter_map(|server| Some((server, own(server)?)));
+        // The first of equally long ones.
+        let (server, short) =
+            open.min_by_key(|(server, _)| usize::MAX - server.server.prefix.len())?;
+        let support = server.server.task_support.unwrap_or_default();
+        Some(Arc::new(server.relayed(name, "tools/call", &short, support)))
     }
 
     /// Notes an established fact about a job, for its receipt.
@@ -386,6 +399,7 @@ impl Upstreams {
     /// Timers that are armed here.
     pub(crate) fn armed(&self) -> usize {
         self.instances.values().filter(|instance| instance.timer.is_some()).count()
+            + self.instances.values().filter(|it| it.reading.timer.is_some()).count()
             + self.jobs.values().filter(|relayed| relayed.timer.is_some()).count()
             + { self.jobs.values().filter_map(|relayed| relayed.task.as_ref()) }
                 .filter(|task| task.timer.is_some())

@@ -93,6 +93,7 @@ fn table(server: &Server, status: &Status) -> String {
     if let Some(error) = &server.last_error {
         note(&format!("last error: {error}"));
     }
+    server.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
     for instance in &server.instances {
         let found = of(instance.instance);
         let pid = found.and_then(|of| of.root()).map(|root| root.pid.to_string());

@@ -66,6 +66,13 @@ impl Server {
             UpstreamAction::End { instance, kill_grace } => {
                 self.end_upstream(now, instance, kill_grace);
             }
+            UpstreamAction::Warn { server, what } => {
+                tracing::warn!(
+                    server = &*server,
+                    what = &*what,
+                    "a list of a server is not as it says"
+                );
+            }
             UpstreamAction::SaveManifest { server, manifest } => {
                 self.save_manifest(&server, *manifest);
             }

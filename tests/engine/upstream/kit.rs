@@ -194,7 +194,7 @@ impl Kit {
             first = self.one(conn);
         }
         assert_eq!(first["method"], "initialize");
-        let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+        let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": true}},
             "serverInfo": {"name": "scripted", "version": "7"}, "instructions": "Use it."});
         self.answer(conn, &first, &result);
         let mut rest = self.read(conn);

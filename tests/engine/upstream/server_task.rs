@@ -88,7 +88,8 @@ fn check_of(kit: &Kit) -> CheckId {
         UpstreamAction::Start { .. }
         | UpstreamAction::EndStrays { .. }
         | UpstreamAction::End { .. }
-        | UpstreamAction::SaveManifest { .. } => None,
+        | UpstreamAction::SaveManifest { .. }
+        | UpstreamAction::Warn { .. } => None,
     });
     asked.expect("it is looked at")
 }

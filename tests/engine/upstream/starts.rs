@@ -61,7 +61,7 @@ fn kept_manifest_answers_until_the_server_tells() {
     let text = r#"{"name":"old","inputSchema":{}}"#;
     let manifest = Manifest {
         revision: "2025-06-18".into(),
-        identity: r#"{"capabilities":{"tools":{}}}"#.into(),
+        identity: r#"{"capabilities":{"tools":{"listChanged":true}}}"#.into(),
         tools: vec![text.into()],
         ..Manifest::default()
     };
@@ -73,7 +73,8 @@ fn kept_manifest_answers_until_the_server_tells() {
     let instance = kit.starts().remove(0);
     let upstream = kit.started(instance);
     // The era is known, too: no probe is sent.
-    let identity = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}});
+    let capabilities = json!({"tools": {"listChanged": true}});
+    let identity = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities});
     let first = kit.one(upstream);
     assert_eq!(first["method"], "initialize");
     kit.answer(upstream, &first, &identity);

@@ -219,7 +219,9 @@ impl Walk {
                 assert!(self.ending.insert(instance), "{instance} is ended once");
                 Duty::End(instance)
             }
-            UpstreamAction::SaveManifest { .. } => panic!("agents have no lists"),
+            UpstreamAction::SaveManifest { .. } | UpstreamAction::Warn { .. } => {
+                panic!("agents have no lists")
+            }
         };
         self.duties.push(duty);
     }

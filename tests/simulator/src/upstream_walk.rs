@@ -214,7 +214,7 @@ impl Walk {
                 assert!(self.ending.insert(instance), "{instance} is ended once");
                 Duty::End(instance)
             }
-            UpstreamAction::SaveManifest { .. } => return,
+            UpstreamAction::SaveManifest { .. } | UpstreamAction::Warn { .. } => return,
         };
         self.duties.push(duty);
     }

@@ -1,0 +1,315 @@
+//! Lists of servers: read after the handshake, after a change, and where a client asks for a list
+//! whose changes its server does not tell (UPS-09, UPS-10).
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::action::Action;
+use crate::collections::timer_queue::Timer;
+use crate::engine::Engine;
+use crate::ids::{CallId, ConnId, InstanceId};
+use crate::json::raw::Raw;
+use crate::protocol::revision::{Dialect, MCP_2026_07_28};
+use crate::server::requests::Topic;
+use crate::time::Instant;
+use crate::upstream::interface::UpstreamAction;
+use crate::upstream::list::{LISTS, PROMPTS, TOOLS};
+use crate::upstream::listen::declared_lists;
+use crate::upstream::manifest::Manifest;
+use crate::upstream::reading::{ListBounds, ListRead, PageStep};
+use crate::upstream::rewrite::member;
+use crate::upstream::server::{Share, UpstreamServer};
+use crate::upstream::table::{Instance, Key, Phase, Server};
+
+/// Shortest time that the lists of a server have, and the longest for which those of other servers
+/// wait for them.
+const LIST_WAIT: Duration = Duration::from_secs(5);
+/// How long a client waits for a list that is known and asked for again.
+const REFRESH_WAIT: Duration = Duration::from_secs(2);
+
+/// The topic under which changes of a list are told.
+const fn topic(at: usize) -> Topic {
+    match at {
+        TOOLS => Topic::Tools,
+        PROMPTS => Topic::Prompts,
+        _ => Topic::Resources,
+    }
+}
+
+/// Whether a server with this identity has a list, as far as it says. Servers that declare nothing
+/// may have tools all the same.
+fn declares(identity: &str, at: usize) -> bool {
+    let said = member(identity, "capabilities").unwrap_or("{}");
+    at == TOOLS || member(said, LISTS[at].capability).is_some()
+}
+
+/// Whether a server with this identity tells of the changes of a list.
+pub(crate) fn tells_changes(identity: &str, at: usize) -> bool {
+    declared_lists(member(identity, "capabilities").unwrap_or("{}")).contains(&topic(at))
+}
+
+impl Engine {
+    /// The handshake of an instance is done: its identity is known, and its lists are read.
+    pub(crate) fn read_lists(&mut self, id: InstanceId, dialect: &Dialect, identity: &str) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let name = instance.server.name.clone();
+        let wait = match instance.server.transparent {
+            true => instance.start_by.max(self.now.at + LIST_WAIT),
+            // Lists of other servers wait for them.
+            false => self.now.at + LIST_WAIT,
+        };
+        let Some(server) = self.upstreams.server_mut(&name) else { return };
+        server.take_identity(dialect.revision, identity);
+        for at in (0..LISTS.len()).filter(|at| !declares(identity, *at)) {
+            server.take_list(at, ListRead::default());
+        }
+        self.want_lists(id, (0..LISTS.len()).filter(|at| declares(identity, *at)), wait);
+        self.answer_waiters();
+    }
+
+    fn want_lists(
+        &mut self,
+        id: InstanceId,
+        lists: impl IntoIterator<Item = usize>,
+        deadline: Instant,
+    ) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        lists.into_iter().for_each(|at| instance.reading.want(at, deadline));
+        self.ask_for_lists(id);
+    }
+
+    /// Asks for the first page of the lists whose turn it is.
+    fn ask_for_lists(&mut self, id: InstanceId) {
+        loop {
+            let Some(instance) = self.upstreams.instances.get(&id) else { return };
+            let Some((at, _)) = instance.reading.next() else { break };
+            let claim = instance.conn.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28);
+            let Some(call) = self.ask_instance(id, LISTS[at].method, "{}", claim) else { return };
+            let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+            instance.reading.open(at, call);
+        }
+        self.arm_reading(id);
+    }
+
+    fn arm_reading(&mut self, id: InstanceId) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        match instance.reading.deadline() {
+            Some(at) => self.timers.arm(&mut instance.reading.timer, Timer::Lists(id), at),
+            None => self.timers.disarm(&mut instance.reading.timer, Timer::Lists(id)),
+        }
+    }
+
+    /// One page of a list arrives; an error counts as its end.
+    pub(crate) fn on_list_page(
+        &mut self,
+        id: InstanceId,
+        at: usize,
+        call: CallId,
+        outcome: Result<Raw<'_>, Raw<'_>>,
+    ) {
+        let bounds = self.list_bounds();
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        let claim = instance.conn;
+        match instance.reading.take(at, call, outcome.ok().map(Raw::get), bounds) {
+            PageStep::Unasked => {}
+            PageStep::Next(cursor) => {
+                let claim = claim.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28);
+                let params = format!("{{\"cursor\":{cursor}}}");
+                let asked = self.ask_instance(id, LISTS[at].method, &params, claim);
+                if let (Some(call), Some(instance)) = (asked, self.upstreams.instances.get_mut(&id))
+                {
+                    instance.reading.next_page(at, call);
+                }
+            }
+            PageStep::Again => self.ask_for_lists(id),
+            PageStep::Ended(read) => {
+                self.take_list(id, at, read);
+                self.ask_for_lists(id);
+                self.end_reading(id);
+            }
+        }
+    }
+
+    /// Bounds of one list: a server's lists together have at most the bytes of one message.
+    fn list_bounds(&self) -> ListBounds {
+        let limits = &self.settings.limits;
+        ListBounds {
+            elements: limits.remote_list_max,
+            bytes: limits.frames.frame_bytes_max / LISTS.len(),
+        }
+    }
+
+    /// An answer of an instance cannot be read, and may be that of a list.
+    pub(crate) fn on_unreadable_list(&mut self, id: InstanceId, problem: &str) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if let Some((at, read)) = instance.reading.end_unreadable(problem) {
+            self.take_list(id, at, read);
+        }
+        self.ask_for_lists(id);
+        self.end_reading(id);
+    }
+
+    /// The deadline of a list has passed: it counts as ended.
+    pub(crate) fn on_lists_timer(&mut self, id: InstanceId) {
+        let now = self.now.at;
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        instance.reading.timer = None;
+        for (at, read) in instance.reading.expire(now) {
+            self.take_list(id, at, read);
+        }
+        self.ask_for_lists(id);
+        self.end_reading(id);
+    }
+
+    /// A list has ended: clients are answered from it, and told if it is another (UPS-09).
+    fn take_list(&mut self, id: InstanceId, at: usize, read: ListRead) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let of = Arc::clone(&instance.server);
+        let Some(server) = self.upstreams.server_mut(&of.name) else { return };
+        let warning = server.warnings.note_list(at, read.problem.as_deref());
+        let was_known = server.known[at];
+        // A list that is known is better than one that did not come.
+        let is_kept = was_known && (read.is_refused || read.problem.is_some());
+        let has_changed = !is_kept && server.take_list(at, read);
+        let allow = server.server.allow.clone();
+        if let Some(what) = warning {
+            self.warn_of_server(&of, what);
+        }
+        if has_changed && at == TOOLS {
+            self.note_shadowed_tools();
+        }
+        self.answer_waiters();
+        if has_changed && was_known {
+            if let Some(instance) = self.upstreams.instances.get_mut(&id) {
+                instance.reading.announced.insert(topic(at));
+            }
+            self.announce_list(topic(at), &allow);
+        }
+    }
+
+    fn warn_of_server(&mut self, server: &UpstreamServer, what: Box<str>) {
+        let server = server.name.clone();
+        self.out.push(Action::Upstream(UpstreamAction::Warn { server, what }));
+    }
+
+    /// Looks for tools of servers whose names are taken by the host or by an earlier server.
+    fn note_shadowed_tools(&mut self) {
+        let catalog = &self.settings.catalog;
+        let mut taken: BTreeSet<Box<str>> =
+            catalog.iter().map(|tool| Box::from(&*tool.name)).collect();
+        let mut new = Vec::new();
+        for server in &mut self.upstreams.servers {
+            let names = server.tools.keys();
+            let shadowed: Vec<Box<str>> =
+                names.filter(|name| taken.contains(*name)).cloned().collect();
+            taken.extend(server.tools.keys().cloned());
+            if let Some(what) = server.warnings.note_shadowed(&shadowed) {
+                new.push((Arc::clone(&server.server), what));
+            }
+        }
+        new.into_iter().for_each(|(server, what)| self.warn_of_server(&server, what));
+    }
+
+    /// Nothing more of an instance is read for now: its lists are kept, and what it said itself is
+    /// passed on.
+    fn end_reading(&mut self, id: InstanceId) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if instance.reading.is_active() {
+            return;
+        }
+        let said = core::mem::take(&mut instance.said_changed);
+        let announced = core::mem::take(&mut instance.reading.announced);
+        let of = Arc::clone(&instance.server);
+        let Some(server) = self.upstreams.server_mut(&of.name) else { return };
+        server.is_verified = true;
+        if core::mem::take(&mut server.is_unsaved)
+            && let Some(manifest) = server.manifest.clone().map(Box::new)
+        {
+            self.out.push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
+        }
+        self.answer_waiters();
+        self.pass_changes(id, said.into_iter().filter(|topic| !announced.contains(topic)));
+    }
+
+    /// Tells the clients of an instance of the changes that it says itself; the list that it gives
+    /// afterwards may be the same (UPS-10).
+    fn pass_changes(&mut self, id: InstanceId, said: impl IntoIterator<Item = Topic>) {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let all = self.connections.keys().copied();
+        let audience: Vec<ConnId> = all.filter(|conn| self.serves(instance, *conn)).collect();
+        said.into_iter().for_each(|topic| self.announce_list_to(topic, &audience));
+    }
+
+    /// The host has the manifest of a server from an earlier process (UPS-09).
+    pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
+        let Some(server) = self.upstreams.server_mut(server) else { return };
+        if server.manifest.is_none() {
+            server.take_manifest(manifest.clone());
+            self.note_shadowed_tools();
+            self.answer_waiters();
+        }
+    }
+
+    /// An instance says that one of its lists has changed: all are read again.
+    pub(crate) fn on_list_changed(&mut self, id: InstanceId, topic: Topic) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if !instance.is_in_session() {
+            return;
+        }
+        instance.said_changed.insert(topic);
+        let name = instance.server.name.clone();
+        let known = self.upstreams.server(&name).and_then(|server| server.manifest.as_ref());
+        let Some(known) = known else { return };
+        let lists: Vec<usize> =
+            (0..LISTS.len()).filter(|at| declares(&known.identity, *at)).collect();
+        self.want_lists(id, lists, self.now.at + LIST_WAIT);
+    }
+
+    /// Asks the servers of a client for a list again, where they do not tell of its changes.
+    pub(crate) fn refresh_list(&mut self, client: ConnId, at: usize) {
+        let is_plain = self.shown_through(client).is_some();
+        let stale = self.seen_servers(client).filter(|server| {
+            let identity = server.manifest.as_ref().map_or("{}", |manifest| &*manifest.identity);
+            server.known[at] && (is_plain || declares(identity, at))
+        });
+        let asked: Vec<InstanceId> = stale
+            .filter_map(|server| self.teller_of(server, client))
+            .filter(|(_, instance)| !instance.subscription.lists.contains(&topic(at)))
+            .filter(|(_, instance)| !instance.reading.is_reading(at))
+            .filter(|(_, instance)| !instance.reading.is_late(at))
+            .map(|(id, _)| id)
+            .collect();
+        let deadline = self.now.at + REFRESH_WAIT;
+        asked.into_iter().for_each(|id| self.want_lists(id, [at], deadline));
+    }
+
+    /// The ready instance of a server that a client's requests reach.
+    fn teller_of(&self, server: &Server, client: ConnId) -> Option<(InstanceId, &Instance)> {
+        let serves = |instance: &Instance| match server.server.share {
+            Share::Call => instance.key == Key::Call,
+            Share::Connection | Share::Identity => self.serves(instance, client),
+        };
+        let all = self.upstreams.instances.iter().map(|(id, instance)| (*id, instance));
+        { all }.find(|(_, instance)| {
+            instance.phase == Phase::Ready
+                && instance.server.name == server.server.name
+                && serves(instance)
+        })
+    }
+
+    /// Whether a list of a server is on its way that a client is to be answered with.
+    pub(crate) fn awaits_list(&self, server: &Server, client: ConnId, at: usize) -> bool {
+        if !server.known[at] {
+            return self.upstreams.is_learning_list(&server.server.name, at);
+        }
+        let tells = |(_, of): (InstanceId, &Instance)| {
+            of.reading.is_reading(at) && !of.subscription.lists.contains(&topic(at))
+        };
+        // A list that did not come last time delays no answer.
+        !server.warnings.has_list(at) && self.teller_of(server, client).is_some_and(tells)
+    }
+}

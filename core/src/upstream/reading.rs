@@ -1,0 +1,376 @@
+//! Lists of an instance while they are read: each with its pages, its deadline and its end.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::collections::timer_queue::Armed;
+use crate::ids::CallId;
+use crate::server::requests::Topic;
+use crate::time::Instant;
+use crate::upstream::list::LISTS;
+use crate::upstream::manifest::Freshness;
+use crate::upstream::rewrite::{elements, member, text_member};
+
+/// Pages of one list that are read at most.
+const PAGES_MAX: usize = 1000;
+
+/// Bounds of one list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListBounds {
+    /// Elements at most.
+    pub(crate) elements: usize,
+    /// Bytes of all elements at most.
+    pub(crate) bytes: usize,
+}
+
+/// The lists of an instance, by their position in [`LISTS`].
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    states: [State; LISTS.len()],
+    /// Whether one list is asked for after the other, since an unreadable answer could belong to
+    /// several.
+    one_at_a_time: bool,
+    /// Topics whose clients were told of a difference since the reading began.
+    pub(crate) announced: BTreeSet<Topic>,
+    /// The earliest deadline of an open list.
+    pub(crate) timer: Option<Armed>,
+}
+
+/// How far one list is.
+#[derive(Debug, Default)]
+enum State {
+    /// It is not being read.
+    #[default]
+    Idle,
+    /// Waits for its turn, until this deadline at the longest.
+    Queued(Instant),
+    /// Requests that need the list wait for it.
+    Open(Box<Pages>),
+    /// Its deadline has passed. Its answer is taken if it still comes.
+    Late(Box<Pages>),
+}
+
+/// The pages of a list so far.
+#[derive(Debug)]
+struct Pages {
+    /// The request for the next page.
+    call: CallId,
+    deadline: Instant,
+    count: usize,
+    cursors: BTreeSet<Box<str>>,
+    keys: BTreeSet<Box<str>>,
+    read: ListRead,
+    bytes: usize,
+    /// Whether the list changed after its first page was asked for.
+    has_changed: bool,
+}
+
+/// A list as far as it was read.
+#[derive(Debug, Default)]
+pub(crate) struct ListRead {
+    pub(crate) elements: Vec<Box<str>>,
+    pub(crate) freshness: Freshness,
+    /// Why it is not whole.
+    pub(crate) problem: Option<String>,
+    /// Whether the server refused the first page.
+    pub(crate) is_refused: bool,
+}
+
+/// Consequence of an answer.
+#[derive(Debug)]
+pub(crate) enum PageStep {
+    /// It belongs to no list that is being read.
+    Unasked,
+    /// The next page is to be asked for with this cursor, as JSON text.
+    Next(Box<str>),
+    /// The list changed meanwhile and is to be read again.
+    Again,
+    /// The list has ended.
+    Ended(ListRead),
+}
+
+impl Reading {
+    /// Wants lists to be read by a deadline. One that is being read is read again after it; the
+    /// answer to a late one is not waited for any more.
+    pub(crate) fn want(&mut self, at: usize, deadline: Instant) {
+        match &mut self.states[at] {
+            State::Open(pages) => pages.has_changed = true,
+            State::Queued(_) => {}
+            state @ (State::Idle | State::Late(_)) => *state = State::Queued(deadline),
+        }
+    }
+
+    /// The next list that is to be asked for now, and its deadline.
+    pub(crate) fn next(&self) -> Option<(usize, Instant)> {
+        if self.one_at_a_time && self.states.iter().any(|state| matches!(state, State::Open(_))) {
+            return None;
+        }
+        self.states.iter().enumerate().find_map(|(at, state)| match state {
+            State::Queued(deadline) => Some((at, *deadline)),
+            State::Idle | State::Open(_) | State::Late(_) => None,
+        })
+    }
+
+    /// The first page of a queued list was asked for.
+    pub(crate) fn open(&mut self, at: usize, call: CallId) {
+        if let State::Queued(deadline) = self.states[at] {
+            self.states[at] = State::Open(Box::new(Pages {
+                call,
+                deadline,
+                count: 1,
+                cursors: BTreeSet::new(),
+                keys: BTreeSet::new(),
+                read: ListRead::default(),
+                bytes: 0,
+                has_changed: false,
+            }));
+        }
+    }
+
+    /// A further page of a list was asked for.
+    pub(crate) fn next_page(&mut self, at: usize, call: CallId) {
+        if let State::Open(pages) | State::Late(pages) = &mut self.states[at] {
+            (pages.call, pages.count) = (call, pages.count + 1);
+        }
+    }
+
+    /// Takes the answer to a request for a page; `None` is an error (UPS-10: all pages are read).
+    pub(crate) fn take(
+        &mut self,
+        at: usize,
+        call: CallId,
+        page: Option<&str>,
+        bounds: ListBounds,
+    ) -> PageStep {
+        let is_late = matches!(self.states[at], State::Late(_));
+        let (State::Open(pages) | State::Late(pages)) = &mut self.states[at] else {
+            return PageStep::Unasked;
+        };
+        if pages.call != call {
+            return PageStep::Unasked;
+        }
+        if let Some(cursor) = pages.take(at, page, bounds) {
+            return PageStep::Next(cursor);
+        }
+        let read = core::mem::take(&mut pages.read);
+        // A list that changes with every answer ends at its deadline.
+        let (again, deadline) = (pages.has_changed && !is_late, pages.deadline);
+        self.states[at] = if again { State::Queued(deadline) } else { State::Idle };
+        if again { PageStep::Again } else { PageStep::Ended(read) }
+    }
+
+    /// Ends the only open list, whose answer cannot be read; `None` if there are several, which are
+    /// then read one after the other.
+    pub(crate) fn end_unreadable(&mut self, problem: &str) -> Option<(usize, ListRead)> {
+        let open = self.open_lists();
+        if let [at] = *open.as_slice() {
+            let State::Open(pages) = core::mem::take(&mut self.states[at]) else { return None };
+            return Some((at, ListRead { problem: Some(problem.into()), ..pages.read }));
+        }
+        self.one_at_a_time = true;
+        for at in open {
+            if let State::Open(pages) = &self.states[at] {
+                self.states[at] = State::Queued(pages.deadline);
+            }
+        }
+        None
+    }
+
+    /// Lists whose answers are waited for.
+    pub(crate) fn open_lists(&self) -> Vec<usize> {
+        let is_open = |at: &usize| matches!(self.states[*at], State::Open(_));
+        (0..LISTS.len()).filter(is_open).collect()
+    }
+
+    /// The lists whose deadline has passed, each as far as it was read.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(usize, ListRead)> {
+        let mut expired = Vec::new();
+        for (at, state) in self.states.iter_mut().enumerate() {
+            *state = match core::mem::take(state) {
+                State::Open(pages) if pages.deadline <= now => {
+                    let read = ListRead {
+                        elements: pages.read.elements.clone(),
+                        freshness: pages.read.freshness,
+                        problem: Some("it was not answered in time".into()),
+                        is_refused: false,
+                    };
+                    expired.push((at, read));
+                    State::Late(pages)
+                }
+                State::Queued(deadline) if deadline <= now => {
+                    let problem = Some("its turn did not come in time".into());
+                    expired.push((at, ListRead { problem, ..ListRead::default() }));
+                    State::Idle
+                }
+                other @ (State::Idle | State::Queued(_) | State::Open(_) | State::Late(_)) => other,
+            };
+        }
+        expired
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let all = self.states.iter().filter_map(|state| match state {
+            State::Queued(deadline) => Some(*deadline),
+            State::Open(pages) => Some(pages.deadline),
+            State::Idle | State::Late(_) => None,
+        });
+        all.min()
+    }
+
+    /// Whether a list is being read within its deadline.
+    pub(crate) const fn is_reading(&self, at: usize) -> bool {
+        matches!(self.states[at], State::Queued(_) | State::Open(_))
+    }
+
+    /// Whether the answer of a list is awaited after its deadline.
+    pub(crate) const fn is_late(&self, at: usize) -> bool {
+        matches!(self.states[at], State::Late(_))
+    }
+
+    /// Whether any list is being read within its deadline.
+    pub(crate) fn is_active(&self) -> bool {
+        (0..LISTS.len()).any(|at| self.is_reading(at))
+    }
+}
+
+impl Pages {
+    /// Takes one page. Returns the cursor of the next one, if that is to be read.
+    fn take(&mut self, at: usize, page: Option<&str>, bounds: ListBounds) -> Option<Box<str>> {
+        let list = &LISTS[at];
+        let Some(page) = page else {
+            self.read.is_refused = self.count == 1;
+            if self.count > 1 {
+                self.read.problem = Some(format!("page {} is an error", self.count));
+            }
+            return None;
+        };
+        self.read.freshness = match self.count {
+            1 => Freshness::of(page),
+            _ => self.read.freshness.with(Freshness::of(page)),
+        };
+        let before = self.read.elements.len();
+        for element in member(page, list.member).map(elements).unwrap_or_default() {
+            // UPS-11: a name or URI stands once.
+            if text_member(element, list.key).is_some_and(|key| !self.keys.insert(key)) {
+                continue;
+            }
+            let size = self.bytes + element.len();
+            if self.read.elements.len() >= bounds.elements || size > bounds.bytes {
+                self.read.problem = Some(format!(
+                    "it has more than {} elements or {} bytes: the rest is left out",
+                    bounds.elements, bounds.bytes
+                ));
+                return None;
+            }
+            self.bytes = size;
+            self.read.elements.push(element.into());
+        }
+        self.next_cursor(page, self.read.elements.len() > before)
+    }
+
+    fn next_cursor(&mut self, page: &str, has_news: bool) -> Option<Box<str>> {
+        let cursor = member(page, "nextCursor").filter(|cursor| cursor.starts_with('"'))?;
+        if cursor == "\"\"" && !has_news {
+            return None;
+        }
+        if !self.cursors.insert(cursor.into()) {
+            self.read.problem = Some("the server repeats a cursor: the list ends there".into());
+            return None;
+        }
+        if self.count >= PAGES_MAX {
+            self.read.problem = Some(format!("it has more than {PAGES_MAX} pages"));
+            return None;
+        }
+        Some(cursor.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::list::{RESOURCES, TOOLS};
+
+    const BOUNDS: ListBounds = ListBounds { elements: 4, bytes: 1000 };
+
+    fn at(millis: u64) -> Instant {
+        Instant::ZERO + core::time::Duration::from_millis(millis)
+    }
+
+    fn opened(list: usize) -> Reading {
+        let mut reading = Reading::default();
+        reading.want(list, at(10));
+        assert_eq!(reading.next(), Some((list, at(10))));
+        reading.open(list, CallId::new(1));
+        reading
+    }
+
+    fn ended(step: PageStep) -> ListRead {
+        let PageStep::Ended(read) = step else { panic!("the list has ended: {step:?}") };
+        read
+    }
+
+    #[test]
+    fn repeated_cursor_ends_a_list_and_is_told() {
+        let mut reading = opened(RESOURCES);
+        let page = r#"{"resources":[{"uri":"a"}],"nextCursor":"x"}"#;
+        let step = reading.take(RESOURCES, CallId::new(1), Some(page), BOUNDS);
+        assert!(matches!(step, PageStep::Next(cursor) if &*cursor == "\"x\""));
+        reading.next_page(RESOURCES, CallId::new(2));
+        let read = ended(reading.take(RESOURCES, CallId::new(2), Some(page), BOUNDS));
+        assert_eq!(read.elements.len(), 1, "doubles are left out");
+        assert!(read.problem.is_some_and(|why| why.contains("repeats a cursor")));
+    }
+
+    #[test]
+    fn empty_cursor_ends_a_list_only_after_a_page_without_news() {
+        let mut reading = opened(TOOLS);
+        let page = r#"{"tools":[{"name":"a"}],"nextCursor":""}"#;
+        let step = reading.take(TOOLS, CallId::new(1), Some(page), BOUNDS);
+        assert!(matches!(step, PageStep::Next(_)));
+        reading.next_page(TOOLS, CallId::new(2));
+        let read = ended(reading.take(TOOLS, CallId::new(2), Some(page), BOUNDS));
+        assert_eq!((read.elements.len(), read.problem), (1, None));
+    }
+
+    #[test]
+    fn cut_list_is_told() {
+        let mut reading = opened(TOOLS);
+        let tools: Vec<String> = (0..5).map(|n| format!("{{\"name\":\"t{n}\"}}")).collect();
+        let page = format!("{{\"tools\":[{}]}}", tools.join(","));
+        let read = ended(reading.take(TOOLS, CallId::new(1), Some(&page), BOUNDS));
+        assert_eq!(read.elements.len(), 4);
+        assert!(read.problem.is_some_and(|why| why.contains("the rest is left out")));
+    }
+
+    #[test]
+    fn late_list_is_taken_when_it_comes() {
+        let mut reading = opened(TOOLS);
+        assert!(reading.expire(at(9)).is_empty() && reading.is_reading(TOOLS));
+        let expired = reading.expire(at(10));
+        assert!(matches!(&expired[..], [(TOOLS, read)] if read.problem.is_some()));
+        assert!(reading.is_late(TOOLS) && !reading.is_active());
+        let page = r#"{"tools":[{"name":"a"}]}"#;
+        let stale = reading.take(TOOLS, CallId::new(7), Some(page), BOUNDS);
+        assert!(matches!(stale, PageStep::Unasked));
+        let read = ended(reading.take(TOOLS, CallId::new(1), Some(page), BOUNDS));
+        assert_eq!((read.elements.len(), read.problem), (1, None));
+    }
+
+    #[test]
+    fn unreadable_answer_ends_the_only_open_list() {
+        let mut reading = opened(TOOLS);
+        reading.want(RESOURCES, at(10));
+        reading.open(RESOURCES, CallId::new(2));
+        assert!(reading.end_unreadable("too deep").is_none(), "it could be of both");
+        assert_eq!(reading.next(), Some((TOOLS, at(10))));
+        reading.open(TOOLS, CallId::new(3));
+        assert_eq!(reading.next(), None, "one after the other");
+        let (list, read) = reading.end_unreadable("too deep").expect("there is one");
+        assert_eq!((list, read.problem.as_deref()), (TOOLS, Some("too deep")));
+        assert_eq!(reading.next(), Some((RESOURCES, at(10))));
+    }
+}
