@@ -124,6 +124,30 @@ fn agent_that_ignores_every_cancel_is_replaced() {
     }
 }
 
+/// SUP-02: a fresh agent has the session in the mode that the client chose.
+#[test]
+fn mode_holds_in_a_fresh_agent() {
+    for declares in ["resume", "load"] {
+        let mut editor = Editor::start(Options { declares, ..Options::default() });
+        let session = editor.session();
+        let params = json!({"sessionId": session, "modeId": "plan"});
+        editor.say(&json!({"jsonrpc": "2.0", "id": 2, "method": "session/set_mode",
+            "params": params}));
+        assert_eq!(editor.answer(&json!(2))["result"], json!({}));
+        editor.prompt(3, &session, "late");
+        editor.wait_for_update();
+        editor.cancel(&session);
+        assert_eq!(editor.answer(&json!(3))["result"]["stopReason"], "cancelled");
+        editor.prompt(4, &session, "mode");
+        let (updates, answer) = editor.updates_and_answer(&json!(4));
+        assert_eq!(
+            (updates, &answer["result"]["stopReason"]),
+            (vec!["plan".into()], &json!("end_turn"))
+        );
+        assert_eq!(editor.pids().len(), 2, "the agent was replaced");
+    }
+}
+
 /// SUP-02: without `session/load` and `session/resume` the client is told of the loss, and a new
 /// session works.
 #[test]

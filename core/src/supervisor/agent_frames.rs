@@ -1,12 +1,14 @@
 //! Frames of the agent.
 
 use alloc::boxed::Box;
+use core::mem;
 
 use crate::acp::protocol::AcpForm;
 use crate::ids::RequestId;
 use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
 use crate::rpc::params::Params;
+use crate::supervisor::choices::{Choice, Choices};
 use crate::supervisor::effect::Effect;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
 use crate::supervisor::stop::StopInput;
@@ -118,23 +120,25 @@ impl Supervision {
         if self.sessions.is_muted(Some(session)) {
             return false;
         }
+        let update = params.and_then(|params| member(params.get(), "update")).unwrap_or("{}");
+        let kind = text_member(update, "sessionUpdate");
         // The client has the history that an agent replays when it reopens a session.
-        if let Agent::Preparing { step: Preparation::Reopen { session: of, replays }, .. } =
-            &self.agent
-            && **of == *session
-            && *replays
+        if let Agent::Preparing { step: Preparation::Reopen(reopening), .. } = &mut self.agent
+            && *reopening.session == *session
+            && reopening.absorbs(kind.as_deref(), update)
         {
             return false;
         }
         self.show_work(now, Some(session));
-        let update = params.and_then(|params| member(params.get(), "update"));
-        let state = update
-            .filter(|update| {
-                text_member(update, "sessionUpdate").as_deref() == Some("state_update")
-            })
-            .and_then(|update| text_member(update, "state"));
+        if Choices::are_told_by(kind.as_deref()) {
+            match self.works.iter_mut().find(|work| work.opens(session)) {
+                Some(opening) => opening.choices.note_update(update),
+                None => self.sessions.choose(session, |choices| choices.note_update(update)),
+            }
+        }
         if self.abilities.version >= 2
-            && let Some(state) = state
+            && kind.as_deref() == Some("state_update")
+            && let Some(state) = text_member(update, "state")
         {
             self.on_state(now, session, &state);
         }
@@ -163,6 +167,7 @@ impl Supervision {
                     method: "session/prompt".into(),
                     session: Some(session.into()),
                     params: None,
+                    choices: Choices::default(),
                     since: now,
                     is_alone: false,
                     is_settled: true,
@@ -182,10 +187,9 @@ impl Supervision {
 
     /// The agent answers a request of the client, or of the supervisor.
     fn on_agent_answer(&mut self, now: Instant, id: &RequestId, outcome: Result<&str, &str>) {
-        if let Agent::Preparing { own, step } = &self.agent
-            && own == id
+        let is_own = matches!(&self.agent, Agent::Preparing { own, .. } if own == id);
+        if is_own && let Agent::Preparing { step, .. } = mem::replace(&mut self.agent, Agent::Live)
         {
-            let step = step.clone();
             return self.on_prepared(now, step, outcome);
         }
         let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| of.id == *id);
@@ -205,9 +209,9 @@ impl Supervision {
             self.works[at].id = None;
             return;
         }
-        let work = self.works.swap_remove(at);
+        let mut work = self.works.swap_remove(at);
         if let Ok(result) = outcome {
-            self.note_result(&work, result);
+            self.note_result(&mut work, result);
         }
         if &*work.method == "initialize" {
             (self.start_by, self.is_greeted) = (None, outcome.is_ok());
@@ -217,8 +221,9 @@ impl Supervision {
     }
 
     /// Remembers the data that a fresh agent will need.
-    fn note_result(&mut self, work: &Work, result: &str) {
-        let params: Box<str> = work.params.clone().unwrap_or_else(|| "{}".into());
+    fn note_result(&mut self, work: &mut Work, result: &str) {
+        let params: Box<str> = work.params.take().unwrap_or_else(|| "{}".into());
+        let mut choices = mem::take(&mut work.choices);
         match (&*work.method, &work.session) {
             ("initialize", _) => {
                 self.abilities.read_result(result);
@@ -230,14 +235,31 @@ impl Supervision {
             ("logout" | "auth/logout", _) => self.login = None,
             ("session/new" | "session/fork", _) => {
                 if let Some(session) = text_member(result, "sessionId") {
-                    self.sessions.open(&session, &params, self.process);
+                    choices.note_opened(result);
+                    if &*work.method == "session/new" {
+                        choices.begin();
+                    }
+                    self.sessions.open(&session, &params, choices, self.process);
                 }
             }
             ("session/load" | "session/resume", Some(session)) => {
-                self.sessions.open(session, &params, self.process);
+                choices.note_opened(result);
+                self.sessions.open(session, &params, choices, self.process);
             }
             ("session/close" | "session/delete", Some(session)) => self.sessions.close(session),
-            _ => {}
+            (method, Some(session)) => {
+                let Some(choice) = Choice::of_request(method, &params) else { return };
+                self.sessions.choose(session, |choices| {
+                    choices.note(choice);
+                    if let Some(list) = member(result, "configOptions") {
+                        choices.note_options(list);
+                    }
+                });
+                if let Some(known) = self.sessions.get_mut(session) {
+                    known.untold = None;
+                }
+            }
+            (_, None) => {}
         }
     }
 

@@ -8,6 +8,7 @@ use crate::ids::RequestId;
 use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
 use crate::rpc::params::Params;
+use crate::supervisor::choices::Choices;
 use crate::supervisor::effect::Effect;
 use crate::supervisor::held::Held;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
@@ -26,6 +27,8 @@ enum Way {
     Hold,
     /// It waits for its session to be reopened.
     Reopen,
+    /// It is a prompt in a session of which the client shows a choice that does not hold.
+    Refuse,
 }
 
 impl Supervision {
@@ -55,6 +58,10 @@ impl Supervision {
                     Way::Pass => {
                         self.begin_work(now, held, params);
                         self.out.push(Effect::ForwardToAgent);
+                    }
+                    Way::Refuse => {
+                        let session = held.session.clone().unwrap_or_default();
+                        self.refuse_untold(&held, &session);
                     }
                     Way::Hold | Way::Reopen => {
                         self.hold(Held { frame: frame.to_vec(), ..held });
@@ -127,6 +134,7 @@ impl Supervision {
         );
         match self.sessions.get(session) {
             Some(known) if reopens && known.opened_in != self.process => Way::Reopen,
+            Some(known) if held.is_prompt() && known.untold.is_some() => Way::Refuse,
             Some(_) | None => Way::Pass,
         }
     }
@@ -170,6 +178,11 @@ impl Supervision {
                         self.refuse_lost(&held, &session);
                     }
                 }
+                Way::Refuse => {
+                    let Some(held) = self.held.remove(at) else { return };
+                    let session = held.session.clone().unwrap_or_default();
+                    self.refuse_untold(&held, &session);
+                }
             }
         }
     }
@@ -198,6 +211,9 @@ impl Supervision {
                 | "session/load"
                 | "session/resume"
                 | "session/fork"
+                | "session/set_mode"
+                | "session/set_model"
+                | "session/set_config_option"
         );
         if &*held.method == "initialize" {
             self.start_by = Some(now + self.terms.start_timeout);
@@ -210,6 +226,7 @@ impl Supervision {
             method: held.method,
             session: held.session,
             params: text.filter(|_| keeps).map(Into::into),
+            choices: Choices::default(),
             since: now,
             is_alone: true,
             is_settled: false,

@@ -17,9 +17,10 @@ impl Supervision {
             return;
         }
         let before = core::mem::replace(&mut self.agent, Agent::Ending);
-        // Replayed history does not reach the client, and now no end of it will be heard.
-        if let Agent::Preparing { step: Preparation::Reopen { session, .. }, .. } = before
-            && let Some(session) = self.sessions.get_mut(&session)
+        // Replayed history and choices that may not last do not reach the client, and now no end of
+        // them will be heard.
+        if let Agent::Preparing { step: Preparation::Reopen(reopening), .. } = before
+            && let Some(session) = self.sessions.get_mut(&reopening.session)
         {
             session.is_muted = true;
         }

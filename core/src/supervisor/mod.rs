@@ -7,6 +7,7 @@
 mod abilities;
 mod agent_frames;
 pub(crate) mod attach;
+mod choices;
 mod client_frames;
 pub(crate) mod effect;
 mod ending;
@@ -14,6 +15,7 @@ pub(crate) mod engine;
 mod held;
 mod orders;
 mod reading;
+mod reopening;
 mod restart;
 mod session;
 pub(crate) mod status;

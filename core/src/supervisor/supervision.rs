@@ -10,6 +10,7 @@ use crate::ids::{JobId, RequestId};
 use crate::supervisor::abilities::Abilities;
 use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::held::HeldFrames;
+use crate::supervisor::reopening::Reopening;
 use crate::supervisor::session::Sessions;
 use crate::supervisor::stop::{Form, Stop, StopInput};
 use crate::supervisor::terms::Terms;
@@ -19,7 +20,7 @@ use crate::supervisor::work::{Id, Work, WorkState, WorkView};
 use crate::time::Instant;
 
 /// How far the agent is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Agent {
     /// No process runs; the next request starts one.
     Off,
@@ -47,14 +48,14 @@ pub(crate) enum End {
 }
 
 /// Requests of the supervisor to a fresh agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Preparation {
     /// `initialize`, as the client sent it.
     Initialize,
     /// The login that the client did.
     Login,
-    /// `session/resume` or `session/load` of a session.
-    Reopen { session: Box<str>, replays: bool },
+    /// `session/resume` or `session/load` of a session, then the choices of its client.
+    Reopen(Box<Reopening>),
 }
 
 /// A request of the agent that the client has not answered.
@@ -285,7 +286,7 @@ impl Supervision {
     const fn cause_of_waiting(&self) -> &'static str {
         match &self.agent {
             Agent::Off | Agent::Starting => "the start of the agent",
-            Agent::Preparing { step: Preparation::Reopen { .. }, .. } => {
+            Agent::Preparing { step: Preparation::Reopen(_), .. } => {
                 "its session to be opened again"
             }
             Agent::Preparing { .. } => "the start of the agent",

@@ -79,6 +79,45 @@ pub(super) fn idle(session: &str, stop_reason: Option<&'static str>) -> Vec<u8> 
     })
 }
 
+/// The mode of a session, as a JSON text, is told.
+pub(super) fn mode_update(session: &str, mode: &str) -> Vec<u8> {
+    update(session, "current_mode_update", "currentModeId", mode)
+}
+
+/// The options of a session, as a JSON text, are told.
+pub(super) fn options_update(session: &str, options: &str) -> Vec<u8> {
+    update(session, "config_option_update", "configOptions", options)
+}
+
+fn update(session: &str, kind: &str, name: &str, value: &str) -> Vec<u8> {
+    written(|json| {
+        json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{");
+        json.member("sessionId", session).raw(",\"update\":{");
+        json.member("sessionUpdate", kind).raw(",\"").raw(name).raw("\":").raw(value).raw("}}}");
+    })
+}
+
+/// Params of a request that chooses a mode, a model, or an option, whose id and type are given.
+pub(super) fn choosing(
+    session: &str,
+    option: Option<&str>,
+    kind: Option<&str>,
+    name: &str,
+    value: &str,
+) -> Box<str> {
+    let bytes = written(|json| {
+        json.raw("{").member("sessionId", session).raw(",");
+        if let Some(option) = option {
+            json.member("configId", option).raw(",");
+        }
+        if let Some(kind) = kind {
+            json.member("type", kind).raw(",");
+        }
+        json.raw("\"").raw(name).raw("\":").raw(value).raw("}");
+    });
+    String::from_utf8(bytes).unwrap_or_default().into()
+}
+
 /// The error of a request that was cancelled (ACP-06), by the client or by a limit (ACP-07).
 pub(super) fn cancelled(why: StopReason, limit: Option<&str>) -> ErrorObject {
     match (why, limit) {

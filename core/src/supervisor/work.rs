@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use crate::action::Cancel;
 use crate::ids::{JobId, RequestId};
+use crate::supervisor::choices::Choices;
 use crate::supervisor::stop::Stop;
 use crate::time::Instant;
 
@@ -34,6 +35,8 @@ pub(super) struct Work {
     pub(super) session: Option<Box<str>>,
     /// Params, for the requests that a later agent may need.
     pub(super) params: Option<Box<str>>,
+    /// Choices that the agent tells while it opens the session.
+    pub(super) choices: Choices,
     pub(super) since: Instant,
     /// Whether processes that were born since then belong to this work.
     pub(super) is_alone: bool,
@@ -48,6 +51,11 @@ impl Work {
     /// Whether it is a turn.
     pub(super) fn is_turn(&self) -> bool {
         &*self.method == "session/prompt"
+    }
+
+    /// Whether it opens a session that its params name.
+    pub(super) fn opens(&self, session: &str) -> bool {
+        matches!(&*self.method, "session/load" | "session/resume") && self.is_of(session)
     }
 
     /// Whether the agent may start processes for it, which then cannot be told from those of

@@ -5,6 +5,7 @@ with open(os.path.join(folder, "pids"), "a") as pids:
 lock, answers, asked = threading.Lock(), {}, [0]
 cancelled_sessions, cancelled_requests, open_prompts = set(), set(), {}
 latched = [False]
+modes = {}
 def send(message):
     with lock:
         print(json.dumps(message, ensure_ascii=False, separators=(",", ":")), flush=True)
@@ -66,6 +67,8 @@ def prompt(id, session, text):
             if latched[0]:
                 return answer(id, "cancelled")
             time.sleep(0.005)
+    if word == "mode":
+        update(session, modes.get(session, "default"))
     if word == "words":
         update(session, text)
     answer(id, "end_turn")
@@ -86,6 +89,9 @@ for line in sys.stdin:
         assert params["cwd"] and params["sessionId"], line
         if method == "session/load":
             update(params["sessionId"], "history")
+        send({"jsonrpc": "2.0", "id": id, "result": {}})
+    elif method == "session/set_mode":
+        modes[params["sessionId"]] = params["modeId"]
         send({"jsonrpc": "2.0", "id": id, "result": {}})
     elif method == "session/prompt":
         cancelled_sessions.discard(params["sessionId"])

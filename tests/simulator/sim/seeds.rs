@@ -170,8 +170,13 @@ fn supervised_histories_agree_with_the_oracle() {
         questions,
         replaced,
         strays,
+        modes,
+        taken_back,
     } = walked;
-    let all = [answers, given_up, late, deaths, lost, reopened, questions, replaced, strays];
+    let all = [
+        answers, given_up, late, deaths, lost, reopened, questions, replaced, strays, modes,
+        taken_back,
+    ];
     assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
 }
 

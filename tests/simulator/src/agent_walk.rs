@@ -48,6 +48,10 @@ pub struct Walked {
     pub replaced: usize,
     /// Receipts of turns whose processes were ended.
     pub strays: usize,
+    /// Modes that a fresh agent got again.
+    pub modes: usize,
+    /// Modes that the supervisor took back at the client.
+    pub taken_back: usize,
 }
 
 impl Walked {
@@ -64,6 +68,8 @@ impl Walked {
             questions: self.questions + other.questions,
             replaced: self.replaced + other.replaced,
             strays: self.strays + other.strays,
+            modes: self.modes + other.modes,
+            taken_back: self.taken_back + other.taken_back,
         }
     }
 }
@@ -139,7 +145,8 @@ impl Walk {
                     self.disconnect();
                 }
             }
-            2..5 => self.open_session(),
+            2..4 => self.open_session(),
+            4 => self.choose_mode(),
             5..16 => self.prompt(),
             16..23 => self.cancel(),
             23..28 => self.answer_question(),

@@ -1,6 +1,7 @@
 //! Tables of inputs and effects.
 
 mod cancel;
+mod choices;
 mod kit;
 mod life;
 mod operator;

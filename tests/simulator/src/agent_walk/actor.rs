@@ -1,7 +1,7 @@
 //! Agents of a walk, and the oracle's rules about them: a handshake first, each prompt once, no
 //! cancel that came too late, and no answer to the question of another.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use ceased_core::ids::InstanceId;
 use ceased_core::{ConnId, Event};
@@ -29,6 +29,11 @@ impl Temper {
         [Self::Obeys, Self::SessionOnly, Self::RequestOnly, Self::Ignores, Self::Late];
 }
 
+/// Modes of sessions.
+pub(super) const MODES: [&str; 3] = [FIRST_MODE, "plan", "bypass"];
+/// The mode that a session begins in, and that a fresh agent has it in.
+pub(super) const FIRST_MODE: &str = "default";
+
 /// A prompt under way.
 #[derive(Debug)]
 struct Turn {
@@ -48,7 +53,8 @@ pub(super) struct Actor {
     pub(super) client: ConnId,
     temper: Temper,
     is_greeted: bool,
-    sessions: BTreeSet<String>,
+    /// Its sessions, with their modes.
+    sessions: BTreeMap<String, String>,
     turns: Vec<Turn>,
     /// Its questions, by their ids, with their markers.
     asked: BTreeMap<u64, String>,
@@ -65,7 +71,7 @@ impl Actor {
             client,
             temper,
             is_greeted: false,
-            sessions: BTreeSet::new(),
+            sessions: BTreeMap::new(),
             turns: Vec::new(),
             asked: BTreeMap::new(),
             next: 0,
@@ -123,9 +129,9 @@ impl Walk {
             Some("session/new") => {
                 actor.next += 1;
                 let session = format!("{conn}-{}", actor.next);
-                actor.sessions.insert(session.clone());
+                actor.sessions.insert(session.clone(), FIRST_MODE.to_owned());
                 says.push(json!({"jsonrpc": "2.0", "id": id, "result": {
-                    "sessionId": session, "marker": marker}}));
+                    "sessionId": session, "marker": marker, "modes": modes()}}));
             }
             Some(method @ ("session/load" | "session/resume")) => {
                 let loads = method == "session/load";
@@ -133,13 +139,40 @@ impl Walk {
                 assert_eq!(params["cwd"], "/", "the params of session/new: {message}");
                 if loads {
                     says.push(update(&session, "history"));
+                    says.push(mode_update(&session, FIRST_MODE, "history"));
                 }
-                actor.sessions.insert(session);
+                actor.sessions.insert(session, FIRST_MODE.to_owned());
                 self.walked.reopened += 1;
-                says.push(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
+                let told = self.rng.once_in(2).then(modes);
+                says.push(json!({"jsonrpc": "2.0", "id": id, "result": {"modes": told}}));
+            }
+            Some("session/set_mode") => {
+                let mode = params["modeId"].as_str().expect("a mode");
+                let known = actor.sessions.get_mut(&session).expect("a known session");
+                if self.rng.once_in(4) {
+                    if let Some(client) = self.clients.get_mut(&actor.client)
+                        && id.is_string()
+                    {
+                        client.refused.insert(session);
+                    }
+                    says.push(json!({"jsonrpc": "2.0", "id": id, "error": {
+                        "code": -32602, "message": "not now"}}));
+                } else {
+                    mode.clone_into(known);
+                    self.walked.modes += usize::from(id.is_string());
+                    if self.rng.once_in(2) {
+                        says.push(mode_update(&session, mode, "echo"));
+                    }
+                    says.push(json!({"jsonrpc": "2.0", "id": id, "result": {"marker": marker}}));
+                }
             }
             Some("session/prompt") => {
-                assert!(actor.sessions.contains(&session), "an unknown session: {message}");
+                let mode = actor.sessions.get(&session);
+                let mode = mode.unwrap_or_else(|| panic!("an unknown session: {message}"));
+                if let Some(client) = self.clients.get(&actor.client) {
+                    let shown = client.modes.get(&session);
+                    assert_eq!(shown, Some(mode), "SUP-02: a turn in another mode: {message}");
+                }
                 assert!(self.seen.insert(marker.clone()), "UPS-06: a prompt twice: {message}");
                 let fenced = actor.turns.iter().any(|it| it.session == session && it.is_cancelled);
                 assert!(!fenced, "SUP-04: a prompt in a cancelled turn: {message}");
@@ -205,7 +238,14 @@ impl Walk {
             return;
         }
         match self.rng.below(12) {
-            0..6 => self.actor_says(instance, &update(&session, &marker)),
+            0 => {
+                // The agent changes the mode by itself.
+                let mode = *self.rng.pick(&MODES);
+                let Some(actor) = self.actors.get_mut(&instance) else { return };
+                actor.sessions.insert(session.clone(), mode.to_owned());
+                self.actor_says(instance, &mode_update(&session, mode, &marker));
+            }
+            1..6 => self.actor_says(instance, &update(&session, &marker)),
             6 => {
                 let marker = self.marker();
                 let Some(actor) = self.actors.get_mut(&instance) else { return };
@@ -252,6 +292,16 @@ impl Walk {
 fn update(session: &str, marker: &str) -> Value {
     json!({"jsonrpc": "2.0", "method": "session/update", "params": {
         "sessionId": session, "marker": marker}})
+}
+
+fn mode_update(session: &str, mode: &str, marker: &str) -> Value {
+    json!({"jsonrpc": "2.0", "method": "session/update", "params": {
+        "sessionId": session, "marker": marker,
+        "update": {"sessionUpdate": "current_mode_update", "currentModeId": mode}}})
+}
+
+fn modes() -> Value {
+    json!({"currentModeId": FIRST_MODE, "availableModes": []})
 }
 
 fn answer(turn: &Turn) -> Value {

@@ -1,11 +1,12 @@
 //! Clients of a walk, and the oracle's rules about them: every request is answered once, with its
 //! own content, and a cancelled one in bounded time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ceased_core::ConnId;
 use serde_json::{Value, json};
 
+use super::actor::{FIRST_MODE, MODES};
 use super::{Reopens, Walk};
 
 /// A client with sessions.
@@ -14,6 +15,10 @@ pub(super) struct Client {
     /// Requests that wait for an answer, by their id as JSON text.
     pub(super) open: BTreeMap<String, Open>,
     sessions: Vec<String>,
+    /// The modes that it shows, by session.
+    pub(super) modes: BTreeMap<String, String>,
+    /// Sessions in which an agent has refused a mode to the supervisor.
+    pub(super) refused: BTreeSet<String>,
     /// Questions of agents, with their markers.
     asked: Vec<(Value, String)>,
     is_greeted: bool,
@@ -26,6 +31,8 @@ pub(super) struct Open {
     pub(super) method: &'static str,
     session: Option<String>,
     marker: String,
+    /// Mode that is chosen.
+    mode: Option<String>,
     pub(super) is_cancelled: bool,
 }
 
@@ -46,7 +53,8 @@ impl Walk {
             return;
         }
         let session = params["sessionId"].as_str().map(str::to_owned);
-        let open = Open { method, session, marker: marker.clone(), is_cancelled: false };
+        let mode = params["modeId"].as_str().map(str::to_owned);
+        let open = Open { method, session, marker: marker.clone(), mode, is_cancelled: false };
         client.open.insert(id.to_string(), open);
         let mut params = params.clone();
         params["marker"] = json!(marker);
@@ -79,6 +87,13 @@ impl Walk {
             return;
         }
         self.request(conn, "session/prompt", &json!({"sessionId": session}));
+    }
+
+    pub(super) fn choose_mode(&mut self) {
+        let Some(conn) = self.some_client() else { return };
+        let Some(session) = self.some_session(conn) else { return };
+        let mode = *self.rng.pick(&MODES);
+        self.request(conn, "session/set_mode", &json!({"sessionId": session, "modeId": mode}));
     }
 
     pub(super) fn cancel(&mut self) {
@@ -144,6 +159,16 @@ impl Walk {
         let client = self.clients.get_mut(&conn).expect("it is connected");
         let params = &message["params"];
         match message["method"].as_str() {
+            Some("session/update") if params["update"]["currentModeId"].is_string() => {
+                let session = params["sessionId"].as_str().expect("it has a session");
+                let mode = params["update"]["currentModeId"].as_str().expect("it has a mode");
+                client.modes.insert(session.to_owned(), mode.to_owned());
+                if params.get("marker").is_none() {
+                    let was_refused = client.refused.remove(session);
+                    assert!(was_refused, "SUP-02: a mode was not asked for: {message}");
+                    self.walked.taken_back += 1;
+                }
+            }
             Some("session/update") => {
                 let marker = params["marker"].as_str().expect("updates have markers");
                 let is_live = client.open.values().any(|open| {
@@ -178,6 +203,11 @@ impl Walk {
                     "session/new" => {
                         let session = result["sessionId"].as_str().expect("it has an id");
                         client.sessions.push(session.to_owned());
+                        client.modes.insert(session.to_owned(), FIRST_MODE.to_owned());
+                    }
+                    "session/set_mode" => {
+                        let session = open.session.expect("it has a session");
+                        client.modes.insert(session, open.mode.expect("it has a mode"));
                     }
                     _ => self.walked.answers += 1,
                 }
@@ -187,6 +217,8 @@ impl Walk {
                 assert!(open.is_cancelled, "SUP-04: not cancelled: {message}");
                 self.walked.given_up += 1;
             }
+            // Its agent refuses the mode.
+            Some(-32602) => assert_eq!(open.method, "session/set_mode", "{message}"),
             Some(-32800) => {
                 let by_shutdown = message["error"]["data"]["source"] == "shutdown";
                 assert!(open.is_cancelled || by_shutdown, "SUP-04: not cancelled: {message}");
