@@ -11,6 +11,7 @@ use ceased::process::guard::Program;
 use ceased::process::{Containment, Isolation, Launch, Order, Orphans, Report, Stopped};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
+use crate::guard_death::daemon_runs;
 use crate::guard_death::guard_of;
 use crate::process_kit::{Rig, TIME_LIMIT, Tier, assert_none_left, carriers, eventually, marker};
 use crate::{argument, rig, rig_with, run_alone, run_as_test};
@@ -115,6 +116,65 @@ fn traced() {
     assert_eq!(is_traced, geteuid().is_root(), "only root may trace a guard");
     end(&rig, job, &marker);
     assert_works(&mut rig);
+}
+
+/// Takes the right to descriptors from the guard by `prlimit`, and leaves orphans in sessions of their
+/// own that ignore SIGTERM.
+const BLINDS: &str = "use POSIX; my $guard = getppid(); $SIG{TERM} = $SIG{HUP} = 'IGNORE'; \
+                      for (1..3) { next if fork; setsid(); exit if fork; sleep 1000 while 1 } \
+                      my $limit = pack('QQ', LEFT, LEFT); \
+                      my $set = syscall(NUMBER, $guard, 7, $limit, 0) == 0; \
+                      open(P, '>&=3'); syswrite(P, $set ? \"1\\n\" : \"2\\n\"); sleep 1000 while 1";
+
+/// The attack with this number of descriptors that are left, for this architecture.
+fn blinds(left: &str) -> Option<String> {
+    let number = match env::consts::ARCH {
+        "x86_64" => "302",
+        "aarch64" => "261",
+        _ => return None,
+    };
+    Some(BLINDS.replace("NUMBER", number).replace("LEFT", left))
+}
+
+// STOP-01
+#[test]
+fn guard_without_descriptors_ends_its_job() {
+    for left in ["0", "1", "5"] {
+        run_as_both("attacks::without_descriptors", left);
+    }
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn without_descriptors() {
+    let Some(left) = argument() else { return };
+    let Some(script) = blinds(&left) else { return eprintln!("SKIPPED on this architecture") };
+    for orphans in [Orphans::Adopt, Orphans::Leave] {
+        let mut rig = rig_with(Tier::Guard, orphans).unwrap();
+        let marker = marker();
+        let Some(job) = perl(&mut rig, &script, &marker) else { return };
+        let Report::Progress { progress, .. } = rig.report() else { panic!("no progress report") };
+        assert!((progress - 1.0).abs() < 0.5, "the limits of the guard were lowered");
+        eventually("the orphans run", || carriers(&marker).len() == 4);
+        assert_eq!(end(&rig, job, &marker), Stopped::Killed);
+        assert_works(&mut rig);
+    }
+}
+
+/// The guard ends its job as well when its daemon is dead.
+#[test]
+fn guard_without_descriptors_ends_its_job_after_the_daemon() {
+    let Some(script) = blinds("0") else { return eprintln!("SKIPPED on this architecture") };
+    if !Path::new("/usr/bin/perl").exists() {
+        return eprintln!("SKIPPED: no perl here");
+    }
+    let marker = marker();
+    let script = format!("exec perl -e '{}' $1", script.replace('\'', "'\\''"));
+    let Some((mut daemon, _)) = daemon_runs(Tier::Guard, &marker, &script) else { return };
+    eventually("the orphans run", || carriers(&marker).len() >= 4);
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    eventually("the job is gone", || carriers(&marker).is_empty());
 }
 
 // STOP-01

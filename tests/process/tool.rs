@@ -1,10 +1,11 @@
 //! A command's environment, descriptors, output and exit.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Instant;
 
-use ceased::process::{Ending, Inherit, Order, Report, Stopped};
+use ceased::process::{Ending, Inherit, Launch, Order, Report, Stopped};
 use ceased_tests::binary::write_program;
 
 use crate::process_kit::{
@@ -179,7 +180,7 @@ fn commands_that_cannot_start_report_the_reason() {
     let (plain, script, bad) = (path("plain"), path("uninterpreted"), path("bad"));
     fs::write(&plain, "").unwrap();
     write_program(script.as_ref(), b"#!/no/such/interpreter\n");
-    write_program(bad.as_ref(), b"no program");
+    write_program(bad.as_ref(), b"\x7fELF\0no program");
     let long = "x".repeat(4_000_000);
     for mut rig in rigs() {
         let sleeper = rig.run(&["sleep", "1000"]);
@@ -207,6 +208,40 @@ fn commands_that_cannot_start_report_the_reason() {
         }
         rig.order(Order::Kill(sleeper));
         assert_eq!(rig.wait_exit(sleeper).signal, Some(9));
+    }
+}
+
+/// A text without an interpreter line is a script of the shell, as for `execvp` and for every shell.
+#[test]
+fn script_without_an_interpreter_line_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (script, empty, bad) = (path("plain-script"), path("empty"), path("bad"));
+    write_program(script.as_ref(), b"echo \"$0\" \"$#\" \"$1\" \"$2\"; exit 3\n");
+    write_program(empty.as_ref(), b"");
+    // The other user reads it as well.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(bad.as_ref(), b"echo \0 no text\n");
+    for mut rig in rigs() {
+        for argv in [&[&*script, "a b", ""], &["plain-script", "a b", ""]] {
+            for user in [None, Some(1)] {
+                if user.is_some() && !rustix::process::geteuid().is_root() {
+                    continue;
+                }
+                let path = format!("/usr/bin:{}", dir.path().display());
+                let env = vec![("PATH".into(), path.into())];
+                let job = rig.command(argv);
+                let job = rig.launch(Launch { user, env, ..job });
+                let exit = rig.wait_exit(job);
+                let told = (exit.stdout.text(), exit.code);
+                assert_eq!(told, (format!("{script} 2 a b \n"), Some(3)), "{user:?}");
+            }
+        }
+        let job = rig.run(&[&empty]);
+        assert_eq!(rig.wait_exit(job).code, Some(0));
+        let job = rig.run(&[&bad]);
+        assert!(matches!(rig.wait_ending(job), Ending::NotStarted(_)));
     }
 }
 

@@ -2,17 +2,18 @@
 //! request or when the daemon is dead.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::num::NonZeroI32;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::exit;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{Timespec, epoll};
 use rustix::io::{Errno, read};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, chdir, getpgrp, getpid, kill_process, kill_process_group,
-    set_child_subreaper, wait,
+    Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, chdir, getpgid, getpgrp, getpid,
+    getrlimit, kill_process, kill_process_group, set_child_subreaper, setrlimit, wait,
 };
 
 use crate::guard::keep::keep;
@@ -27,6 +28,10 @@ use crate::sys::{self, Fault, FaultCell, Twin};
 const ROUNDS_MAX: u32 = 8;
 /// Maximum number of exits handled before other events.
 const REAPED_MAX: u32 = 1024;
+/// Limits without which a guard sees no process, or ends. A command of the same user can lower them.
+const LIMITS: [Resource; 3] = [Resource::Nofile, Resource::As, Resource::Data];
+/// Pause after a wait that failed.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Exit code of a guard that failed.
 const EXIT_FAILED: i32 = 70;
 
@@ -45,7 +50,7 @@ pub(crate) fn main() -> i32 {
 
 fn serve() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let null = std::fs::File::open("/dev/null")?;
+    let null = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     let mut control = ToSupervisorSocket::new(control);
     enter_service(&control, getpid().as_raw_nonzero().get())?;
@@ -110,6 +115,12 @@ struct Guard {
     control: Option<ToSupervisorSocket>,
     /// Readable when a child has exited.
     exits: OwnedFd,
+    /// Announces exits and orders. Unlike `poll`, it works without the right to descriptors.
+    events: OwnedFd,
+    /// The kernel's list of the children, opened before the command can take the right to descriptors;
+    /// `None` on a kernel without such lists.
+    children: Option<File>,
+    limits: [Rlimit; LIMITS.len()],
     leader: Leader,
     is_killing: bool,
     /// More children may have exited than were reaped at once; signalfd does not announce them
@@ -135,6 +146,13 @@ impl Guard {
         descriptors: [OwnedFd; 4],
     ) -> io::Result<Self> {
         let exits = sys::child_exits()?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let any = epoll::EventData::new_u64(0);
+        epoll::add(&events, &exits, any, epoll::EventFlags::IN)?;
+        epoll::add(&events, &control, any, epoll::EventFlags::IN)?;
+        let me = getpid().as_raw_nonzero();
+        let children = File::open(format!("/proc/{me}/task/{me}/children")).ok();
+        let limits = LIMITS.map(getrlimit);
         let [stdin, stdout, stderr, progress] = &descriptors;
         let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), progress.as_fd()];
         let mut exec = prepared.exec(descriptors, None, true);
@@ -152,6 +170,9 @@ impl Guard {
         Ok(Self {
             control: Some(control),
             exits,
+            events,
+            children,
+            limits,
             leader,
             is_killing: false,
             is_behind: false,
@@ -163,7 +184,7 @@ impl Guard {
     /// Guards until no process of the job is left (STOP-01).
     fn run(&mut self) -> io::Result<()> {
         loop {
-            if !self.reap()? {
+            if !self.reap() {
                 let signalled = u32::try_from(self.signalled.len()).unwrap_or(u32::MAX);
                 self.tell(FromGuard::Gone { signalled });
                 return Ok(());
@@ -171,7 +192,7 @@ impl Guard {
             if self.is_killing {
                 self.sweep();
             }
-            self.wait()?;
+            self.wait();
             self.hear();
         }
     }
@@ -183,7 +204,7 @@ impl Guard {
     }
 
     /// Reaps exited children; false if no process of the job is left.
-    fn reap(&mut self) -> io::Result<bool> {
+    fn reap(&mut self) -> bool {
         let mut exited = None;
         let mut is_left = true;
         self.is_behind = true;
@@ -206,7 +227,11 @@ impl Guard {
                     break;
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                // No reason to leave the job alone.
+                Err(_) => {
+                    self.is_killing = true;
+                    break;
+                }
             }
         }
         match exited {
@@ -214,25 +239,51 @@ impl Guard {
             Some((status, None)) => self.tell(FromGuard::Exited { status, others: is_left }),
             None => {}
         }
-        Ok(is_left)
+        is_left
     }
 
-    /// Waits for the next event.
-    fn wait(&self) -> io::Result<()> {
-        let mut fds = vec![PollFd::new(&self.exits, PollFlags::IN)];
-        if let Some(control) = &self.control {
-            fds.push(PollFd::new(control, PollFlags::IN));
-        }
+    /// Waits for the next event. A wait that fails is a reason to end the job, not to leave it alone.
+    fn wait(&mut self) {
+        let mut events: [epoll::Event; 2] = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 2];
         let pause = match (self.is_behind, self.is_killing) {
             (true, _) => Some(Duration::ZERO),
             (false, true) => Some(Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)))),
             (false, false) => None,
         };
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
-        match poll(&mut fds, pause.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+        match epoll::wait(&self.events, &mut events, pause.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => {
+                self.is_killing = true;
+                std::thread::sleep(PAUSE);
+            }
         }
+        self.restore_limits();
+    }
+
+    /// Takes back limits that the command has lowered by `prlimit`, as far as that is allowed.
+    fn restore_limits(&self) {
+        for (resource, limit) in LIMITS.into_iter().zip(&self.limits) {
+            let now = getrlimit(resource);
+            if now != *limit && setrlimit(resource, *limit).is_err() {
+                let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+                let _ = setrlimit(resource, raised);
+            }
+        }
+    }
+
+    /// The children, orphans of the job included, by a descriptor that is open already: for a time in
+    /// which nothing else can be read.
+    fn known_children(&mut self) -> Vec<Pid> {
+        let Some(list) = &mut self.children else { return Vec::new() };
+        let mut text = String::new();
+        let read = list.rewind().and_then(|()| list.read_to_string(&mut text));
+        let pids = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+        let pids = pids.filter_map(Pid::from_raw);
+        if read.is_ok() { pids.collect() } else { Vec::new() }
     }
 
     /// Handles events.
@@ -262,7 +313,7 @@ impl Guard {
     fn terminate(&mut self) {
         for _ in 0..ROUNDS_MAX {
             let before = self.signalled.len();
-            table::walk(getpid(), |pid, parent| {
+            let is_complete = table::walk(getpid(), |pid, parent| {
                 let raw = pid.as_raw_nonzero();
                 if !self.signalled.contains(&raw)
                     && table::signal_if(pid, TERMINATE, || is_ours(pid, parent))
@@ -270,6 +321,14 @@ impl Guard {
                     self.signalled.insert(raw);
                 }
             });
+            if !is_complete {
+                // The ids are valid until they are reaped here.
+                for pid in self.known_children() {
+                    if self.signalled.insert(pid.as_raw_nonzero()) {
+                        table::send(TERMINATE, |signal| kill_process(pid, signal));
+                    }
+                }
+            }
             if self.signalled.len() == before {
                 break;
             }
@@ -280,7 +339,7 @@ impl Guard {
     fn sweep(&mut self) {
         let me = getpid();
         let own_group = getpgrp().as_raw_nonzero().get();
-        table::walk(me, |pid, parent| {
+        let is_complete = table::walk(me, |pid, parent| {
             if parent == me
                 && let Some(stat) = Stat::of(pid)
                 && stat.group != own_group
@@ -298,6 +357,20 @@ impl Guard {
                 let _ = kill_process(pid, Signal::KILL);
             }
         });
+        if !is_complete {
+            // Grandchildren become children of this subreaper once their parents are dead.
+            for pid in self.known_children() {
+                match getpgid(Some(pid)) {
+                    Ok(group) if group.as_raw_nonzero().get() != own_group => {
+                        let _ = kill_process_group(group, Signal::KILL);
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+                if kill_process(pid, Signal::KILL).is_ok() {
+                    self.signalled.insert(pid.as_raw_nonzero());
+                }
+            }
+        }
         self.sweeps = self.sweeps.saturating_add(1);
     }
 }

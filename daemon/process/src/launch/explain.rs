@@ -102,7 +102,7 @@ fn hint(program: &OsStr, error: &io::Error) -> &'static str {
         Some(libc::EACCES) => {
             "; the program or a directory of the tool's PATH is not accessible to the daemon"
         }
-        Some(libc::ENOEXEC) => "; a script needs a first line that names its interpreter",
+        Some(libc::ENOEXEC) => "; it is neither a program of this machine nor a readable script",
         _ => "",
     }
 }

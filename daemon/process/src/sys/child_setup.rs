@@ -1,12 +1,13 @@
 //! Child-side setup between clone and execve.
 //!
 //! The child may share its parent's memory while the parent runs. So nothing here allocates, locks,
-//! unwinds, uses thread-local state, or writes anything but its own stack and the fault.
+//! unwinds, uses thread-local state, or writes anything but its own stack, the fault, and the place of
+//! the script's name in the arguments of its shell.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use libc::{c_char, c_int};
 
@@ -19,6 +20,12 @@ use super::raw;
 const OURS_FROM: RawFd = 10;
 /// The kernel's highest signal number on all supported architectures.
 const SIGNAL_MAX: c_int = 64;
+/// Shell of scripts without an interpreter line, as `execvp` chooses it.
+const SHELL: &CStr = c"/bin/sh";
+/// Place of the script's name in the arguments of its shell.
+const SCRIPT: usize = 1;
+/// Bytes of a file that are searched for a NUL, which no script has.
+const BLOCK_BYTES: usize = 512;
 /// Size of the kernel's signal set.
 const MASK_BYTES: usize = size_of::<u64>();
 
@@ -27,6 +34,8 @@ const MASK_BYTES: usize = size_of::<u64>();
 pub(super) struct ChildSetup {
     image: Image,
     argv: Vec<*const c_char>,
+    /// Arguments of the shell of a script, which the child completes.
+    shell: Vec<AtomicPtr<c_char>>,
     env: Vec<*const c_char>,
     descriptors: [RawFd; 4],
     cgroup: Option<RawFd>,
@@ -35,7 +44,7 @@ pub(super) struct ChildSetup {
     parent: c_int,
 }
 
-// SAFETY: the pointers are to strings that it owns and that are not modified.
+// SAFETY: the pointers are to strings that it owns or that are static, and that are not modified.
 unsafe impl Send for ChildSetup {}
 
 impl ChildSetup {
@@ -43,6 +52,7 @@ impl ChildSetup {
         let Exec { image, descriptors, cgroup, dies_with_caller, announced } = exec;
         Self {
             argv: pointers(&image.argv),
+            shell: shell_of(&image.argv),
             env: pointers(&image.env),
             image,
             descriptors: descriptors.map(|fd| fd.as_raw_fd()),
@@ -202,12 +212,57 @@ impl ChildSetup {
                         telling = Fault { step: Step::Interpreter, errno: libc::ENOENT };
                     }
                 }
+                Err(libc::ENOEXEC) => {
+                    // SAFETY: the caller's guarantee is passed on.
+                    unsafe { self.execute_script(program, env) };
+                    return fault(libc::ENOEXEC);
+                }
                 // Another directory may have an accessible one, as in a shell's search.
                 Err(libc::EACCES) => telling = fault(libc::EACCES),
                 Err(errno) => return fault(errno),
             }
         }
         telling
+    }
+
+    /// Executes a text without an interpreter line in the shell, as `execvp` does. Returns for any
+    /// other file.
+    ///
+    /// # Safety
+    ///
+    /// Only in a child.
+    unsafe fn execute_script(&self, program: &CStr, env: usize) {
+        // SAFETY: the strings live. The place belongs to this child, and its parent does not read it.
+        unsafe {
+            if is_text(program.as_ptr().expose_provenance())
+                && let Some(name) = self.shell.get(SCRIPT)
+            {
+                name.store(program.as_ptr().cast_mut(), Ordering::Relaxed);
+                let path = SHELL.as_ptr().expose_provenance();
+                let argv = self.shell.as_ptr().expose_provenance();
+                let _ = raw::call(libc::SYS_execve, [path, argv, env, 0, 0]);
+            }
+        }
+    }
+}
+
+/// Whether a file is readable and its first block has no NUL.
+///
+/// # Safety
+///
+/// Only in a child. The path is the address of a C string.
+unsafe fn is_text(path: usize) -> bool {
+    let mut block = [0_u8; BLOCK_BYTES];
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY) as usize;
+    // SAFETY: plain system calls with a live string and a buffer of its size.
+    unsafe {
+        let open = [of(libc::AT_FDCWD), path, flags, 0, 0];
+        let Ok(file) = raw::call(libc::SYS_openat, open) else { return false };
+        let start = block.as_mut_ptr().expose_provenance();
+        let read = raw::call(libc::SYS_read, [file, start, BLOCK_BYTES, 0, 0]);
+        let _ = raw::call(libc::SYS_close, [file, 0, 0, 0, 0]);
+        let bytes = read.ok().and_then(|bytes| block.get(..bytes));
+        bytes.is_some_and(|bytes| !bytes.contains(&0))
     }
 }
 
@@ -225,6 +280,13 @@ unsafe fn is_there(path: usize) -> bool {
 /// Null-terminated pointers to strings that stay alive.
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The arguments of the shell of a script, whose name is missing.
+fn shell_of(argv: &[CString]) -> Vec<AtomicPtr<c_char>> {
+    let own = argv.iter().skip(1).map(|argument| argument.as_ptr());
+    let all = [SHELL.as_ptr(), ptr::null()].into_iter().chain(own).chain([ptr::null()]);
+    all.map(|pointer| AtomicPtr::new(pointer.cast_mut())).collect()
 }
 
 /// A descriptor as a system call argument.
