@@ -17,7 +17,7 @@ mod table;
 use toml::Spanned;
 
 use self::scan::{ANY, Finding, KNOWN, Scan, TAME, is_code};
-use self::table::VARIABLES;
+use self::table::controls_code;
 use super::check::Checker;
 use super::raw;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
@@ -52,8 +52,7 @@ pub(super) fn check(
         }
     }
     for (name, value) in raw.env.iter().flat_map(|env| &env.get_ref().0) {
-        let decides = VARIABLES.split_ascii_whitespace().any(|known| known == name.get_ref());
-        if decides && is_code(&word(value.get_ref())) {
+        if controls_code(name.get_ref()) && is_code(&word(value.get_ref())) {
             let (name, text) = (name.get_ref(), value.get_ref());
             let what = format!("`env` in [[tool]] puts an argument into {name}: {text:?}");
             let hint = "this variable controls what a program runs or loads; pass the input to the \

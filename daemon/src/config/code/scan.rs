@@ -1,6 +1,6 @@
 //! Parses a command as the programs in it would.
 
-use super::table::{Operands, PROGRAMS, Program};
+use super::table::{GIT_COMMAND, Operands, PROGRAMS, Program, SETTINGS, controls_code};
 
 /// Marks an input that can be any text.
 pub(super) const ANY: char = '\u{e000}';
@@ -131,6 +131,14 @@ impl Scan {
             } else if word == "--" && !seen.ended {
                 seen.ended = program.operands != Operands::Any;
                 Step::On(at + 1)
+            } else if program.plus && word.starts_with('+') && is_code(word) {
+                Step::Found(Finding::Code(at))
+            } else if lists(program.command_words, word) && !seen.ended {
+                match self.inner(at + 1, None, |word| word.to_owned()) {
+                    // Behind the command, further options of this program may follow.
+                    Step::Done => Step::On(at + 1),
+                    step @ (Step::On(_) | Step::Found(_)) => step,
+                }
             } else if is_option && (word.starts_with('-') || program.operands == Operands::Shell) {
                 self.option(program, name, &mut seen, at)
             } else {
@@ -167,6 +175,18 @@ impl Scan {
         let is_in = |words: &str| words.split_ascii_whitespace().any(abbreviates);
         if is_code(stem) && word.starts_with("--") && program.is_strict() {
             return Step::Found(Finding::Option(at, name));
+        }
+        let joined = value.or_else(|| self.words.get(at + 1).map(String::as_str));
+        if joined.is_some_and(is_deciding) {
+            let place = if value.is_some() { at } else { at + 1 };
+            return Step::Found(Finding::Code(place));
+        }
+        if is_in(program.settings) {
+            let place = if value.is_some() { at } else { at + 1 };
+            return match joined.is_some_and(is_unsafe_setting) {
+                true => Step::Found(Finding::Code(place)),
+                false => Step::On(place + 1),
+            };
         }
         if lists(program.value_words, stem)
             || is_in(program.value_words) && !is_in(program.code_words)
@@ -214,6 +234,12 @@ impl Scan {
                     let step = self.brought(name, seen, at, value, false);
                     seen.code = code;
                     return step;
+                }
+                _ if program.code_joined.contains(letter) => {
+                    return match value.is_some_and(is_code) {
+                        true => Step::Found(Finding::Code(at)),
+                        false => Step::On(at + 1),
+                    };
                 }
                 _ if program.value.contains(letter) => {
                     if (program.operands, letter) == (Operands::Xargs, 'I') {
@@ -291,11 +317,16 @@ impl Scan {
                 Step::On(self.words.len())
             }
             Operands::Shell | Operands::Script => Step::Done,
-            Operands::Subcommand if number == 0 => {
-                seen.flag = word == "eval";
+            Operands::Subcommand(running) if number == 0 => {
+                seen.flag = word == running;
                 Step::On(at + 1)
             }
-            Operands::Subcommand => code_if(seen.flag),
+            Operands::Subcommand(_) => code_if(seen.flag),
+            Operands::Family => {
+                let (inner, name) = lookup(&format!("git-{word}")).unwrap_or((&GIT_COMMAND, "git"));
+                let found = self.arguments(inner, name, at + 1, is_certain);
+                found.map_or(Step::Done, Step::Found)
+            }
             _ if !is_certain => Step::Done,
             Operands::PowerShell if !seen.code => Step::Done,
             Operands::PowerShell => match code_if(true) {
@@ -321,6 +352,9 @@ impl Scan {
                 None => Step::On(at + 1),
             },
             Operands::Command(skipped) if number < skipped => Step::On(at + 1),
+            Operands::Command(_) | Operands::Xargs if is_deciding(word) => {
+                Step::Found(Finding::Code(at))
+            }
             Operands::Command(_) | Operands::Xargs if is_assignment(word) => {
                 seen.operands -= 1;
                 Step::On(at + 1)
@@ -368,17 +402,32 @@ impl Program {
     /// Whether an input that can be an option counts as code. For a program that is neither an
     /// interpreter nor a wrapper, options are up to the author of the configuration.
     fn is_strict(&self) -> bool {
-        self.operands != Operands::Any || self.reads_code && !self.code.is_empty()
+        let is_free = match self.operands {
+            Operands::Any | Operands::Family => true,
+            Operands::Subcommand(word) => word != "eval",
+            Operands::Shell
+            | Operands::Script
+            | Operands::Code
+            | Operands::CodeAfter(_)
+            | Operands::PowerShell
+            | Operands::Command(_)
+            | Operands::Xargs => false,
+        };
+        !is_free || self.reads_code && !self.code.is_empty()
     }
 
     /// Whether the next operand is code anyway, so that an option there makes no difference.
     const fn takes_code(&self, seen: &Seen) -> bool {
         match self.operands {
-            Operands::Shell | Operands::Subcommand => seen.flag,
+            Operands::Shell | Operands::Subcommand(_) => seen.flag,
             Operands::Code => !seen.code && seen.operands == 0,
             Operands::CodeAfter(skipped) => seen.operands >= skipped,
             Operands::PowerShell => seen.code,
-            Operands::Script | Operands::Command(_) | Operands::Xargs | Operands::Any => false,
+            Operands::Script
+            | Operands::Command(_)
+            | Operands::Xargs
+            | Operands::Family
+            | Operands::Any => false,
         }
     }
 }
@@ -407,6 +456,22 @@ fn is_assignment(word: &str) -> bool {
     word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })
+}
+
+/// Whether a word assigns an input to a variable that controls the code of a program.
+fn is_deciding(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, value)| controls_code(name) && is_code(value))
+}
+
+/// Whether a `KEY=VALUE` of git has an input in the key, or as a value that may be code.
+fn is_unsafe_setting(setting: &str) -> bool {
+    let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+    let key = key.to_ascii_lowercase();
+    let is_safe = SETTINGS.split_ascii_whitespace().any(|known| match known.strip_suffix('.') {
+        Some(section) => key.strip_prefix(section).is_some_and(|rest| rest.starts_with('.')),
+        None => key == known,
+    });
+    is_code(&key) || is_code(value) && !is_safe
 }
 
 /// Whether a joined value is a number, after which the cluster continues: `-0777ne`, `-l0pe`.

@@ -11,8 +11,10 @@ pub(super) enum Operands {
     Code,
     /// This many of any kind, then code.
     CodeAfter(usize),
-    /// A subcommand, then code if that is `eval`, or a script.
-    Subcommand,
+    /// A subcommand, then code if that is this one, or a script.
+    Subcommand(&'static str),
+    /// A subcommand, which is a program of its own, as `git-NAME`.
+    Family,
     /// A script, or further code if an option supplied some.
     PowerShell,
     /// This many of any kind, then a command.
@@ -42,6 +44,14 @@ pub(super) struct Program {
     pub(super) code_words: &'static str,
     /// As `value`, whole words.
     pub(super) value_words: &'static str,
+    /// Options whose value can only be joined, and is code.
+    pub(super) code_joined: &'static str,
+    /// Words after which a command follows.
+    pub(super) command_words: &'static str,
+    /// Options before the subcommand whose value is `KEY=VALUE`, where few keys are no code.
+    pub(super) settings: &'static str,
+    /// Whether code follows a `+`.
+    pub(super) plus: bool,
     pub(super) operands: Operands,
     /// Whether options are recognized after the first operand.
     pub(super) permutes: bool,
@@ -58,6 +68,10 @@ const NONE: Program = Program {
     joined: "",
     code_words: "",
     value_words: "",
+    code_joined: "",
+    command_words: "",
+    settings: "",
+    plus: false,
     operands: Operands::Script,
     permutes: false,
     reads_code: false,
@@ -66,6 +80,16 @@ const NONE: Program = Program {
 const SCRIPT: Program = Program { reads_code: true, ..NONE };
 /// A program that runs another one.
 const WRAPPER: Program = Program { operands: Operands::Command(0), ..NONE };
+
+/// A subcommand of git; the options are those of any.
+pub(super) const GIT_COMMAND: Program = Program {
+    value: "cC",
+    code_words: "--upload-pack --receive-pack --exec --extcmd --open-files-in-pager --tree-filter \
+                 --msg-filter --index-filter --env-filter --commit-filter --tag-name-filter \
+                 --parent-filter --template",
+    operands: Operands::Any,
+    ..NONE
+};
 
 pub(super) const PROGRAMS: &[Program] = &[
     Program {
@@ -127,7 +151,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         names: "deno",
         code: "p",
         code_words: "--eval --print",
-        operands: Operands::Subcommand,
+        operands: Operands::Subcommand("eval"),
         ..NONE
     },
     Program {
@@ -191,6 +215,7 @@ pub(super) const PROGRAMS: &[Program] = &[
         names: "vi vim nvim ex view gvim vimdiff",
         code: "cSsu",
         code_words: "--cmd",
+        plus: true,
         operands: Operands::Any,
         reads_code: true,
         ..NONE
@@ -234,7 +259,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program {
         names: "tar gtar bsdtar",
-        code: "I",
+        code: "IF",
         code_words: "--to-command --checkpoint-action --use-compress-program --rsh-command \
                      --info-script --new-volume-script",
         operands: Operands::Any,
@@ -249,16 +274,94 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
     Program {
         names: "git",
-        value: "cC",
-        code_words: "--upload-pack --receive-pack --exec --extcmd --open-files-in-pager \
-                     --tree-filter --msg-filter --index-filter --env-filter",
+        value: "C",
+        code_words: "--exec-path",
+        value_words: "--git-dir --work-tree --namespace",
+        settings: "-c --config-env",
+        operands: Operands::Family,
+        ..NONE
+    },
+    Program { names: "git-clone git-fetch-pack", code: "u", ..GIT_COMMAND },
+    Program { names: "git-rebase git-difftool", code: "x", ..GIT_COMMAND },
+    Program { names: "git-grep", code_joined: "O", ..GIT_COMMAND },
+    Program { names: "git-submodule", operands: Operands::Subcommand("foreach"), ..GIT_COMMAND },
+    Program { names: "git-bisect", operands: Operands::Subcommand("run"), ..GIT_COMMAND },
+    Program {
+        names: "less more",
+        value: "kpjbhoOPtT",
+        plus: true,
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "man",
+        code: "P",
+        code_joined: "H",
+        code_words: "--pager --html",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "find gfind",
+        command_words: "-exec -execdir -ok -okdir",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "fd fdfind",
+        command_words: "-x -X --exec --exec-batch",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "rg",
+        code_words: "--pre --hostname-bin",
+        value_words: "--pre-glob",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "sort gsort",
+        code_words: "--compress-program",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program { names: "split gsplit", code_words: "--filter", operands: Operands::Any, ..NONE },
+    Program {
+        names: "wget",
+        code: "e",
+        code_words: "--execute --use-askpass",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program { names: "zip", code_words: "-TT --unzip-command", operands: Operands::Any, ..NONE },
+    Program {
+        names: "nc ncat netcat",
+        code: "ec",
+        code_words: "--exec --sh-exec --lua-exec",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program { names: "tcpdump", code: "z", operands: Operands::Any, ..NONE },
+    Program { names: "apt apt-get aptitude", code: "o", operands: Operands::Any, ..NONE },
+    Program { names: "cargo", code_words: "--config", operands: Operands::Any, ..NONE },
+    Program {
+        names: "gcc g++ cc c++ clang clang++",
+        code_words: "-wrapper -fplugin -specs --specs",
+        operands: Operands::Any,
+        ..NONE
+    },
+    Program {
+        names: "scp sftp",
+        code: "SoFD",
+        value: "BbciJlPRsX",
         operands: Operands::Any,
         ..NONE
     },
     Program {
         names: "ssh autossh dbclient",
-        code: "oF",
-        value: "BbcDEeIiJLlmOPpQRSWw",
+        code: "oFI",
+        value: "BbcDEeiJLlmOPpQRSWw",
         operands: Operands::CodeAfter(1),
         reads_code: true,
         ..NONE
@@ -403,8 +506,21 @@ pub(super) const PROGRAMS: &[Program] = &[
     },
 ];
 
-/// Variables that control the code a program runs or loads.
-pub(super) const VARIABLES: &str = "\
+/// Settings of git with a value that is no code, and names no program or file that is run.
+pub(super) const SETTINGS: &str = "\
+    user. author. committer. color. column. advice. log. i18n. status. init.defaultbranch \
+    core.quotepath core.abbrev core.autocrlf core.eol core.filemode core.longpaths commit.gpgsign \
+    http.extraheader http.timeout push.default pull.rebase pull.ff merge.conflictstyle diff.context \
+    diff.algorithm diff.renames fetch.prune protocol.version safe.directory";
+
+/// Whether a variable controls the code that a program runs or loads.
+pub(in crate::config) fn controls_code(name: &str) -> bool {
+    let begins = |prefix: &&str| name.starts_with(*prefix);
+    VARIABLES.split_ascii_whitespace().any(|known| known == name)
+        || ["GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "BASH_FUNC_"].iter().any(begins)
+}
+
+const VARIABLES: &str = "\
     LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH BASH_ENV ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 ZDOTDIR \
     PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PERL5OPT PERL5LIB PERLLIB PERL5DB RUBYOPT \
     RUBYLIB NODE_OPTIONS NODE_PATH LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR \
@@ -412,4 +528,5 @@ pub(super) const VARIABLES: &str = "\
     GIT_PAGER GIT_EDITOR GIT_SEQUENCE_EDITOR GIT_ASKPASS GIT_PROXY_COMMAND GIT_EXEC_PATH \
     GIT_CONFIG_PARAMETERS GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM SSH_ASKPASS SUDO_ASKPASS PAGER \
     MANPAGER SYSTEMD_PAGER EDITOR VISUAL BROWSER LESSOPEN LESSCLOSE MAKEFLAGS GNUMAKEFLAGS \
-    RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER RSYNC_RSH TAR_OPTIONS GCONV_PATH";
+    RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER RUSTFLAGS CC CXX PATH SHELL LESS MORE \
+    GIT_TEMPLATE_DIR GIT_CONFIG_COUNT DOTNET_STARTUP_HOOKS RSYNC_RSH TAR_OPTIONS GCONV_PATH";
