@@ -18,7 +18,7 @@ name = "pick"
 command = ["echo", "{colour}"]
 [tool.input.colour]
 type = "string"
-enum = ["red", "green"]
+enum = ["red", "green", "blue$(echo code)", "black;echo code", "brown`echo code`"]
 required = true
 "#;
 
@@ -35,6 +35,7 @@ impl Shell {
         let task = daemon.peer().create_task("sleep", r#"{"ms":600000}"#);
         let dir = tempfile::tempdir().unwrap();
         symlink(ceased(), dir.path().join("ceased")).unwrap();
+        fs::write(dir.path().join("evil$(echo code).toml"), "").unwrap();
         Self { daemon, task, dir }
     }
 
@@ -51,6 +52,12 @@ impl Shell {
             // No space after the sign: a value follows.
             ("ceased call count n\t5", "ceased call count n=5"),
             ("ceased call pick colour=g\t", "ceased call pick colour=green"),
+            // Names and values that are more than a word to a shell are no candidates.
+            ("ceased call pick colour=blu\t", "ceased call pick colour=blu"),
+            ("ceased call pick colour=bla\t", "ceased call pick colour=bla"),
+            ("ceased call pick colour=br\t", "ceased call pick colour=br"),
+            // A file name is one word.
+            ("ceased check --config evil\t", "ceased check --config evil$(echo code).toml"),
             ("ceased cancel --tool cou\t", "ceased cancel --tool count"),
             (&*begun, &*whole),
             ("ceased get job:\t", &*of_job),

@@ -57,10 +57,17 @@ fn list(command: &str) -> Vec<Value> {
     }
 }
 
-/// A candidate with a line of help.
-fn candidate(text: &str, help: &str) -> CompletionCandidate {
+/// A candidate with a line of help; none for a text that a shell could take for more than a word.
+///
+/// A server behind the daemon chooses names of tools and arguments, and not every shell quotes.
+fn candidate(text: &str, help: &str) -> Option<CompletionCandidate> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=@%+,-".contains(c);
+    // In front of a word, these are an option, a job and a program of zsh.
+    if !text.chars().all(is_plain) || text.starts_with(['-', '%', '=']) {
+        return None;
+    }
     let line = super::format::first_line(help);
-    CompletionCandidate::new(text).help((!line.is_empty()).then(|| line.into()))
+    Some(CompletionCandidate::new(text).help((!line.is_empty()).then(|| line.into())))
 }
 
 /// Names of tools.
@@ -69,7 +76,7 @@ pub(super) fn tools(current: &OsStr) -> Vec<CompletionCandidate> {
     let tools = list("tools");
     let named = tools.iter().filter_map(|tool| {
         let name = tool["name"].as_str().filter(|name| name.starts_with(&*current))?;
-        Some(candidate(name, tool["description"].as_str().unwrap_or_default()))
+        candidate(name, tool["description"].as_str().unwrap_or_default())
     });
     named.collect()
 }
@@ -81,7 +88,7 @@ pub(super) fn servers(current: &OsStr) -> Vec<CompletionCandidate> {
     let servers = found.as_ref().and_then(|found| found["servers"].as_array());
     let named = servers.into_iter().flatten().filter_map(|server| {
         let name = server["server"].as_str().filter(|name| name.starts_with(&*current))?;
-        Some(candidate(name, server["state"].as_str().unwrap_or_default()))
+        candidate(name, server["state"].as_str().unwrap_or_default())
     });
     named.collect()
 }
@@ -93,7 +100,7 @@ pub(super) fn agents(current: &OsStr) -> Vec<CompletionCandidate> {
     let agents = found.as_ref().and_then(|found| found["agents"].as_array());
     let named = agents.into_iter().flatten().filter_map(|agent| {
         let name = agent["agent"].as_str().filter(|name| name.starts_with(&*current))?;
-        Some(candidate(name, ""))
+        candidate(name, "")
     });
     named.collect()
 }
@@ -132,7 +139,7 @@ pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
             vec![key]
         };
         let fitting = texts.into_iter().filter(|text| text.starts_with(&*current));
-        candidates.extend(fitting.map(|text| candidate(&text, help)));
+        candidates.extend(fitting.filter_map(|text| candidate(&text, help)));
     }
     candidates
 }
@@ -146,7 +153,7 @@ pub(super) fn ids(current: &OsStr) -> Vec<CompletionCandidate> {
     let tasks = list("tasks");
     let named = tasks.iter().filter_map(|task| {
         let id = task["taskId"].as_str().filter(|id| id.starts_with(&*current))?;
-        Some(candidate(id, task["status"].as_str().unwrap_or_default()))
+        candidate(id, task["status"].as_str().unwrap_or_default())
     });
     let mut candidates: Vec<CompletionCandidate> = named.collect();
     if "job:".starts_with(&*current) {
@@ -171,7 +178,7 @@ fn jobs_as(current: &str, prefix: &str) -> Vec<CompletionCandidate> {
     let named = jobs.iter().filter_map(|job| {
         let id = format!("{prefix}{}", job["job"].as_u64()?);
         let tool = job["tool"].as_str().unwrap_or_default();
-        id.starts_with(current).then(|| candidate(&id, tool))
+        candidate(&id, tool).filter(|_| id.starts_with(current))
     });
     named.collect()
 }
@@ -189,6 +196,6 @@ pub(super) fn users(current: &OsStr) -> Vec<CompletionCandidate> {
     names
         .iter()
         .filter(|name| name.starts_with(&*current))
-        .map(|name| candidate(name, ""))
+        .filter_map(|name| candidate(name, ""))
         .collect()
 }

@@ -29,6 +29,10 @@ _ceased() {
             ceased -- "${words[@]}" 2>/dev/null
     )) || COMPREPLY=()
     local only=${COMPREPLY[0]-}
+    # Readline inserts a word as it is: a file name must not become code.
+    for i in "${!COMPREPLY[@]}"; do
+        printf -v 'COMPREPLY[i]' %q "${COMPREPLY[i]}"
+    done
     COMPREPLY=("${COMPREPLY[@]#"$kept"}")
     # A value follows: no space after NAME= and job:.
     if [[ $only == *[=/:] ]]; then
