@@ -106,7 +106,9 @@ impl Source {
                     format!("there is no configuration file; create one at {place}")
                 };
                 match environment.usual() {
-                    Some(path) => load(&path),
+                    Some(path) => Config::read_found(&path)
+                        .and_then(|bytes| Config::from_bytes(bytes, &path))
+                        .map_err(|error| error.to_string()),
                     None if has_servers => Ok(Config::default()),
                     None => Err(nowhere()),
                 }
@@ -126,7 +128,7 @@ fn place_of_configuration(environment: &Environment) -> String {
 /// # Errors
 /// The reason, and on a second line the remedy.
 fn trusted(path: &Path, environment: &Environment) -> Result<Vec<u8>, String> {
-    let bytes = Config::read(path).map_err(|error| error.to_string())?;
+    let bytes = Config::read_found(path).map_err(|error| error.to_string())?;
     let store = TrustStore::of(environment).map_err(|why| why.to_string())?;
     let why = match store.verdict(path, &bytes).map_err(|why| why.to_string())? {
         Verdict::Trusted => return Ok(bytes),
@@ -191,17 +193,25 @@ fn daemon(config: &Config) -> Result<Daemon, Failure> {
 
 /// Finds the configuration; the default one if there is no file.
 fn find(explicit: Option<&Path>) -> Result<Found, ConfigError> {
-    found_at(Config::locate(explicit)?)
+    match Environment::of_process().named(explicit)? {
+        Some(path) => Ok(found_at(Config::load(&path)?, Some(path))),
+        None => find_usual(),
+    }
 }
 
-fn found_at(path: Option<PathBuf>) -> Result<Found, ConfigError> {
-    let config = path.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
-    Ok(Found {
-        config,
-        source: path.map_or(Source::Nowhere, Source::File),
-        note: None,
-        mcp_servers: None,
-    })
+/// As [`find`], where none is named.
+fn find_usual() -> Result<Found, ConfigError> {
+    let path = Environment::of_process().usual();
+    let config = match &path {
+        Some(path) => Config::from_bytes(Config::read_found(path)?, path)?,
+        None => Config::default(),
+    };
+    Ok(found_at(config, path))
+}
+
+fn found_at(config: Config, path: Option<PathBuf>) -> Found {
+    let source = path.map_or(Source::Nowhere, Source::File);
+    Found { config, source, note: None, mcp_servers: None }
 }
 
 /// As [`find`], where a trusted file of the project in the working directory comes before the usual
@@ -210,7 +220,7 @@ fn found_at(path: Option<PathBuf>) -> Result<Found, ConfigError> {
 fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
     let environment = Environment::of_process();
     if let Some(path) = environment.named(explicit)? {
-        return found_at(Some(path));
+        return Ok(found_at(Config::load(&path)?, Some(path)));
     }
     let note = match Path::new(PROJECT_FILE).canonicalize() {
         Ok(path) => match trusted(&path, &environment) {
@@ -224,7 +234,7 @@ fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => None,
         Err(why) => Some(format!("cannot use ./{PROJECT_FILE}: {why}")),
     };
-    Ok(Found { note, ..found_at(environment.usual())? })
+    Ok(Found { note, ..find_usual()? })
 }
 
 /// Reports a configuration without tools, and the remedy.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Whether a character controls the terminal or the text layout instead of being visible: control
 /// characters, and characters that reorder or hide text.
-fn is_steering(c: char) -> bool {
+pub(crate) fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'

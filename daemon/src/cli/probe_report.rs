@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::printable::{clean, is_steering};
 use crate::probe::{Findings, Verdict};
 
 /// A text in XML; characters that XML cannot have are replaced.
@@ -14,7 +15,7 @@ fn xml(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\n' | '\t' => escaped.push(' '),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
+            c if is_steering(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
     }
@@ -49,19 +50,25 @@ pub(super) fn junit(found: &Findings) -> String {
     out
 }
 
-/// A text in a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { ' ' } else { c };
-    let text: String = text.chars().map(shown).collect();
-    text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;").replace('`', "'")
+/// A text of the target in Markdown: a code span, in which nothing is a link, an image, a mention or
+/// HTML. In a table, a bar ends the cell unless a backslash stands before it, and a second backslash
+/// would undo the first.
+fn code(text: &str) -> String {
+    match clean(text).trim() {
+        "" => String::new(),
+        text => {
+            let text = text.replace('`', "'").replace("\\|", "\\ |").replace('|', "\\|");
+            format!("`{text}`")
+        }
+    }
 }
 
 /// The result as a Markdown table.
 pub(super) fn markdown(found: &Findings) -> String {
-    let mut out = format!("# `{}`\n\n", cell(&found.heading()));
-    let _ = writeln!(out, "{} in revision {}", cell(&found.name), cell(&found.revision));
+    let mut out = format!("# {}\n\n", code(&found.heading()));
+    let _ = writeln!(out, "{} in revision {}", code(&found.name), code(&found.revision));
     if let Some(tool) = &found.tool {
-        let _ = writeln!(out, "with the tool {}", cell(tool));
+        let _ = writeln!(out, "with the tool {}", code(tool));
     }
     out.push_str("\n| verdict | check | rule | evidence |\n| --- | --- | --- | --- |\n");
     for checked in &found.checks {
@@ -71,7 +78,7 @@ pub(super) fn markdown(found: &Findings) -> String {
             checked.finding.verdict.name(),
             checked.id,
             checked.rule,
-            cell(&checked.finding.evidence)
+            code(&checked.finding.evidence)
         );
     }
     let [holds, deviates, unknown] =
@@ -105,12 +112,14 @@ mod tests {
 
     #[test]
     fn text_of_a_server_cannot_break_a_report() {
-        let found = findings("a\" <b> & \u{1} | c\nd `e`");
+        let found = findings("a\" <b> & \u{1} | c\nd `e` \u{202e}![x](http://y) \\|");
         let junit = junit(&found);
         assert!(junit.contains("a&quot; &lt;b&gt; &amp; \u{fffd} | c d"), "{junit}");
+        assert!(!junit.contains('\u{202e}'), "{junit}");
         assert!(junit.contains("failures=\"1\" skipped=\"0\"") && junit.contains("&lt;a&gt;"));
         let markdown = markdown(&found);
         let row = markdown.lines().find(|line| line.starts_with("| deviates")).unwrap();
-        assert!(row.ends_with("a\" &lt;b> &   \\| c d 'e' |"), "{row}");
+        let evidence = r##"`a" <b> & \u{1} \| c\nd 'e' \u{202e}![x](http://y) \ \|` |"##;
+        assert!(row.ends_with(evidence), "{row}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::args::TrustArgs;
 use super::format::{self, clean, table};
@@ -36,18 +36,33 @@ pub(super) fn trust(args: &TrustArgs, io: &mut Io<'_>) -> Result<Exit, Failure> 
         }
         return Ok(Exit::Done);
     }
-    let bytes = Config::read(&path)?;
+    let bytes = match args.file {
+        Some(_) => Config::read(&path)?,
+        None => Config::read_found(&path)?,
+    };
     let config = Config::from_bytes(bytes.clone(), &path)?;
-    let rows: Vec<Vec<String>> =
-        config.tools.iter().map(|tool| vec![tool.name.clone(), tool.runs()]).collect();
+    let rows = config.differences_in_words(&Config::parse("", &path)?);
     let digest = store.trust(&path, &bytes)?;
     if args.json {
-        let tool = |row: &Vec<String>| json!({"name": row.first(), "runs": row.last()});
-        let tools: Vec<Value> = rows.iter().map(tool).collect();
+        let part = |name: &str, runs: String| json!({"name": name, "runs": runs});
+        let tools = config.tools.iter().map(|tool| part(&tool.name, tool.runs()));
+        let servers = config.servers.iter().map(|server| part(&server.name, server.runs()));
+        let agents = config.agents.iter().map(|agent| part(&agent.name, agent.runs()));
+        let settings = rows.iter().map(|(name, text)| json!({"name": name, "text": text}));
         let path = path.to_string_lossy();
-        let document = json!({"path": path, "state": "trusted", "sha256": digest, "tools": tools});
+        let document = json!({
+            "path": path,
+            "state": "trusted",
+            "sha256": digest,
+            "tools": tools.collect::<Vec<_>>(),
+            "servers": servers.collect::<Vec<_>>(),
+            "agents": agents.collect::<Vec<_>>(),
+            "settings": settings.collect::<Vec<_>>(),
+        });
         format::json(&document, io)?;
     } else {
+        let rows: Vec<Vec<String>> =
+            rows.into_iter().map(|(name, text)| vec![name, text]).collect();
         table(io.out, &rows)?;
     }
     let dir = path.parent().unwrap_or(&path).display();
@@ -80,7 +95,7 @@ fn list(store: &TrustStore, json: bool, io: &mut Io<'_>) -> Result<Exit, Failure
     let states: Vec<(&str, &Trusted)> = trusted
         .iter()
         .map(|trusted| {
-            let state = match Config::read(&trusted.path) {
+            let state = match Config::read_found(&trusted.path) {
                 Ok(bytes) if Digest::of(&bytes) == trusted.sha256 => "trusted",
                 Ok(_) => "changed",
                 Err(_) if trusted.path.exists() => "refused",

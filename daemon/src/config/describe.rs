@@ -11,6 +11,7 @@ use super::{
     Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output,
     RecordCalls, Run, RunAs, Tool, Users,
 };
+use crate::printable::clean;
 use crate::store::Damaged;
 use ceased_process::Isolation;
 
@@ -85,9 +86,22 @@ impl Config {
         let mut text = String::new();
         for (name, value) in rows {
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name:width$}  {value}");
+            let _ = writeln!(text, "{name:width$}  {}", clean(&value));
         }
         text
+    }
+
+    /// All that this configuration says beside the defaults, `usual`: what it runs, with its
+    /// environment, and where it listens and writes.
+    #[cfg(feature = "cli")]
+    pub(crate) fn differences_in_words(&self, usual: &Self) -> Vec<(String, String)> {
+        let usual = usual.settings_in_words();
+        let mut rows = self.settings_in_words();
+        rows.retain(|row| !usual.contains(row));
+        rows.extend(self.tools.iter().flat_map(|tool| describe_tool(tool, &self.daemon)));
+        rows.extend(self.servers.iter().flat_map(|server| describe_server(server, self)));
+        rows.extend(self.agents.iter().flat_map(describe_agent));
+        rows
     }
 
     /// Names and values of the settings but for tools; a row without a name continues the one before.

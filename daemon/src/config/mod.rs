@@ -618,6 +618,20 @@ impl Config {
         }
     }
 
+    /// As [`Self::read`], for a file that was found instead of named: a pipe or a device, of which a
+    /// read may wait for ever, is refused.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and when it is no regular file.
+    pub fn read_found(path: &Path) -> Result<Vec<u8>, ConfigError> {
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let what = "rejected the configuration: it is a pipe, a device or a directory";
+            let hint = "write a file there, or name this one by `--config`";
+            return Err(ConfigError::of_file(path, what.into(), hint));
+        }
+        Self::read(path)
+    }
+
     /// The configuration in the bytes of the file `path`, with the files that it names.
     ///
     /// # Errors
@@ -711,8 +725,11 @@ impl Config {
             let what = format!("cannot determine its directory: {why}");
             ConfigError::of_file(path, what, "use its absolute path")
         })?;
+        // A text of several lines means the same, whichever line ends its file was saved with. An escaped
+        // carriage return stays.
+        let text = text.replace("\r\n", "\n");
         let mut check = check::Checker {
-            text,
+            text: &text,
             file: path,
             dir: absolute.parent().unwrap_or(Path::new("/")),
             environment,

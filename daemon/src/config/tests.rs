@@ -469,6 +469,29 @@ fn read_only_tool_is_marked() {
     assert!(!tool("command = [\"true\"]").describe().contains("read-only"));
 }
 
+/// A text of several lines means the same in a file that was saved with CR LF; an escape stays.
+#[test]
+fn line_ends_of_the_file_are_not_those_of_its_texts() {
+    let text = "[[tool]]\nname = \"t\"\ndescription = \"\"\"\none\ntwo\\r\\n\"\"\"\n\
+                command = [\"sh\", \"-c\", \'\'\'\necho a\necho b\'\'\']\n";
+    let (lf, crlf) = (good(text), good(&text.replace('\n', "\r\n")));
+    assert_eq!(lf.tools[0].description, "one\ntwo\r\n");
+    assert_eq!(lf.tools[0].runs(), crlf.tools[0].runs());
+    assert_eq!(lf.tools[0].description, crlf.tools[0].description);
+}
+
+/// A file that was found is not waited for.
+#[test]
+fn pipe_that_is_found_is_refused() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("ceased.toml");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+        .expect("a pipe");
+    let refused = Config::read_found(&path).expect_err("a pipe").to_string();
+    assert!(refused.contains("it is a pipe"), "{refused}");
+}
+
 #[test]
 fn file_size_is_bounded() {
     let dir = tempfile::tempdir().expect("tempdir");

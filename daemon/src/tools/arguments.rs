@@ -43,6 +43,8 @@ pub struct Arguments {
     schema: Box<RawValue>,
     validation: Validation,
     declared: Vec<String>,
+    /// Properties that are integers, and written as digits.
+    integers: BTreeSet<String>,
     defaults: BTreeMap<String, Box<RawValue>>,
 }
 
@@ -78,11 +80,14 @@ impl Arguments {
         }
         refuse_remote(&value, "schema")?;
         let declared = properties.keys().cloned().collect();
+        let is_integer = |schema: &Value| schema.get("type").is_some_and(strict::is_integer);
+        let integers = properties.iter().filter(|(_, schema)| is_integer(schema));
+        let integers = integers.map(|(name, _)| name.clone()).collect();
         let schema = RawValue::from_string(schema.trim().to_owned())
             .map_err(|why| format!("schema: {why}"))?;
         let validation = Validation::of(&value)?;
         let defaults = defaults(properties, &validation)?;
-        Ok(Self { schema, validation, declared, defaults })
+        Ok(Self { schema, validation, declared, integers, defaults })
     }
 
     /// The schema for `tools/list`, verbatim.
@@ -209,7 +214,7 @@ impl Arguments {
             .map(|(name, value)| (Cow::Borrowed(name.as_str()), &**value))
             .collect();
         values.extend(strict::members(arguments)?);
-        Ok(Values(values))
+        Ok(Values { values, integers: &self.integers })
     }
 }
 
@@ -357,12 +362,19 @@ impl CommandTemplate {
 }
 
 /// Arguments by name.
-struct Values<'v>(BTreeMap<Cow<'v, str>, &'v RawValue>);
+struct Values<'v> {
+    values: BTreeMap<Cow<'v, str>, &'v RawValue>,
+    integers: &'v BTreeSet<String>,
+}
 
 impl<'v> Values<'v> {
     /// Text of an argument in a command.
     fn plain(&self, name: &str) -> Result<Option<Cow<'v, str>>, String> {
-        self.0.get(name).map_or(Ok(None), |raw| strict::plain(raw))
+        match self.values.get(name) {
+            None => Ok(None),
+            Some(raw) if self.integers.contains(name) => strict::integer(name, raw),
+            Some(raw) => strict::plain(raw),
+        }
     }
 
     /// As [`Self::plain`], for a text that must not contain a NUL byte.

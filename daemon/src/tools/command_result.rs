@@ -96,7 +96,7 @@ impl Ended<'_> {
     /// Standard output is one JSON object.
     fn json(&self, exit: &Exit) -> ToolResult {
         let printed = match whole(&exit.stdout) {
-            Ok(printed) => printed,
+            Ok(printed) => without_mark(printed),
             Err(why) => return self.unusable(exit, &why),
         };
         let value: Value = match serde_json::from_str(&printed) {
@@ -119,7 +119,7 @@ impl Ended<'_> {
 
     /// Standard output is a JSON array of content blocks.
     fn content(&self, exit: &Exit) -> ToolResult {
-        let blocks = whole(&exit.stdout).and_then(|printed| {
+        let blocks = whole(&exit.stdout).map(without_mark).and_then(|printed| {
             serde_json::from_str::<Vec<Content>>(&printed)
                 .map_err(|error| format!("it is not a JSON array of content blocks: {error}"))
         });
@@ -241,6 +241,14 @@ fn whole(captured: &Captured) -> Result<Cow<'_, str>, String> {
         _ => String::from_utf8([captured.head(), captured.tail()].concat())
             .map(Cow::Owned)
             .map_err(|_| "it is not UTF-8".into()),
+    }
+}
+
+/// The text behind a byte order mark, which programs of other systems print first.
+fn without_mark(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) => Cow::Owned(rest.to_owned()),
+        None => text,
     }
 }
 

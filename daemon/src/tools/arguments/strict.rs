@@ -123,6 +123,60 @@ pub(super) fn plain(raw: &RawValue) -> Result<Option<Cow<'_, str>>, String> {
     }
 }
 
+/// Whether the `type` of a schema is that of integers, or of nothing else but null.
+pub(super) fn is_integer(kind: &Value) -> bool {
+    match kind {
+        Value::String(kind) => kind == "integer",
+        Value::Array(kinds) => {
+            kinds.iter().any(|kind| kind == "integer")
+                && kinds.iter().all(|kind| kind == "integer" || kind == "null")
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    }
+}
+
+/// Digits of an integer at most: more than any program takes as a number.
+const DIGITS_MAX: usize = 309;
+
+/// Text of an integer in a command: digits, however JSON spells it (`10.0`, `1e2`).
+pub(super) fn integer<'v>(name: &str, raw: &'v RawValue) -> Result<Option<Cow<'v, str>>, String> {
+    let text = raw.get();
+    if !text.contains(['.', 'e', 'E']) {
+        return plain(raw);
+    }
+    match digits(text) {
+        Some(digits) => Ok(Some(Cow::Owned(digits))),
+        None => Err(format!("arguments/{name}: {:.32} has more digits than an integer may", text)),
+    }
+}
+
+/// The digits of a JSON number that is an integer; `None` if they are too many.
+fn digits(text: &str) -> Option<String> {
+    let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let all = all.trim_start_matches('0');
+    if all.is_empty() {
+        return Some("0".into());
+    }
+    let exponent =
+        exponent.parse::<i64>().ok()?.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+    let mut all = all.to_owned();
+    if let Ok(zeros) = usize::try_from(exponent) {
+        if all.len().saturating_add(zeros) > DIGITS_MAX {
+            return None;
+        }
+        all.extend(std::iter::repeat_n('0', zeros));
+    } else {
+        let cut = all.len().checked_sub(usize::try_from(exponent.unsigned_abs()).ok()?)?;
+        if all.split_off(cut).bytes().any(|digit| digit != b'0') {
+            return None;
+        }
+    }
+    (all.len() <= DIGITS_MAX).then(|| format!("{sign}{all}"))
+}
+
 /// A string that is borrowed if it has no escapes.
 struct Borrowed<'a>(Cow<'a, str>);
 

@@ -46,6 +46,27 @@ fn valid_arguments_are_accepted() {
     assert_eq!(Arguments::new(r#"{"type":"object"}"#).expect("valid").check(None), Ok(()));
 }
 
+/// JSON has one kind of number: an integer is written as digits, however the client spells it.
+#[test]
+fn integer_is_written_as_digits() {
+    for (spelled, digits) in [
+        ("10", "10"),
+        ("10.0", "10"),
+        ("1e2", "100"),
+        ("1.5E1", "15"),
+        ("120e-1", "12"),
+        ("18446744073709551616.0", "18446744073709551616"),
+    ] {
+        let arguments = format!(r#"{{"package":"a","jobs":{spelled}}}"#);
+        assert_eq!(argv(&["-j{jobs}"], &arguments).expect(spelled)[1..], [format!("-j{digits}")]);
+    }
+    for spelled in ["1e400", "1e99999999999999999999", "1.5"] {
+        let arguments = format!(r#"{{"package":"a","jobs":{spelled}}}"#);
+        let checked = rules().check(Some(&arguments));
+        assert!(checked.is_err() || argv(&["-j{jobs}"], &arguments).is_err(), "{spelled}");
+    }
+}
+
 /// An optional `null` argument counts as omitted, and its default applies; if its schema allows
 /// `null`, it keeps that value.
 #[test]
