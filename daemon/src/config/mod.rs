@@ -627,7 +627,7 @@ impl Config {
         if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             let what = "rejected the configuration: it is a pipe, a device or a directory";
             let hint = "write a file there, or name this one by `--config`";
-            return Err(ConfigError::of_file(path, what.into(), hint));
+            return Err(ConfigError::of_file(path, what, hint));
         }
         Self::read(path)
     }
