@@ -448,7 +448,7 @@ impl Engine {
     #[cold]
     pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            return self.end_instance(*instance, "it does not read, or broke the protocol");
+            return self.fail_instance(*instance, "it does not read, or broke the protocol");
         }
         if self.end_agent_of(conn, "it does not read") {
             return;

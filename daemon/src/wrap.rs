@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
+use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer, Watchdogs};
 use ceased_process::{Launch, TakeOutput};
 
@@ -25,6 +26,8 @@ pub struct WrapOptions {
     pub command: Vec<OsString>,
     /// Name in records and errors; the program's name if `None`.
     pub name: Option<String>,
+    /// Revision in which the server is spoken to.
+    pub revision: Revision,
     /// Whether each call gets an instance of its own, instead of one for the connection.
     pub instance_per_call: bool,
     /// From the protocol's cancel to enforcement (UPS-05).
@@ -69,6 +72,7 @@ impl WrapOptions {
         UpstreamServer {
             transparent: !self.acp,
             watchdogs: self.watchdogs,
+            revision: self.revision.clone(),
             share: if self.instance_per_call { Share::Call } else { Share::Connection },
             start_timeout: self.start_timeout,
             // The client decides how long the server lives.

@@ -1,5 +1,7 @@
 //! Relay of existing MCP servers: the rules UPS that the engine decides.
 
+mod early;
+mod eras;
 mod kit;
 mod listen;
 mod lists;
@@ -71,14 +73,18 @@ fn each_hop_negotiates_its_own_revision() {
     }
 }
 
-/// UPS-01: a server without sessions is asked with claims of ours.
+/// UPS-01: a server without sessions is asked with claims of ours, once it has refused one.
 #[test]
-fn server_of_the_modern_revision_is_probed_once() {
+fn server_without_sessions_serves_a_session() {
     let mut kit = Kit::new(vec![wrapped()]);
     let client = kit.connect();
     kit.send(client, &initialize("2025-11-25"));
     let instance = kit.starts().remove(0);
     let upstream = kit.started(instance);
+    let first = kit.one(upstream);
+    assert_eq!(first["method"], "initialize");
+    let error = json!({"code": -32022, "message": "no sessions"});
+    kit.send(upstream, &json!({"jsonrpc": "2.0", "id": first["id"], "error": error}));
     let probe = kit.one(upstream);
     assert_eq!(probe["method"], "server/discover");
     let version = "io.modelcontextprotocol/protocolVersion";
@@ -429,37 +435,37 @@ fn failing_server_is_not_started_in_a_loop() {
 /// UPS-08: one that never answers is ended within start_timeout.
 #[test]
 fn handshake_that_hangs_is_ended() {
-    let mut kit = Kit::new(vec![wrapped()]);
-    let client = kit.connect();
-    kit.send(client, &initialize("2025-11-25"));
-    let instance = kit.starts().remove(0);
-    let upstream = kit.started(instance);
-    kit.pass(1000);
-    let methods: Vec<Value> = kit.read(upstream).iter().map(|m| m["method"].clone()).collect();
-    assert_eq!(methods, ["server/discover", "initialize"]);
-    kit.pass(58_999);
-    assert!(kit.wanted.is_empty());
-    kit.pass(1);
-    assert!(matches!(kit.want(), UpstreamAction::End { .. }));
-    kit.ended(instance, "signal 15", "waiting\n");
-    let error = kit.one(client)["error"]["message"].to_string();
-    assert!(error.contains("start_timeout") && error.contains("waiting"), "{error}");
-}
-
-/// UPS-01: a server that a probe kills is started again with `initialize`, once.
-#[test]
-fn server_that_dies_of_the_probe_is_initialized() {
-    let mut kit = Kit::new(vec![wrapped()]);
-    let client = kit.connect();
-    kit.send(client, &initialize("2025-11-25"));
-    let instance = kit.starts().remove(0);
-    let upstream = kit.started(instance);
-    assert_eq!(kit.one(upstream)["method"], "server/discover");
-    kit.ended(instance, "exit code 1", "expected initialize\n");
-    let again = kit.starts().remove(0);
-    let upstream = kit.started(again);
-    kit.handshake(upstream, &[]);
-    assert_eq!(kit.one(client)["result"]["serverInfo"]["name"], "scripted");
+    for (request, first, second) in [
+        (initialize("2025-11-25"), "initialize", None),
+        (eras::discover(), "server/discover", Some("initialize")),
+    ] {
+        let mut kit = Kit::new(vec![wrapped()]);
+        let client = kit.connect();
+        kit.send(client, &request);
+        let instance = kit.starts().remove(0);
+        let upstream = kit.started(instance);
+        assert_eq!(kit.one(upstream)["method"], first);
+        kit.pass(1000);
+        let methods: Vec<Value> = kit.read(upstream).iter().map(|m| m["method"].clone()).collect();
+        assert_eq!(methods, second.into_iter().collect::<Vec<_>>());
+        kit.pass(58_999);
+        assert!(kit.wanted.is_empty());
+        kit.pass(1);
+        assert!(matches!(kit.want(), UpstreamAction::End { .. }));
+        kit.ended(instance, "signal 15", "waiting\n");
+        let error = kit.one(client)["error"]["message"].to_string();
+        assert!(error.contains("start_timeout") && error.contains("waiting"), "{error}");
+        // A process that says nothing after the probe may have waited for another beginning.
+        kit.pass(500);
+        kit.send(
+            client,
+            &json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list",
+            "params": request["params"]}),
+        );
+        let again = kit.starts().remove(0);
+        let upstream = kit.started(again);
+        assert_eq!(kit.one(upstream)["method"], "initialize");
+    }
 }
 
 /// UPS-09: never more than the bound start at once; lists come from the manifest meanwhile.
@@ -500,11 +506,6 @@ fn lists_and_results_pass_through_whole() {
     kit.send(client, &json!({"jsonrpc": "2.0", "id": 0, "method": "tools/list"}));
     let instance = kit.starts().remove(0);
     let upstream = kit.started(instance);
-    let probe = kit.one(upstream);
-    kit.send(
-        upstream,
-        &json!({"jsonrpc": "2.0", "id": probe["id"], "error": {"code": 1, "message": ""}}),
-    );
     let first = kit.one(upstream);
     let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}});
     kit.answer(upstream, &first, &result);

@@ -317,6 +317,22 @@ impl Dialect {
         Self::named(revision, Chosen::BySession)
     }
 
+    /// The dialect of a revision that a server has chosen. Drafts before the first published revision
+    /// have its messages.
+    #[must_use]
+    pub fn chosen_by_server(revision: &str) -> Option<&'static Self> {
+        let first = &MCP_2024_11_05;
+        let is_date = |text: &str| {
+            let digits = |(at, byte): (usize, u8)| match at {
+                4 | 7 => byte == b'-',
+                _ => byte.is_ascii_digit(),
+            };
+            text.len() == first.revision.len() && text.bytes().enumerate().all(digits)
+        };
+        let is_older = is_date(revision) && revision < first.revision;
+        Self::find(revision).or_else(|| is_older.then_some(first))
+    }
+
     /// The revision in the answer to `initialize`: the requested one, or the newest (RPC-04).
     #[must_use]
     pub fn negotiate(revision: &str) -> &'static Self {

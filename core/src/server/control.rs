@@ -77,7 +77,7 @@ impl Engine {
             return;
         }
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            return self.end_instance(*instance, "it closed its standard output");
+            return self.fail_instance(*instance, "it closed its standard output");
         }
         if self.on_supervised_end(conn, Some(then)) {
             return;
@@ -123,7 +123,7 @@ impl Engine {
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
         if let Some(instance) = self.upstreams.by_conn.get(&conn) {
             // Its end is reported when no process is left, with its status.
-            return self.end_instance(*instance, "it closed its standard output");
+            return self.fail_instance(*instance, "it closed its standard output");
         }
         if self.on_supervised_end(conn, None) {
             return;
@@ -241,6 +241,9 @@ impl Engine {
         };
         let ready: Vec<ConnId> = audience.iter().filter(is_session).copied().collect();
         for conn in ready {
+            if self.hold_topic(conn, topic) {
+                continue;
+            }
             self.send(conn, |json| {
                 json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw("}");
             });

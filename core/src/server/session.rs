@@ -61,6 +61,9 @@ impl Engine {
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
         }
+        if phase == Phase::Ready && method != "ping" {
+            self.release_early(reply.conn);
+        }
         match request_meta::of(params) {
             None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
@@ -171,6 +174,8 @@ impl Engine {
                 None if topic == Topic::Tools => self.forget_tools(conn),
                 None => {}
             }
+        } else if method == "notifications/initialized" {
+            self.release_early(conn);
         } else if method == "notifications/roots/list_changed" {
             self.on_roots_changed(conn);
         } else if method == "notifications/resources/updated"
@@ -186,8 +191,7 @@ impl Engine {
         {
             self.on_listen_acknowledged(*instance, params);
         }
-        // `notifications/initialized` changes nothing: the session is ready once initialize was
-        // answered. Every other notification has another receiver.
+        // Every other notification has another receiver.
     }
 
     #[inline(never)]
@@ -209,6 +213,8 @@ impl Engine {
         {
             connection.aside.declared = Some(declared);
         }
+        self.hold_early(reply.conn);
+        self.renew_own_instances(reply.conn);
         self.start_eager_for(reply.conn);
         match self.shown_through(reply.conn) {
             Some(_) => self.await_upstreams(reply, Awaited::Initialize),

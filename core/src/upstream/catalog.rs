@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::tool::{StopPolicy, TaskSupport, Tool};
+use crate::upstream::era::Era;
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::reading::ListRead;
@@ -12,7 +13,7 @@ use crate::upstream::rewrite::{member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
-use crate::upstream::table::{Era, Server};
+use crate::upstream::table::Server;
 use crate::upstream::warnings::Warnings;
 
 /// Longest name of a tool that clients are shown (UPS-11).
@@ -30,6 +31,7 @@ impl Server {
             is_unsaved: false,
             is_verified: false,
             era: None,
+            calls_in: Era::Modern,
             failures: 0,
             not_before: crate::time::Instant::ZERO,
             failure: None,
@@ -65,10 +67,6 @@ impl Server {
 
     /// Replaces everything that is known of the server.
     pub(crate) fn take_manifest(&mut self, manifest: Manifest) {
-        self.era = Some(match &*manifest.revision {
-            "2026-07-28" => Era::Modern,
-            _ => Era::Session,
-        });
         self.manifest = Some(manifest);
         self.known = [true; LISTS.len()];
         self.offer_tools();

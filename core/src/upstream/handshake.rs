@@ -2,7 +2,9 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -15,13 +17,14 @@ use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::protocol::capabilities::TaskCapabilities;
-use crate::protocol::revision::{Dialect, MCP_2026_07_28};
+use crate::protocol::revision::{ALL, Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::tool::Catalog;
+use crate::upstream::era::{Era, Revision};
 use crate::upstream::list::LISTS;
 use crate::upstream::listen::declared_lists;
-use crate::upstream::rewrite::{elements, member, text_member};
-use crate::upstream::table::{Era, Phase};
+use crate::upstream::rewrite::{elements, error_of, member, text_member};
+use crate::upstream::table::Phase;
 
 /// How long `server/discover` waits for an answer before `initialize` is sent as well: servers of
 /// the session revisions may ignore a request that comes before it.
@@ -48,17 +51,21 @@ impl Engine {
         if instance.phase != Phase::Starting {
             return;
         }
-        let name = instance.server.name.clone();
-        match self.upstreams.server(&name).and_then(|server| server.era) {
-            Some(Era::Session) => self.send_initialize(id),
-            Some(Era::Modern) | None => self.send_probe(id),
+        let (server, wanted) = (Arc::clone(&instance.server), instance.era);
+        match self.opening_era(&server, wanted) {
+            Era::Session => self.send_initialize(id),
+            Era::Modern => self.send_probe(id),
         }
     }
 
+    /// Asks for the revision without sessions: first, or after `initialize` was refused.
     fn send_probe(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.phase = Phase::Probing;
-        let at = (self.now.at + PROBE).min(instance.start_by);
+        instance.is_probed = instance.refusal.is_none();
+        let falls_back = instance.is_probed && instance.server.revision == Revision::Auto;
+        let wait = if falls_back { PROBE } else { instance.server.start_timeout };
+        let at = (self.now.at + wait).min(instance.start_by);
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), at);
         self.ask_instance(id, "server/discover", "{}", true);
     }
@@ -69,9 +76,11 @@ impl Engine {
         instance.phase = Phase::Initializing;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
         let declared = self.declared_to(id);
+        let Some(instance) = self.upstreams.instances.get(&id) else { return };
+        let revision = self.asked_revision(instance);
         let mut params = Vec::new();
         let mut json = Writer::new(&mut params);
-        json.raw("{").member("protocolVersion", Dialect::NEWEST_WITH_INITIALIZE.revision);
+        json.raw("{").member("protocolVersion", revision);
         json.raw(",\"capabilities\":").raw(&declared).raw(",\"clientInfo\":{");
         json.member("name", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version).raw("}}");
@@ -139,33 +148,20 @@ impl Engine {
             ("server/discover", Phase::Probing, Ok(result)) if speaks_modern(result.get()) => {
                 self.settle_instance(id, &MCP_2026_07_28, result.get());
             }
-            ("server/discover", Phase::Probing, _) => self.send_initialize(id),
+            ("server/discover", Phase::Probing, answer) => {
+                let error = answer.err().map(|error| error_of(error.get()).message);
+                self.take_probe_refusal(id, error.as_deref());
+            }
             // The session that is being begun decides, unless it fails.
             ("server/discover", Phase::Initializing, Ok(result)) if speaks_modern(result.get()) => {
                 instance.discovered = Some(result.get().into());
             }
             ("initialize", Phase::Initializing, Ok(result)) => {
-                let revision = text_member(result.get(), "protocolVersion");
-                match revision.as_deref().and_then(Dialect::find) {
-                    Some(dialect) => {
-                        if let Some(conn) = instance.conn {
-                            self.send(conn, |json| {
-                                json.raw(
-                                    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-                                );
-                            });
-                        }
-                        self.settle_instance(id, dialect, result.get());
-                    }
-                    None => {
-                        self.fail_start(id, "it answers initialize with an unknown revision");
-                    }
-                }
+                self.take_initialize_answer(id, result.get());
             }
-            ("initialize", Phase::Initializing, Err(_)) => match instance.discovered.take() {
-                Some(result) => self.settle_instance(id, &MCP_2026_07_28, &result),
-                None => self.fail_start(id, "it refuses initialize"),
-            },
+            ("initialize", Phase::Initializing, Err(error)) => {
+                self.take_initialize_refusal(id, &error_of(error.get()).message);
+            }
             (_, Phase::Ready | Phase::Draining, outcome) => {
                 if let Some(at) = LISTS.iter().position(|list| list.method == method) {
                     self.on_list_page(id, at, call, outcome);
@@ -177,8 +173,71 @@ impl Engine {
         }
     }
 
+    /// A server does not speak the revision without sessions.
+    fn take_probe_refusal(&mut self, id: InstanceId, error: Option<&str>) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        let error = error.unwrap_or("its answer does not name it");
+        match instance.refusal.take() {
+            Some(refusal) => self.fail_instance(id, format!("it refuses initialize: {refusal}")),
+            None if instance.server.revision == Revision::Stateless => {
+                let revision = MCP_2026_07_28.revision;
+                let why = format!("it does not speak {revision}, its `revision`: {error}");
+                self.fail_instance(id, why);
+            }
+            None => self.send_initialize(id),
+        }
+    }
+
+    fn take_initialize_answer(&mut self, id: InstanceId, result: &str) {
+        let revision = text_member(result, "protocolVersion").unwrap_or_default();
+        let Some(dialect) = Dialect::chosen_by_server(&revision) else {
+            let known: Vec<&str> = ALL.iter().map(|dialect| dialect.revision).collect();
+            let why = format!(
+                "it answers initialize with the revision {revision:?}; known ones are {}",
+                known.join(", ")
+            );
+            return self.fail_instance(id, why);
+        };
+        if let Some(conn) = self.upstreams.instances.get(&id).and_then(|instance| instance.conn) {
+            self.send(conn, |json| {
+                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+            });
+        }
+        self.settle_instance(id, dialect, result);
+    }
+
+    /// A server refuses `initialize`: because another message came before it, because it has no
+    /// sessions, or for a reason of its own.
+    fn take_initialize_refusal(&mut self, id: InstanceId, error: &str) {
+        let error = self.clean(error);
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        if let Some(result) = instance.discovered.take() {
+            return self.settle_instance(id, &MCP_2026_07_28, &result);
+        }
+        if !instance.is_probed && instance.server.revision == Revision::Auto {
+            instance.refusal = Some(error.into());
+            return self.send_probe(id);
+        }
+        self.fail_instance(id, format!("it refuses initialize: {error}"));
+    }
+
+    /// Notes the era that a handshake has shown to be the only one of a server.
+    fn note_era(&mut self, id: InstanceId, dialect: &'static Dialect) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        let only = match (dialect == &MCP_2026_07_28, instance.refusal.take()) {
+            (true, Some(_)) => Some(Era::Modern),
+            (false, _) if instance.is_probed && instance.discovered.is_none() => Some(Era::Session),
+            (true, None) | (false, _) => None,
+        };
+        let name = instance.server.name.clone();
+        if let (Some(era), Some(server)) = (only, self.upstreams.server_mut(&name)) {
+            server.era = Some(era);
+        }
+    }
+
     /// The handshake is done: requests that wait go out, and the lists are read.
     fn settle_instance(&mut self, id: InstanceId, dialect: &'static Dialect, identity: &str) {
+        self.note_era(id, dialect);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.phase = Phase::Ready;
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
@@ -194,7 +253,6 @@ impl Engine {
         if let Some(server) = self.upstreams.server_mut(&name) {
             server.failures = 0;
             server.failure = None;
-            server.era = Some(if dialect == &MCP_2026_07_28 { Era::Modern } else { Era::Session });
         }
         let said = member(identity, "capabilities").unwrap_or("{}");
         if let Some(instance) = self.upstreams.instances.get_mut(&id) {

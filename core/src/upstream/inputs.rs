@@ -20,7 +20,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
 use crate::upstream::question::Question;
 use crate::upstream::rewrite::{error_of, member, members, text_member, with_member};
-use crate::upstream::table::{Era, Inputs};
+use crate::upstream::table::Inputs;
 
 /// How often a server may ask during one call. A server that always asks would never end it.
 const ROUNDS_MAX: u32 = 32;
@@ -38,7 +38,7 @@ impl Engine {
         let tool = self.upstreams.tool(name, peer, self.scope_of(conn)).filter(|_| !is_own);
         let route = tool.as_ref().and_then(|tool| tool.route.as_ref());
         let server = route.and_then(|route| self.upstreams.server(&route.server));
-        server.is_some_and(|server| server.era != Some(Era::Session))
+        server.is_some_and(|server| self.reaches_stateless(&server.server, conn))
     }
 
     /// Whether the client of a job takes a result that asks for input.

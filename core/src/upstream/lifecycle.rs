@@ -1,5 +1,6 @@
 //! Instances from their start to their end: order of starts, idle exit, backoff, replacement.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -16,9 +17,10 @@ use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
+use crate::upstream::era::{Era, Revision};
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
-use crate::upstream::table::{Era, Instance, Key, Phase, Server};
+use crate::upstream::table::{Instance, Key, Phase, Server};
 
 /// Wait after the first failed start; it doubles with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
@@ -147,7 +149,9 @@ impl Engine {
         owner: &Identity,
     ) -> Assigned {
         let key = self.key_of(server, client, owner);
-        if let Some(id) = self.upstreams.find(server, &key) {
+        let era = self.wanted_era(&key, client);
+        self.note_calls_in(server, &key, era);
+        if let Some(id) = self.find_instance(server, &key, era) {
             return Assigned::To(id);
         }
         let Some(state) = self.upstreams.server(&server.name) else {
@@ -164,9 +168,23 @@ impl Engine {
             self.make_room(&server.name);
             return Assigned::Full;
         }
-        let id = self.upstreams.insert(Instance::new(Arc::clone(server), key));
+        // One for a call in the other era is not needed any more.
+        let unfit = self.upstreams.open_for(server, &key).map(|(id, _)| id).next();
+        let id = self.upstreams.insert(Instance::new(Arc::clone(server), key, era));
+        if let Some(unfit) = unfit {
+            self.end_instance(unfit, "the next call is of a client of another era");
+        }
         self.start_queued();
         Assigned::To(id)
+    }
+
+    /// Notes the era of the clients that instances for single calls are kept warm for.
+    pub(crate) fn note_calls_in(&mut self, server: &UpstreamServer, key: &Key, era: Era) {
+        if let Some(state) = self.upstreams.server_mut(&server.name)
+            && *key == Key::Call
+        {
+            state.calls_in = era;
+        }
     }
 
     /// Ends an instance that works on nothing, so that another can start.
@@ -218,7 +236,9 @@ impl Engine {
         match instance.phase {
             Phase::Probing if now < instance.start_by => self.send_initialize(id),
             Phase::Starting | Phase::Probing | Phase::Initializing => {
-                self.fail_start(id, "it did not finish its handshake within start_timeout");
+                // One more start would have no time left, but the next goes without the probe.
+                self.blame_probe(id);
+                self.end_instance(id, "it did not finish its handshake within start_timeout");
             }
             Phase::Ready if instance.is_idle() => {
                 self.end_instance(id, "it was idle for idle_exit");
@@ -228,17 +248,45 @@ impl Engine {
         }
     }
 
-    /// The handshake failed: the instance is ended, and its requests are answered with that.
-    pub(crate) fn fail_start(&mut self, id: InstanceId, why: &'static str) {
-        self.end_instance(id, why);
+    /// An instance refuses its handshake or does not go on: it is ended, and its requests are
+    /// answered with that, unless the probe may be the cause.
+    pub(crate) fn fail_instance(&mut self, id: InstanceId, why: impl Into<Cow<'static, str>>) {
+        match self.blame_probe(id) {
+            true => self.start_again(id),
+            false => self.end_instance(id, why),
+        }
+    }
+
+    /// Whether a failing handshake may be the fault of `server/discover`, which then no further
+    /// process of the server gets: one whose first message is not `initialize` may end, refuse
+    /// everything after it, or say nothing at all.
+    fn blame_probe(&mut self, id: InstanceId) -> bool {
+        let Some(instance) = self.upstreams.instances.get(&id) else { return false };
+        let is_blamed = instance.is_probed
+            && instance.discovered.is_none()
+            && instance.server.revision == Revision::Auto
+            && matches!(instance.phase, Phase::Probing | Phase::Initializing);
+        let name = instance.server.name.clone();
+        if let Some(server) = self.upstreams.server_mut(&name).filter(|_| is_blamed) {
+            server.era = Some(Era::Session);
+        }
+        is_blamed
+    }
+
+    /// Ends an instance that another one follows at once, which takes over its requests.
+    pub(crate) fn start_again(&mut self, id: InstanceId) {
+        if let Some(instance) = self.upstreams.instances.get_mut(&id) {
+            instance.starts_again = true;
+        }
+        self.end_instance(id, "its handshake begins anew");
     }
 
     /// Has the host end an instance. Its requests are answered when it has ended.
-    pub(crate) fn end_instance(&mut self, id: InstanceId, why: &'static str) {
+    pub(crate) fn end_instance(&mut self, id: InstanceId, why: impl Into<Cow<'static, str>>) {
         let drain = self.drain.is_some();
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
-        instance.why.get_or_insert(why);
+        instance.why.get_or_insert_with(|| why.into());
         match instance.phase {
             Phase::Ending => {}
             Phase::Queued => {
@@ -250,7 +298,7 @@ impl Engine {
             | Phase::Initializing
             | Phase::Ready
             | Phase::Draining => {
-                let failed = instance.is_starting();
+                let failed = instance.is_starting() && !instance.starts_again;
                 instance.phase = Phase::Ending;
                 let kill_grace = instance.server.kill_grace;
                 let name = instance.server.name.clone();
@@ -283,7 +331,7 @@ impl Engine {
             return self.end_instance(id, why);
         }
         instance.phase = Phase::Draining;
-        instance.why = Some(why);
+        instance.why = Some(why.into());
         let at = self.now.at + instance.server.drain;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), at);
         let waiting = core::mem::take(&mut instance.waiting);
@@ -346,11 +394,10 @@ impl Engine {
         let wants = server.share == Share::Call && self.drain.is_none();
         let backs_off =
             self.upstreams.server(&server.name).is_none_or(|state| self.now.at < state.not_before);
-        if !wants || backs_off {
-            return;
-        }
+        let era = self.upstreams.server(&server.name).map(|state| state.calls_in);
+        let Some(era) = era.filter(|_| wants && !backs_off) else { return };
         for _ in 0..server.warm.saturating_sub(ready).min(room) {
-            self.upstreams.insert(Instance::new(Arc::clone(server), Key::Call));
+            self.upstreams.insert(Instance::new(Arc::clone(server), Key::Call, era));
         }
         self.start_queued();
     }
@@ -359,6 +406,7 @@ impl Engine {
     pub(crate) fn client_gone(&mut self, conn: ConnId, identity: &Identity) {
         self.upstreams.waiters.retain(|(of, _)| *of != conn);
         self.upstreams.levels.remove(&conn);
+        self.lose_early(conn);
         self.forget_watches(conn, identity);
         let own: Vec<InstanceId> = self
             .upstreams
@@ -383,25 +431,23 @@ impl Engine {
 
     /// No process of an instance is left. Each of its requests is answered once (UPS-06, UPS-08).
     pub(crate) fn on_instance_ended(&mut self, id: InstanceId, status: &str, stderr: &str) {
+        let is_blamed = self.blame_probe(id);
         let Some(mut instance) = self.upstreams.instances.remove(&id) else { return };
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         self.timers.disarm(&mut instance.reading.timer, Timer::Lists(id));
         let name = instance.server.name.clone();
         let error = self.death(&instance, status, stderr);
+        let again = instance.starts_again || is_blamed;
         let was_starting = instance.is_starting() && instance.phase != Phase::Queued;
-        // A server that a probe ends has no other way to say that it wants `initialize`.
-        let probed = instance.phase == Phase::Probing;
-        if let Some(server) = self.upstreams.server_mut(&name) {
-            if instance.why.is_none() && !probed {
+        if let Some(server) = self.upstreams.server_mut(&name).filter(|_| !again) {
+            if instance.why.is_none() {
                 server.counts.note_death(&error.message);
             }
-            if probed {
-                server.era = Some(Era::Session);
-            } else if server.failures > 0 || was_starting {
+            if server.failures > 0 || was_starting {
                 server.failure = Some(String::from(&*error.message));
             }
         }
-        if was_starting && !probed && !instance.is_abandoned {
+        if was_starting && !again && !instance.is_abandoned {
             self.note_failed_start(&name);
         }
         self.end_calls(&instance, &error);
@@ -411,15 +457,16 @@ impl Engine {
         }
         let failed = self.upstreams.server(&name).is_none_or(|server| server.failures > 0);
         for job in core::mem::take(&mut instance.waiting) {
-            match failed && !probed {
+            match failed && !again {
                 true => self.end_relayed(job, Outcome::Error(error.clone())),
                 false => self.assign(job),
             }
         }
-        if probed && !instance.is_abandoned && self.drain.is_none() {
-            let again = Instance::new(Arc::clone(&instance.server), instance.key.clone());
-            if self.upstreams.find(&instance.server, &instance.key).is_none() {
-                self.upstreams.insert(again);
+        let server = self.upstreams.server(&name).filter(|of| of.server == instance.server);
+        if again && server.is_some() && !instance.is_abandoned && self.drain.is_none() {
+            let (server, key, era) = (&instance.server, &instance.key, instance.era);
+            if self.find_instance(server, key, era).is_none() {
+                self.upstreams.insert(Instance::new(Arc::clone(server), key.clone(), era));
             }
         }
         self.start_queued();
@@ -451,8 +498,8 @@ impl Engine {
 
     fn death(&self, instance: &Instance, status: &str, stderr: &str) -> ErrorObject {
         let name = &instance.server.name;
-        let (status, why) = (self.clean(status), instance.why);
-        let mut message = match why {
+        let status = self.clean(status);
+        let mut message = match &instance.why {
             Some(why) => format!("server {name:?} was ended: {why} ({status})"),
             None if instance.is_starting() => {
                 format!("server {name:?} ended before its handshake was done: {status}")

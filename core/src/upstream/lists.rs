@@ -29,7 +29,7 @@ use crate::upstream::manifest::Freshness;
 use crate::upstream::narrow::is_seen;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
-use crate::upstream::table::Server;
+use crate::upstream::table::{Key, Server};
 use crate::upstream::uri;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
@@ -235,7 +235,10 @@ impl Engine {
                 Share::Connection | Share::Identity => {
                     _ = self.instance_for(&server, conn, &identity);
                 }
-                Share::Call => self.keep_warm(&server),
+                Share::Call => {
+                    self.note_calls_in(&server, &Key::Call, self.era_of(conn));
+                    self.keep_warm(&server);
+                }
             }
         }
     }

@@ -3,6 +3,8 @@
 pub(crate) mod awaited;
 mod catalog;
 pub(crate) mod check;
+pub(crate) mod early;
+pub mod era;
 pub(crate) mod following;
 pub(crate) mod handshake;
 pub(crate) mod inputs;

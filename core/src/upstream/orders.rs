@@ -11,6 +11,7 @@ use crate::ids::InstanceId;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
+use crate::upstream::era::Era;
 use crate::upstream::table::{Instance, Key};
 
 impl Engine {
@@ -41,24 +42,25 @@ impl Engine {
             });
         };
         (server.failures, server.not_before, server.failure) = (0, now, None);
+        server.era = None;
         let server = Arc::clone(&server.server);
         self.out.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
-        let open: Vec<(InstanceId, Key)> = self
+        let open: Vec<(InstanceId, Key, Era)> = self
             .upstreams
             .instances
             .iter()
             .filter(|(_, instance)| instance.server == server && instance.is_open())
-            .map(|(id, instance)| (*id, instance.key.clone()))
+            .map(|(id, instance)| (*id, instance.key.clone(), instance.era))
             .collect();
-        for (id, key) in &open {
+        for (id, key, era) in &open {
             if let Some(state) = self.upstreams.server_mut(&name) {
                 state.counts.note_restart();
             }
             self.drain_instance(*id, "an operator restarted it");
-            let is_free = self.upstreams.find(&server, key).is_none();
+            let is_free = self.find_instance(&server, key, *era).is_none();
             let has_room = self.upstreams.count(&name) < server.max_instances.max(1);
             if *key != Key::Call && is_free && has_room {
-                self.upstreams.insert(Instance::new(Arc::clone(&server), key.clone()));
+                self.upstreams.insert(Instance::new(Arc::clone(&server), key.clone(), *era));
             }
         }
         self.start_queued();

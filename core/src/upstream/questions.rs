@@ -71,9 +71,16 @@ impl Engine {
         };
         match self.cause_of(reply.conn, params) {
             Cause::Job(job) => self.ask_for_job(reply, job, request),
-            Cause::Client(client) => self.ask_client(reply, client, &request),
+            Cause::Client(client) => {
+                if let Some((reply, request)) = self.hold_question(reply, client, request) {
+                    self.ask_client(reply, client, &request);
+                }
+            }
             Cause::Unknown => {
-                let message = format!("{method:?} is refused: no single call can have caused it");
+                let message = format!(
+                    "{method:?} is refused: no single call can have caused it, and several clients \
+                     share this instance (share = \"connection\" gives each client its own)"
+                );
                 self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
             }
         }
@@ -141,7 +148,7 @@ impl Engine {
         }
     }
 
-    fn ask_client(&mut self, reply: Reply, client: ConnId, request: &OutgoingRequest) {
+    pub(crate) fn ask_client(&mut self, reply: Reply, client: ConnId, request: &OutgoingRequest) {
         let refusal = match self.connections.get(&client) {
             None => Some(Refusal::NoConnection),
             Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
@@ -213,7 +220,7 @@ impl Engine {
         self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, why));
     }
 
-    fn refuse_question(&mut self, reply: Reply, refusal: Refusal) {
+    pub(crate) fn refuse_question(&mut self, reply: Reply, refusal: Refusal) {
         let code = match matches!(refusal, Refusal::NotDeclared | Refusal::NotInitialized) {
             true => code::METHOD_NOT_FOUND,
             false => code::INTERNAL_ERROR,
@@ -227,6 +234,12 @@ impl Engine {
         if let Some(RequestId::Number(number)) = cancellation.as_ref().map(|it| &it.request)
             && self.is_end_of_listen(conn, u64::try_from(*number).unwrap_or_default())
         {
+            return;
+        }
+        if let Some(cancellation) = &cancellation
+            && self.withdraw_early(conn, &cancellation.request)
+        {
+            self.counters.cancelled += 1;
             return;
         }
         let cancelled = cancellation.and_then(|cancellation| {

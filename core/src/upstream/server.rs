@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use crate::policy::access::Allow;
 use crate::tool::TaskSupport;
+use crate::upstream::era::Revision;
 use crate::upstream::manifest::Manifest;
 
 /// Clients that share one instance of a server.
@@ -119,6 +120,8 @@ pub struct UpstreamServer {
     /// name, version, instructions and capabilities, for which they wait until it has started. Has
     /// an effect on the only server alone.
     pub transparent: bool,
+    /// Revision in which it is spoken to.
+    pub revision: Revision,
     /// Clients that share an instance.
     pub share: Share,
     /// Instances that wait, initialized, with [`Share::Call`].
@@ -170,6 +173,7 @@ impl UpstreamServer {
             name: name.into(),
             prefix: "".into(),
             transparent: false,
+            revision: Revision::Auto,
             share: Share::Connection,
             warm: 1,
             start: StartWhen::Lazy,

@@ -188,7 +188,7 @@ impl Engine {
             }
             Key::Call => {}
         }
-        if let Some(why) = instance.why {
+        if let Some(why) = &instance.why {
             json.raw(",").member("why", why);
         }
         json.raw(",\"jobs\":[");

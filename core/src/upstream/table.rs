@@ -15,6 +15,8 @@ use crate::server::requests::Topic;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::check::Check;
+use crate::upstream::early::Early;
+use crate::upstream::era::Era;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
@@ -46,6 +48,8 @@ pub(crate) struct Upstreams {
     /// Resources that clients are subscribed to, by the server and its own URI: each watcher with
     /// the URI that it knows.
     pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<Watcher, Box<str>>>,
+    /// Messages for sessions that are not initialized, by their clients.
+    pub(crate) early: BTreeMap<ConnId, Early>,
     /// Log levels that sessions have asked for.
     pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
@@ -94,8 +98,10 @@ pub(crate) struct Server {
     pub(crate) is_unsaved: bool,
     /// Whether the manifest is one of this process rather than of an earlier one.
     pub(crate) is_verified: bool,
-    /// Whether it is known to need `initialize`.
+    /// The only era that it speaks, as far as a handshake has shown one.
     pub(crate) era: Option<Era>,
+    /// Era of the latest client with instances for single calls.
+    pub(crate) calls_in: Era,
     /// Starts that failed one after the other.
     pub(crate) failures: u32,
     /// When it may start again.
@@ -105,15 +111,6 @@ pub(crate) struct Server {
     /// Jobs that wait for one of its instances to be free.
     pub(crate) waiting: VecDeque<JobId>,
     pub(crate) counts: ServerCounts,
-}
-
-/// Kind of handshake that a server needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
-    /// `initialize`
-    Session,
-    /// `server/discover`
-    Modern,
 }
 
 /// Requests that an instance serves.
@@ -151,6 +148,8 @@ pub(crate) enum Phase {
 pub(crate) struct Instance {
     pub(crate) server: Arc<UpstreamServer>,
     pub(crate) key: Key,
+    /// Era of the clients that it starts for.
+    pub(crate) era: Era,
     pub(crate) phase: Phase,
     pub(crate) conn: Option<ConnId>,
     /// Jobs that were assigned and not sent.
@@ -161,8 +160,14 @@ pub(crate) struct Instance {
     pub(crate) timer: Option<Armed>,
     /// Latest end of the handshake.
     pub(crate) start_by: Instant,
-    /// Whether `server/discover` was answered while `initialize` was under way.
+    /// Whether `server/discover` was its first message.
+    pub(crate) is_probed: bool,
+    /// The answer to `server/discover` that came while `initialize` was under way.
     pub(crate) discovered: Option<Box<str>>,
+    /// The error of `initialize`, while `server/discover` is asked after it.
+    pub(crate) refusal: Option<Box<str>>,
+    /// Whether another instance follows it at once: the handshake has another beginning.
+    pub(crate) starts_again: bool,
     /// Its lists, while they are read.
     pub(crate) reading: Reading,
     /// Lists that it has said to have changed, and whose clients are told after they were read.
@@ -176,7 +181,7 @@ pub(crate) struct Instance {
     /// Whether its client is gone.
     pub(crate) is_abandoned: bool,
     /// Why the engine ends it, for errors.
-    pub(crate) why: Option<&'static str>,
+    pub(crate) why: Option<Cow<'static, str>>,
 }
 
 /// A relayed job.
@@ -227,17 +232,21 @@ pub(crate) struct Sent {
 }
 
 impl Instance {
-    pub(crate) fn new(server: Arc<UpstreamServer>, key: Key) -> Self {
+    pub(crate) fn new(server: Arc<UpstreamServer>, key: Key, era: Era) -> Self {
         Self {
             server,
             key,
+            era,
             phase: Phase::Queued,
             conn: None,
             waiting: VecDeque::new(),
             calls: BTreeSet::new(),
             timer: None,
             start_by: Instant::ZERO,
+            is_probed: false,
             discovered: None,
+            refusal: None,
+            starts_again: false,
             reading: Reading::default(),
             said_changed: BTreeSet::new(),
             subscription: Subscription::default(),
@@ -310,15 +319,20 @@ impl Upstreams {
         id
     }
 
-    /// The open instance of a server that serves these requests; for single calls a free one.
-    pub(crate) fn find(&self, server: &UpstreamServer, key: &Key) -> Option<InstanceId> {
-        let serves = |instance: &Instance| {
+    /// The open instances of a server that serve these requests; for single calls the free ones.
+    pub(crate) fn open_for<'a>(
+        &'a self,
+        server: &'a UpstreamServer,
+        key: &'a Key,
+    ) -> impl Iterator<Item = (InstanceId, &'a Instance)> {
+        let serves = |instance: &&Instance| {
             instance.server.name == server.name
                 && instance.key == *key
                 && instance.is_open()
                 && (*key != Key::Call || instance.is_idle())
         };
-        self.instances.iter().find(|(_, instance)| serves(instance)).map(|(id, _)| *id)
+        let all = self.instances.iter().map(|(id, instance)| (*id, instance));
+        all.filter(move |(_, instance)| serves(instance))
     }
 
     /// Instances of a server, ending ones included.
@@ -337,7 +351,8 @@ impl Upstreams {
     /// Whether a server has an instance that is on its way to tell its identity or lists.
     pub(crate) fn is_learning(&self, server: &str) -> bool {
         self.instances.values().any(|instance| {
-            let tells = instance.is_starting() || instance.reading.is_active();
+            let tells =
+                instance.is_starting() || instance.starts_again || instance.reading.is_active();
             tells && &*instance.server.name == server
         })
     }
@@ -345,7 +360,8 @@ impl Upstreams {
     /// Whether a server has an instance that is on its way to tell this list.
     pub(crate) fn is_learning_list(&self, server: &str, at: usize) -> bool {
         self.instances.values().any(|instance| {
-            let tells = instance.is_starting() || instance.reading.is_reading(at);
+            let tells =
+                instance.is_starting() || instance.starts_again || instance.reading.is_reading(at);
             tells && &*instance.server.name == server
         })
     }

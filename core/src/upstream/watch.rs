@@ -290,7 +290,7 @@ impl Engine {
 
     /// An instance has ended or takes nothing new: another one takes over its subscriptions.
     pub(crate) fn succeed_watched(&mut self, server: &Arc<UpstreamServer>, key: &Key) {
-        if self.drain.is_some() || self.upstreams.find(server, key).is_some() {
+        if self.drain.is_some() || self.upstreams.open_for(server, key).next().is_some() {
             return;
         }
         let watched = self.upstreams.watched.iter().filter(|((name, _), _)| *name == server.name);

@@ -14,6 +14,7 @@ use crate::config::Level;
 use crate::config::units::parse_size;
 use crate::probe;
 use crate::wrap::WrapOptions;
+use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::Watchdogs;
 
 /// The parsed arguments.
@@ -172,6 +173,9 @@ pub(super) struct WrapArgs {
     /// Name of the server in records and errors [default: the name of its program]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Revision in which the server is spoken to: auto (that of the client), session, or a revision
+    #[arg(long, value_name = "REVISION", value_parser = server_revision, default_value = "auto")]
+    revision: Revision,
     /// Processes of the server: one for the connection, or one for each call
     #[arg(long, value_name = "SCOPE", default_value = "connection")]
     share: WrapShare,
@@ -435,6 +439,7 @@ impl WrapArgs {
             watchdogs: self.agent.watchdogs(),
             command: self.command.clone(),
             name: self.name.clone(),
+            revision: self.revision.clone(),
             instance_per_call: self.share == WrapShare::Call,
             cancel_grace: self.cancel_grace,
             kill_grace: self.kill_grace,
@@ -460,7 +465,7 @@ impl WrapArgs {
 #[derive(Debug, Args)]
 struct WrapAgentArgs {
     /// The command is an ACP agent instead of an MCP server
-    #[arg(long, conflicts_with_all = ["share", "call_timeout", "task_support"])]
+    #[arg(long, conflicts_with_all = ["share", "revision", "call_timeout", "task_support"])]
     acp: bool,
     /// The longest that one prompt turn may take [default: no limit]
     #[arg(long, value_name = "DUR", value_parser = duration, requires = "acp")]
@@ -475,6 +480,12 @@ impl WrapAgentArgs {
     const fn watchdogs(&self) -> Watchdogs {
         Watchdogs { turn: self.turn_timeout, stall: self.stall_timeout }
     }
+}
+
+/// A revision of a server, or a word for several.
+fn server_revision(text: &str) -> Result<Revision, String> {
+    let words = || Revision::words().collect::<Vec<_>>().join(", ");
+    Revision::of(text).ok_or_else(|| format!("it takes one of {}", words()))
 }
 
 /// A variable written as `KEY=VALUE`.

@@ -123,7 +123,7 @@ impl Checker<'_> {
     }
 
     /// One of several names.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn choice<T: Clone>(
         &mut self,
         key: Key,
         raw: Option<&values::Text>,
@@ -133,7 +133,7 @@ impl Checker<'_> {
         let Some(raw) = raw else { return default };
         let text = raw.get_ref();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| name == text) {
-            return *choice;
+            return choice.clone();
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         let hint = did_you_mean(text, "values", &names);

@@ -26,6 +26,7 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     let mut rows = vec![(format!("server {}", server.name), server.runs())];
     let mut more = |text: String| rows.push((String::new(), text));
     more(format!("prefix {:?}", prefix_of(server, config.servers.len(), &config.tools)));
+    more(format!("revision {}", server.revision.as_str()));
     let share = match server.share {
         Share::Connection => "share connection".to_owned(),
         Share::Identity => "share identity".to_owned(),

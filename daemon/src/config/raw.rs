@@ -220,6 +220,7 @@ pub(super) struct Server {
     pub(super) env_file: Option<Text>,
     pub(super) inherit_env: Option<Spanned<bool>>,
     pub(super) prefix: Option<Text>,
+    pub(super) revision: Option<Text>,
     pub(super) share: Option<Text>,
     pub(super) warm: Option<Whole>,
     pub(super) start: Option<Text>,

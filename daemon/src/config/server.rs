@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::TaskSupport;
+use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
 use ceased_process::{Bounds, Inherit, Isolation};
 
@@ -33,6 +34,8 @@ pub struct Server {
     pub env_file: Option<EnvFile>,
     /// Text before the names of its tools and prompts; [`prefix_of`] if `None`.
     pub prefix: Option<String>,
+    /// Revision in which it is spoken to.
+    pub revision: Revision,
     /// Clients that share an instance.
     pub share: Share,
     /// Instances that wait, initialized, with [`Share::Call`].

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
+use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
 use toml::Spanned;
 
@@ -85,6 +86,9 @@ fn server(
         Share::Connection,
         &[("connection", Share::Connection), ("identity", Share::Identity), ("call", Share::Call)],
     );
+    let words: Vec<(&str, Revision)> =
+        Revision::words().filter_map(|word| Some((word, Revision::of(word)?))).collect();
+    let revision = check.choice(key("revision"), raw.revision.as_ref(), Revision::Auto, &words);
     let instances = raw.max_instances.as_ref();
     let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
     let warm = warm(raw, share, max_instances, check);
@@ -145,6 +149,7 @@ fn server(
         inherit,
         env_file: env_file.map(EnvFile::at),
         prefix,
+        revision,
         share,
         warm,
         start,

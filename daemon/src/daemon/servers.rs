@@ -94,6 +94,7 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
     let confirm = server.confirm.iter();
     Ok(UpstreamServer {
         prefix: prefix.into(),
+        revision: server.revision.clone(),
         share: server.share,
         warm: server.warm,
         start: server.start,

@@ -82,8 +82,14 @@ impl Kit {
     pub(super) fn open(&mut self) -> ConnId {
         let conn = self.connect();
         self.send(conn, &initialize("2025-11-25"));
+        self.initialized(conn);
         self.read(conn);
         conn
+    }
+
+    /// A client has taken the answer to its `initialize`.
+    pub(super) fn initialized(&mut self, conn: ConnId) {
+        self.send(conn, &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     }
 
     pub(super) fn send(&mut self, conn: ConnId, message: &Value) {
@@ -214,6 +220,7 @@ impl Kit {
         let mut request = initialize("2025-11-25");
         request["params"]["capabilities"] = capabilities.clone();
         self.send(conn, &request);
+        self.initialized(conn);
         self.read(conn);
         conn
     }
@@ -229,6 +236,12 @@ impl Kit {
             first = self.one(conn);
         }
         let declared = first["params"]["capabilities"].clone();
+        if first["method"] == "initialize" && is_modern {
+            let error = json!({"code": -32601, "message": "no sessions"});
+            self.send(conn, &json!({"jsonrpc": "2.0", "id": first["id"], "error": error}));
+            first = self.one(conn);
+            assert_eq!(first["method"], "server/discover");
+        }
         self.answer(conn, &first, identity);
         self.lists(conn, tools);
         declared

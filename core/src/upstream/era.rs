@@ -1,0 +1,185 @@
+//! Eras: the form in which a server is spoken to, a session or requests that carry their own
+//! metadata, and the first message to a process of it.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::connection::Phase as SessionPhase;
+use crate::engine::Engine;
+use crate::ids::{ConnId, InstanceId};
+use crate::protocol::revision::{ALL, Dialect, MCP_2026_07_28};
+use crate::upstream::server::UpstreamServer;
+use crate::upstream::table::{Instance, Key, Phase};
+
+/// Revision in which a server is spoken to, as the configuration writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum Revision {
+    /// That of the only client of an instance, as far as the server speaks it.
+    #[default]
+    Auto,
+    /// 2026-07-28, and no other.
+    Stateless,
+    /// A session: `initialize` in the client's revision, or in the newest that has it.
+    Session,
+    /// A session of this revision.
+    Exactly(Box<str>),
+}
+
+impl Revision {
+    /// The revision that a word of the configuration means: `auto`, `session`, or a revision.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Self::Auto),
+            "session" => Some(Self::Session),
+            _ if Dialect::claimed(word).is_some() => Some(Self::Stateless),
+            _ => Dialect::find(word).map(|dialect| Self::Exactly(dialect.revision.into())),
+        }
+    }
+
+    /// Its word in the configuration.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Auto => "auto",
+            Self::Stateless => MCP_2026_07_28.revision,
+            Self::Session => "session",
+            Self::Exactly(revision) => revision,
+        }
+    }
+
+    /// Every word that [`of`](Self::of) knows.
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        ["auto", "session"].into_iter().chain(ALL.iter().rev().map(|dialect| dialect.revision))
+    }
+}
+
+/// Kind of handshake, and of everything after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Era {
+    /// `initialize`
+    Session,
+    /// `server/discover`
+    Modern,
+}
+
+impl Engine {
+    /// The era of a client: that of its session, or of the requests that it makes without one.
+    pub(crate) fn era_of(&self, client: ConnId) -> Era {
+        match self.connections.get(&client).map(|peer| peer.phase) {
+            Some(SessionPhase::Fresh) => Era::Modern,
+            Some(SessionPhase::Ready) | None => Era::Session,
+        }
+    }
+
+    /// The era in which a new instance for requests of a client is wanted.
+    ///
+    /// On an instance that several clients share, only a request of 2026-07-28 names the
+    /// capabilities of its client, so that one can be asked (UPS-12).
+    pub(crate) fn wanted_era(&self, key: &Key, client: ConnId) -> Era {
+        match key {
+            Key::Client(_) | Key::Call => self.era_of(client),
+            Key::Owner(_) => Era::Modern,
+        }
+    }
+
+    /// The era of the first message to a process of a server.
+    pub(crate) fn opening_era(&self, server: &UpstreamServer, wanted: Era) -> Era {
+        match &server.revision {
+            Revision::Stateless => Era::Modern,
+            Revision::Session | Revision::Exactly(_) => Era::Session,
+            Revision::Auto => {
+                self.upstreams.server(&server.name).and_then(|state| state.era).unwrap_or(wanted)
+            }
+        }
+    }
+
+    /// The revision that an instance is asked for in `initialize`.
+    pub(crate) fn asked_revision(&self, instance: &Instance) -> &'static str {
+        let newest = Dialect::NEWEST_WITH_INITIALIZE;
+        let asked = match (&instance.server.revision, &instance.key) {
+            (Revision::Exactly(revision), _) => Dialect::find(revision),
+            (_, Key::Client(client)) if self.era_of(*client) == Era::Session => {
+                self.connections.get(client).map(|peer| peer.dialect)
+            }
+            (_, Key::Client(_) | Key::Owner(_) | Key::Call) => None,
+        };
+        asked.unwrap_or(newest).revision
+    }
+
+    /// The era of an instance after its handshake.
+    pub(crate) fn settled_era(&self, instance: &Instance) -> Option<Era> {
+        let conn = instance.conn.filter(|_| instance.is_in_session())?;
+        Some(match self.dialect(conn) == &MCP_2026_07_28 {
+            true => Era::Modern,
+            false => Era::Session,
+        })
+    }
+
+    /// Whether the requests of a client reach a server in the revision without sessions.
+    pub(crate) fn reaches_stateless(&self, server: &Arc<UpstreamServer>, client: ConnId) -> bool {
+        let key = self.key_of(server, client, &self.identity_of(client));
+        let wanted = self.wanted_era(&key, client);
+        let instance = self.find_instance(server, &key, wanted);
+        let instance = instance.and_then(|id| self.upstreams.instances.get(&id));
+        let settled = instance.and_then(|instance| self.settled_era(instance));
+        settled.unwrap_or_else(|| self.opening_era(server, wanted)) == Era::Modern
+    }
+
+    /// The open instance of a server for these requests. An instance for a single call is one whose
+    /// era is that of the call's client, as far as the server has both.
+    pub(crate) fn find_instance(
+        &self,
+        server: &UpstreamServer,
+        key: &Key,
+        wanted: Era,
+    ) -> Option<InstanceId> {
+        let opening = self.opening_era(server, wanted);
+        let fits = |instance: &Instance| {
+            instance.era == wanted || self.opening_era(server, instance.era) == opening
+        };
+        self.upstreams
+            .open_for(server, key)
+            .find(|(_, instance)| *key != Key::Call || fits(instance))
+            .map(|(id, _)| id)
+    }
+
+    /// A client that has made requests without a session begins one: its own instances without
+    /// sessions give way to others, since a server could not ask it through them.
+    pub(crate) fn renew_own_instances(&mut self, client: ConnId) {
+        let own = self.upstreams.instances.iter().filter(|(_, instance)| {
+            instance.key == Key::Client(client)
+                && instance.is_open()
+                && self.opening_era(&instance.server, Era::Session) == Era::Session
+                && self.opening_era(&instance.server, instance.era) == Era::Modern
+        });
+        let own: Vec<InstanceId> = own.map(|(id, _)| *id).collect();
+        for id in own {
+            let Some(instance) = self.upstreams.instances.get_mut(&id) else { continue };
+            instance.era = Era::Session;
+            match instance.phase {
+                Phase::Queued | Phase::Starting => {}
+                Phase::Probing | Phase::Initializing => self.start_again(id),
+                Phase::Ready | Phase::Draining | Phase::Ending => {
+                    self.drain_instance(id, "its client has begun a session");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_and_written_alike() {
+        for word in Revision::words() {
+            assert_eq!(Revision::of(word).as_ref().map(Revision::as_str), Some(word));
+        }
+        assert_eq!(Revision::words().count(), 7);
+        assert_eq!(Revision::of("2024-10-07"), None);
+    }
+}
