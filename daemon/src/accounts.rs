@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+#[cfg(feature = "cli")]
+use std::path::PathBuf;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
@@ -37,6 +39,12 @@ pub(crate) fn user(written: &str) -> Result<u32, String> {
 /// Name of a user, if the account database has it.
 pub(crate) fn name_of(uid: u32) -> Option<String> {
     User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
+}
+
+/// Home directory of a user, if the account database has it.
+#[cfg(feature = "cli")]
+pub(crate) fn home_of(uid: u32) -> Option<PathBuf> {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.dir)
 }
 
 /// Parses a group id or looks up a group name.

@@ -12,6 +12,7 @@ use ceased_transports::Address;
 use crate::announce::say;
 use crate::cli::{Backend, DaemonLocation, Embedded, EngineFiles, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
+use crate::daemon::preflight::{Preflight, preflight};
 use crate::daemon::reload::reload;
 use crate::daemon::{Daemon, DaemonHandle};
 use crate::event_loop::RunError;
@@ -23,6 +24,7 @@ use crate::signals;
 use crate::start_error::StartError;
 use crate::stderr_copy::StderrCopy;
 use crate::store::StateDirError;
+use crate::store::check_state_dir;
 use crate::store::inspect::inspect;
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
 use crate::wrap::WrapOptions;
@@ -567,5 +569,18 @@ impl Backend for LocalBackend {
 
     fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure> {
         embedded(&Config::parse(text, path)?)
+    }
+
+    fn check_text(&self, text: &str, path: &Path) -> Result<Vec<String>, Failure> {
+        let config = Config::from_bytes(text.as_bytes().to_vec(), path)?;
+        let state = &config.daemon.state_dir;
+        if config.daemon.store != Keeping::Memory && state.exists() {
+            check_state_dir(state).map_err(StartError::StateDir)?;
+        }
+        let Preflight { refusals, warnings } = preflight(&config);
+        match refusals.into_iter().next() {
+            Some(why) => Err(why.into()),
+            None => Ok(warnings),
+        }
     }
 }

@@ -303,3 +303,229 @@ fn names(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// A user with a home and a project, where hosts have their files.
+struct User {
+    home: Home,
+}
+
+impl User {
+    fn new() -> Self {
+        let user = Self { home: Home::new() };
+        fs::create_dir_all(user.project()).unwrap();
+        user
+    }
+
+    fn project(&self) -> PathBuf {
+        self.home.path().join("work/app")
+    }
+
+    fn write(&self, place: &str, text: &str) -> PathBuf {
+        let path = self.home.path().join(place);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let mut command = self.home.command(args);
+        command
+            .env("HOME", self.home.path())
+            .env("XDG_CONFIG_HOME", self.home.path().join(".config"));
+        for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "OPENCODE_CONFIG"] {
+            command.env_remove(name);
+        }
+        command.current_dir(self.project());
+        Program::start(&self.home, command).wait()
+    }
+}
+
+const SERVER: &str = r#"{"mcpServers": {"a": {"command": "uvx", "args": ["x"]}}}"#;
+
+/// Files of hosts at their usual places, each with its text.
+const PLACES: &[(&str, &str, &str)] = &[
+    ("claude", ".claude.json", SERVER),
+    ("claude", "work/app/.mcp.json", SERVER),
+    ("claude-desktop", ".config/Claude/claude_desktop_config.json", SERVER),
+    ("cursor", ".cursor/mcp.json", SERVER),
+    ("cursor", "work/app/.cursor/mcp.json", SERVER),
+    ("vscode", "work/app/.vscode/mcp.json", r#"{"servers": {"a": {"command": "uvx"}}}"#),
+    ("vscode", ".config/Code/User/mcp.json", r#"{"servers": {"a": {"command": "uvx"}}}"#),
+    ("zed", ".config/zed/settings.json", r#"{"context_servers": {"a": {"command": "uvx"}}}"#),
+    ("windsurf", ".codeium/windsurf/mcp_config.json", SERVER),
+    ("cline", ".cline/data/settings/cline_mcp_settings.json", SERVER),
+    ("gemini", ".gemini/settings.json", SERVER),
+    ("codex", ".codex/config.toml", "[mcp_servers.a]\ncommand = \"uvx\"\nargs = [\"x\"]\n"),
+    (
+        "opencode",
+        ".config/opencode/opencode.json",
+        r#"{"mcp": {"a": {"type": "local", "command": ["uvx", "x"]}}}"#,
+    ),
+    (
+        "goose",
+        ".config/goose/config.yaml",
+        "extensions:\n  a:\n    cmd: uvx\n    args:\n      - x\n",
+    ),
+    ("continue", ".continue/config.yaml", "mcpServers:\n  - name: a\n    command: uvx\n"),
+    (
+        "copilot",
+        ".copilot/mcp-config.json",
+        r#"{"mcpServers": {"a": {"type": "local", "command": "uvx"}}}"#,
+    ),
+];
+
+/// The name of a host stands for its files of the user and of the project; without a name all are
+/// shown, and none is written.
+#[test]
+fn hosts_are_adopted_by_their_names() {
+    let user = User::new();
+    let files: Vec<_> =
+        PLACES.iter().map(|(_, place, text)| (user.write(place, text), *text)).collect();
+    user.write("work/app/.vscode/settings.json", "{}");
+    let ran = user.run(&["adopt"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.out.matches("+++ ").count(), files.len(), "{ran:?}");
+    assert!(ran.err.contains("a (line 1) would run behind `ceased wrap`"), "{ran:?}");
+    assert!(ran.err.contains("`ceased adopt cursor --write`"), "{ran:?}");
+    let ran = user.run(&["adopt", "--write"]);
+    assert!(ran.code == Some(2) && ran.err.contains("needs a host or a file"), "{ran:?}");
+    assert!(files.iter().all(|(path, text)| fs::read_to_string(path).unwrap() == *text));
+
+    let mut hosts: Vec<_> = PLACES.iter().map(|(host, _, _)| *host).collect();
+    hosts.dedup();
+    for host in &hosts {
+        let ran = user.run(&["adopt", host, "--write"]);
+        assert!(ran.code == Some(0) && ran.err.contains("runs behind"), "{host} {ran:?}");
+    }
+    let is_adopted = |path: &PathBuf| fs::read_to_string(path).unwrap().contains("wrap");
+    assert!(files.iter().all(|(path, _)| is_adopted(path)));
+    for host in &hosts {
+        let ran = user.run(&["adopt", host, "--undo", "--write"]);
+        assert_eq!(ran.code, Some(0), "{host} {ran:?}");
+    }
+    assert!(files.iter().all(|(path, text)| fs::read_to_string(path).unwrap() == *text));
+    let ran = user.run(&["adopt", "cursor", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(document["files"].as_array().unwrap().len(), 2, "{ran:?}");
+}
+
+#[test]
+fn unknown_names_and_missing_files_are_explained() {
+    let user = User::new();
+    let ran = user.run(&["adopt", "cursr"]);
+    assert!(ran.code == Some(2) && ran.err.contains("did you mean cursor?"), "{ran:?}");
+    let ran = user.run(&["adopt", "cursor"]);
+    assert!(ran.code == Some(2) && ran.err.contains(".cursor/mcp.json"), "{ran:?}");
+    let ran = user.run(&["adopt"]);
+    assert!(ran.code == Some(0) && ran.err.contains("no file of a host is found"), "{ran:?}");
+    user.write(".claude.json", SERVER);
+    let ran = user.run(&["adopt", "claude"]);
+    assert!(ran.code == Some(0) && ran.err.contains("claude-desktop is Claude Desktop"), "{ran:?}");
+}
+
+/// A secret of several lines, and those beside a change, are in no output.
+#[test]
+fn secrets_of_several_lines_are_never_shown() {
+    let user = User::new();
+    let pem = r"-----BEGIN\nhunter2\n-----END";
+    let json = format!(
+        r#"{{"mcpServers": {{
+  "a": {{
+    "command": "x",
+    "args": ["--api-key", "hunter2", "-H", "A: hunter2", "l\nhunter2", "${{input:hunter}}"],
+    "env": {{ "K": "{pem}" }}
+  }},
+  // "K": "hunter2"
+  "b": {{ "command": "y" }} }},
+  "primaryApiKey": "hunter2" }}"#
+    );
+    let file = user.write("work/app/.mcp.json", &json);
+    let yaml = "mcpServers:\n  - name: a\n    command: x\n    env:\n      K: |\n        -----BEGIN\n        hunter2\n";
+    let yaml = user.write("work/app/.continue/mcpServers/a.yaml", yaml);
+    let toml =
+        "[mcp_servers.a]\ncommand = \"x\"\n[mcp_servers.a.env]\nK = \"\"\"\nhunter2\n\"\"\"\n";
+    let toml = user.write("work/app/.codex/config.toml", toml);
+    for file in [file, yaml, toml] {
+        let file = file.to_str().unwrap();
+        for options in
+            [&["adopt"][..], &["adopt", "--shared"], &["adopt", "--json"], &["adopt", "--undo"]]
+        {
+            let ran = user.run(&[options, &[file]].concat());
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+            assert!(!ran.out.contains("hunter2") && !ran.err.contains("hunter2"), "{ran:?}");
+        }
+        let ran = user.run(&["import", file]);
+        assert!(ran.code == Some(0) && !ran.err.contains("hunter2"), "{ran:?}");
+    }
+    for (name, text) in
+        [("bad.json", "{\"a\": hunter2"), ("bad.toml", "a = hunter2"), ("bad.yaml", "a: \"hunter2")]
+    {
+        let file = user.write(name, text);
+        let ran = user.run(&["adopt", file.to_str().unwrap()]);
+        assert!(ran.code == Some(2) && !ran.err.contains("hunter2"), "{ran:?}");
+    }
+}
+
+/// `--shared` writes a configuration with which a daemon starts, or nothing at all.
+#[test]
+fn shared_servers_are_checked_as_serve_does() {
+    let user = User::new();
+    let text =
+        r#"{"mcpServers": {"a": {"command": "node", "args": ["./s.js"], "envFile": ".env"}}}"#;
+    let file = user.write("work/app/.mcp.json", text);
+    let config = user.home.path().join(".config/ceased/config.toml");
+    let ran = user.run(&["adopt", "claude", "--shared", "--write"]);
+    assert!(ran.code == Some(2) && ran.err.contains(".env"), "{ran:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    assert!(!config.exists(), "{ran:?}");
+
+    let env = user.write("work/app/.env", "KEY=x\n");
+    fs::set_permissions(&env, fs::Permissions::from_mode(0o600)).unwrap();
+    let ran = user.run(&["adopt", "claude", "--shared", "--write"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let written: toml::Table = fs::read_to_string(&config).unwrap().parse().unwrap();
+    let server = &written["server"][0];
+    assert_eq!(server["cwd"].as_str(), user.project().to_str());
+    assert_eq!(server["env_file"].as_str(), env.to_str());
+
+    // A file of the user belongs to no project.
+    let file = user.write(".cursor/mcp.json", r#"{"mcpServers": {"b": {"command": "./run"}}}"#);
+    let ran = user.run(&["adopt", file.to_str().unwrap(), "--shared"]);
+    assert!(ran.code == Some(0) && ran.err.contains("is of no project"), "{ran:?}");
+    assert!(ran.err.contains("./run"), "{ran:?}");
+}
+
+/// Hunks do not overlap, and `patch` takes them as they are.
+#[test]
+fn diffs_apply_with_patch() {
+    let user = User::new();
+    let entry = |n: usize| {
+        format!(
+            "    \"s{n}\": {{\n      \"command\": \"uvx\",\n      \"args\": [\"x{n}\"],\n      \"env\": {{}}\n    }}"
+        )
+    };
+    let entries: Vec<String> = (0..6).map(entry).collect();
+    let text = format!("{{\n  \"mcpServers\": {{\n{}\n  }}\n}}", entries.join(",\n"));
+    let file = user.write("mcp.json", &text);
+    let ran = user.run(&["adopt", file.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let change = user.write("change.diff", &ran.out);
+    let patched =
+        std::process::Command::new("patch").arg("--fuzz=0").arg(&file).arg(&change).output();
+    let Ok(patched) = patched else { return eprintln!("skipped: needs patch") };
+    let said = String::from_utf8_lossy(&patched.stdout).into_owned();
+    assert!(patched.status.success() && !said.contains("offset"), "{said} {}", ran.out);
+    assert_eq!(fs::read_to_string(&file).unwrap().matches("wrap").count(), 6);
+}
+
+#[test]
+fn containers_get_a_warning_and_command_lines_are_left() {
+    let host = Host::new(
+        r#"{"mcpServers": {"a": {"command": "docker", "args": ["run", "-i", "x"]},
+            "b": {"command": "python3 -m http.server"}}}"#,
+    );
+    let ran = host.run(&["adopt"]);
+    assert!(ran.code == Some(0) && ran.err.contains("warning: a (line 1): docker"), "{ran:?}");
+    assert!(ran.err.contains("b (line 2) is left as it is: its command is a whole"), "{ran:?}");
+    assert!(!ran.out.contains("+            \"b\""), "{ran:?}");
+}

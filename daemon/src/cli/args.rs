@@ -558,9 +558,10 @@ pub(super) struct ConnectArgs {
 /// `adopt`.
 #[derive(Debug, Args)]
 pub(super) struct AdoptArgs {
-    /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    pub(super) file: PathBuf,
+    /// A host, such as cursor, claude, vscode, zed, codex, or its file, such as .mcp.json; every file
+    /// that is found is shown without it
+    #[arg(value_name = "HOST|FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) target: Option<PathBuf>,
     /// Write the file, and keep the old content in FILE.bak
     #[arg(long)]
     pub(super) write: bool,

@@ -4,6 +4,7 @@
 //! of the daemon are behind [`Backend`].
 
 mod adopt;
+mod adopt_targets;
 mod args;
 mod arguments;
 mod browser;
@@ -165,6 +166,13 @@ pub trait Backend {
     /// # Errors
     /// When it is wrong, or the server cannot start.
     fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure>;
+
+    /// Checks the text of a configuration as `serve` would, with the files that it names, as if it
+    /// were the file `path`. Returns defects that do not prevent a start.
+    ///
+    /// # Errors
+    /// When `serve` would refuse it.
+    fn check_text(&self, text: &str, path: &Path) -> Result<Vec<String>, Failure>;
 }
 
 /// Files of `ceased serve` and `ceased stdio`.
@@ -504,6 +512,10 @@ impl Backend for ClientOnly {
     }
 
     fn embed_text(&self, _: &str, _: &Path) -> Result<Embedded, Failure> {
+        Err(Failure::new(Exit::Usage, Self::WHY))
+    }
+
+    fn check_text(&self, _: &str, _: &Path) -> Result<Vec<String>, Failure> {
         Err(Failure::new(Exit::Usage, Self::WHY))
     }
 }

@@ -1,104 +1,153 @@
-//! `ceased adopt --shared`: servers of a host's file that move into the daemon's configuration.
+//! `ceased adopt --shared`: servers of hosts' files that move into the daemon's configuration.
 
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::host_entry::failure;
-use super::{DaemonLocation, Exit, Failure, Io};
+use super::{Backend, DaemonLocation, Exit, Failure, Io};
 use crate::config::{Config, Environment};
-use crate::host_files::{Binary, HostFile, Outcome, entries, share, tables};
+use crate::host_files::{Base, Binary, Format, HostFile, Outcome, entries, share, tables};
+use crate::printable::clean;
 
 /// Beginning of a configuration that this command makes.
 const HEADING: &str = "# Written by `ceased adopt --shared`. `ceased check` shows the commands; the \
                        documentation lists every\n# key.\n";
+/// Lines shown before the new ones.
+const CONTEXT: usize = 3;
 
-/// Servers that move from a host's file into the daemon's configuration.
+/// The daemon's configuration, and the servers that it gets.
 pub(super) struct Shared {
-    outcome: Option<Outcome>,
     config: PathBuf,
     /// The configuration as it is, if there is one.
     old: Option<HostFile>,
+    /// Names of its servers.
+    taken: BTreeSet<String>,
     /// Text that is appended to it.
     added: String,
-    /// The same without values of variables.
+    /// The same without secrets.
     shown: String,
-}
-
-/// Chooses the servers that move and their names, and checks the configuration that results.
-/// `is_named`: the user named the daemon's configuration.
-pub(super) fn plan(
-    file: &HostFile,
-    named: &Path,
-    binary: &Binary,
-    site: &DaemonLocation,
-    is_named: bool,
-) -> Result<Shared, Failure> {
-    let config = match &site.config {
-        Some(path) => path.clone(),
-        None => Environment::of_process().user_config().ok_or_else(|| {
-            let what = "$HOME is not set, so there is no place for the daemon's configuration";
-            Failure::new(Exit::Usage, format!("{what}\nname one with --config FILE"))
-        })?,
-    };
-    let old = match site.config {
-        Some(_) => Some(HostFile::read(&config).map_err(|why| failure(&config, &why))?),
-        None => None,
-    };
-    let text = old.as_ref().map_or(HEADING, |old| old.text.as_str());
-    let there = Config::parse(text, &config)?;
-    let taken: BTreeSet<String> = there.servers.iter().map(|server| server.name.clone()).collect();
-    let found = entries(&file.text).map_err(|why| failure(named, &why))?;
-    let (mut names, mut added, mut shown) = (Vec::new(), String::new(), String::new());
-    for (entry, table) in found.iter().zip(tables(&found, &taken)) {
-        names.push(match table {
-            Ok(table) if !table.unresolved.is_empty() => {
-                Err(format!("only the host can fill in {:?}", table.unresolved.join(" ")))
-            }
-            Ok(table) => {
-                // One that is behind ceased already stays as it is.
-                if entry.is_command() {
-                    added.push_str(&format!("\n{}", table.text));
-                    shown.push_str(&format!("\n{}", table.without_values()));
-                }
-                Ok(table.name)
-            }
-            Err(why) => Err(why),
-        });
-    }
-    Config::parse(&format!("{text}{added}"), &config)?;
-    // The daemon that the host starts has to find the same configuration.
-    let options = match is_named {
-        true => {
-            let path = config.canonicalize().unwrap_or_else(|_| config.clone());
-            vec!["--config".to_owned(), path.to_string_lossy().into_owned()]
-        }
-        false => Vec::new(),
-    };
-    let outcome =
-        share(&file.text, binary, &names, &options).map_err(|why| failure(named, &why))?;
-    Ok(Shared { outcome: Some(outcome), config, old, added, shown })
+    /// Options with which a host finds the daemon.
+    options: Vec<String>,
 }
 
 impl Shared {
-    /// The change of the host's file.
-    pub(super) fn take_outcome(&mut self) -> Outcome {
-        let none = || Outcome { edits: Vec::new(), entries: Vec::new() };
-        self.outcome.take().unwrap_or_else(none)
+    /// Reads the daemon's configuration. `is_named`: the user named it.
+    pub(super) fn of(site: &DaemonLocation, is_named: bool) -> Result<Self, Failure> {
+        let config = match &site.config {
+            Some(path) => path.clone(),
+            None => Environment::of_process().user_config().ok_or_else(|| {
+                let what = "$HOME is not set, so there is no place for the daemon's configuration";
+                Failure::new(Exit::Usage, format!("{what}\nname one with --config FILE"))
+            })?,
+        };
+        let old = match site.config {
+            Some(_) => Some(HostFile::read(&config).map_err(|why| failure(&config, &why))?),
+            None => None,
+        };
+        let there = Config::parse(old.as_ref().map_or("", |old| &old.text), &config)?;
+        let taken = there.servers.iter().map(|server| server.name.clone()).collect();
+        // The daemon that the host starts has to find the same configuration.
+        let path = config.canonicalize().unwrap_or_else(|_| config.clone());
+        let options = match is_named {
+            true => vec!["--config".to_owned(), path.to_string_lossy().into_owned()],
+            false => Vec::new(),
+        };
+        let (added, shown) = (String::new(), String::new());
+        Ok(Self { config, old, taken, added, shown, options })
+    }
+
+    /// Chooses the servers of a host's file that move, and their names. Returns the change of the
+    /// file.
+    pub(super) fn take(
+        &mut self,
+        file: &HostFile,
+        named: &Path,
+        binary: &Binary,
+    ) -> Result<Outcome, Failure> {
+        let format = Format::of(&file.path);
+        let found = entries(&file.text, format).map_err(|why| failure(named, &why))?;
+        let mut names = Vec::new();
+        let tables = tables(&found, &Base::of(named), &self.taken, &|_| None);
+        for (entry, table) in found.iter().zip(tables) {
+            let table = table.and_then(|table| match (table.flaw(), &table.cwd) {
+                (Some(why), _) => Err(why),
+                (None, Some(cwd)) if !Path::new(cwd).is_dir() => {
+                    Err(format!("its directory {} does not exist", clean(cwd)))
+                }
+                (None, _) => Ok(table),
+            });
+            names.push(table.map(|table| {
+                // One that is behind ceased already stays as it is.
+                if entry.is_command() {
+                    self.added.push_str(&format!("\n{}", table.text));
+                    self.shown.push_str(&format!("\n{}", table.shown));
+                    self.taken.insert(table.name.clone());
+                }
+                table.name
+            }));
+        }
+        share(&file.text, format, binary, &names, &self.options).map_err(|why| failure(named, &why))
+    }
+
+    /// The text of the configuration with the servers.
+    fn text(&self) -> String {
+        let old = self.old.as_ref().map_or(HEADING, |old| &old.text);
+        let gap = if old.ends_with('\n') { "" } else { "\n" };
+        format!("{old}{gap}{}", self.added)
+    }
+
+    /// Checks the configuration that results as a start of the daemon would. Returns defects that do
+    /// not prevent it.
+    pub(super) fn check(&self, backend: &dyn Backend) -> Result<Vec<String>, Failure> {
+        backend.check_text(&self.text(), &self.config)
     }
 
     /// The change of the daemon's configuration, for people.
     pub(super) fn diff(&self) -> String {
-        let path = self.config.display();
-        let lines: String = self.shown.lines().map(|line| format!("+{line}\n")).collect();
-        format!("--- {path}\n+++ {path}\n{lines}")
+        if self.added.is_empty() {
+            return String::new();
+        }
+        let path = clean(&self.config.to_string_lossy()).into_owned();
+        let lines = |sign: char, text: &str| -> String {
+            text.lines().map(|line| format!("{sign}{line}\n")).collect()
+        };
+        let Some(old) = &self.old else {
+            let all = format!("{HEADING}{}", self.shown);
+            let count = all.lines().count();
+            return format!(
+                "--- /dev/null\n+++ {path}\n@@ -0,0 +1,{count} @@\n{}",
+                lines('+', &all)
+            );
+        };
+        // The end of a configuration can be a secret, so that only empty lines are shown of it.
+        let all: Vec<&str> = old.text.lines().collect();
+        let before = all.iter().rev().take(CONTEXT).take_while(|line| line.is_empty()).count();
+        let (first, count) = (all.len() - before, self.shown.lines().count());
+        let start = if before == 0 { first } else { first + 1 };
+        let new = first + 1;
+        let context = " \n".repeat(before);
+        format!(
+            "--- {path}\n+++ {path}\n@@ -{start},{before} +{new},{} @@\n{context}{}",
+            before + count,
+            lines('+', &self.shown)
+        )
+    }
+
+    /// Checks that the configuration can be written.
+    pub(super) fn permit(&self) -> Result<(), Failure> {
+        let old = self.old.as_ref().map_or(Ok(()), HostFile::permit);
+        old.map_err(|why| Failure::new(Exit::Failed, format!("{}\n{}", why.what, why.hint)))
     }
 
     /// Writes the daemon's configuration; a new one can hold secrets, and is for its user alone.
     pub(super) fn write(&self, io: &mut Io<'_>) -> Result<(), Failure> {
         let path = self.config.display();
+        if self.added.is_empty() {
+            return Ok(());
+        }
         let Some(old) = &self.old else {
             let fail = |why: std::io::Error| {
                 Failure::new(Exit::Failed, format!("cannot write {path}: {why}"))
@@ -109,12 +158,17 @@ impl Shared {
             let mut options = OpenOptions::new();
             let options = options.write(true).create_new(true).mode(0o600);
             let mut file = options.open(&self.config).map_err(fail)?;
-            file.write_all(format!("{HEADING}{}", self.added).as_bytes()).map_err(fail)?;
+            let written = file.write_all(self.text().as_bytes()).and_then(|()| file.sync_all());
+            if let Err(why) = written {
+                // Half of a configuration is worse than none.
+                let _ = fs::remove_file(&self.config);
+                return Err(fail(why));
+            }
             io.say(&format!("wrote {path}; `ceased reload` has a running daemon read it"));
             return Ok(());
         };
         let copy = old
-            .replace(&format!("{}{}", old.text, self.added))
+            .replace(&self.text())
             .map_err(|why| Failure::new(Exit::Failed, format!("{}\n{}", why.what, why.hint)))?;
         let copy = copy.display();
         io.say(&format!(

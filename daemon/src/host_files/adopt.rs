@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::document::Format;
 use super::edit;
 use super::edit::Edit;
-use super::entry::{CommandEntry, Entry, Form, Kind, entries};
+use super::entry::{Entry, Form, Kind, entries};
 use super::error::HostFileError;
-use super::json::quoted;
+use super::splice::{unwrap, wrap};
 
 /// Arguments in front of the command of a server that a wrapper of its own starts.
 const WRAP: &[&str] = &["wrap", "--"];
@@ -20,7 +21,7 @@ const CONNECT: [&str; 2] = ["connect", "--spawn"];
 /// Path of this program as hosts are to start it: absolute, because hosts with a window often run
 /// without the `PATH` of a shell.
 #[derive(Debug, Clone)]
-pub(crate) struct Binary(String);
+pub(crate) struct Binary(pub(super) String);
 
 impl Binary {
     /// A program at this path.
@@ -77,8 +78,8 @@ impl Outcome {
 ///
 /// # Errors
 /// If the text is no file of a host.
-pub(crate) fn adopt(text: &str, binary: &Binary) -> Result<Outcome, HostFileError> {
-    adopt_with(text, binary, |_, kind| {
+pub(crate) fn adopt(text: &str, format: Format, binary: &Binary) -> Result<Outcome, HostFileError> {
+    adopt_with(text, format, binary, |_, kind| {
         let words = match kind {
             Kind::Server => WRAP,
             Kind::Agent => WRAP_AGENT,
@@ -95,11 +96,12 @@ pub(crate) fn adopt(text: &str, binary: &Binary) -> Result<Outcome, HostFileErro
 /// If the text is no file of a host.
 pub(crate) fn share(
     text: &str,
+    format: Format,
     binary: &Binary,
     names: &[Result<String, String>],
     options: &[String],
 ) -> Result<Outcome, HostFileError> {
-    adopt_with(text, binary, |at, _| {
+    adopt_with(text, format, binary, |at, _| {
         let name = names.get(at).cloned();
         let name = name.unwrap_or_else(|| Err("it is not the daemon's".to_owned()))?;
         let all = CONNECT.map(str::to_owned).into_iter().chain(options.iter().cloned());
@@ -111,11 +113,12 @@ pub(crate) fn share(
 /// entry at a position, or the reason why it stays.
 fn adopt_with(
     text: &str,
+    format: Format,
     binary: &Binary,
     leading: impl Fn(usize, Kind) -> Result<Vec<String>, String>,
 ) -> Result<Outcome, HostFileError> {
-    outcome(text, |at, kind, form| match form {
-        Form::Command(entry) => Ok(wrap(text, entry, binary, &leading(at, kind)?)),
+    outcome(text, format, |at, entry| match &entry.form {
+        Form::Command(command) => wrap(text, format, command, binary, &leading(at, entry.kind)?),
         Form::Wrapped(_) => Err("it runs behind ceased already".to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
@@ -125,9 +128,9 @@ fn adopt_with(
 ///
 /// # Errors
 /// If the text is no file of a host.
-pub(crate) fn undo(text: &str) -> Result<Outcome, HostFileError> {
-    outcome(text, |_, _, form| match form {
-        Form::Wrapped(entry) => Ok(unwrap(text, entry)),
+pub(crate) fn undo(text: &str, format: Format) -> Result<Outcome, HostFileError> {
+    outcome(text, format, |_, entry| match &entry.form {
+        Form::Wrapped(command) => Ok(unwrap(text, format, command)),
         Form::Command(_) => Err("it does not run behind ceased".to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
@@ -135,11 +138,12 @@ pub(crate) fn undo(text: &str) -> Result<Outcome, HostFileError> {
 
 fn outcome(
     text: &str,
-    mut change: impl FnMut(usize, Kind, &Form) -> Result<Vec<Edit>, String>,
+    format: Format,
+    mut change: impl FnMut(usize, &Entry) -> Result<Vec<Edit>, String>,
 ) -> Result<Outcome, HostFileError> {
     let (mut edits, mut changes) = (Vec::new(), Vec::new());
-    for (at, entry) in entries(text)?.into_iter().enumerate() {
-        let changed = match change(at, entry.kind, &entry.form) {
+    for (at, entry) in entries(text, format)?.into_iter().enumerate() {
+        let changed = match change(at, &entry) {
             Ok(new) => {
                 edits.extend(new);
                 Change::Changed
@@ -149,53 +153,41 @@ fn outcome(
         changes.push((entry, changed));
     }
     edits.sort_by_key(|edit| edit.span.start);
-    Ok(Outcome { edits, entries: changes })
+    let outcome = Outcome { edits, entries: changes };
+    verify(&outcome, text, format)?;
+    Ok(outcome)
 }
 
-fn wrap(text: &str, entry: &CommandEntry, binary: &Binary, leading: &[String]) -> Vec<Edit> {
-    // The bytes of the command move, so that `unwrap` restores its very spelling.
-    let command = text.get(entry.command.span.clone()).unwrap_or_default();
-    let leading: Vec<String> = leading.iter().map(|text| quoted(text)).collect();
-    let program = Edit::new(entry.command.span.clone(), quoted(&binary.0));
-    let args = match &entry.args {
-        None => {
-            // Written without spaces, which tells `unwrap` that there was no member.
-            let new = format!(", \"args\": [{},{command}]", leading.join(","));
-            Edit::new(entry.member.end..entry.member.end, new)
-        }
-        Some(args) => match args.items.first() {
-            Some(first) => {
-                let at = first.span.start;
-                Edit::new(at..at, format!("{}, {command}, ", leading.join(", ")))
-            }
-            None => {
-                let at = args.span.start + 1;
-                Edit::new(at..at, format!("{}, {command}", leading.join(", ")))
-            }
-        },
+/// Checks that the edited text is read as the same entries, whose own commands are unchanged.
+fn verify(outcome: &Outcome, text: &str, format: Format) -> Result<(), HostFileError> {
+    if outcome.edits.is_empty() {
+        return Ok(());
+    }
+    let refused = |entry: Option<&Entry>| {
+        let line = entry.map_or(0, |entry| entry.line);
+        let what = "the file is written in a way that cannot be edited safely; nothing is changed";
+        let hint = "put the path of ceased as the command, and wrap, --, and the old command before \
+                    the arguments";
+        HostFileError::new(line, what, hint)
     };
-    vec![program, args]
-}
-
-fn unwrap(text: &str, entry: &CommandEntry) -> Vec<Edit> {
-    let (Some(dashes), Some(args)) = (entry.wrapping(), &entry.args) else { return Vec::new() };
-    let [first, .., last] = args.items.as_slice() else { return Vec::new() };
-    let Some(command) = args.items.get(dashes + 1) else { return Vec::new() };
-    let written = |span: std::ops::Range<usize>| text.get(span).unwrap_or_default();
-    let program = Edit::new(entry.command.span.clone(), written(command.span.clone()));
-    let rest = args.items.get(dashes + 2);
-    let mut pairs = args.items.iter().zip(args.items.iter().skip(1));
-    let is_ours = rest.is_none()
-        && pairs.all(|(one, next)| written(one.span.end..next.span.start) == ",")
-        && written(entry.member.end..args.member.start) == ", ";
-    let removed = match rest {
-        _ if is_ours => entry.member.end..args.member.end,
-        Some(rest) => first.span.start..rest.span.start,
-        // A trailing comma goes with the last argument.
-        None if written(last.span.end..args.span.end).contains(',') => {
-            args.span.start + 1..args.span.end - 1
+    let new = entries(&outcome.apply(text), format).map_err(|_| refused(None))?;
+    if new.len() != outcome.entries.len() {
+        return Err(refused(None));
+    }
+    for ((old, change), new) in outcome.entries.iter().zip(&new) {
+        let is_wrapped = matches!(new.form, Form::Wrapped(_));
+        let is_kept = match (old.command(), new.command()) {
+            (Some(old), Some(new)) => {
+                old.own_argv() == new.own_argv() && old.env == new.env && old.cwd == new.cwd
+            }
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        let was_wrapped = matches!(old.form, Form::Wrapped(_));
+        let is_changed = *change == Change::Changed;
+        if old.name != new.name || !is_kept || is_wrapped != (was_wrapped ^ is_changed) {
+            return Err(refused(Some(old)));
         }
-        None => first.span.start..last.span.end,
-    };
-    vec![program, Edit::new(removed, "")]
+    }
+    Ok(())
 }

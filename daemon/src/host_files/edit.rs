@@ -19,17 +19,12 @@ impl Edit {
 
 /// The text with these edits, which are in order and do not overlap.
 pub(crate) fn apply(text: &str, edits: &[Edit]) -> String {
-    apply_within(text, 0..text.len(), edits)
-}
-
-/// Part of a text with the edits in it.
-pub(super) fn apply_within(text: &str, part: Range<usize>, edits: &[Edit]) -> String {
-    let (mut new, mut at) = (String::new(), part.start);
+    let (mut new, mut at) = (String::new(), 0);
     for edit in edits {
         new.push_str(text.get(at..edit.span.start).unwrap_or_default());
         new.push_str(&edit.new);
         at = edit.span.end;
     }
-    new.push_str(text.get(at..part.end).unwrap_or_default());
+    new.push_str(text.get(at..).unwrap_or_default());
     new
 }

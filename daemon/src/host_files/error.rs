@@ -11,11 +11,20 @@ pub(crate) struct HostFileError {
     pub(crate) what: String,
     /// The remedy.
     pub(crate) hint: String,
+    /// Whether the file is one of settings that could have servers, and has none.
+    pub(crate) is_without_servers: bool,
 }
 
 impl HostFileError {
     pub(super) fn new(line: usize, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { line, what: what.into(), hint: hint.into() }
+        Self { line, what: what.into(), hint: hint.into(), is_without_servers: false }
+    }
+
+    /// A file that has none of the keys under which hosts keep servers.
+    pub(super) fn no_servers(keys: &str) -> Self {
+        let what = format!("the file has no servers: no object {keys}");
+        let hint = "name the file in which the host keeps its MCP servers or ACP agents";
+        Self { is_without_servers: true, ..Self::new(0, what, hint) }
     }
 }
 

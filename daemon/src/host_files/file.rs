@@ -92,8 +92,11 @@ impl HostFile {
         Ok(copy)
     }
 
-    /// Whether this user may replace it.
-    fn permit(&self) -> Result<(), HostFileError> {
+    /// Checks that this user may replace it.
+    ///
+    /// # Errors
+    /// If it belongs to another user, or is read-only.
+    pub(crate) fn permit(&self) -> Result<(), HostFileError> {
         let (path, owner) = (self.path.display(), self.found.uid());
         if owner != geteuid().as_raw() {
             // A user could exchange the directory entries below root's hands.

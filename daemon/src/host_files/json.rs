@@ -1,11 +1,12 @@
 //! JSON with comments, read into values with byte ranges.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
-use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::ast;
+use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
+use super::document::{Member, Node, Value};
 use super::error::HostFileError;
 
 /// The byte order mark that some editors put first.
@@ -27,7 +28,7 @@ const OPTIONS: ParseOptions = ParseOptions {
 
 /// A text of the same length as `text` that the parser takes: without the byte order mark, and with
 /// U+FFFD for halves of surrogate pairs, which programs in JavaScript write when they cut a string.
-pub(super) fn readable(text: &str) -> Cow<'_, str> {
+fn readable(text: &str) -> Cow<'_, str> {
     let marked = text.starts_with(BYTE_ORDER_MARK);
     let halves = lone_surrogates(text);
     if !marked && halves.is_empty() {
@@ -71,17 +72,23 @@ fn lone_surrogates(text: &str) -> Vec<usize> {
     found
 }
 
-/// Parses a [`readable`] text, whose outermost value is an object.
+/// Reads a text, whose outermost value is an object.
 ///
 /// # Errors
 /// If it is not JSON, is nested deeper than 512 levels, or is no object.
-pub(super) fn parse(readable: &str) -> Result<Object<'_>, HostFileError> {
-    let parsed = parse_to_ast(readable, &CollectOptions::default(), &OPTIONS).map_err(|error| {
-        let what = format!("this is not valid JSON: {}", error.kind());
-        HostFileError::new(error.line_display(), what, "comments and trailing commas are allowed")
-    })?;
+pub(super) fn parse(text: &str) -> Result<Node, HostFileError> {
+    let readable = readable(text);
+    let parsed =
+        parse_to_ast(&readable, &CollectOptions::default(), &OPTIONS).map_err(|error| {
+            let what = format!("this is not valid JSON: {}", error.kind());
+            HostFileError::new(
+                error.line_display(),
+                what,
+                "comments and trailing commas are allowed",
+            )
+        })?;
     match parsed.value {
-        Some(Value::Object(object)) => Ok(object),
+        Some(value @ ast::Value::Object(_)) => Ok(node(&value)),
         Some(_) | None => {
             let what = "the file has no JSON object";
             Err(HostFileError::new(0, what, "name the file in which the host keeps its servers"))
@@ -89,12 +96,22 @@ pub(super) fn parse(readable: &str) -> Result<Object<'_>, HostFileError> {
     }
 }
 
-/// Byte range of a value.
-pub(super) fn span(value: &impl jsonc_parser::common::Ranged) -> Range<usize> {
-    value.start()..value.end()
+fn node(value: &ast::Value<'_>) -> Node {
+    let found = match value {
+        ast::Value::StringLit(text) => Value::Text(text.value.clone().into_owned()),
+        ast::Value::NumberLit(number) => Value::Plain(number.value.to_owned()),
+        ast::Value::BooleanLit(flag) => Value::Flag(flag.value),
+        ast::Value::NullKeyword(_) => Value::Null,
+        ast::Value::Array(array) => Value::List(array.elements.iter().map(node).collect()),
+        ast::Value::Object(object) => Value::Map(object.properties.iter().map(member).collect()),
+    };
+    Node { span: value.start()..value.end(), value: found }
 }
 
-/// A string of JSON, quoted.
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+fn member(property: &ast::ObjectProp<'_>) -> Member {
+    Member {
+        name: property.name.as_str().to_owned(),
+        key: property.name.start()..property.name.end(),
+        node: node(&property.value),
+    }
 }

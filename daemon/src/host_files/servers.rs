@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::entry::{Entry, Form, entries};
+use super::base::Base;
+use super::document::Format;
+use super::entry::entries;
 use super::server_table::tables;
 use crate::config::{Config, ConfigError, Server};
 use crate::owned_file::{self, Secrecy, Unfit};
@@ -25,22 +27,19 @@ pub(crate) struct HostServers {
 /// it, or it is no file of a host.
 pub(crate) fn host_servers(path: &Path) -> Result<HostServers, ConfigError> {
     let text = read(path)?;
-    let found = entries(&text).map_err(|why| {
+    let found = entries(&text, Format::of(path)).map_err(|why| {
         let place = if why.line > 0 { format!("line {}: ", why.line) } else { String::new() };
         ConfigError::of_file(path, format!("{place}{}", why.what), why.hint)
     })?;
     let value = |name: &str| std::env::var(name).ok();
-    let found: Vec<Entry> = found.into_iter().map(|entry| filled(entry, &value)).collect();
     let (mut toml, mut notes) = (String::new(), Vec::new());
-    for (entry, table) in found.iter().zip(tables(&found, &BTreeSet::new())) {
-        let why = match table {
-            Ok(table) if table.unresolved.is_empty() => {
+    let tables = tables(&found, &Base::of(path), &BTreeSet::new(), &value);
+    for (entry, table) in found.iter().zip(tables) {
+        let why = match table.and_then(|table| table.flaw().map_or(Ok(table), Err)) {
+            Ok(table) => {
                 toml.push_str(&table.text);
                 toml.push('\n');
                 continue;
-            }
-            Ok(table) => {
-                format!("only the host can fill in {:?}", table.unresolved.join(" "))
             }
             Err(why) => why,
         };
@@ -55,16 +54,6 @@ pub(crate) fn host_servers(path: &Path) -> Result<HostServers, ConfigError> {
         ConfigError::of_file(path, what, hint)
     })?;
     Ok(HostServers { servers: config.servers, notes })
-}
-
-/// An entry with the variables of its host filled in.
-fn filled(entry: Entry, value: &impl Fn(&str) -> Option<String>) -> Entry {
-    let form = match entry.form {
-        Form::Command(command) => Form::Command(command.expanded(value)),
-        Form::Wrapped(command) => Form::Wrapped(command.expanded(value)),
-        Form::Left(why) => Form::Left(why),
-    };
-    Entry { form, ..entry }
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::host_files::entry::Form;
 
+const JSON: Format = Format::Json;
+
 const BINARY: &str = "/usr/bin/ceased";
 
 fn adopted(text: &str) -> String {
-    adopt(text, &Binary::at(BINARY)).unwrap().apply(text)
+    adopt(text, JSON, &Binary::at(BINARY)).unwrap().apply(text)
 }
 
 /// Adopts a text, checks that undoing gives the same bytes again, and returns the adopted text.
@@ -16,10 +18,15 @@ fn adopted(text: &str) -> String {
 fn round_trip(text: &str) -> String {
     let new = adopted(text);
     assert_ne!(new, text);
-    assert_eq!(undo(&new).unwrap().apply(&new), text);
+    assert_eq!(undo(&new, JSON).unwrap().apply(&new), text);
     // A second time changes nothing.
     assert_eq!(adopted(&new), new);
     new
+}
+
+/// The base of a file that belongs to no project.
+fn nowhere() -> Base {
+    Base::of(std::path::Path::new("/etc/mcp.json"))
 }
 
 fn left(text: &str) -> Vec<String> {
@@ -27,7 +34,7 @@ fn left(text: &str) -> Vec<String> {
         Form::Left(why) => Some(format!("{}: {why}", entry.name)),
         Form::Command(_) | Form::Wrapped(_) => None,
     };
-    entries(text).unwrap().into_iter().filter_map(reason).collect()
+    entries(text, JSON).unwrap().into_iter().filter_map(reason).collect()
 }
 
 const CLAUDE_DESKTOP: &str = r#"{
@@ -129,7 +136,8 @@ fn entries_that_start_nothing_are_left() {
 fn doubtful_entries_are_left() {
     for (entry, why) in [
         (r#"{"command": "a", "command": "b"}"#, "twice"),
-        (r#"{"command": ["a"]}"#, "neither"),
+        (r#"{"command": [1]}"#, "list of strings"),
+        (r#"{"command": 7}"#, "neither"),
         (r#"{"command": ""}"#, "empty"),
         (r#"{"command": "a", "args": "b"}"#, "no array"),
         (r#"{"command": "a", "args": [1]}"#, "strings"),
@@ -157,7 +165,7 @@ fn texts_that_are_no_file_of_a_host_are_refused() {
         ("{\"servers\": {".into(), "not valid JSON"),
     ];
     for (text, why) in cases {
-        let error = entries(&text).unwrap_err();
+        let error = entries(&text, JSON).unwrap_err();
         assert!(error.what.contains(why), "{error}");
     }
 }
@@ -172,8 +180,8 @@ fn undo_takes_a_changed_file_and_options_of_wrap() {
           "npx",
           "-y", "server"
         ]}, "b": {"command": "new"}, "c": {"command": "ceased", "args": ["wrap", "--", "z",]}}}"#;
-    let new = undo(text).unwrap().apply(text);
-    let found = entries(&new).unwrap();
+    let new = undo(text, JSON).unwrap().apply(text);
+    let found = entries(&new, JSON).unwrap();
     let argv: Vec<_> = found
         .iter()
         .map(|entry| {
@@ -186,15 +194,15 @@ fn undo_takes_a_changed_file_and_options_of_wrap() {
 
 #[test]
 fn diff_shows_changed_lines_with_context() {
-    let outcome = adopt(CLAUDE_DESKTOP, &Binary::at(BINARY)).unwrap();
-    let shown = diff("f.json", CLAUDE_DESKTOP, &outcome.edits);
-    assert!(shown.starts_with("--- f.json\n+++ f.json\n@@ -2,"), "{shown}");
+    let outcome = adopt(CLAUDE_DESKTOP, JSON, &Binary::at(BINARY)).unwrap();
+    let shown = diff("f.json", CLAUDE_DESKTOP, JSON, &outcome.edits).unwrap();
+    assert!(shown.starts_with("--- f.json\n+++ f.json\n@@ -3,"), "{shown}");
     assert!(shown.contains("-      \"command\": \"npx\",\n"), "{shown}");
     assert!(shown.contains("+      \"command\": \"/usr/bin/ceased\",\n"), "{shown}");
-    let outcome = adopt(CLAUDE_CODE, &Binary::at(BINARY)).unwrap();
+    let outcome = adopt(CLAUDE_CODE, JSON, &Binary::at(BINARY)).unwrap();
     let long = CLAUDE_CODE.replace("cut", &"x".repeat(5000));
-    let outcome_long = adopt(&long, &Binary::at(BINARY)).unwrap();
-    let shown = diff("f.json", &long, &outcome_long.edits);
+    let outcome_long = adopt(&long, JSON, &Binary::at(BINARY)).unwrap();
+    let shown = diff("f.json", &long, JSON, &outcome_long.edits).unwrap();
     assert_eq!(outcome.edits.len(), outcome_long.edits.len());
     assert!(shown.len() < 3000 && shown.contains("+…"), "{shown}");
 }
@@ -204,7 +212,7 @@ fn tables_are_valid_toml_with_unique_names() {
     let text = r#"{"mcpServers": {"my server": {"command": "a\"b", "args": ["${X}", "\u0007"],
         "env": {"A": "${A}", "B": "${env:C}", "N": 7}, "cwd": "/d"},
         "my-server": {"command": "ceased", "args": ["wrap", "--", "x", "y"]}}}"#;
-    let found = tables(&entries(text).unwrap(), &BTreeSet::new());
+    let found = tables(&entries(text, JSON).unwrap(), &nowhere(), &BTreeSet::new(), &|_| None);
     let all: Vec<_> = found.into_iter().map(Result::unwrap).collect();
     let joined: String = all.iter().map(|table| table.text.as_str()).collect();
     let read: toml::Table = joined.parse().unwrap();
@@ -222,23 +230,12 @@ fn tables_are_valid_toml_with_unique_names() {
 #[test]
 fn shared_entries_come_back_byte_for_byte() {
     for text in [CLAUDE_DESKTOP, CLAUDE_CODE, CURSOR, WINDSURF, CLINE, VS_CODE, ZED] {
-        let names: Vec<_> = entries(text).unwrap().into_iter().map(|it| Ok(it.name)).collect();
-        let new = share(text, &Binary::at(BINARY), &names, &[]).unwrap().apply(text);
+        let names: Vec<_> =
+            entries(text, JSON).unwrap().into_iter().map(|it| Ok(it.name)).collect();
+        let new = share(text, JSON, &Binary::at(BINARY), &names, &[]).unwrap().apply(text);
         assert!(new.contains("--server"), "{new}");
-        assert_eq!(undo(&new).unwrap().apply(&new), text);
+        assert_eq!(undo(&new, JSON).unwrap().apply(&new), text);
     }
-}
-
-#[test]
-fn variables_of_the_host_are_filled_in() {
-    let text = r#"{"servers": {"a": {"command": "${X}/run", "args": ["${env:Y:-z}", "${W}", "${"],
-        "env": {"A": "-${env:X}-"}, "cwd": "${X}"}}}"#;
-    let found = entries(text).unwrap();
-    let Form::Command(command) = &found[0].form else { panic!("{found:?}") };
-    let filled = command.expanded(&|name| (name == "X").then(|| "/x".to_owned()));
-    assert_eq!(filled.argv(), ["/x/run", "z", "${W}", "${"]);
-    assert_eq!(filled.env, [("A".to_owned(), "-/x-".to_owned())]);
-    assert_eq!(filled.cwd.as_deref(), Some("/x"));
 }
 
 /// Agents of Zed and JetBrains get `ceased wrap --acp --`, and get their very spelling back.
@@ -254,7 +251,7 @@ fn agents_are_wrapped_as_agents() {
     "codex": { "type": "registry", "env": {} },
   },
 }"#;
-    let outcome = adopt(text, &Binary::at("/usr/bin/ceased")).unwrap();
+    let outcome = adopt(text, JSON, &Binary::at("/usr/bin/ceased")).unwrap();
     let new = outcome.apply(text);
     assert!(
         new.contains(
@@ -267,7 +264,292 @@ fn agents_are_wrapped_as_agents() {
     assert!(new.contains(r#"["wrap", "--", "uvx", "mcp-server-git"]"#), "{new}");
     let left = outcome.entries.iter().filter(|(_, change)| matches!(change, Change::Left(_)));
     assert_eq!(left.map(|(entry, _)| &*entry.name).collect::<Vec<_>>(), ["codex"]);
-    assert_eq!(undo(&new).unwrap().apply(&new), text);
-    let agents = tables(&entries(text).unwrap(), &BTreeSet::new());
+    assert_eq!(undo(&new, JSON).unwrap().apply(&new), text);
+    let agents = tables(&entries(text, JSON).unwrap(), &nowhere(), &BTreeSet::new(), &|_| None);
     assert_eq!(agents.iter().filter(|table| table.is_ok()).count(), 1, "agents are no servers");
+}
+
+const CODEX: &str = r#"# Codex
+model = "gpt"   # chosen
+
+[mcp_servers.context7] # docs
+command = "npx" # node
+args = ["-y", "@upstash/context7-mcp"]
+env = { "API_KEY" = "s3cret" }
+
+[mcp_servers.bare]
+command = 'my-server'   # no arguments
+startup_timeout_sec = 20
+
+[mcp_servers.bare.env]
+KEY = """
+-----BEGIN
+s3cret
+-----END"""
+
+[mcp_servers.web]
+url = "https://example.org/mcp"
+
+[mcp_servers."with.dots"]
+enabled = false
+command = "off"
+
+[mcp_servers]
+inline = { command = "uvx", env_vars = ["HOME"] }
+dotted.command = "dotted-server"
+dotted.args = [
+  "one", # first
+]
+"#;
+
+const OPENCODE: &str = r#"{
+  "$schema": "https://opencode.ai/config.json",
+  "mcp": {
+    // Local.
+    "everything": {
+      "type": "local",
+      "command": ["npx", "-y", "@modelcontextprotocol/server-everything"],
+      "enabled": true,
+      "environment": { "KEY": "s3cret" }
+    },
+    "alone": { "type": "local", "command": ["server"] },
+    "web": { "type": "remote", "url": "https://example.org" },
+    "off": { "type": "local", "command": ["x"], "enabled": false }
+  }
+}
+"#;
+
+const GOOSE: &str = "GOOSE_PROVIDER: openai # mine
+extensions:
+  developer:
+    bundled: true
+    enabled: true
+    name: developer
+    type: builtin
+  git:
+    # A comment.
+    args:
+    - mcp-server-git
+    - --repository
+    - /work
+    cmd: uvx
+    enabled: true
+    env_keys: []
+    envs:
+      TOKEN: s3cret
+    name: git
+    timeout: 300
+    type: stdio
+  bare:
+    cmd: 'server' # quoted
+    args: []
+    enabled: true
+    type: stdio
+  none:
+    type: stdio
+    cmd: server
+    enabled: true
+  flow: {type: stdio, cmd: node, args: [a.js]}
+  web:
+    type: streamable_http
+    uri: https://example.org/mcp
+    enabled: true
+  off:
+    cmd: x
+    enabled: false
+";
+
+const CONTINUE: &str = "name: Mine
+version: 0.0.1
+schema: v1
+mcpServers:
+  - name: SQLite
+    command: npx
+    args:
+      - \"-y\"
+      - \"mcp-sqlite\"
+    env:
+      KEY: |
+        -----BEGIN
+        s3cret
+  - command: uvx
+    name: git
+  - name: web
+    type: streamable-http
+    url: https://example.org
+";
+
+/// Adopts a text, checks that undoing gives the same bytes again, also after a share, and returns the
+/// adopted text.
+#[track_caller]
+fn round_trip_of(text: &str, format: Format) -> String {
+    let binary = Binary::at(BINARY);
+    let new = adopt(text, format, &binary).unwrap().apply(text);
+    assert_ne!(new, text);
+    assert_eq!(undo(&new, format).unwrap().apply(&new), text);
+    assert_eq!(adopt(&new, format, &binary).unwrap().apply(&new), new);
+    let names: Vec<_> = entries(text, format).unwrap().into_iter().map(|it| Ok(it.name)).collect();
+    let shared = share(text, format, &binary, &names, &[]).unwrap().apply(text);
+    assert!(shared.contains("--server"), "{shared}");
+    assert_eq!(undo(&shared, format).unwrap().apply(&shared), text);
+    new
+}
+
+/// The command of each entry that has one.
+fn commands(text: &str, format: Format) -> Vec<(String, String)> {
+    let all = entries(text, format).unwrap().into_iter();
+    all.filter_map(|it| Some((it.name.clone(), it.command()?.argv().join(" ")))).collect()
+}
+
+#[test]
+fn codex_comes_back_byte_for_byte() {
+    let new = round_trip_of(CODEX, Format::Toml);
+    let read: toml::Table = new.parse().unwrap();
+    let server = |name: &str| read["mcp_servers"][name].clone();
+    assert_eq!(server("context7")["args"].as_array().unwrap().len(), 5, "{new}");
+    assert!(new.contains("args = [\"wrap\", \"--\", \"npx\", \"-y\", \"@upstash"), "{new}");
+    assert!(
+        new.contains(
+            "command = \"/usr/bin/ceased\"   # no arguments\nargs = [\"wrap\",\"--\",'my-server']\n"
+        ),
+        "{new}"
+    );
+    assert!(
+        new.contains(
+            "inline = { command = \"/usr/bin/ceased\", args = [\"wrap\",\"--\",\"uvx\"], env_vars"
+        ),
+        "{new}"
+    );
+    assert_eq!(server("dotted")["args"].as_array().unwrap().len(), 4, "{new}");
+    let dotted = "[mcp_servers]\na.command = \"x\"";
+    let new = round_trip_of(dotted, Format::Toml);
+    assert!(new.ends_with("\na.args = [\"wrap\",\"--\",\"x\"]"), "{new}");
+    round_trip_of(&CODEX.replace('\n', "\r\n"), Format::Toml);
+}
+
+#[test]
+fn opencode_comes_back_byte_for_byte() {
+    let new = round_trip_of(OPENCODE, JSON);
+    let want = r#""command": ["/usr/bin/ceased", "wrap", "--", "npx", "-y","#;
+    assert!(new.contains(want), "{new}");
+    assert!(new.contains(r#"["/usr/bin/ceased", "wrap", "--", "server"]"#), "{new}");
+    assert_eq!(left(OPENCODE).len(), 2);
+}
+
+#[test]
+fn goose_and_continue_come_back_byte_for_byte() {
+    let new = round_trip_of(GOOSE, Format::Yaml);
+    let want = "    args:\n    - \"wrap\"\n    - \"--\"\n    - uvx\n    - mcp-server-git\n";
+    assert!(new.contains(want), "{new}");
+    assert!(new.contains("    args: [\"wrap\", \"--\", 'server']\n"), "{new}");
+    assert!(
+        new.contains(
+            "    cmd: \"/usr/bin/ceased\"\n    args: [\"wrap\",\"--\",server]\n    enabled"
+        ),
+        "{new}"
+    );
+    assert!(
+        new.contains("cmd: \"/usr/bin/ceased\", args: [\"wrap\", \"--\", node, a.js]}"),
+        "{new}"
+    );
+    assert_eq!(commands(&new, Format::Yaml).len(), 4);
+    let new = round_trip_of(CONTINUE, Format::Yaml);
+    assert!(
+        new.contains(
+            "  - command: \"/usr/bin/ceased\"\n    args: [\"wrap\",\"--\",uvx]\n    name: git\n"
+        ),
+        "{new}"
+    );
+    round_trip_of(&GOOSE.replace('\n', "\r\n"), Format::Yaml);
+    round_trip_of(&format!("# é ü\n{CONTINUE}"), Format::Yaml);
+}
+
+#[test]
+fn yaml_that_is_bound_to_its_place_is_left() {
+    let text = "extensions:\n  a: &a\n    cmd: x\n  b:\n    <<: *a\n  c:\n    cmd: &c y\n  d:\n    cmd: z\n    \
+                args: *a\n  e:\n    cmd: |\n      z\n";
+    let found = entries(text, Format::Yaml).unwrap();
+    assert!(found.iter().all(|entry| matches!(entry.form, Form::Left(_))), "{found:?}");
+    for text in ["a: [", "a: 1\n---\nb: 2\n", "\"a", &"[".repeat(100_000), &"- ".repeat(100_000)] {
+        assert!(entries(text, Format::Yaml).is_err());
+    }
+    assert!(
+        entries("a = \"s3cret", Format::Toml).is_err_and(|why| !why.to_string().contains("s3cret"))
+    );
+}
+
+/// A command without an address starts a process, also with another type (`local` of Copilot).
+#[test]
+fn reasons_are_true() {
+    let of = |entry: &str| left(&format!(r#"{{"mcpServers": {{"a": {entry}}}}}"#));
+    for kind in ["local", "stdio", "custom", "http", "new"] {
+        assert!(of(&format!(r#"{{"type": "{kind}", "command": "x"}}"#)).is_empty(), "{kind}");
+    }
+    for entry in [r#"{"type": "sse"}"#, r#"{"url": "u", "command": "x"}"#, r#"{"httpUrl": "u"}"#] {
+        assert!(of(entry)[0].contains("HTTP"), "{entry}");
+    }
+    assert!(of(r#"{"type": "local"}"#)[0].contains("no command"));
+    for line in ["python3 -m http.server", "/usr/bin/python3 -m x", "npx -y x"] {
+        let found = of(&format!(r#"{{"command": "{line}"}}"#));
+        assert!(found[0].contains("command line in one string"), "{found:?}");
+    }
+    assert!(of(r#"{"command": "/opt/my server/run"}"#).is_empty());
+    let docker =
+        r#"{"mcpServers": {"a": {"command": "/usr/bin/docker", "args": ["run", "-i", "x"]}}}"#;
+    let warning = entries(docker, JSON).unwrap()[0].warning().unwrap();
+    assert!(warning.contains("container"), "{warning}");
+    let wrapped = adopted(docker);
+    assert!(entries(&wrapped, JSON).unwrap()[0].warning().is_some());
+}
+
+/// No line of a secret is in a diff, in any format and position.
+#[test]
+fn diffs_show_no_secret() {
+    let pem = r"-----BEGIN\ns3cret\n-----END";
+    let json = format!(
+        r#"{{"mcpServers": {{
+  "a": {{"command": "x", "env": {{"K": "{pem}"}}, "args": ["--token", "s3cret", "a\ns3cret"]}},
+  // "TOKEN": "s3cret"
+  "b": {{"command": "y", "headers": {{"A": "s3cret"}}}}}},
+  "other": "s3cret"}}"#
+    );
+    for (text, format) in [
+        (&*json, JSON),
+        (CODEX, Format::Toml),
+        (OPENCODE, JSON),
+        (GOOSE, Format::Yaml),
+        (CONTINUE, Format::Yaml),
+    ] {
+        let edits = adopt(text, format, &Binary::at(BINARY)).unwrap().edits;
+        let shown = diff("f", text, format, &edits).unwrap();
+        assert!(shown.contains("ceased") && !shown.contains("s3cret"), "{shown}");
+        let tables =
+            tables(&entries(text, format).unwrap(), &nowhere(), &BTreeSet::new(), &|_| None);
+        for table in tables.into_iter().flatten() {
+            assert!(!table.shown.contains("s3cret"), "{}", table.shown);
+        }
+    }
+}
+
+/// Entries of a project's file mean the same in another directory.
+#[test]
+fn tables_of_a_project_have_absolute_paths() {
+    let base = Base::of(std::path::Path::new("/work/app/.mcp.json"));
+    let text = r#"{"mcpServers": {
+        "a": {"command": "node", "args": ["./s.js", "${workspaceFolder}/x"], "envFile": ".env"},
+        "b": {"command": "./run", "cwd": "sub"}, "c": {"command": "x", "cwd": "/d"}}}"#;
+    let found = entries(text, JSON).unwrap();
+    let all = tables(&found, &base, &BTreeSet::new(), &|_| None);
+    let texts: Vec<_> = all.into_iter().map(|it| it.unwrap().text).collect();
+    assert!(texts[0].contains(r#"command = ["node", "./s.js", "/work/app/x"]"#), "{}", texts[0]);
+    assert!(
+        texts[0].contains("cwd = \"/work/app\"\nenv_file = \"/work/app/.env\""),
+        "{}",
+        texts[0]
+    );
+    assert!(texts[1].contains("[\"/work/app/run\"]\ncwd = \"/work/app/sub\""), "{}", texts[1]);
+    assert!(texts[2].contains("cwd = \"/d\""), "{}", texts[2]);
+    let all = tables(&found, &nowhere(), &BTreeSet::new(), &|_| None);
+    let flaws: Vec<_> = all.into_iter().map(|it| it.unwrap().flaw()).collect();
+    assert!(flaws[0].is_some() && flaws[1].is_some() && flaws[2].is_none(), "{flaws:?}");
 }

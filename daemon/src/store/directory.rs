@@ -344,6 +344,12 @@ fn look_at(file: &File, path: &Path) -> Lookup {
 fn make(path: &Path) -> Result<(), StateDirError> {
     let at = |error| StateDirError::Io { path: path.to_owned(), error };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at)?;
+    check(path)
+}
+
+/// Whether a directory that exists can be one of states: its user's, and closed to others.
+pub(crate) fn check(path: &Path) -> Result<(), StateDirError> {
+    let at = |error| StateDirError::Io { path: path.to_owned(), error };
     let found = fs::metadata(path).map_err(at)?;
     let us = geteuid().as_raw();
     if found.uid() != us {

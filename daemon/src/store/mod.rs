@@ -33,6 +33,8 @@ mod worker;
 /// The engine's types that a store deals in.
 pub use ceased_core::tasks::durable;
 pub use contract::{Due, Store, StoreError, Unusable};
+#[cfg(feature = "cli")]
+pub(crate) use directory::check as check_state_dir;
 pub use directory::{StateDir, StateDirError};
 
 pub use faulty::{Fault, Faults, Faulty};

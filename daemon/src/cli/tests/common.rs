@@ -70,6 +70,10 @@ impl Backend for Fake {
         Err(Failure::new(Exit::Usage, "no server"))
     }
 
+    fn check_text(&self, _: &str, _: &Path) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
+    }
+
     fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
         if self.config_is_wrong {
             return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));
