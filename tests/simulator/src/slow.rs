@@ -224,7 +224,11 @@ fn halves(token: &str) -> String {
     }
     let inner: String = char::decode_utf16(units)
         .map(|unit| match unit {
-            Ok(c) => serde_json::to_string(&c).expect("JSON").trim_matches('"').to_owned(),
+            Ok(c) => {
+                // Without the quotes around it; a quote itself keeps its backslash.
+                let quoted = serde_json::to_string(&c).expect("JSON");
+                quoted[1..quoted.len() - 1].to_owned()
+            }
             Err(half) => format!("\\u{:04x}", half.unpaired_surrogate()),
         })
         .collect();
