@@ -47,7 +47,7 @@ use crate::store::open::StoreLocation;
 use crate::tools::{catalog, run_command};
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
-use ceased_process::{Containment, Controller, Orphans};
+use ceased_process::{Containment, Controller, Isolation, Orphans};
 
 /// Builder of a daemon.
 ///
@@ -117,7 +117,8 @@ impl Default for Daemon {
 }
 
 impl Daemon {
-    /// A daemon without tools or listeners, with default limits, that keeps tasks in memory.
+    /// A daemon without tools or listeners, with default limits, that keeps tasks in memory and
+    /// names itself `ceased` until [`server`](Self::server) sets another name.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -205,17 +206,27 @@ impl Daemon {
         }
     }
 
-    /// How the server names itself to clients, and its instructions for models.
+    /// Sets how the server names itself to clients, and its instructions for models. The default
+    /// name is `ceased`, with the version of this library.
     #[must_use]
     pub fn server(mut self, server: ServerInfo) -> Self {
         self.server = server;
         self
     }
 
-    /// One more tool, made with [`HandlerTool`](crate::HandlerTool). Two of one name are refused
-    /// at the start, also where one is the configuration's.
+    /// One more tool, made with [`HandlerTool`](crate::HandlerTool) or
+    /// [`CommandTool`](crate::CommandTool). Two of one name are refused at the start, also where one
+    /// is the configuration's.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
+        if let Some(command) = catalog::command_of(&tool) {
+            for controller in command.bounds.controllers() {
+                self.bounded.entry(controller).or_default().push(tool.name.to_string());
+            }
+            if command.isolation == Isolation::Pid {
+                self.isolated.push(tool.name.to_string());
+            }
+        }
         self.tools.push(tool);
         self
     }
@@ -228,8 +239,8 @@ impl Daemon {
         self
     }
 
-    /// One more existing MCP server whose methods are offered as well. Its payload is an
-    /// [`UpstreamLaunch`](crate::UpstreamLaunch).
+    /// One more existing MCP server ([`UpstreamServer`](crate::UpstreamServer)) whose methods are
+    /// offered as well. Its payload is an [`UpstreamLaunch`](crate::UpstreamLaunch).
     #[must_use]
     pub fn upstream(mut self, server: UpstreamServer) -> Self {
         self.servers.push(Arc::new(server));
@@ -547,7 +558,7 @@ pub struct DaemonHandle {
 }
 
 impl DaemonHandle {
-    /// Reaches into the daemon from other threads.
+    /// Handle for other threads: ends the daemon, and changes its offers.
     #[must_use]
     pub const fn remote(&self) -> &ServerHandle {
         &self.remote

@@ -1,12 +1,33 @@
 //! A daemon that makes *cancelled* mean *ceased*, as a library.
 //!
 //! [`Daemon`] is a complete daemon as a value: add tools, start it, connect to it. Tools are Rust
-//! functions ([`HandlerTool`]) that check a [`CancelToken`], or commands of a [`config::Config`],
-//! whose whole process tree is stopped on cancel (see [`process`]). [`client`] is a blocking client
-//! for this or any other MCP server.
+//! functions ([`HandlerTool`]) that check a [`CancelToken`], or commands ([`CommandTool`]), whose
+//! whole process tree is stopped on cancel (see [`process`]). [`client`] is a blocking client for
+//! this or any other MCP server.
 //!
-//! A program with command tools calls [`process::guard::init`] first in its `main`, so that it can
-//! act as the guard of its own processes.
+//! An MCP server on standard input and output:
+//!
+//! ```no_run
+//! use ceased::{Address, CommandTool, Daemon, HandlerTool, Job, ServerInfo, ToolResult};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // First: this program may be started again as the guard of a command.
+//!     ceased::process::guard::init();
+//!     let greet = HandlerTool::new("greet", |job: &Job| {
+//!         job.token().check()?;
+//!         Ok(ToolResult::text("hello"))
+//!     })
+//!     .build()?;
+//!     let test = CommandTool::new(["cargo", "test"]).name("test").build()?;
+//!     let server = ServerInfo::new("my-server", "1.0.0");
+//!     let daemon = Daemon::new().server(server).tool(greet).tool(test);
+//!     daemon.listen(Address::Stdio).build()?.run()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! An id such as CAN-06 in this documentation names a rule; the page "Rules and their tests",
+//! `docs/src/protocol/rules.md` in the repository, has each rule with its source and its tests.
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -52,6 +73,7 @@ pub use self::token_file::TokenFileError;
 pub use self::tools::builtin::Builtin;
 pub use self::tools::cancel_token::{CancelToken, Cancelled};
 pub use self::tools::catalog::{DEFAULT_ABANDON_AFTER, HandlerTool};
+pub use self::tools::command_tool::CommandTool;
 pub use self::tools::content::{Annotations, Audience, Content, EmbeddedResource, ResourceLink};
 pub use self::tools::handler::{AskError, Handler, Job, Question, ToolError, ToolResult};
 pub use self::tools::offers::{
@@ -79,6 +101,7 @@ pub use ceased_core::tool::TaskSupport;
 pub use ceased_core::tool::Tool;
 pub use ceased_core::tool::ToolHints;
 pub use ceased_core::tool::{BadTool, BadToolKind};
+pub use ceased_core::upstream::server::UpstreamServer;
 /// Where a daemon listens.
 pub use ceased_transports::{Address, SocketMode};
 

@@ -50,6 +50,16 @@ impl EnvFile {
         Self { path, variables: None }
     }
 
+    /// A file that has been read.
+    ///
+    /// # Errors
+    /// As [`crate::config::Config::read_env_files`].
+    pub(crate) fn load(path: PathBuf) -> Result<Self, ConfigError> {
+        let mut file = Self::at(path);
+        file.read()?;
+        Ok(file)
+    }
+
     /// Reads the file.
     pub(super) fn read(&mut self) -> Result<(), ConfigError> {
         let path = &self.path;

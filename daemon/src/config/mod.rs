@@ -13,6 +13,7 @@ mod bounds;
 mod check;
 #[cfg(feature = "config")]
 mod code;
+pub(crate) mod command_defaults;
 mod defaults;
 #[cfg(feature = "config")]
 mod describe;
@@ -77,6 +78,8 @@ pub(crate) use defaults::{
 };
 pub use discover::Environment;
 pub use env_file::EnvFile;
+#[cfg(feature = "config")]
+pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
 pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};

@@ -7,6 +7,7 @@ use toml::Spanned;
 
 use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
+use super::command_defaults::{KILL_GRACE, MAX_OUTPUT, NO_INPUT, TIMEOUT};
 pub(super) use super::env_file::variable_flaw;
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
@@ -21,17 +22,12 @@ use crate::tools::arguments::{Arguments, CommandTemplate, CwdTemplate, Template}
 use crate::tools::name::{NAME_HINT, is_name};
 use ceased_process::Isolation;
 
-const TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
-const KILL_GRACE_DEFAULT: Duration = Duration::from_secs(2);
 const KILL_GRACE_MAX: Duration = Duration::from_secs(600);
-const MAX_OUTPUT_DEFAULT: usize = 1 << 20;
 const MAX_OUTPUT_MAX: u64 = 1 << 30;
 /// The working directory that is the client's.
 const CLIENT: &str = "client";
 /// Largest `max_running`: the largest `workers` of `[daemon]`.
 const MAX_RUNNING_MAX: u64 = 4096;
-
-const NO_INPUT: &str = r#"{"type":"object","additionalProperties":false}"#;
 
 const fn key(name: &'static str) -> Key {
     Key { table: "[[tool]]", name }
@@ -96,7 +92,7 @@ fn tool(
     let timeout = check.duration(
         key("timeout"),
         raw.timeout.as_ref(),
-        TIMEOUT_DEFAULT,
+        TIMEOUT,
         Duration::from_millis(1)..=YEAR,
     );
     let (run, arguments) = match (&raw.command, &raw.builtin) {
@@ -244,14 +240,14 @@ fn command_tool(
     let kill_grace = check.duration(
         key("kill_grace"),
         raw.kill_grace.as_ref(),
-        KILL_GRACE_DEFAULT,
+        KILL_GRACE,
         Duration::ZERO..=KILL_GRACE_MAX,
     );
     let max_output = check.size(
         key("max_output"),
         raw.max_output.as_ref(),
         // A small write buffer alone must not make a file invalid.
-        MAX_OUTPUT_DEFAULT.min(limits.write_buffer_bytes),
+        MAX_OUTPUT.min(limits.write_buffer_bytes),
         1..=MAX_OUTPUT_MAX,
     );
     if max_output > limits.write_buffer_bytes {

@@ -36,6 +36,14 @@ impl Payload {
     }
 }
 
+/// The command of a tool, if it is one.
+pub(crate) fn command_of(tool: &Tool) -> Option<&CommandTool> {
+    match &Payload::of(tool)?.run {
+        PayloadRun::Command { command, .. } => Some(command),
+        PayloadRun::Handler(_) => None,
+    }
+}
+
 /// A question to ask before a tool runs.
 pub(crate) struct Confirm {
     pub(crate) question: Template,
@@ -283,7 +291,7 @@ impl HandlerTool {
 /// [`BadTool`] for a tool without a handler or command, and for tools that the engine rejects.
 pub(crate) fn catalog(tools: Vec<Tool>) -> Result<Catalog, BadTool> {
     if let Some(alien) = tools.iter().find(|tool| Payload::of(tool).is_none()) {
-        let why = "it has no handler: create it with `HandlerTool`";
+        let why = "it has no handler: create it with `HandlerTool` or `CommandTool`";
         return Err(BadTool::new(&*alien.name, why, BadToolKind::Invalid));
     }
     Catalog::new(tools)

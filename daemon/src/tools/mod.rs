@@ -7,6 +7,7 @@ pub(crate) mod call_latency;
 pub(crate) mod cancel_token;
 pub(crate) mod catalog;
 pub(crate) mod command_result;
+pub(crate) mod command_tool;
 pub(crate) mod content;
 pub(crate) mod handler;
 pub(crate) mod name;
