@@ -6,6 +6,7 @@ mod clients;
 mod field;
 mod hostile;
 mod network;
+mod reports;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -207,7 +208,7 @@ fn nothing_is_found_in_a_server_without_faults_and_every_check_has_a_fault() {
         FAULTS.iter().flat_map(|group| group.iter()).map(|fault| (*fault).to_owned()).collect();
     planted.insert("handshake".to_owned());
     assert_eq!(with(&found, "holds"), planted);
-    // The report links to a section for each check.
+    // The page has a section for each check.
     let page = fs::read_to_string(workspace::root().join("docs/src/probe.md")).unwrap();
     let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
     let headings: Vec<&str> = headings.filter(|id| !id.starts_with("http-")).collect();
@@ -242,15 +243,17 @@ fn report_states_the_deviation_its_remedy_and_the_survivors() {
         "tool: sleep {\"seconds\":60} (chosen by its schema)",
         "left behind: 1 (sleep)",
         "remedy: end the processes",
-        "see: docs/src/probe.md#eof-tree",
+        "see: ceased probe --explain eof-tree",
         "processes left behind by the server, ended now: sleep",
         "2 hold, 1 deviate, 0 unknown",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let junit = fs::read_to_string(junit).unwrap();
-    assert!(junit.contains("tests=\"3\" failures=\"1\" skipped=\"0\""), "{junit}");
-    assert!(fs::read_to_string(markdown).unwrap().contains("| deviates | eof-tree | STOP-01 |"));
+    assert!(junit.contains("tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"0\""), "{junit}");
+    assert!(
+        fs::read_to_string(markdown).unwrap().contains("| deviates | eof-tree | OURS | STOP-01 |")
+    );
     let path = probe.script.to_string_lossy().into_owned();
     let left = Command::new("pgrep").args(["-f", &path]).output().unwrap();
     assert!(left.stdout.is_empty(), "{}", String::from_utf8_lossy(&left.stdout));

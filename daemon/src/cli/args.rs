@@ -1,5 +1,6 @@
 //! Definition of the command line.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -266,6 +267,19 @@ pub(super) struct ProbeArgs {
     /// Checks to do, by their ids or the beginnings of ids, separated by commas
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub(super) only: Vec<String>,
+    /// Checks to leave out, as for --only
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(super) skip: Vec<String>,
+    /// Print the text of these checks with their rules and remedies, without a target
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(super) explain: Vec<String>,
+    /// File with known deviations, an id of a check on each line: the exit code is 0 if nothing
+    /// else deviates
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) baseline: Option<PathBuf>,
+    /// Write all deviations as a baseline to this file; the exit code is 0 then
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) write_baseline: Option<PathBuf>,
     /// Time limit of each thing that has to happen
     #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s")]
     timeout: Duration,
@@ -311,7 +325,7 @@ pub(super) struct ProbeArgs {
     pub(super) token_file: Option<PathBuf>,
     /// Program of the server and its arguments, after `--`; with --socket or --url it may be absent,
     /// and checks that need the processes of the server are unknown
-    #[arg(last = true, required_unless_present_any = ["socket", "url"], value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present_any = ["socket", "url", "explain"], value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -340,10 +354,13 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 impl ProbeArgs {
     /// The options of a probe of a client.
-    pub(super) fn client_options(&self) -> probe::client::ClientOptions {
+    pub(super) fn client_options(
+        &self,
+        checks: BTreeSet<&'static str>,
+    ) -> probe::client::ClientOptions {
         probe::client::ClientOptions {
             command: self.command.clone(),
-            only: self.only.clone(),
+            checks,
             timeout: self.timeout,
             at_once: self.at_once.into(),
             memory_max: self.memory_max,
@@ -353,13 +370,16 @@ impl ProbeArgs {
     }
 
     /// The options of a probe of an agent.
-    pub(super) fn agent_options(&self) -> probe::agent::AgentOptions {
+    pub(super) fn agent_options(
+        &self,
+        checks: BTreeSet<&'static str>,
+    ) -> probe::agent::AgentOptions {
         probe::agent::AgentOptions {
             command: self.command.clone(),
             prompt: self.prompt.clone(),
             work_prompt: self.work_prompt.clone(),
             question_prompt: self.question_prompt.clone(),
-            only: self.only.clone(),
+            checks,
             timeout: self.timeout,
             window: self.window,
             at_once: self.at_once.into(),
@@ -369,26 +389,30 @@ impl ProbeArgs {
         }
     }
 
+    /// The transport and the address of the server.
+    pub(super) fn target(&self) -> probe::Target {
+        match (&self.socket, &self.url) {
+            (Some(path), _) => probe::Target::Socket(path.clone()),
+            (None, Some(url)) => probe::Target::Url(url.clone()),
+            (None, None) => probe::Target::Stdio,
+        }
+    }
+
     /// The options of the probe.
-    pub(super) fn options(&self) -> probe::Options {
+    pub(super) fn options(&self, checks: BTreeSet<&'static str>) -> probe::Options {
         let call = |name: &Option<String>, arguments: &Option<Value>| {
             let arguments = arguments.clone().unwrap_or_else(|| json!({}));
             name.clone().map(|name| probe::ToolCall { name, arguments })
         };
-        let target = match (&self.socket, &self.url) {
-            (Some(path), _) => probe::Target::Socket(path.clone()),
-            (None, Some(url)) => probe::Target::Url(url.clone()),
-            (None, None) => probe::Target::Stdio,
-        };
         probe::Options {
             command: self.command.clone(),
-            target,
+            target: self.target(),
             headers: self.header.clone(),
             long: call(&self.tool, &self.args),
             brief: self.brief_args.clone(),
             stubborn: call(&self.stubborn_tool, &self.stubborn_args),
             revision: self.revision.clone(),
-            only: self.only.clone(),
+            checks,
             timeout: self.timeout,
             window: self.window,
             at_once: self.at_once.into(),

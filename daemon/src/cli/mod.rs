@@ -27,6 +27,7 @@ mod logs;
 mod output;
 mod probe;
 mod probe_report;
+mod probe_text;
 mod project_tools;
 mod project_trust;
 mod ps;

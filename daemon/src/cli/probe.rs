@@ -1,15 +1,17 @@
 //! `ceased probe`: a checkup of an MCP server.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use super::args::{ProbeArgs, ProbeServerArgs};
 use super::format::clean;
-use super::table::{Cell, Table, has_colours, paint};
-use super::view::Tone;
-use super::{Backend, Exit, Failure, Io, discover, probe_report};
-use crate::probe::{self, Findings, Verdict};
+use super::{Backend, Exit, Failure, Io, discover, probe_report, probe_text};
+use crate::probe::{self, About, Baseline, Findings};
+
+/// Names of tools that a message lists.
+const NAMES_MAX: usize = 50;
 
 /// Runs the command.
 pub(super) fn probe(
@@ -17,43 +19,139 @@ pub(super) fn probe(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let ids: Vec<&str> = match (args.acp, args.client) {
-        (true, _) => probe::agent::ids().collect(),
-        (_, true) => probe::client::ids().collect(),
-        (false, false) => probe::ids().collect(),
-    };
-    for wanted in &args.only {
-        if !ids.iter().any(|id| id.starts_with(wanted.as_str())) {
-            let message = format!("no check begins with {wanted:?}\nthey are {}", ids.join(", "));
-            return Err(Failure::new(Exit::Usage, message));
-        }
+    if !args.explain.is_empty() {
+        return explain(&args.explain, io);
     }
+    let selection = Selection::of(args)?;
+    let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
     crate::resource_limits::raise_files();
+    let mut found = run(args, &selection, io, backend)?;
+    found.skipped = selection.skipped;
+    if let Some(baseline) = &baseline {
+        baseline.mark(&mut found);
+    }
+    report(args, &found, io)?;
+    if let Some(why) = &found.failure {
+        let message = format!("cannot probe the {}: {}", found.party(), clean(why));
+        return Err(Failure::new(Exit::Unreachable, message));
+    }
+    if let Some(path) = &args.write_baseline {
+        store(path, &Baseline::of(&found))?;
+        return Ok(Exit::Done);
+    }
+    Ok(if found.is_clean() { Exit::Done } else { Exit::Failed })
+}
+
+/// The checks of a probe.
+struct Selection {
+    checks: BTreeSet<&'static str>,
+    /// Checks that `--skip` leaves out.
+    skipped: Vec<&'static str>,
+}
+
+impl Selection {
+    fn of(args: &ProbeArgs) -> Result<Self, Failure> {
+        let usage = |message: String| Failure::new(Exit::Usage, message);
+        let target = args.target();
+        let concerned: Vec<&'static About> = match (args.acp, args.client) {
+            (true, _) => probe::agent::checks().collect(),
+            (_, true) => probe::client::checks().collect(),
+            (false, false) => probe::checks(&target).collect(),
+        };
+        // Checks of other transports, which may be named in one command line for several targets.
+        let known = || {
+            let party = concerned.first().map(|about| about.party());
+            probe::abouts().filter(move |about| Some(about.party()) == party)
+        };
+        let only = probe::named(&args.only, known()).map_err(usage)?;
+        let skip = probe::named(&args.skip, known()).map_err(usage)?;
+        let is_wanted = |id: &&str| args.only.is_empty() || only.contains(id);
+        let wanted = concerned.iter().map(|about| about.id).filter(is_wanted);
+        let (skipped, checks): (Vec<_>, Vec<_>) = wanted.partition(|id| skip.contains(id));
+        if checks.is_empty() {
+            return Err(usage("no check is left; give other ids with --only or --skip".to_owned()));
+        }
+        Ok(Self { checks: checks.into_iter().collect(), skipped })
+    }
+}
+
+/// Runs the probe of the subject that the arguments name.
+fn run(
+    args: &ProbeArgs,
+    selection: &Selection,
+    io: &Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Findings, Failure> {
     let shows = io.err_is_terminal;
     let told = |id: &str| {
         if shows {
             let _ = write!(io::stderr(), "\r\x1b[2Kceased: {id} …\r");
         }
     };
-    let cannot = |why: io::Error| Failure::new(Exit::Failed, format!("cannot probe: {why}"));
     let containment = backend.containment()?;
+    let checks = selection.checks.clone();
     let found = match (args.acp, args.client) {
-        (true, _) => probe::agent::probe(args.agent_options(), containment, &told),
-        (_, true) => probe::client::probe(args.client_options(), containment, &told),
+        (true, _) => probe::agent::probe(args.agent_options(checks), containment, &told)
+            .map_err(probe::Failed::Here)?,
+        (_, true) => probe::client::probe(args.client_options(checks), containment, &told)
+            .map_err(probe::Failed::Here)?,
         (false, false) => {
-            let mut options = args.options();
+            let mut options = args.options(checks);
             if let Some(path) = &args.token_file
                 && let Some(token) = discover::read_token(path)?
             {
                 options.headers.push(("authorization".to_owned(), format!("Bearer {token}")));
             }
-            probe::probe(options, containment, &told)
+            probe::probe(options, containment, &told)?
         }
-    }
-    .map_err(cannot)?;
+    };
     if shows && io::stderr().is_terminal() {
         let _ = write!(io::stderr(), "\r\x1b[2K");
     }
+    Ok(found)
+}
+
+impl From<probe::Failed> for Failure {
+    fn from(why: probe::Failed) -> Self {
+        match why {
+            probe::Failed::Here(why) => {
+                Self::new(Exit::Unreachable, format!("cannot probe: {why}"))
+            }
+            probe::Failed::NoTool(name, there) => {
+                let more = there.len().saturating_sub(NAMES_MAX);
+                let names: Vec<_> = there.iter().take(NAMES_MAX).map(|name| clean(name)).collect();
+                let has = match (names.is_empty(), more) {
+                    (true, _) => "it has no tools".to_owned(),
+                    (false, 0) => format!("it has {}", names.join(", ")),
+                    (false, more) => format!("it has {} and {more} more", names.join(", ")),
+                };
+                Self::new(Exit::Usage, format!("the server has no tool {name:?}\n{has}"))
+            }
+        }
+    }
+}
+
+/// Prints checks in words.
+fn explain(wanted: &[String], io: &mut Io<'_>) -> Result<Exit, Failure> {
+    let wanted = probe::named(wanted, probe::abouts())
+        .map_err(|message| Failure::new(Exit::Usage, message))?;
+    let chosen = probe::abouts().filter(|about| wanted.contains(about.id));
+    for (number, about) in chosen.enumerate() {
+        let gap = if number == 0 { "" } else { "\n" };
+        write!(io.out, "{gap}{about}")?;
+    }
+    Ok(Exit::Done)
+}
+
+fn read_baseline(path: &Path) -> Result<Baseline, Failure> {
+    let wrong = |why: String| Failure::new(Exit::Usage, format!("{}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|why| wrong(why.to_string()))?;
+    let known: Vec<&'static str> = probe::abouts().map(|about| about.id).collect();
+    Baseline::parse(&text, &known).map_err(wrong)
+}
+
+/// Writes the reports, and prints the one for people unless the JSON is printed.
+fn report(args: &ProbeArgs, found: &Findings, io: &mut Io<'_>) -> Result<(), Failure> {
     let json = format!("{:#}\n", found.to_json());
     let is_stdout = |path: &Path| path.as_os_str() == "-";
     match &args.json {
@@ -62,15 +160,16 @@ pub(super) fn probe(
         None => {}
     }
     if let Some(path) = &args.junit {
-        store(path, &probe_report::junit(&found))?;
+        store(path, &probe_report::junit(found))?;
     }
     if let Some(path) = &args.markdown {
-        store(path, &probe_report::markdown(&found))?;
+        store(path, &probe_report::markdown(found))?;
     }
-    if !args.json.as_deref().is_some_and(is_stdout) {
-        print(&found, io)?;
+    // The reason of a failure is an error, and no check says anything.
+    if found.failure.is_none() && !args.json.as_deref().is_some_and(is_stdout) {
+        probe_text::print(found, io)?;
     }
-    Ok(if found.is_clean() { Exit::Done } else { Exit::Failed })
+    Ok(())
 }
 
 /// Runs the scripted server of a probe of a client.
@@ -83,74 +182,4 @@ fn store(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|why| {
         Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
     })
-}
-
-const fn tone(verdict: Verdict) -> Tone {
-    match verdict {
-        Verdict::Holds => Tone::Good,
-        Verdict::Deviates => Tone::Bad,
-        Verdict::Unknown => Tone::Quiet,
-    }
-}
-
-/// Prints the report for people.
-fn print(found: &Findings, io: &mut Io<'_>) -> io::Result<()> {
-    let colours = has_colours(io);
-    paint(io.out, &clean(&found.heading()), Tone::Heading, colours)?;
-    writeln!(io.out)?;
-    let tool = match found.party() {
-        "server" => found.tool.as_deref().unwrap_or("none"),
-        _ => "",
-    };
-    for (label, value) in
-        [(found.party(), found.name.as_str()), ("revision", &found.revision), ("tool", tool)]
-    {
-        if !value.is_empty() {
-            writeln!(io.out, "{label}: {}", clean(value))?;
-        }
-    }
-    for note in &found.notes {
-        writeln!(io.out, "note: {}", clean(note))?;
-    }
-    writeln!(io.out)?;
-    let mut table = Table::new(&["VERDICT", "CHECK", "RULE", "EVIDENCE"]);
-    for checked in &found.checks {
-        let verdict = checked.finding.verdict;
-        let repeats = match checked.finding.repeats {
-            1 => String::new(),
-            count => format!(" ({count} times)"),
-        };
-        table.row(vec![
-            Cell::toned(verdict.name(), tone(verdict)),
-            Cell::new(checked.id),
-            Cell::new(checked.rule),
-            Cell::new(format!("{}{repeats}", checked.finding.evidence)),
-        ]);
-    }
-    table.print(io)?;
-    let deviations = found.checks.iter().filter(|it| it.finding.verdict == Verdict::Deviates);
-    for checked in deviations {
-        writeln!(io.out)?;
-        paint(io.out, checked.id, Tone::Bad, colours)?;
-        writeln!(io.out, ": expected that the {} {}", checked.party(), checked.title)?;
-        writeln!(io.out, "  seen: {}", clean(&checked.finding.evidence))?;
-        writeln!(io.out, "  remedy: {}", checked.remedy)?;
-        writeln!(io.out, "  see: {}", checked.link())?;
-    }
-    writeln!(io.out)?;
-    if !found.ended.is_empty() {
-        let names = found.ended.join(", ");
-        writeln!(
-            io.out,
-            "processes left behind by the {}, ended now: {}",
-            found.party(),
-            clean(&names)
-        )?;
-    }
-    if found.left > 0 {
-        writeln!(io.out, "processes that cannot be ended: {}", found.left)?;
-    }
-    let [holds, deviates, unknown] =
-        [Verdict::Holds, Verdict::Deviates, Verdict::Unknown].map(|it| found.count(it));
-    writeln!(io.out, "{holds} hold, {deviates} deviate, {unknown} unknown")
 }

@@ -9,8 +9,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ceased_process::{
-    Bounds, CommandPipes, Containment, Ending, Evidence, Inherit, JobId, Launch, Order, Orphans,
-    Process, Report, SharedOutput, Supervisor,
+    Bounds, CommandPipes, Containment, Controller, Ending, Evidence, Inherit, JobId, Launch, Order,
+    Orphans, Process, Report, SharedOutput, Supervisor,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::process::{Pid, Signal, kill_process};
@@ -87,7 +87,16 @@ impl Arena {
         let (memory_max, pids_max) = (Some(memory_max), Some(pids_max));
         let bounds = Bounds { memory_max, pids_max, ..Bounds::default() };
         let unenforced = containment.enable(&bounds.controllers());
-        let mut notes: Vec<String> = unenforced.iter().map(ToString::to_string).collect();
+        let options = unenforced.iter().map(|it| match it.controller {
+            Controller::Memory => "--memory-max",
+            Controller::Pids => "--pids-max",
+            Controller::Cpu => "CPU bounds",
+        });
+        let options: Vec<&str> = options.collect();
+        let mut notes = Vec::new();
+        if !options.is_empty() {
+            notes.push(format!("without effect on this machine: {}", options.join(", ")));
+        }
         notes.extend(containment.weakness().map(str::to_owned));
         let name = containment.name();
         let desk = Arc::new(Desk::default());
@@ -147,7 +156,10 @@ impl Arena {
             tool: None,
             containment: self.containment,
             notes: self.notes.clone(),
+            failure: None,
             checks,
+            skipped: Vec::new(),
+            baseline: None,
             ended,
             left: self.left.load(Ordering::Relaxed),
         }

@@ -73,6 +73,14 @@ impl Channel {
         }
     }
 
+    /// Whether the peer refuses the credentials.
+    pub(crate) fn is_denied(&self) -> bool {
+        match self {
+            Self::Lines(_) => false,
+            Self::Http(http) => http.is_denied,
+        }
+    }
+
     /// Closes the direction to the peer; over HTTP there is no such direction.
     pub(crate) fn close_output(&mut self) {
         if let Self::Lines(pipe) = self {

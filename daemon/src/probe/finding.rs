@@ -1,6 +1,11 @@
 //! Findings of a probe: verdicts with evidence.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+
+use super::about::About;
+use super::baseline::Compared;
 
 /// Verdict of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,16 +72,14 @@ impl Finding {
 /// A check and its finding.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// Id of the check.
-    pub id: &'static str,
-    /// Ids of the rules.
-    pub rule: &'static str,
-    /// The expectation.
-    pub title: &'static str,
-    /// Remedy for a deviation.
-    pub remedy: &'static str,
+    /// The check.
+    pub about: About,
     /// The finding.
     pub finding: Finding,
+    /// Time that the check took.
+    pub took: Duration,
+    /// Whether the baseline has this deviation.
+    pub is_known: bool,
 }
 
 /// Result of a probe.
@@ -96,8 +99,15 @@ pub struct Findings {
     pub containment: &'static str,
     /// Facts that limit the result.
     pub notes: Vec<String>,
+    /// The reason for which the probe could not be done: the subject did not start, or was not
+    /// reached.
+    pub failure: Option<String>,
     /// The checks, in the order of the table.
     pub checks: Vec<Checked>,
+    /// Ids of checks that were left out by a wish.
+    pub skipped: Vec<&'static str>,
+    /// The comparison with a baseline, if there is one.
+    pub baseline: Option<Compared>,
     /// Processes that were alive after their server had exited, and were ended by the probe.
     pub ended: Vec<String>,
     /// Number of processes that could not be ended.
@@ -121,13 +131,44 @@ impl Findings {
     /// Kind of the subject: `server`, `agent` or `client`.
     #[must_use]
     pub fn party(&self) -> &'static str {
-        self.checks.first().map_or("server", Checked::party)
+        self.checks.first().map_or("server", |checked| checked.about.party())
     }
 
-    /// Whether nothing deviates.
+    /// Whether nothing deviates beyond the baseline.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.count(Verdict::Deviates) == 0
+        !self.checks.iter().any(Checked::is_news)
+    }
+
+    /// The reason for which nothing about the cancel of a running call was seen, although checks
+    /// for it were selected.
+    #[must_use]
+    pub fn blind(&self) -> Option<&str> {
+        let mut reasons: Vec<&str> = Vec::new();
+        for checked in self.checks.iter().filter(|it| it.about.group.observes_calls()) {
+            match checked.finding.verdict {
+                Verdict::Unknown => reasons.push(&checked.finding.evidence),
+                Verdict::Holds | Verdict::Deviates => return None,
+            }
+        }
+        let count = |reason: &&str| reasons.iter().filter(|it| *it == reason).count();
+        reasons.iter().copied().rev().max_by_key(count)
+    }
+
+    /// The numbers of verdicts, in words.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let [holds, deviates, unknown] =
+            [Verdict::Holds, Verdict::Deviates, Verdict::Unknown].map(|it| self.count(it));
+        let known = match self.checks.iter().filter(|it| it.is_known).count() {
+            0 => String::new(),
+            count => format!(" ({count} known)"),
+        };
+        let skipped = match self.skipped.len() {
+            0 => String::new(),
+            count => format!(", {count} skipped"),
+        };
+        format!("{holds} hold, {deviates} deviate{known}, {unknown} unknown{skipped}")
     }
 
     /// The result as JSON, as the published schema defines it.
@@ -142,10 +183,18 @@ impl Findings {
             "tool": self.tool,
             "containment": self.containment,
             "notes": self.notes,
+            "failure": self.failure,
+            "blind": self.blind(),
             "checks": checks,
             "holds": self.count(Verdict::Holds),
             "deviates": self.count(Verdict::Deviates),
             "unknown": self.count(Verdict::Unknown),
+            "skipped": self.skipped,
+            "baseline": self.baseline.as_ref().map(|it| json!({
+                "known": it.known,
+                "settled": it.settled,
+                "unseen": it.unseen,
+            })),
             "ended": self.ended,
             "left": self.left,
         })
@@ -153,36 +202,29 @@ impl Findings {
 }
 
 impl Checked {
-    /// Place of the check in the documentation.
+    /// Whether it is a deviation that the baseline does not have.
     #[must_use]
-    pub fn link(&self) -> String {
-        let page = match self.party() {
-            "agent" => "probe-agents",
-            "client" => "probe-clients",
-            _ => "probe",
-        };
-        format!("docs/src/{page}.md#{}", self.id)
-    }
-
-    /// Kind of the subject: `server`, `agent` or `client`.
-    #[must_use]
-    pub fn party(&self) -> &'static str {
-        let is =
-            |party: &str| self.id.strip_prefix(party).is_some_and(|rest| rest.starts_with('-'));
-        ["agent", "client"].into_iter().find(|party| is(party)).unwrap_or("server")
+    pub fn is_news(&self) -> bool {
+        self.finding.verdict == Verdict::Deviates && !self.is_known
     }
 
     fn to_json(&self) -> Value {
         let deviates = self.finding.verdict == Verdict::Deviates;
+        let rules = self.about.rules().map(|(id, level)| json!({"id": id, "level": level.name()}));
         json!({
-            "id": self.id,
-            "rule": self.rule,
-            "title": self.title,
+            "id": self.about.id,
+            "group": self.about.group.name(),
+            "rule": self.about.rule,
+            "rules": rules.collect::<Vec<_>>(),
+            "level": self.about.level().name(),
+            "title": self.about.title,
             "verdict": self.finding.verdict.name(),
+            "known": self.is_known,
             "evidence": self.finding.evidence,
             "repeats": self.finding.repeats,
-            "remedy": deviates.then_some(self.remedy),
-            "link": self.link(),
+            "durationMs": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
+            "remedy": deviates.then_some(self.about.remedy),
+            "explain": self.about.explain(),
         })
     }
 }

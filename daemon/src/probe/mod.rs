@@ -10,8 +10,10 @@
 //!             └─▶ finding: holds | deviates | unknown, with evidence
 //! ```
 
+mod about;
 pub mod agent;
 mod arena;
+mod baseline;
 mod channel;
 mod checks;
 pub mod client;
@@ -35,7 +37,7 @@ mod weight;
 mod work;
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ceased_process::Containment;
 use serde_json::{Value, json};
@@ -44,9 +46,11 @@ use arena::Arena;
 use context::{Context, Facts};
 use era::{Era, SESSION, TASKS};
 use session::{Session, Trouble, cancel};
-use suite::Check;
+use suite::{Check, NoHandshake};
 use table::{CHECKS, HANDSHAKE, Needs};
 
+pub use about::{About, Group, Level, named};
+pub use baseline::{Baseline, Compared};
 pub use finding::{Checked, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
 pub use target::Target;
@@ -66,41 +70,83 @@ pub fn check_url(text: &str) -> Result<(), String> {
     }
 }
 
-/// Ids of all checks, in the order of the report.
-pub fn ids() -> impl Iterator<Item = &'static str> {
-    CHECKS.iter().map(|check| check.id)
+/// The checks of a server with this target, in the order of the report.
+pub fn checks(target: &Target) -> impl Iterator<Item = &'static About> {
+    CHECKS.iter().filter(|check| check.needs.over.concerns(target)).map(|check| &check.about)
+}
+
+/// The checks of every kind of subject.
+pub fn abouts() -> impl Iterator<Item = &'static About> {
+    let servers = CHECKS.iter().map(|check| &check.about);
+    servers.chain(agent::checks()).chain(client::checks())
+}
+
+/// Why a probe has no result.
+#[derive(Debug)]
+pub enum Failed {
+    /// No process can be started here.
+    Here(io::Error),
+    /// The server has no tool with this name; those that it has.
+    NoTool(String, Vec<String>),
+}
+
+impl From<io::Error> for Failed {
+    fn from(why: io::Error) -> Self {
+        Self::Here(why)
+    }
+}
+
+/// The trouble of a probe before its first check.
+enum Early {
+    NoHandshake(NoHandshake),
+    NoTool(String, Vec<String>),
+}
+
+impl From<Trouble> for Early {
+    fn from(Trouble(why): Trouble) -> Self {
+        Self::NoHandshake(NoHandshake::Unanswered(why))
+    }
 }
 
 /// Probes a server. `told` is called with the name of each check that is about to begin.
 ///
 /// # Errors
 ///
-/// When no process can be started here.
+/// When no process can be started here, or the server has no tool of the name that was given.
 pub fn probe(
     options: Options,
     containment: Containment,
     told: &(dyn Fn(&str) + Sync),
-) -> io::Result<Findings> {
+) -> Result<Findings, Failed> {
     let arena = Arena::new(containment, options.memory_max, options.pids_max)?;
     let context = Context::new(arena, options);
     let target = &context.options.target;
     told(HANDSHAKE);
+    let began = Instant::now();
     let greeted = gather(&context);
+    let took = began.elapsed();
     let selected = |check: &&Check<Context>| {
-        check.is_one_of(&context.options.only) && check.needs.over.concerns(target)
+        context.options.checks.contains(check.about.id) && check.needs.over.concerns(target)
     };
-    let (checks, facts) = match greeted {
+    let (checks, failure, facts) = match greeted {
         Ok(facts) => {
             context.learn(facts.clone());
-            (run_all(&context, CHECKS.iter().filter(selected).collect(), told), Some(facts))
+            let mut checks = run_all(&context, CHECKS.iter().filter(selected).collect(), told);
+            // The handshake was done before all checks.
+            let of_handshake = checks.iter_mut().find(|it| it.about.id == HANDSHAKE);
+            of_handshake.into_iter().for_each(|it| it.took = took);
+            (checks, None, Some(facts))
         }
-        Err(Trouble(why)) => {
-            let chosen = CHECKS.iter().filter(|it| it.id == HANDSHAKE || selected(it));
-            (suite::without_handshake(chosen, HANDSHAKE, &why), None)
+        Err(Early::NoHandshake(trouble)) => {
+            let chosen = CHECKS.iter().filter(|it| it.about.id == HANDSHAKE || selected(it));
+            let (checks, failure) = suite::without_handshake(chosen, HANDSHAKE, trouble, took);
+            (checks, failure, None)
         }
+        Err(Early::NoTool(name, there)) => return Err(Failed::NoTool(name, there)),
     };
     let findings = context.arena.findings(&context.options.command, checks);
     Ok(Findings {
+        failure,
         address: target.address().map(str::to_owned),
         name: facts.as_ref().map(|facts| facts.name.clone()).unwrap_or_default(),
         revision: facts.as_ref().map(|facts| facts.revision.clone()).unwrap_or_default(),
@@ -126,17 +172,17 @@ fn run_all(
     };
     let mut done = suite::run_all(context, &together, at_once, told);
     done.extend(suite::run_all(context, &alone, 1, told));
-    done.sort_by_key(|it| CHECKS.iter().position(|check| check.id == it.id));
+    done.sort_by_key(|it| CHECKS.iter().position(|check| check.about.id == it.about.id));
     done
 }
 
 /// Learns the facts about a server: its revision, its capabilities, and a tool for the checks.
-fn gather(context: &Context) -> Result<Facts, Trouble> {
+fn gather(context: &Context) -> Result<Facts, Early> {
     let wanted = context.options.revision.as_deref();
     let era = Era::of(wanted.unwrap_or(SESSION));
-    let mut session = match Session::start_in(context, era.clone()) {
-        Err(_) if wanted.is_none() => Session::start_in(context, Era::Stateless)?,
-        result => result?,
+    let mut session = match greet(context, era) {
+        Err(_) if wanted.is_none() => greet(context, Era::Stateless).map_err(Early::NoHandshake)?,
+        result => result.map_err(Early::NoHandshake)?,
     };
     let era = session.era().clone();
     let greeting = session.greeting.clone();
@@ -174,6 +220,20 @@ fn gather(context: &Context) -> Result<Facts, Trouble> {
     Ok(facts)
 }
 
+/// Starts a session, and tells a server that is not there from one that does not answer.
+fn greet(context: &Context, era: Era) -> Result<Session<'_>, NoHandshake> {
+    let mut session =
+        Session::silent(context, era).map_err(|Trouble(why)| NoHandshake::Unreached(why))?;
+    match session.greet() {
+        Ok(()) => Ok(session),
+        Err(Trouble(why)) if session.has_left() => {
+            Err(NoHandshake::Unreached(format!("the server does not start: {why}")))
+        }
+        Err(Trouble(why)) if session.channel.is_denied() => Err(NoHandshake::Unreached(why)),
+        Err(Trouble(why)) => Err(NoHandshake::Unanswered(why)),
+    }
+}
+
 /// All tools of all pages.
 fn tools(session: &mut Session<'_>) -> Result<Vec<Value>, Trouble> {
     const PAGES_MAX: usize = 100;
@@ -190,13 +250,15 @@ fn tools(session: &mut Session<'_>) -> Result<Vec<Value>, Trouble> {
 }
 
 /// Selects the calls for the checks.
-fn choose(context: &Context, tools: &[Value], facts: &mut Facts) -> Result<(), Trouble> {
+fn choose(context: &Context, tools: &[Value], facts: &mut Facts) -> Result<(), Early> {
     let options = &context.options;
     let named = |name: &str| tools.iter().find(|tool| tool["name"] == name);
+    let mut asked = options.long.iter().chain(&options.stubborn);
+    if let Some(call) = asked.find(|call| named(&call.name).is_none()) {
+        let names = tools.iter().filter_map(|tool| tool["name"].as_str());
+        return Err(Early::NoTool(call.name.clone(), names.map(str::to_owned).collect()));
+    }
     if let Some(call) = &options.long {
-        if named(&call.name).is_none() {
-            return Err(Trouble(format!("the server has no tool {:?}", call.name)));
-        }
         facts.tool = Some(format!("{} {}", call.name, call.arguments));
         facts.long = Some(call.clone());
         let brief = options.brief.clone();

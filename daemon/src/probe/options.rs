@@ -1,5 +1,6 @@
 //! Options of a probe.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -33,8 +34,8 @@ pub struct Options {
     pub stubborn: Option<ToolCall>,
     /// The revision to ask for; the newest with sessions if `None`.
     pub revision: Option<String>,
-    /// Ids of checks, or the beginnings of ids; all if empty.
-    pub only: Vec<String>,
+    /// Ids of the checks to do.
+    pub checks: BTreeSet<&'static str>,
     /// Time limit of everything that has to happen.
     pub timeout: Duration,
     /// Time for which a thing that must not happen is watched for.

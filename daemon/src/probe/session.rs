@@ -119,16 +119,27 @@ impl<'a> Session<'a> {
     /// As [`Session::start`], in this era.
     pub(crate) fn start_in(context: &'a Context, era: Era) -> Result<Self, Trouble> {
         let mut session = Self::silent(context, era)?;
+        session.greet()?;
+        Ok(session)
+    }
+
+    /// Performs the handshake of the revision.
+    pub(crate) fn greet(&mut self) -> Result<(), Trouble> {
         let id = json!("greeting");
-        let hello = session.hello(&id);
-        session.say(&hello)?;
-        let answer = session.answer(&id)?;
+        let hello = self.hello(&id);
+        self.say(&hello)?;
+        let answer = self.answer(&id)?;
         if let Some(error) = answer.get("error") {
             return Err(Trouble(format!("the handshake is refused: {}", text::message(error))));
         }
-        session.greeting = answer["result"].clone();
-        session.finish_handshake()?;
-        Ok(session)
+        self.greeting = answer["result"].clone();
+        self.finish_handshake()
+    }
+
+    /// Whether the command has exited without a message.
+    pub(crate) fn has_left(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_millis(200);
+        self.log.is_empty() && self.job.as_mut().is_some_and(|job| job.exits(until))
     }
 
     /// The first request.

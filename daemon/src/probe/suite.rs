@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use super::about::About;
 use super::finding::{Checked, Finding};
 use super::session::Trouble;
 
@@ -20,24 +22,15 @@ pub(crate) trait Subject: Sync {
 
 /// A check of a subject.
 pub(crate) struct Check<C: Subject> {
-    pub(crate) id: &'static str,
-    pub(crate) rule: &'static str,
+    pub(crate) about: About,
     pub(crate) needs: C::Needs,
-    pub(crate) title: &'static str,
-    pub(crate) remedy: &'static str,
     pub(crate) run: fn(&C) -> Result<Finding, Trouble>,
 }
 
 impl<C: Subject> Check<C> {
-    /// The check with its finding.
-    pub(crate) const fn with(&self, finding: Finding) -> Checked {
-        let Self { id, rule, title, remedy, .. } = *self;
-        Checked { id, rule, title, remedy, finding }
-    }
-
-    /// Whether its id begins with one of these; every check if there are none.
-    pub(crate) fn is_one_of(&self, only: &[String]) -> bool {
-        only.is_empty() || only.iter().any(|wanted| self.id.starts_with(wanted.as_str()))
+    /// The check with its finding, and the time that it took.
+    pub(crate) const fn with(&self, finding: Finding, took: Duration) -> Checked {
+        Checked { about: self.about, finding, took, is_known: false }
     }
 }
 
@@ -56,10 +49,11 @@ pub(crate) fn run_all<C: Subject>(
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(check) = checks.get(place) else { break };
-                    told(check.id);
+                    told(check.about.id);
+                    let began = Instant::now();
                     let found = run(context, check);
                     let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((place, check.with(found)));
+                    done.push((place, check.with(found, began.elapsed())));
                 }
             });
         }
@@ -76,16 +70,33 @@ fn run<C: Subject>(context: &C, check: &Check<C>) -> Finding {
     }
 }
 
-/// The results for a subject that does not answer the handshake: that check deviates, and nothing
-/// can be said about the others.
+/// The results for a subject without a handshake, and the reason for which the probe could not be
+/// done, if it is that.
+///
+/// The check of the handshake deviates where the subject does not answer; of one that was not
+/// reached nothing can be said.
 pub(crate) fn without_handshake<'a, C: Subject + 'a>(
     checks: impl Iterator<Item = &'a Check<C>>,
     handshake: &str,
-    why: &str,
-) -> Vec<Checked> {
-    let finding = |id: &str| match id == handshake {
-        true => Finding::deviates(why),
-        false => Finding::unknown("the handshake is not answered"),
+    trouble: NoHandshake,
+    took: Duration,
+) -> (Vec<Checked>, Option<String>) {
+    let (of_handshake, reason) = match trouble {
+        NoHandshake::Unanswered(why) => (Finding::deviates(why), None),
+        NoHandshake::Unreached(why) => (Finding::unknown(why.clone()), Some(why)),
     };
-    checks.map(|check| check.with(finding(check.id))).collect()
+    let with = |check: &Check<C>| match check.about.id == handshake {
+        true => check.with(of_handshake.clone(), took),
+        false => check.with(Finding::unknown("the handshake is not answered"), Duration::ZERO),
+    };
+    (checks.map(with).collect(), reason)
+}
+
+/// The reason for which a subject has no handshake.
+#[derive(Debug)]
+pub(crate) enum NoHandshake {
+    /// It did not start, is not reachable, or refuses the credentials.
+    Unreached(String),
+    /// It runs, and does not answer as it must.
+    Unanswered(String),
 }

@@ -124,16 +124,11 @@ fn nothing_is_found_in_an_agent_without_faults_and_every_check_has_a_fault() {
         FAULTS.iter().flat_map(|group| group.iter()).map(|fault| (*fault).to_owned()).collect();
     planted.insert("agent-handshake".to_owned());
     assert_eq!(with(&found, "holds"), planted);
-    // The report links to a section for each check.
+    // The page has a section for each check.
     let page = fs::read_to_string(workspace::root().join("docs/src/probe-agents.md")).unwrap();
     let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
-    let checks = found["checks"].as_array().unwrap().iter();
-    let ids = checks.clone().map(|check| check["id"].as_str().unwrap());
+    let ids = found["checks"].as_array().unwrap().iter().map(|check| check["id"].as_str().unwrap());
     assert_eq!(headings, ids.collect::<Vec<_>>());
-    for check in checks {
-        let id = check["id"].as_str().unwrap();
-        assert_eq!(check["link"], format!("docs/src/probe-agents.md#{id}"));
-    }
 }
 
 #[test]

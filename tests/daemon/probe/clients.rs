@@ -98,7 +98,7 @@ fn nothing_is_found_in_a_client_without_faults_and_every_check_has_a_fault() {
         FAULTS.iter().flat_map(|group| group.iter()).map(|fault| (*fault).to_owned()).collect();
     assert_eq!(with(&found, "holds"), planted);
     assert_eq!((&found["name"], &found["revision"]), (&"scripted 1".into(), &"2025-11-25".into()));
-    // The report links to a section for each check.
+    // The page has a section for each check.
     let page = fs::read_to_string(workspace::root().join("docs/src/probe-clients.md")).unwrap();
     let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
     let ids = found["checks"].as_array().unwrap().iter().map(|check| check["id"].as_str().unwrap());

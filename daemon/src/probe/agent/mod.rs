@@ -11,23 +11,25 @@ mod session;
 mod table;
 
 use std::io;
+use std::time::Instant;
 
 use ceased_process::Containment;
 use serde_json::Value;
 
+use super::about::About;
 use super::arena::Arena;
 use super::finding::Findings;
 use super::session::Trouble;
-use super::suite;
+use super::suite::{self, NoHandshake};
 use context::{Context, Facts, V1, V2};
 use session::Session;
 use table::{CHECKS, HANDSHAKE};
 
 pub use options::AgentOptions;
 
-/// Ids of all checks of an agent, in the order of the report.
-pub fn ids() -> impl Iterator<Item = &'static str> {
-    CHECKS.iter().map(|check| check.id)
+/// The checks of an agent, in the order of the report.
+pub fn checks() -> impl Iterator<Item = &'static About> {
+    CHECKS.iter().map(|check| &check.about)
 }
 
 /// Probes an agent. `told` is called with the name of each check that is about to begin.
@@ -43,37 +45,46 @@ pub fn probe(
     let arena = Arena::new(containment, options.memory_max, options.pids_max)?;
     let context = Context::new(arena, options);
     told(HANDSHAKE);
-    let only = &context.options.only;
-    let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
-    let (checks, facts) = match gather(&context) {
+    let selected = |id| context.options.checks.contains(id);
+    let began = Instant::now();
+    let (checks, failure, facts) = match gather(&context) {
         Ok(facts) => {
             context.learn(facts.clone());
-            (suite::run_all(&context, &selected, context.options.at_once, told), facts)
+            let selected: Vec<_> = CHECKS.iter().filter(|it| selected(it.about.id)).collect();
+            (suite::run_all(&context, &selected, context.options.at_once, told), None, facts)
         }
-        Err(Trouble(why)) => {
-            let chosen = CHECKS.iter().filter(|it| it.id == HANDSHAKE || it.is_one_of(only));
-            (suite::without_handshake(chosen, HANDSHAKE, &why), Facts::default())
+        Err(trouble) => {
+            let is_chosen = |id| id == HANDSHAKE || selected(id);
+            let chosen = CHECKS.iter().filter(|it| is_chosen(it.about.id));
+            let (checks, failure) =
+                suite::without_handshake(chosen, HANDSHAKE, trouble, began.elapsed());
+            (checks, failure, Facts::default())
         }
     };
     let versions: Vec<String> = facts.versions.iter().map(|it| format!("ACP {it}")).collect();
     let findings = context.arena.findings(&context.options.command, checks);
-    Ok(Findings { name: facts.name, revision: versions.join(", "), ..findings })
+    Ok(Findings { failure, name: facts.name, revision: versions.join(", "), ..findings })
 }
 
 /// Learns the name of the agent and the versions that it speaks.
-fn gather(context: &Context) -> Result<Facts, Trouble> {
+fn gather(context: &Context) -> Result<Facts, NoHandshake> {
+    let unreached = |Trouble(why): Trouble| NoHandshake::Unreached(why);
     let mut facts = Facts::default();
     for version in [V1, V2] {
-        let mut session = Session::silent(context, version)?;
+        let mut session = Session::silent(context, version).map_err(unreached)?;
         let greeting = match session.greet() {
             Ok(greeting) => greeting,
             // An agent may refuse a version that it does not speak.
             Err(_) if version == V2 && !facts.versions.is_empty() => continue,
             Err(_) if version == V1 => continue,
-            Err(why) => return Err(why),
+            Err(Trouble(why)) if session.has_left() => {
+                return Err(NoHandshake::Unreached(format!("the agent does not start: {why}")));
+            }
+            Err(Trouble(why)) => return Err(NoHandshake::Unanswered(why)),
         };
         let Some(answered) = greeting["protocolVersion"].as_u64() else {
-            return Err(Trouble("initialize is answered without a protocolVersion".to_owned()));
+            let why = "initialize is answered without a protocolVersion";
+            return Err(NoHandshake::Unanswered(why.to_owned()));
         };
         if [V1, V2].contains(&answered) && !facts.versions.contains(&answered) {
             facts.versions.push(answered);
@@ -86,7 +97,10 @@ fn gather(context: &Context) -> Result<Facts, Trouble> {
         }
     }
     match facts.versions.is_empty() {
-        true => Err(Trouble("the agent speaks neither version 1 nor version 2".to_owned())),
+        true => {
+            let why = "the agent speaks neither version 1 nor version 2";
+            Err(NoHandshake::Unanswered(why.to_owned()))
+        }
         false => Ok(facts),
     }
 }

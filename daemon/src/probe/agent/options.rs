@@ -1,5 +1,6 @@
 //! Options of a probe of an agent.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ pub struct AgentOptions {
     pub work_prompt: Option<String>,
     /// A prompt whose turn asks the client for permission.
     pub question_prompt: Option<String>,
-    /// Ids of checks, or the beginnings of ids; all if empty.
-    pub only: Vec<String>,
+    /// Ids of the checks to do.
+    pub checks: BTreeSet<&'static str>,
     /// Time limit of everything that has to happen.
     pub timeout: Duration,
     /// Time for which a thing that must not happen is watched for.

@@ -114,6 +114,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Whether the agent has exited without a message.
+    pub(super) fn has_left(&mut self) -> bool {
+        self.log.is_empty() && self.job.exits(Instant::now() + Duration::from_millis(200))
+    }
+
     /// The first request, for this version.
     pub(super) fn hello(&self, id: &Value, version: u64) -> String {
         let info = json!({"name": "ceased-probe", "version": env!("CARGO_PKG_VERSION")});

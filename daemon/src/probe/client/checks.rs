@@ -76,6 +76,9 @@ fn names_id(context: &Context, tool: &str) -> Result<Finding, Trouble> {
 /// RPC-04.
 pub(super) fn handshake(context: &Context) -> Result<Finding, Trouble> {
     let observed = context.whole()?;
+    if let Some(why) = observed.not_started() {
+        return Ok(Finding::unknown(why));
+    }
     let messages = messages(observed);
     let is_first = |it: &&&Value| it["method"] == "initialize" || it["method"] == "server/discover";
     Ok(match messages.iter().find(is_first) {

@@ -21,6 +21,7 @@ use std::io;
 use ceased_process::Containment;
 use serde_json::Value;
 
+use super::about::About;
 use super::arena::Arena;
 use super::era::STATELESS;
 use super::finding::Findings;
@@ -31,9 +32,9 @@ use table::CHECKS;
 pub use options::ClientOptions;
 pub use server::serve;
 
-/// Ids of all checks of a client, in the order of the report.
-pub fn ids() -> impl Iterator<Item = &'static str> {
-    CHECKS.iter().map(|check| check.id)
+/// The checks of a client, in the order of the report.
+pub fn checks() -> impl Iterator<Item = &'static About> {
+    CHECKS.iter().map(|check| &check.about)
 }
 
 /// Probes a client. `told` is called with the name of each check that is about to begin.
@@ -48,13 +49,16 @@ pub fn probe(
 ) -> io::Result<Findings> {
     let arena = Arena::new(containment, options.memory_max, options.pids_max)?;
     let context = Context::new(arena, options);
-    let only = &context.options.only;
-    let selected: Vec<_> = CHECKS.iter().filter(|check| check.is_one_of(only)).collect();
+    let selected: Vec<_> =
+        CHECKS.iter().filter(|it| context.options.checks.contains(it.about.id)).collect();
     let checks = suite::run_all(&context, &selected, context.options.at_once, told);
-    let heard = context.whole().map(|it| it.heard.clone()).unwrap_or_default();
+    let (heard, failure) = match context.whole() {
+        Ok(observed) => (observed.heard.clone(), observed.not_started()),
+        Err(_) => (Vec::new(), None),
+    };
     let findings = context.arena.findings(&context.options.command, checks);
     let (name, revision) = identity(heard.iter().map(|(_, it)| it));
-    Ok(Findings { name, revision, ..findings })
+    Ok(Findings { failure, name, revision, ..findings })
 }
 
 /// Name with version of the client, and its revision: by `initialize`, or by the description in its

@@ -15,6 +15,16 @@ pub(super) struct Observed {
     pub(super) has_failed: bool,
     /// Its end, for evidence.
     pub(super) told: String,
+    /// Whether the client has started a server.
+    pub(super) has_server: bool,
     /// Servers alive after that, and their children.
     pub(super) alive: [usize; 2],
+}
+
+impl Observed {
+    /// The reason for which the client has not started: it failed before it started a server.
+    pub(super) fn not_started(&self) -> Option<String> {
+        let is_absent = self.has_failed && !self.has_server;
+        is_absent.then(|| format!("the client starts no server: {}", self.told))
+    }
 }

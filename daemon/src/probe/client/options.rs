@@ -1,5 +1,6 @@
 //! Options of a probe of a client.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 pub struct ClientOptions {
     /// The client and its arguments, with `{server}` and `{config}` as placeholders.
     pub command: Vec<OsString>,
-    /// Ids of checks, or the beginnings of ids; all if empty.
-    pub only: Vec<String>,
+    /// Ids of the checks to do.
+    pub checks: BTreeSet<&'static str>,
     /// Time limit of everything that has to happen.
     pub timeout: Duration,
     /// Number of checks at once.

@@ -210,6 +210,7 @@ impl<'a> Run<'a> {
         let has_left = self.job.exits(Instant::now());
         self.job.kill();
         Observed {
+            has_server: !self.servers.is_empty(),
             heard: self.heard,
             garbage,
             has_let_go,

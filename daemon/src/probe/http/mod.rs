@@ -81,6 +81,8 @@ pub(crate) struct Http {
     pub(crate) failure: Option<String>,
     /// The reason for which a response without an answer has ended.
     pub(crate) broken: Option<String>,
+    /// Whether a request was refused for its credentials.
+    pub(crate) is_denied: bool,
 }
 
 impl Http {
@@ -99,6 +101,7 @@ impl Http {
             garbage: Vec::new(),
             failure: None,
             broken: None,
+            is_denied: false,
         }
     }
 
@@ -318,6 +321,7 @@ impl Http {
     /// Takes the messages of an exchange.
     fn harvest(&mut self, exchange: &mut Exchange) {
         let status = exchange.response.head().map_or(0, |head| head.status);
+        self.is_denied |= matches!(status, 401 | 403);
         if let (Some(why), false) = (&exchange.failure, exchange.is_answered) {
             self.broken = Some(why.clone());
         }
