@@ -24,6 +24,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const KILLED_WITHIN: Duration = Duration::from_secs(15);
 /// Time in which processes of a job that runs are seen, unless they are hidden from this user.
 const SEEN_WITHIN: Duration = Duration::from_millis(500);
+/// Time in which a command that does not start has ended.
+const FAILS_WITHIN: Duration = Duration::from_millis(200);
 /// Time between two lookups of the processes of a job.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
@@ -280,6 +282,11 @@ impl Job<'_> {
             Some(Ending::NotStarted(_)) => true,
             None => false,
         }
+    }
+
+    /// As [`Job::has_failed`], of a command that ends soon.
+    pub(crate) fn fails(&mut self) -> bool {
+        self.is_gone(Instant::now() + FAILS_WITHIN) && self.has_failed()
     }
 
     /// Sends SIGKILL to everything, and waits for its end.

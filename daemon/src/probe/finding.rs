@@ -144,15 +144,14 @@ impl Findings {
     /// for it were selected.
     #[must_use]
     pub fn blind(&self) -> Option<&str> {
-        let mut reasons: Vec<&str> = Vec::new();
+        let mut reason = None;
         for checked in self.checks.iter().filter(|it| it.about.group.observes_calls()) {
             match checked.finding.verdict {
-                Verdict::Unknown => reasons.push(&checked.finding.evidence),
+                Verdict::Unknown => reason = reason.or(Some(checked.finding.evidence.as_str())),
                 Verdict::Holds | Verdict::Deviates => return None,
             }
         }
-        let count = |reason: &&str| reasons.iter().filter(|it| *it == reason).count();
-        reasons.iter().copied().rev().max_by_key(count)
+        reason
     }
 
     /// The numbers of verdicts, in words.

@@ -226,7 +226,7 @@ fn greet(context: &Context, era: Era) -> Result<Session<'_>, NoHandshake> {
         Session::silent(context, era).map_err(|Trouble(why)| NoHandshake::Unreached(why))?;
     match session.greet() {
         Ok(()) => Ok(session),
-        Err(Trouble(why)) if session.has_left() => {
+        Err(Trouble(why)) if session.has_failed() => {
             Err(NoHandshake::Unreached(format!("the server does not start: {why}")))
         }
         Err(Trouble(why)) if session.channel.is_denied() => Err(NoHandshake::Unreached(why)),

@@ -136,10 +136,9 @@ impl<'a> Session<'a> {
         self.finish_handshake()
     }
 
-    /// Whether the command has exited without a message.
-    pub(crate) fn has_left(&mut self) -> bool {
-        let until = Instant::now() + Duration::from_millis(200);
-        self.log.is_empty() && self.job.as_mut().is_some_and(|job| job.exits(until))
+    /// Whether the command has failed without a message.
+    pub(crate) fn has_failed(&mut self) -> bool {
+        self.log.is_empty() && self.job.as_mut().is_some_and(Job::fails)
     }
 
     /// The first request.

@@ -77,7 +77,7 @@ fn gather(context: &Context) -> Result<Facts, NoHandshake> {
             // An agent may refuse a version that it does not speak.
             Err(_) if version == V2 && !facts.versions.is_empty() => continue,
             Err(_) if version == V1 => continue,
-            Err(Trouble(why)) if session.has_left() => {
+            Err(Trouble(why)) if session.has_failed() => {
                 return Err(NoHandshake::Unreached(format!("the agent does not start: {why}")));
             }
             Err(Trouble(why)) => return Err(NoHandshake::Unanswered(why)),

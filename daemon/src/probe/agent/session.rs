@@ -114,9 +114,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether the agent has exited without a message.
-    pub(super) fn has_left(&mut self) -> bool {
-        self.log.is_empty() && self.job.exits(Instant::now() + Duration::from_millis(200))
+    /// Whether the agent has failed without a message.
+    pub(super) fn has_failed(&mut self) -> bool {
+        self.log.is_empty() && self.job.fails()
     }
 
     /// The first request, for this version.
