@@ -57,6 +57,20 @@ pub struct Server {
 }
 
 /// A connection to an MCP server, after the handshake.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use ceased_client::{Client, Endpoint, Options};
+/// use serde_json::json;
+///
+/// let endpoint = Endpoint::Unix("/run/ceased/ceased.sock".into());
+/// let mut client = Client::connect(&endpoint, Options::default())?;
+/// let call = client.start_tool("build", &json!({"package": "core"}))?;
+/// client.cancel(call, Some("not needed"))?;
+/// client.flush(Duration::from_secs(1))?;
+/// # Ok::<(), ceased_client::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,

@@ -26,6 +26,9 @@
 //!
 //! While waiting, the client answers pings of the server and rejects its other requests; between
 //! waits it does nothing, so a program that keeps an idle connection calls [`Client::idle`].
+//!
+//! An id such as CAN-06 in this documentation names a rule; the page "Rules and their tests",
+//! `docs/src/protocol/rules.md` in the repository, has each rule with its source and its tests.
 
 #![deny(unsafe_code)]
 

@@ -5,6 +5,27 @@
 //! when it reports a job as ended, no process started by the job is alive, whatever its session,
 //! group or parent.
 //!
+//! A program that wants no orders and reports starts commands with a [`Runner`], one [`Tree`] each:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use ceased_process::{Ending, Launch, Runner, TreeState, guard};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // First: this program may be started again as the guard of a process tree.
+//!     guard::init();
+//!     let runner = Runner::start()?;
+//!     let mut tree = runner.spawn(Launch::new(["cargo", "test"]))?;
+//!     match tree.wait(Duration::from_secs(60))? {
+//!         TreeState::Ended(Ending::Exited(exit)) => println!("{}", exit.stdout.text()),
+//!         // SIGTERM to every process of it, SIGKILL after two seconds: none is left then.
+//!         _ => println!("{} processes were signalled", tree.end(Duration::from_secs(2))?.signalled),
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
 //! The means is the [`Containment`]: control groups if available, else a [`guard`] process per job.
 //! It needs Linux 5.14 or newer, and `/proc`.
 //!
@@ -19,6 +40,9 @@
 //!                     ▼                      ▼                      ▼
 //!                  Ended                   Ended                  Ended
 //! ```
+//!
+//! An id such as CAN-06 in this documentation names a rule; the page "Rules and their tests",
+//! `docs/src/protocol/rules.md` in the repository, has each rule with its source and its tests.
 
 #![deny(unsafe_code)]
 

@@ -30,7 +30,8 @@ type Trees = Arc<Mutex<BTreeMap<JobId, Sender<Report>>>>;
 
 /// Starts commands as process trees, in the best containment that works here.
 ///
-/// Its thread ends with it and the last of its trees.
+/// Its thread ends with it and the last of its trees. The [crate documentation](crate) has an
+/// example.
 #[derive(Debug)]
 pub struct Runner {
     supervisor: Arc<Supervisor>,

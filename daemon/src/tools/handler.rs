@@ -60,6 +60,23 @@ impl<H: Handler> Work for Calling<H> {
 }
 
 /// One call, as its handler sees it.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ceased::{Job, ToolError, ToolResult};
+/// use serde_json::Value;
+///
+/// fn steps(job: &Job) -> Result<ToolResult, ToolError> {
+///     let arguments: Value = job.arguments()?;
+///     for step in 1..=10 {
+///         // Wakes and returns an error when the call is cancelled.
+///         job.token().sleep(Duration::from_millis(100))?;
+///         job.progress(f64::from(step), Some(10.0), Some("working"));
+///     }
+///     Ok(ToolResult::text(format!("done: {arguments}")))
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Job {
     call: Call,
