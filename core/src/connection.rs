@@ -12,6 +12,7 @@ use crate::event::AfterInput;
 use crate::identity::{Identity, Rights};
 use crate::ids::{JobId, RequestId};
 use crate::log_level::LogLevel;
+use crate::policy::account::{Account, Charge, ChargedText};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, UnreadableId};
@@ -89,7 +90,7 @@ pub(crate) struct ColdState {
     /// Batches whose answers are being collected.
     pub(crate) batches: BTreeMap<BatchId, BatchAnswer>,
     /// Bytes of answers in `batches`.
-    pub(crate) collected: usize,
+    pub(crate) collected: Charge,
     /// Topics whose latest state a subscription lacks, because the peer does not read.
     pub(crate) behind: BTreeMap<RequestId, BTreeSet<Topic>>,
     pub(crate) catch_up_timer: Option<Armed>,
@@ -102,13 +103,13 @@ pub(crate) struct ColdState {
     /// Names that only the peer could have used, in frames that were never sent.
     pub(crate) lost_handles: Vec<Handle>,
     /// Capabilities that the client declared, as JSON text, for servers behind us.
-    pub(crate) declared: Option<Box<str>>,
+    pub(crate) declared: Option<ChargedText>,
 }
 
 impl IsEmpty for ColdState {
     const EMPTY: &'static Self = &Self {
         batches: BTreeMap::new(),
-        collected: 0,
+        collected: Charge::NONE,
         behind: BTreeMap::new(),
         catch_up_timer: None,
         stall_timer: None,
@@ -133,7 +134,8 @@ impl IsEmpty for ColdState {
 
 impl ColdState {
     /// Starts collecting the answers of a batch of `open` messages.
-    pub(crate) fn open_batch(&mut self, open: usize) -> BatchId {
+    pub(crate) fn open_batch(&mut self, open: usize, account: &Account) -> BatchId {
+        self.collected.assign(account);
         let last = self.batches.last_key_value().map(|(last, _)| *last);
         let batch = BatchId::after(last);
         self.batches.insert(batch, BatchAnswer { open, bytes: Vec::new() });
@@ -170,6 +172,11 @@ impl Connection {
             scope: None,
             aside: LazyBox::default(),
         }
+    }
+
+    /// The account of its identity.
+    pub(crate) const fn account(&self) -> &Account {
+        self.requests.account()
     }
 }
 

@@ -24,6 +24,7 @@ use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
 use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
+use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect, ToolMembers};
 use crate::reason::CloseReason;
@@ -56,6 +57,8 @@ pub struct Engine {
     pub(crate) connections: Table<ConnId, Box<Connection>>,
     /// Connections of each identity.
     pub(crate) peers: Tally,
+    /// Bytes that are held for each identity.
+    pub(crate) accounts: Accounts,
     pub(crate) jobs: Jobs,
     /// Calls by the key their requestor gave them.
     pub(crate) keyed: KeyedCalls,
@@ -142,6 +145,7 @@ impl Engine {
             seed,
             connections: Table::new(seed),
             peers: Tally::default(),
+            accounts: Accounts::default(),
             jobs: Jobs::new(seed),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
@@ -305,6 +309,18 @@ impl Engine {
         self.jobs.get(job).is_some_and(stops)
     }
 
+    /// The account of the identity of a connection; `None` once it is closed.
+    #[must_use]
+    pub fn account(&self, conn: ConnId) -> Option<Account> {
+        self.connections.get(&conn).map(|connection| connection.account().clone())
+    }
+
+    /// Bytes that are held for an identity.
+    #[must_use]
+    pub fn held_bytes(&self, identity: &Identity) -> usize {
+        self.accounts.own(identity)
+    }
+
     /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
@@ -374,7 +390,8 @@ impl Engine {
             let error = ErrorObject::new(code::INVALID_REQUEST, refusal);
             return self.refuse_unreadable(conn, &error, None);
         }
-        let batch = connection.aside.open_batch(messages.len());
+        let account = connection.requests.account();
+        let batch = connection.aside.open_batch(messages.len(), account);
         for message in messages {
             // Its own answers may have been too much for the peer.
             let Some(dialect) = self.dialect_read(conn) else { return };

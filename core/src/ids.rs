@@ -152,6 +152,14 @@ impl RequestId {
         Some(number.unwrap_or_else(|| Self::Canonical(whole.canonical().into())))
     }
 
+    /// Bytes of its text.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Canonical(text) => text.len(),
+            Self::Number(_) | Self::Null => 0,
+        }
+    }
+
     /// The id that a string is, which was checked.
     fn text(token: &str) -> Self {
         let inner = token.get(1..token.len() - 1).unwrap_or_default();

@@ -8,6 +8,7 @@ use crate::identity::Identity;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::outgoing::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
+use crate::policy::account::ChargedText;
 use crate::protocol::request_meta::RequestContext;
 use crate::server::disconnect;
 use crate::server::idempotency;
@@ -35,6 +36,7 @@ impl Engine {
 /// When one is broken.
 pub(crate) fn check(engine: &Engine) {
     engine.tasks.check();
+    accounts(engine);
     let admitted = engine.connections.sum(|peer| usize::from(peer.is_admitted));
     assert_eq!(engine.peers.len(), admitted, "connections are counted");
     requests(engine);
@@ -70,6 +72,34 @@ pub(crate) fn check(engine: &Engine) {
             assert!(engine.jobs.contains(job), "{id} names a job that is gone");
         }
         assert!(entry.status().is_terminal() || entry.job.is_some(), "{id} works without a job");
+    }
+}
+
+/// The account of each identity is the sum of its holders.
+fn accounts(engine: &Engine) {
+    engine.accounts.check();
+    let mut of: BTreeMap<&Identity, usize> = BTreeMap::new();
+    for (conn, connection) in &engine.connections {
+        if connection.account().is_unowned() {
+            continue;
+        }
+        assert_eq!(connection.requests.charged(), connection.requests.bytes(), "{conn:?}");
+        let queue = &connection.send_queue;
+        assert_eq!(queue.charged(), queue.len(), "unsent bytes of {conn:?} are charged");
+        let declared = connection.aside.declared.as_ref().map_or(0, ChargedText::charged);
+        let bytes = connection.requests.charged() + queue.len() + declared;
+        let watched = engine.upstreams.watched.values().flatten();
+        let watched = watched.filter(|(watcher, _)| watcher.conn == *conn);
+        let watched: usize = watched.map(|(_, shown)| shown.charged()).sum();
+        *of.entry(&connection.identity).or_default() +=
+            bytes + watched + connection.aside.collected.bytes();
+    }
+    for (id, job) in engine.jobs.iter() {
+        assert!(job.charged() >= job.arguments().map_or(0, |it| it.get().len()), "{id}");
+        *of.entry(&job.owner).or_default() += job.charged();
+    }
+    for (identity, bytes) in of {
+        assert_eq!(engine.accounts.own(identity), bytes, "bytes of {identity} are counted");
     }
 }
 
@@ -129,7 +159,7 @@ fn requests(engine: &Engine) {
         }
         let collected: usize =
             connection.aside.batches.values().map(|batch| batch.bytes.len()).sum();
-        assert_eq!(collected, connection.aside.collected, "collected answers are counted");
+        assert_eq!(collected, connection.aside.collected.bytes(), "collected answers are counted");
         for answers in connection.aside.batches.values() {
             assert!(answers.open > 0, "a settled batch is sent and forgotten");
         }

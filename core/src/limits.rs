@@ -89,6 +89,10 @@ pub struct Limits {
     pub output_bytes_max: usize,
     /// Of those, bytes of one identity.
     pub output_bytes_per_identity_max: usize,
+    /// Bytes held for all identities: arguments of calls, ids, URIs, capabilities, unsent frames.
+    pub held_bytes_max: usize,
+    /// Of those, bytes of one identity.
+    pub held_bytes_per_identity_max: usize,
     /// Unsent bytes at which a peer that does not read gets no new work done. It is still read
     /// from, or the cancel that would relieve us could not arrive. At twice this it is dropped; at
     /// eight times this if it goes on reading.
@@ -136,6 +140,8 @@ impl Default for Limits {
             resident_result_bytes: 16 * 1024,
             output_bytes_max: 64 * 1024 * 1024,
             output_bytes_per_identity_max: 16 * 1024 * 1024,
+            held_bytes_max: 512 * 1024 * 1024,
+            held_bytes_per_identity_max: usize::MAX,
             write_buffer_bytes: 8 * 1024 * 1024,
             write_stall: Duration::from_secs(30),
             cancelled_wait: Duration::from_secs(30),

@@ -15,6 +15,7 @@ mod extension;
 mod gates;
 mod golden;
 mod heartbeat;
+mod held_bytes;
 mod host;
 mod idempotency;
 mod interleavings;

@@ -16,6 +16,7 @@ use crate::identity::Identity;
 use crate::ids::{AskId, ConnId, JobId, RequestId, RequestState, TaskId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{OutgoingRequest, PendingOutgoing};
+use crate::policy::account::{Account, Charge};
 use crate::protocol::request_meta::RequestContext;
 use crate::reason::StopReason;
 use crate::time::Instant;
@@ -45,6 +46,8 @@ pub(crate) struct Job {
     /// Time when it is stopped unless it is asked for again.
     pub(crate) orphan_timer: Option<Armed>,
     cancel: Wish,
+    /// Bytes of its arguments and names, until it is gone.
+    charge: Charge,
     /// Whether its request is an `initialize` of ACP that declares cancellation.
     pub(crate) declares: bool,
     /// Whether it outlasts the last step of its stop sequence: no request waits for it.
@@ -66,7 +69,7 @@ enum Wish {
 }
 
 /// A million of them may be there.
-const _: () = assert!(size_of::<Job>() <= 200);
+const _: () = assert!(size_of::<Job>() <= 216);
 
 impl Record for Job {
     type Key = JobId;
@@ -100,10 +103,31 @@ impl Job {
             asks: LazyBox::default(),
             orphan_timer: None,
             cancel: Wish::Nobody,
+            charge: Charge::NONE,
             declares: false,
             outlasts: false,
             timer: None,
         }
+    }
+
+    /// Charges the account of its owner with the texts it holds now. The host holds the arguments while
+    /// the job runs, so that they are charged until it is gone.
+    pub(crate) fn charge_to(&mut self, account: &Account) {
+        self.charge = account.charge(self.bytes());
+    }
+
+    /// Bytes that are charged.
+    pub(crate) const fn charged(&self) -> usize {
+        self.charge.bytes()
+    }
+
+    /// Bytes of its texts.
+    pub(crate) fn bytes(&self) -> usize {
+        let route = self.tool.route.as_ref();
+        let texts = [&self.progress.token, &self.progress.given];
+        self.arguments().map_or(0, |arguments| arguments.get().len())
+            + route.map_or(0, |route| route.name.len() + route.method.len())
+            + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
     }
 
     /// How far it is.

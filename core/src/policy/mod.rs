@@ -1,5 +1,6 @@
-//! Access, rate limits and abuse detection.
+//! Access, rate limits, held bytes and abuse detection.
 
 pub mod abuse;
 pub mod access;
+pub mod account;
 pub(crate) mod rate;

@@ -19,6 +19,7 @@ use core::mem;
 
 use crate::collections::lazy_box::IsEmpty;
 use crate::ids::{RequestId, RequestState};
+use crate::policy::account::{Account, Charge};
 use crate::tasks::durable::RecordKey;
 use crate::time::Instant;
 
@@ -133,6 +134,8 @@ pub struct SendQueue {
     taken: u64,
     /// Time at which the queue exceeded its mark, and `taken` at that time.
     over_mark: (Instant, u64),
+    /// Unsent bytes, charged to the identity of the peer.
+    charge: Charge,
 }
 
 impl SendQueue {
@@ -150,6 +153,7 @@ impl SendQueue {
             recallable: BTreeMap::new(),
             taken: 0,
             over_mark: (Instant::ZERO, 0),
+            charge: Charge::NONE,
         }
     }
 
@@ -221,6 +225,7 @@ impl SendQueue {
             self.spans.pop_front();
         }
         self.skip_gone();
+        self.charge.set(self.len());
     }
 
     /// Moves the unsent bytes to the front, before more are appended.
@@ -237,6 +242,7 @@ impl SendQueue {
     pub fn clear(&mut self) {
         self.start = 0;
         self.gone = 0;
+        self.charge.set(0);
         let is_busy = self.frames >= BUSY;
         self.frames = 0;
         self.is_unsorted = false;
@@ -331,6 +337,16 @@ impl SendQueue {
 
 /// Methods for the engine.
 impl SendQueue {
+    /// Charges unsent bytes to this account.
+    pub(crate) fn charge_to(&mut self, account: &Account) {
+        self.charge.assign(account);
+    }
+
+    /// Bytes that are charged.
+    pub(crate) const fn charged(&self) -> usize {
+        self.charge.bytes()
+    }
+
     /// Records that the queue is under its mark.
     pub(crate) const fn note_under_mark(&mut self, now: Instant) {
         self.over_mark = (now, self.taken);
@@ -389,6 +405,7 @@ impl SendQueue {
         if let Some(request) = request.filter(|_| recall) {
             self.note_recallable(request, number);
         }
+        self.charge.set(self.len());
     }
 
     /// Removes one frame, of which no byte was sent; false if it was sent in part or is gone.
@@ -474,6 +491,7 @@ impl SendQueue {
         if self.gone > self.len() {
             self.compact();
         }
+        self.charge.set(self.len());
     }
 
     /// Skips gone spans at the front.

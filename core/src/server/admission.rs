@@ -41,6 +41,8 @@ impl Engine {
         role: Role,
     ) {
         connection.since = self.now.at;
+        let account = self.accounts.of(&connection.identity);
+        connection.requests.charge_to(&account);
         connection.last_request = self.now.at;
         let full = self.make_place(&connection.identity, connection.rights);
         connection.is_admitted = full.is_none();

@@ -7,6 +7,7 @@ pub(crate) mod call_params;
 pub(crate) mod cancel;
 pub(crate) mod control;
 pub(crate) mod disconnect;
+pub(crate) mod held_bytes;
 pub(crate) mod host_request;
 pub(crate) mod idempotency;
 pub(crate) mod input_required;

@@ -158,8 +158,7 @@ impl Engine {
 
     /// Notes that a resource of the host is watched.
     pub(crate) fn watch_of_host(&mut self, uri: &str, watcher: Watcher) {
-        let watched = self.upstreams.watched.entry((HOST.into(), uri.into())).or_default();
-        watched.insert(watcher, uri.into());
+        self.note_watcher((HOST.into(), uri.into()), watcher, uri.into());
     }
 
     /// A resource of the host has another content now: the clients that are subscribed to it are

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 
 use crate::collections::det_map::{Seed, Table};
 use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
+use crate::policy::account::{Account, Charge};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::Dialect;
 use crate::rpc::message::WireId;
@@ -27,6 +28,8 @@ use crate::upstream::question::AskedOf;
 #[derive(Debug)]
 pub(crate) struct Requests {
     open: Table<RequestId, Pending>,
+    /// Bytes of their ids, and of the URIs of subscriptions.
+    charge: Charge,
 }
 
 /// A request that waits for an answer.
@@ -34,6 +37,21 @@ pub(crate) struct Requests {
 struct Pending {
     reply: Reply,
     work: Work,
+}
+
+impl Pending {
+    /// Bytes that it holds beside its size.
+    fn bytes(&self) -> usize {
+        let uris = match &self.work {
+            Work::Listen(listening) => listening.uris.iter().map(|uri| uri.len()).sum(),
+            Work::Job(_)
+            | Work::Task(..)
+            | Work::Survey(_)
+            | Work::Upstream(_)
+            | Work::Question(_) => 0,
+        };
+        self.reply.name_bytes() + uris
+    }
 }
 
 /// Condition that an answer waits for.
@@ -104,7 +122,22 @@ impl Work {
 
 impl Requests {
     pub(crate) fn new(seed: Seed) -> Self {
-        Self { open: Table::new(seed) }
+        Self { open: Table::new(seed), charge: Charge::NONE }
+    }
+
+    /// Charges them to this account.
+    pub(crate) fn charge_to(&mut self, account: &Account) {
+        self.charge.assign(account);
+    }
+
+    /// The account of their peer.
+    pub(crate) const fn account(&self) -> &Account {
+        self.charge.account()
+    }
+
+    /// Bytes that are charged.
+    pub(crate) const fn charged(&self) -> usize {
+        self.charge.bytes()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -117,6 +150,11 @@ impl Requests {
 
     pub(crate) fn contains(&self, id: &RequestId) -> bool {
         self.open.contains_key(id)
+    }
+
+    /// Bytes of the requests that are open.
+    pub(crate) fn bytes(&self) -> usize {
+        self.open.sum(Pending::bytes)
     }
 
     /// The work that a request waits for.
@@ -148,7 +186,9 @@ impl Requests {
 
     /// Takes a request in that waits for this work. Its id must be free (RPC-02).
     pub(crate) fn open(&mut self, reply: Reply, work: Work) {
-        self.open.insert(reply.id.clone(), Pending { reply, work });
+        let pending = Pending { reply, work };
+        self.charge.grow(pending.bytes());
+        self.open.insert(pending.reply.id.clone(), pending);
     }
 
     /// Takes a request out to be answered, if it waits for this and was not cancelled.
@@ -159,7 +199,9 @@ impl Requests {
         if !self.open.get(id)?.work.is_settled_by(settled) {
             return None;
         }
-        self.open.remove(id).map(|pending| pending.reply)
+        let pending = self.open.remove(id)?;
+        self.charge.shrink(pending.bytes());
+        Some(pending.reply)
     }
 
     /// Takes a request out that its requestor cancels, unless `is_kept` says that the cancel does
@@ -174,12 +216,15 @@ impl Requests {
             return None;
         }
         // CAN-08: the only right to answer is dropped here.
-        let Pending { reply, work } = self.open.remove(id)?;
+        let pending = self.open.remove(id)?;
+        self.charge.shrink(pending.bytes());
+        let Pending { reply, work } = pending;
         Some(Cancelled { work, batch: reply.batch })
     }
 
     /// Takes every request out, sorted by id: the connection or the daemon ends.
     pub(crate) fn take_all(&mut self) -> Vec<(RequestId, Reply, Work)> {
+        self.charge.set(0);
         let all = self.open.take().into_iter();
         all.map(|(id, Pending { reply, work })| (id, reply, work)).collect()
     }
@@ -309,6 +354,11 @@ impl Reply {
     ) -> Self {
         let token = wire.odd_token().map(Into::into);
         Self { conn, id: wire.id, token, batch, dialect, _once: Once }
+    }
+
+    /// Bytes of the texts of its id.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.id.bytes() + self.token.as_ref().map_or(0, |token| token.len())
     }
 }
 

@@ -213,19 +213,19 @@ impl Engine {
         let before = answers.bytes.len();
         write(&mut answers.bytes);
         answers.open -= 1;
-        aside.collected += answers.bytes.len() - before;
+        aside.collected.grow(answers.bytes.len() - before);
         if answers.open > 0 {
             // Answers that wait for their batch wait for the peer as much as those in the send
             // queue.
             let mark = self.settings.limits.write_buffer_bytes;
             let max = most_waiting(&connection.send_queue, mark, self.now.at);
-            if connection.aside.collected + connection.send_queue.len() > max {
+            if connection.aside.collected.bytes() + connection.send_queue.len() > max {
                 self.close(conn, CloseReason::Flooded);
             }
             return;
         }
         let answers = aside.batches.remove(&batch).map_or(Vec::new(), |batch| batch.bytes);
-        aside.collected -= answers.len();
+        aside.collected.shrink(answers.len());
         if let Some(list) = answers.strip_suffix(b",") {
             self.send_bytes(conn, Tag::NONE, |bytes| {
                 bytes.push(b'[');
@@ -273,9 +273,14 @@ impl Engine {
             connection.lose_handle(tag);
             return self.close(conn, CloseReason::Flooded);
         }
+        queue.charge_to(connection.requests.account());
         put(queue, tag);
         if waiting == 0 {
-            self.out.push(Action::Flush { conn });
+            return self.out.push(Action::Flush { conn });
+        }
+        if connection.account().own() > self.settings.limits.held_bytes_per_identity_max {
+            let account = connection.account().clone();
+            self.cut_output(&account);
         }
     }
 }

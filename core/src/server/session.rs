@@ -14,6 +14,7 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
+use crate::server::held_bytes::kept_capabilities;
 use crate::server::rate;
 use crate::server::requests::{Reply, Topic};
 use crate::server::stateless;
@@ -44,7 +45,10 @@ impl Engine {
                 "bytes wait unread on this connection: read them first",
             );
         }
-        match connection.dialect.methods {
+        let methods = connection.dialect.methods;
+        let Some(reply) = self.affordable(reply, method, params) else { return };
+        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        match methods {
             Methods::Services => return self.on_service_request(reply, method, params),
             Methods::Tools => {}
         }
@@ -211,7 +215,9 @@ impl Engine {
         if !self.upstreams.is_empty()
             && let Some(declared) = capabilities.and_then(|said| passed_capabilities(said.get()))
         {
-            connection.aside.declared = Some(declared);
+            let account = connection.account().clone();
+            let share = self.settings.limits.held_bytes_per_identity_max;
+            connection.aside.declared = kept_capabilities(&account, share, declared);
         }
         self.hold_early(reply.conn);
         self.renew_own_instances(reply.conn);

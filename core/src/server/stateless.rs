@@ -12,6 +12,7 @@ use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
+use crate::server::held_bytes::kept_capabilities;
 use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
@@ -115,7 +116,11 @@ impl Engine {
             && connection.peer != claim.peer
         {
             connection.peer = claim.peer;
-            connection.aside.declared = passed_capabilities(said);
+            let declared = passed_capabilities(said);
+            let account = connection.account().clone();
+            let share = self.settings.limits.held_bytes_per_identity_max;
+            connection.aside.declared =
+                declared.and_then(|declared| kept_capabilities(&account, share, declared));
         }
         let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
         if self.connections.get(&reply.conn).is_some_and(|peer| is_first(peer)) {

@@ -292,6 +292,11 @@ impl Engine {
             ("stored_tasks_per_identity", limits.stored_tasks_max),
             ("stored_bytes_per_identity", limits.stored_bytes_max),
             ("message_bytes", limits.frames.frame_bytes_max),
+            ("held_bytes", limits.held_bytes_max),
+            (
+                "held_bytes_per_identity",
+                limits.held_bytes_per_identity_max.min(limits.held_bytes_max),
+            ),
             ("write_buffer_bytes", limits.write_buffer_bytes),
         ] {
             json.raw(",").string(name).raw(":").display(value);

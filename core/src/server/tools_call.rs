@@ -464,6 +464,7 @@ impl Engine {
             job.progress.given = Some(responses.get().into());
         }
         job.progress.tell(progress_token.map(|token| token.get().into()));
+        job.charge_to(&self.accounts.of(&job.owner));
         let id = self.jobs.insert(job);
         self.arm_heartbeat(id);
         id

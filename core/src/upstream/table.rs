@@ -11,6 +11,7 @@ use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
 use crate::ids::{AskId, CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
+use crate::policy::account::ChargedText;
 use crate::server::requests::Topic;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
@@ -47,7 +48,7 @@ pub(crate) struct Upstreams {
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
     /// Resources that clients are subscribed to, by the server and its own URI: each watcher with
     /// the URI that it knows.
-    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<Watcher, Box<str>>>,
+    pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<Watcher, ChargedText>>,
     /// Messages for sessions that are not initialized, by their clients.
     pub(crate) early: BTreeMap<ConnId, Early>,
     /// Log levels that sessions have asked for.

@@ -15,6 +15,7 @@ use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId, RequestId};
 use crate::json::meta::write_with_meta;
+use crate::policy::account::ChargedText;
 use crate::protocol::revision::{MCP_2026_07_28, Methods};
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
@@ -94,9 +95,15 @@ impl Engine {
         let is_open = self.connections.contains_key(&client);
         if &*route.method == SUBSCRIBE && matches!(outcome, Outcome::Result(_)) && is_open {
             let key = (route.server.clone(), uri::own(&route.name).into());
-            let watchers = self.upstreams.watched.entry(key).or_default();
-            watchers.insert(Watcher::session(client), route.name.clone());
+            self.note_watcher(key, Watcher::session(client), route.name.clone());
         }
+    }
+
+    /// A client watches a resource, which it knows by the URI `shown`.
+    pub(crate) fn note_watcher(&mut self, key: ResourceKey, watcher: Watcher, shown: Box<str>) {
+        let Some(connection) = self.connections.get(&watcher.conn) else { return };
+        let shown = ChargedText::new(connection.account(), shown, key.1.len());
+        self.upstreams.watched.entry(key).or_default().insert(watcher, shown);
     }
 
     /// The named resources whose updates a client can listen to: those of the host, and those of
@@ -140,8 +147,7 @@ impl Engine {
             let key = self.key_of(&server, conn, &identity);
             let instances = self.instances_with(&server.name, &key);
             let is_new = !instances.iter().any(|id| self.watches(*id, &own));
-            let watched = self.upstreams.watched.entry((server.name.clone(), own.clone()));
-            watched.or_default().insert(watcher, shown.clone());
+            self.note_watcher((server.name.clone(), own.clone()), watcher, shown.clone());
             if is_new {
                 fresh.push((server, own));
             }

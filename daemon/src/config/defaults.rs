@@ -99,6 +99,8 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             authenticate_within: Duration::from_secs(10),
             frame_time: Duration::from_secs(30),
+            held_bytes: 512 << 20,
+            held_bytes_per_identity: None,
             partial_bytes: 256 << 20,
             partial_bytes_per_identity: None,
             asks_per_job: 64,

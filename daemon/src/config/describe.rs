@@ -183,6 +183,10 @@ impl Config {
         row("write_stall", show_duration(limits.write_stall));
         row("authenticate_within", show_duration(limits.authenticate_within));
         row("frame_time", show_duration(limits.frame_time));
+        row("held_bytes", size(limits.held_bytes));
+        if let Some(share) = limits.held_bytes_per_identity {
+            row("held_bytes_per_identity", size(share));
+        }
         row("partial_bytes", size(limits.partial_bytes));
         if let Some(share) = limits.partial_bytes_per_identity {
             row("partial_bytes_per_identity", size(share));

@@ -278,6 +278,11 @@ pub struct Limits {
     pub authenticate_within: Duration,
     /// Time that a TCP peer may take to send one message.
     pub frame_time: Duration,
+    /// Maximum bytes held for all peers.
+    pub held_bytes: usize,
+    /// Maximum bytes held for one identity; half of `held_bytes`, and at least one message, if
+    /// `None`.
+    pub held_bytes_per_identity: Option<usize>,
     /// Maximum bytes of incomplete messages of all peers.
     pub partial_bytes: usize,
     /// Maximum bytes of incomplete messages of one identity, or of one network address without one;

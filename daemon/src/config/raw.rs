@@ -106,6 +106,8 @@ pub(super) struct Limits {
     pub(super) write_stall: Option<Spanned<Span>>,
     pub(super) authenticate_within: Option<Spanned<Span>>,
     pub(super) frame_time: Option<Spanned<Span>>,
+    pub(super) held_bytes: Option<Spanned<Size>>,
+    pub(super) held_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) partial_bytes: Option<Spanned<Size>>,
     pub(super) partial_bytes_per_identity: Option<Spanned<Size>>,
     pub(super) asks_per_job: Option<Whole>,

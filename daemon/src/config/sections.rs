@@ -237,6 +237,13 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     let message_bytes =
         size("message_bytes", &raw.message_bytes, default.message_bytes, 4 * KIB..=GIB);
     // The minimum has room for one message.
+    let held_bytes = size(
+        "held_bytes",
+        &raw.held_bytes,
+        default.held_bytes.max(message_bytes),
+        message_bytes as u64..=1024 * GIB,
+    );
+    // The minimum has room for one message.
     let partial_bytes = size(
         "partial_bytes",
         &raw.partial_bytes,
@@ -247,12 +254,17 @@ pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
     let own = &raw.partial_bytes_per_identity;
     let most = message_bytes as u64..=1024 * GIB;
     let partial_bytes_per_identity =
-        own.is_some().then(|| size("partial_bytes_per_identity", own, message_bytes, most));
+        own.is_some().then(|| size("partial_bytes_per_identity", own, message_bytes, most.clone()));
+    let own = &raw.held_bytes_per_identity;
+    let held_bytes_per_identity =
+        own.is_some().then(|| size("held_bytes_per_identity", own, message_bytes, most));
     Limits {
         connections,
         connections_per_identity,
         operator_connections,
         message_bytes,
+        held_bytes,
+        held_bytes_per_identity,
         partial_bytes,
         partial_bytes_per_identity,
         workers_per_identity,

@@ -117,6 +117,8 @@ fn every_key_is_read() {
         write_stall = "1s 500ms"
         authenticate_within = "3s"
         frame_time = "2s"
+        held_bytes = "9KiB"
+        held_bytes_per_identity = "6KiB"
         partial_bytes = "8KiB"
         partial_bytes_per_identity = "5KiB"
         asks_per_job = 7
@@ -197,6 +199,8 @@ fn every_key_is_read() {
             write_stall: Duration::from_millis(1500),
             authenticate_within: secs(3),
             frame_time: secs(2),
+            held_bytes: 9216,
+            held_bytes_per_identity: Some(6144),
             partial_bytes: 8192,
             partial_bytes_per_identity: Some(5120),
             asks_per_job: 7,

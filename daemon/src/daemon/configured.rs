@@ -214,6 +214,10 @@ pub(super) fn limits(config: &Config) -> Limits {
         resident_result_bytes: limits.resident_result_bytes,
         output_bytes_max: limits.output_bytes,
         output_bytes_per_identity_max: limits.output_bytes_per_identity,
+        held_bytes_max: limits.held_bytes,
+        held_bytes_per_identity_max: limits
+            .held_bytes_per_identity
+            .unwrap_or((limits.held_bytes / 2).max(limits.message_bytes)),
         write_buffer_bytes: limits.write_buffer_bytes,
         write_stall: limits.write_stall,
         suspicion: SuspicionPolicy {

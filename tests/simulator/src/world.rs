@@ -478,6 +478,12 @@ impl World {
         self.engine.send_queue(conn).map_or(0, |queue| queue.len())
     }
 
+    /// Bytes that are held for an identity.
+    #[must_use]
+    pub fn held_bytes(&self, identity: &Identity) -> usize {
+        self.engine.held_bytes(identity)
+    }
+
     /// Whether the engine has this connection.
     #[must_use]
     pub fn is_open(&mut self, conn: ConnId) -> bool {

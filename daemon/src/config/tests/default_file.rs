@@ -73,7 +73,7 @@ fn every_key_is_documented() {
         "json_depth inflight_per_connection tasks_per_identity stored_tasks_per_identity",
         "stored_bytes_per_identity resident_result_bytes task_ops_per_second",
         "idempotency_keys_per_identity idempotency_ttl output_bytes output_bytes_per_identity write_buffer_bytes write_stall",
-        "authenticate_within frame_time partial_bytes",
+        "authenticate_within frame_time held_bytes partial_bytes",
         "asks_per_job parked_per_identity parked_for subscriptions_per_connection",
         "tasks_per_subscription",
         "default_ttl max_ttl on_ttl late_result anonymous_ttl poll_interval page_size",

@@ -49,6 +49,8 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("limits.write_stall", "\"3s\"", false),
     ("limits.authenticate_within", "\"3s\"", false),
     ("limits.frame_time", "\"3s\"", false),
+    ("limits.held_bytes", "\"300MiB\"", false),
+    ("limits.held_bytes_per_identity", "\"30MiB\"", false),
     ("limits.partial_bytes", "\"300MiB\"", false),
     ("limits.partial_bytes_per_identity", "\"30MiB\"", false),
     ("limits.asks_per_job", "3", false),

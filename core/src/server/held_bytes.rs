@@ -1,0 +1,113 @@
+//! Bytes held for an identity: the share that a request may still take, and the cut of unsent
+//! frames.
+
+use alloc::boxed::Box;
+use alloc::format;
+use core::cmp::Reverse;
+
+use crate::connection::Ending;
+use crate::engine::Engine;
+use crate::policy::account::{Account, CAPABILITY_BYTES_MAX, ChargedText, NAME_BYTES_MAX};
+use crate::reason::CloseReason;
+use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::params::{self, Params};
+use crate::server::requests::Reply;
+
+/// The capabilities of a client as they are kept, for an identity with this share; where they are
+/// longer, or the share is used up, they are kept as flags alone.
+pub(crate) fn kept_capabilities(
+    account: &Account,
+    share: usize,
+    declared: Box<str>,
+) -> Option<ChargedText> {
+    let bytes = declared.len();
+    let has_room = bytes <= CAPABILITY_BYTES_MAX && account.own().saturating_add(bytes) <= share;
+    has_room.then(|| ChargedText::new(account, declared, 0))
+}
+
+/// Whether a request of this method takes memory until it is answered. Those that begin a
+/// session, that look or that cancel are answered however much is held.
+fn takes_memory(method: &str) -> bool {
+    let begins = matches!(method, "initialize" | "server/discover");
+    let looks = matches!(method, "ping" | "tasks/get" | "tasks/list" | "tasks/cancel");
+    let is_own = method.starts_with("ceased/") && method != "ceased/run";
+    !(begins || looks || is_own)
+}
+
+/// The first text of a request that is longer than a name may be.
+fn overlong(reply: &Reply, method: &str, params: Option<&Params<'_>>) -> Option<ErrorObject> {
+    let is_long = |bytes: usize| bytes > NAME_BYTES_MAX;
+    let message = |what: &str| format!("{what} is longer than {NAME_BYTES_MAX} bytes");
+    let invalid = |what: &str| Some(ErrorObject::new(code::INVALID_REQUEST, message(what)));
+    if is_long(reply.id.bytes()) || reply.token.as_ref().is_some_and(|token| is_long(token.len())) {
+        return invalid("the id");
+    }
+    if is_long(method.len()) {
+        return invalid("the name of the method");
+    }
+    let token = params::any_members(params).meta.as_ref().and_then(|meta| meta.progress_token);
+    if token.is_some_and(|token| is_long(token.get().len())) {
+        return Some(ErrorObject::invalid_params(message("params._meta.progressToken")));
+    }
+    let member = match method {
+        _ if method.ends_with("/list") => "cursor",
+        _ if method.starts_with("resources/") => "uri",
+        _ => return None,
+    };
+    let [text] = params::find(params, [member]).ok()?;
+    let is_overlong = text.is_some_and(|text| is_long(text.get().len()));
+    is_overlong.then(|| ErrorObject::invalid_params(message(&format!("params.{member}"))))
+}
+
+impl Engine {
+    /// Gives back the reply of a request whose names are short enough, and that its identity has
+    /// room for (TSK-36).
+    pub(crate) fn affordable(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) -> Option<Reply> {
+        if let Some(error) = overlong(&reply, method, params) {
+            let reply = self.as_claimed(reply, params);
+            self.fail(reply, &error);
+            return None;
+        }
+        let Some(connection) = self.connections.get(&reply.conn) else { return Some(reply) };
+        let limits = &self.settings.limits;
+        let (most, share) = (limits.held_bytes_max, limits.held_bytes_per_identity_max);
+        let account = connection.account();
+        let more = reply.name_bytes() + params.map_or(0, |params| params.get().len());
+        let is_past_share = account.own().saturating_add(more) > share;
+        let is_past = is_past_share || account.all().saturating_add(more) > most;
+        if !is_past || !takes_memory(method) || account.is_unowned() {
+            return Some(reply);
+        }
+        // Operators have their shares however much others hold.
+        if !is_past_share && self.has_operator_rights(&connection.identity, connection.rights) {
+            return Some(reply);
+        }
+        let reply = self.as_claimed(reply, params);
+        if is_past_share {
+            let what = "bytes are held for you: let calls finish, cancel some, or read answers";
+            self.refuse(reply, "held_bytes_per_identity", share, what);
+        } else {
+            self.refuse(reply, "held_bytes", most, "bytes are held already: try again later");
+        }
+        None
+    }
+
+    /// Closes the connection of an identity that has most unsent bytes: with them the identity
+    /// holds more than its share.
+    #[cold]
+    pub(crate) fn cut_output(&mut self, account: &Account) {
+        let largest = self.connections.least(|conn, peer| {
+            let is_open = !matches!(peer.ending, Ending::Closing(_));
+            let is_own = is_open && peer.account().is(account);
+            is_own.then(|| (Reverse(peer.send_queue.len()), *conn))
+        });
+        if let Some((_, conn)) = largest {
+            self.close(conn, CloseReason::Flooded);
+        }
+    }
+}
