@@ -33,6 +33,8 @@ pub(super) struct Checker<'a> {
     pub(super) environment: &'a Environment,
     /// Problems found so far.
     pub(super) problems: Vec<Problem>,
+    /// Starts of the tables without some keys, which are reported already.
+    pub(super) partial: Vec<usize>,
 }
 
 impl Checker<'_> {
@@ -42,6 +44,13 @@ impl Checker<'_> {
         let (what, hint) = (clean(&what.into()).into_owned(), clean(&hint.into()).into_owned());
         let (file, line) = (self.file.to_owned(), line_of(self.text, at));
         self.problems.push(Problem { file, line, what, hint });
+    }
+
+    /// Reports a table at a byte of the text that lacks a key, unless a key of it is reported already.
+    pub(super) fn missing(&mut self, at: usize, what: impl Into<String>, hint: impl Into<String>) {
+        if !self.partial.contains(&at) {
+            self.problem(at, what, hint);
+        }
     }
 
     /// Reports a problem of a written value.

@@ -1,6 +1,7 @@
 //! Text description of a configuration with all defaults.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::bounds::describe_bounds;
@@ -69,7 +70,7 @@ impl Config {
     /// Describes listeners, limits, and every tool with its command line; ends with a newline.
     #[must_use]
     pub fn describe(&self) -> String {
-        let mut rows = self.settings_in_words();
+        let mut rows = Vec::new();
         for tool in &self.tools {
             rows.extend(describe_tool(tool, &self.daemon));
         }
@@ -82,6 +83,7 @@ impl Config {
         if self.tools.is_empty() && self.servers.is_empty() && self.agents.is_empty() {
             rows.push(("tools".into(), "none: no tool is configured".into()));
         }
+        rows.extend(self.settings_in_words());
         let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
         let mut text = String::new();
         for (name, value) in rows {
@@ -326,7 +328,9 @@ fn on_disconnect(policy: OnDisconnect) -> String {
 fn describe_command(command: &CommandTool, more: &mut impl FnMut(String)) {
     let template = &command.template;
     if let Some(cwd) = &template.cwd {
-        more(format!("cwd {}", cwd.base.join(cwd.rest.to_string()).display()));
+        // Without parts such as `.`.
+        let path: PathBuf = cwd.base.join(cwd.rest.to_string()).components().collect();
+        more(format!("cwd {}", path.display()));
     }
     if command.client_roots.is_some() {
         more("cwd client".into());

@@ -52,7 +52,7 @@ fn property(name: &raw::Text, input: &raw::Input, check: &mut Checker<'_>) -> Op
     let kind = match &input.r#type {
         None => {
             let hint = format!("write type = one of {TYPES:?}");
-            check.problem(at, format!("{table} has no `type`"), hint);
+            check.missing(at, format!("{table} has no `type`"), hint);
             return None;
         }
         Some(kind) if TYPES.contains(&kind.get_ref().as_str()) => kind.get_ref().as_str(),

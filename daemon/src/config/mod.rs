@@ -742,6 +742,7 @@ impl Config {
             dir: absolute.parent().unwrap_or(Path::new("/")),
             environment,
             problems: Vec::new(),
+            partial: Vec::new(),
         };
         let raw = raw::read(&mut check);
         let limits = sections::limits(&raw.limits, &mut check);

@@ -381,13 +381,55 @@ fn table<T: DeserializeOwned>(
         check.problem(value.span().start, what, format!("it takes a table, headed {heading}"));
         return None;
     }
-    match T::deserialize(ValueDeserializer::from(value.clone())) {
-        Ok(table) => Some(table),
-        Err(error) => {
-            explain(&error, root, value.span(), check);
-            None
+    // Each attempt finds one problem: without its key, the next attempt finds another.
+    let mut left = value.clone();
+    loop {
+        let error = match T::deserialize(ValueDeserializer::from(left.clone())) {
+            Ok(table) => return Some(table),
+            Err(error) => error,
+        };
+        explain(&error, root, value.span(), check);
+        let at = error.span()?.start;
+        let DeValue::Table(table) = left.get_mut() else { return None };
+        if !remove(table, at, &mut check.partial) {
+            return None;
+        }
+        check.partial.push(value.span().start);
+    }
+}
+
+/// Removes the innermost key whose name or value covers the byte at `at`. The starts of the tables
+/// around it are added to `partial`.
+fn remove(table: &mut DeTable<'_>, at: usize, partial: &mut Vec<usize>) -> bool {
+    let mut covering = None;
+    for (key, value) in table.iter_mut() {
+        let is_inside = match value.get_mut() {
+            DeValue::Table(inner) => remove(inner, at, partial),
+            DeValue::Array(items) => items.iter_mut().any(|item| match item.get_mut() {
+                DeValue::Table(inner) => remove(inner, at, partial),
+                DeValue::Array(_)
+                | DeValue::String(_)
+                | DeValue::Integer(_)
+                | DeValue::Float(_)
+                | DeValue::Boolean(_)
+                | DeValue::Datetime(_) => false,
+            }),
+            DeValue::String(_)
+            | DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_) => false,
+        };
+        if is_inside {
+            partial.push(key.span().start);
+            return true;
+        }
+        if key.span().contains(&at) || value.span().contains(&at) {
+            covering = Some(key.get_ref().clone().into_owned());
+            break;
         }
     }
+    covering.is_some_and(|name| table.remove(name.as_str()).is_some())
 }
 
 /// Parses the valid tables of an array of tables, with the position of each.
@@ -435,29 +477,16 @@ fn removed(table: &str, key: &str) -> Option<&'static str> {
 /// Reports a value of the wrong type.
 fn explain(error: &Error, root: &DeTable<'_>, table: Range<usize>, check: &mut Checker<'_>) {
     let span = error.span().unwrap_or(table);
-    let place = place_of(root, "", "the file", span.start).unwrap_or_else(|| Place {
-        table: "the file".into(),
-        key: "a value".into(),
-        beside: root,
-    });
+    let place = place_of(root, "", "the file", span.start)
+        .unwrap_or_else(|| Place { table: "the file".into(), key: "a value".into() });
     let message = error.message();
     let mut quoted = message.split('`').skip(1).step_by(2);
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let name = quoted.next().unwrap_or(rest);
         let known: Vec<&str> = quoted.collect();
-        let mut unknown = |name: &str, at| {
-            let hint = removed(&place.table, name)
-                .map_or_else(|| did_you_mean(name, "keys", &known), str::to_owned);
-            check.problem(at, format!("unknown key `{name}` in {}", place.table), hint);
-        };
-        unknown(name, span.start);
-        // The error names one unknown key; report all of them.
-        for key in place.beside.keys() {
-            let other = key.get_ref().as_ref();
-            if other != name && !known.contains(&other) {
-                unknown(other, key.span().start);
-            }
-        }
+        let hint = removed(&place.table, name)
+            .map_or_else(|| did_you_mean(name, "keys", &known), str::to_owned);
+        check.problem(span.start, format!("unknown key `{name}` in {}", place.table), hint);
         return;
     }
     let written = written(span.clone(), check);
@@ -482,24 +511,16 @@ fn written(span: Range<usize>, check: &Checker<'_>) -> String {
 }
 
 /// A key and the heading of its table.
-struct Place<'t, 'text> {
+struct Place {
     table: String,
     key: String,
-    /// All keys of that table.
-    beside: &'t DeTable<'text>,
 }
 
 /// The innermost key below `path` whose name or value covers the byte at `at`.
-fn place_of<'t, 'text>(
-    table: &'t DeTable<'text>,
-    path: &str,
-    heading: &str,
-    at: usize,
-) -> Option<Place<'t, 'text>> {
+fn place_of(table: &DeTable<'_>, path: &str, heading: &str, at: usize) -> Option<Place> {
     for (key, value) in table {
         let name = key.get_ref().as_ref();
-        let here =
-            || Some(Place { table: heading.to_owned(), key: name.to_owned(), beside: table });
+        let here = || Some(Place { table: heading.to_owned(), key: name.to_owned() });
         if key.span().contains(&at) {
             return here();
         }

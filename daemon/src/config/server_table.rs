@@ -178,7 +178,7 @@ pub(super) fn name(
     check: &mut Checker<'_>,
 ) -> Option<String> {
     let Some(raw) = raw else {
-        check.problem(at, format!("this {table} has no `name`"), "write name = \"…\"");
+        check.missing(at, format!("this {table} has no `name`"), "write name = \"…\"");
         return None;
     };
     let name = raw.get_ref();
@@ -211,7 +211,7 @@ pub(super) fn command(
     let example =
         format!("write the program and its arguments, such as [\"npx\", \"-y\", \"some-{kind}\"]");
     let Some(raw) = raw else {
-        check.problem(at, format!("this {table} has no `command`"), example);
+        check.missing(at, format!("this {table} has no `command`"), example);
         return None;
     };
     let Some((program, rest)) = raw.get_ref().split_first() else {

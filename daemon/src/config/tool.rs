@@ -111,7 +111,7 @@ fn tool(
         }
         (None, None) => {
             let hint = "write command = [\"program\", \"argument\"] or builtin = \"echo\"";
-            check.problem(at, "this [[tool]] has neither `command` nor `builtin`", hint);
+            check.missing(at, "this [[tool]] has neither `command` nor `builtin`", hint);
             return None;
         }
     };
@@ -176,7 +176,7 @@ fn lock(
 
 fn name(at: usize, raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<String> {
     let Some(raw) = raw else {
-        check.problem(at, "this [[tool]] has no `name`", "write name = \"…\"");
+        check.missing(at, "this [[tool]] has no `name`", "write name = \"…\"");
         return None;
     };
     let name = raw.get_ref();

@@ -1,10 +1,11 @@
 //! Preflight checks: external conditions that decide whether a daemon starts with a configuration.
 
 use crate::access::Access;
-use crate::config::{self, Agent, CommandTool, Config, Run, Server};
+use crate::config::{self, Agent, CommandTool, Config, Keeping, Listen, Run, Server};
 use crate::daemon::configured::{bounded, isolated, unenforced};
 use crate::observability::audit;
 use crate::start_error::StartError;
+use crate::store::directory;
 use ceased_core::upstream::server::Share;
 use ceased_process::daemon_support::{predict_unenforced, unrunnable};
 use ceased_process::guard::Program;
@@ -23,7 +24,12 @@ pub(crate) struct Preflight {
 pub(crate) fn preflight(config: &Config) -> Preflight {
     let audit = config.log.audit.as_deref().map_or(Ok(()), audit::probe);
     let tokens = config.listen.iter().filter_map(|listen| Access::of(listen).err());
-    let refusals = audit.err().into_iter().chain(tokens.map(StartError::Tokens)).collect();
+    let state = match config.daemon.store {
+        Keeping::Memory => None,
+        Keeping::Auto | Keeping::Disk => directory::probe(&config.daemon.state_dir).err(),
+    };
+    let refusals = audit.err().into_iter().chain(tokens.map(StartError::Tokens));
+    let refusals = refusals.chain(state.map(StartError::StateDir)).collect();
     let mut warnings = Vec::new();
     for tool in &config.tools {
         let Run::Command(command) = &tool.run else { continue };
@@ -31,6 +37,13 @@ pub(crate) fn preflight(config: &Config) -> Preflight {
         if let Some(why) = own_path(command).and_then(|path| unrunnable(program, path)) {
             let program = program.display();
             warnings.push(format!("the tool {name:?} runs {program:?}, {why}: calls of it fail"));
+        }
+        // TSK-39: the rights of root are not for its callers.
+        if geteuid().is_root() && command.run_as.is_none() && others_connect(config) {
+            warnings.push(format!(
+                "the tool {name:?} has no `run_as`: a daemon that runs as root runs it for root alone, \
+                 and refuses it to other users; write run_as = \"peer\", or the name of a user"
+            ));
         }
         if let Some(why) = config::option_warning(&command.template, &tool.arguments) {
             warnings.push(format!("the tool {name:?}: {why}"));
@@ -43,6 +56,15 @@ pub(crate) fn preflight(config: &Config) -> Preflight {
     let missing = predict_unenforced(&bounded.keys().copied().collect());
     warnings.extend(unenforced(&bounded, &missing));
     Preflight { refusals, warnings }
+}
+
+/// Whether other users than that of the daemon can connect.
+fn others_connect(config: &Config) -> bool {
+    config.listen.iter().any(|listen| match listen {
+        Listen::Unix { mode, .. } => mode & 0o066 != 0,
+        Listen::Tcp { .. } | Listen::Http(_) => true,
+        Listen::Stdio => false,
+    })
 }
 
 /// Defects of a server: a program that is not there, and a user that cannot be chosen.
