@@ -2,6 +2,7 @@
 
 mod check;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +29,9 @@ use crate::store::check_state_dir;
 use crate::store::inspect::inspect;
 use crate::trust_store::{PROJECT_FILE, TrustStore, Verdict};
 use crate::wrap::WrapOptions;
-use ceased_process::daemon_support::{close_inherited, forbid_tracing, keep_heap, trim_heap};
+use ceased_process::daemon_support::{
+    close_inherited, forbid_tracing, keep_heap, trim_heap, unrunnable,
+};
 use ceased_process::guard::Program;
 use ceased_process::{Cgroup, Containment, Orphans};
 
@@ -425,6 +428,12 @@ fn agent_limits() -> Limits {
 
 /// Serves one client on standard input and output with one existing server or agent.
 fn wrap(options: &WrapOptions) -> Result<(), Failure> {
+    // The client gets an error for its first request; people read standard error and the exit code.
+    let program = options.command.first().map(OsString::as_os_str).unwrap_or_default();
+    let missing = unrunnable(program, options.env.get("PATH").map(OsString::from));
+    if let Some(why) = &missing {
+        say(format_args!("cannot run {program:?}, {why}"));
+    }
     logging::can_start().map_err(StartError::Io)?;
     let _logging = logging::start(options.log_level.unwrap_or(Level::Warn));
     forbid_tracing();
@@ -450,7 +459,10 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
     let mut server = daemon.build()?;
     server.watch_signals(None).map_err(StartError::Io)?;
     server.run()?;
-    Ok(())
+    match missing {
+        Some(_) => Err(Failure::new(Exit::Usage, "")),
+        None => Ok(()),
+    }
 }
 
 impl Backend for LocalBackend {
@@ -559,12 +571,28 @@ impl Backend for LocalBackend {
         })
     }
 
-    fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure> {
-        let Found { config, source, .. } = find(config).map_err(|error| in_brief(&error))?;
-        if source == Source::Nowhere {
+    fn embed(
+        &self,
+        config: Option<&Path>,
+        err: &mut dyn Write,
+    ) -> Result<Option<Embedded>, Failure> {
+        let found = find_with_project(config).map_err(|error| in_brief(&error))?;
+        for (number, line) in found.note.iter().flat_map(|note| note.lines()).enumerate() {
+            let prefix = if number == 0 { "ceased:" } else { "  hint:" };
+            let _ = writeln!(err, "{prefix} {line}");
+        }
+        if found.source == Source::Nowhere {
             return Ok(None);
         }
-        Ok(Some(embedded(&config)?))
+        Ok(Some(embedded(&found.config)?))
+    }
+
+    fn embed_project(&self) -> Result<Option<Embedded>, Failure> {
+        let found = find_with_project(None).map_err(|error| in_brief(&error))?;
+        match found.source {
+            Source::Project(_) => Ok(Some(embedded(&found.config)?)),
+            Source::File(_) | Source::Nowhere => Ok(None),
+        }
     }
 
     fn embed_text(&self, text: &str, path: &Path) -> Result<Embedded, Failure> {

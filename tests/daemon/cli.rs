@@ -381,7 +381,7 @@ fn commands_without_a_daemon_exit_with_3() {
     home.configure(&Config::default());
     let task = "00000000-0000-4000-8000-000000000000";
     for args in [
-        &["tools"][..],
+        &["ps"][..],
         &["tasks"],
         &["status", "--json"],
         &["get", task],
@@ -396,6 +396,7 @@ fn commands_without_a_daemon_exit_with_3() {
         assert!(ran.err.contains("no daemon reachable; tried "), "{ran:?}");
         assert!(ran.err.contains("ceased serve"), "{ran:?}");
     }
+    assert!(exits(&home, 0, &["tools"]).out.contains("echo"));
     let ran = exits(&home, 0, &["call", "echo", "text=alone"]);
     assert_eq!(ran.out, "alone\n");
     assert!(ran.err.contains("running the tool in this process"), "{ran:?}");
@@ -541,5 +542,71 @@ fn a_closed_output_is_no_error_and_a_full_disk_is() {
         let err = String::from_utf8(ran.stderr).unwrap();
         assert_eq!((ran.status.code(), err.get(..said.len())), (Some(1), Some(said)), "{err}");
         assert_eq!(err.is_empty(), said.is_empty(), "{err}");
+    }
+}
+
+/// Every mistake of a file is reported, and those outside of it that `serve` meets.
+#[test]
+fn check_reports_every_mistake() {
+    let home = Home::new();
+    let file = home.path().join("wrong.toml");
+    let text = "[limits]\nconections = 4\nconnections = 0\n\
+                [[tool]]\nname = \"x y\"\ncommand = \"ls\"\ntiemout = \"5\"\n\
+                [[tool]]\nname = \"b\"\ncommand = [\"ls\"]\ntiemout = \"5\"\ntimeout = 5\n";
+    std::fs::write(&file, text).unwrap();
+    let ran = home.run(&["check", file.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    for mistake in [
+        "`conections`",
+        "`connections` in [limits] is 0",
+        "\"x y\"",
+        "`command` in [[tool]]",
+        "wrong.toml:7",
+        "wrong.toml:11",
+        "`timeout` in [[tool]]",
+    ] {
+        assert!(ran.err.contains(mistake), "{mistake}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("neither"), "{}", ran.err);
+    let state = home.path().join("open-state");
+    std::fs::create_dir(&state).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&state, open).unwrap();
+    let text =
+        format!("[daemon]\nstate_dir = {state:?}\n[[tool]]\nname = \"b\"\ncommand = [\"ls\"]\n");
+    std::fs::write(&file, &text).unwrap();
+    let ran = home.run(&["check", file.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("chmod 700"), "{ran:?}");
+    std::fs::remove_dir(&state).unwrap();
+    let ran = home.run(&["check", file.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let place = |word: &str| ran.out.find(word).unwrap_or_else(|| panic!("{word}: {}", ran.out));
+    assert!(place("tool b") < place("workers"), "{}", ran.out);
+}
+
+/// What users of other tools expect of a command line.
+#[test]
+fn frequent_ways_of_writing_are_understood() {
+    let daemon = Daemon::start(&Config::default());
+    let home = &daemon.home;
+    let socket = daemon.socket();
+    let socket = socket.to_str().unwrap();
+    let ran = home.run(&["--socket", socket, "list"]);
+    assert!(ran.code == Some(0) && ran.out.contains("TOOL"), "{ran:?}");
+    // Nothing to cancel is no failure.
+    let ran = home.run(&["cancel", "--all", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let outcome: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(outcome, serde_json::json!({"cancelled": [], "ended": true}));
+    let ran = home.run(&["call", "sleep", "ms=60000", "--timeout", "0.2"]);
+    assert_eq!(ran.code, Some(124), "{ran:?}");
+    let id = || home.run(&["call", "sleep", "ms=60000", "--detach"]).out.trim().to_owned();
+    let (one, two) = (id(), id());
+    let ran = home.run(&["kill", &one, &two]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.out, format!("{one} cancelled\n{two} cancelled\n"));
+    for wrong in ["ms=abc", "ms=-1"] {
+        assert_eq!(home.run(&["call", "sleep", wrong]).code, Some(2), "{wrong}");
     }
 }

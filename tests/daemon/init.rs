@@ -40,6 +40,12 @@ fn the_tools_of_a_project_are_run_and_written() {
         ran.err.contains("build works") && ran.err.contains("lint exited with code"),
         "{ran:?}"
     );
+    // The last line of its output, once.
+    let failed = ran.err.lines().find(|line| line.contains("lint exited")).unwrap();
+    assert_eq!(failed.matches("exited with code").count(), 1, "{failed}");
+    assert!(failed.contains("Error 3"), "{failed}");
+    assert!(ran.err.contains("claude mcp add ceased -- "), "{ran:?}");
+    assert!(ran.err.contains(r#""args":["stdio"]"#), "{ran:?}");
     assert!(!project.dir().join("deployed").exists(), "only safe targets run");
     let text = fs::read_to_string(project.dir().join("ceased.toml")).unwrap();
     assert!(
@@ -50,6 +56,16 @@ fn the_tools_of_a_project_are_run_and_written() {
     // `init` trusts the file, so stdio and check use it.
     let ran = project.run(&["check"]);
     assert!(ran.out.contains("tool build") && !ran.err.contains("not trusted"), "{ran:?}");
+    // Without a daemon they are listed and run as well.
+    let ran = project.run(&["tools"]);
+    assert!(
+        ran.code == Some(0) && ran.out.contains("build") && ran.out.contains("lint"),
+        "{ran:?}"
+    );
+    let ran = project.run(&["call", "build"]);
+    assert!(ran.code == Some(0) && ran.out.contains("built in"), "{ran:?}");
+    let ran = project.run(&["--socket", "/nonexistent/s", "call", "build"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
     // A second one changes nothing.
     let ran = project.run(&["init", "--project"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");

@@ -18,7 +18,7 @@ fn exits(home: &Home, code: i32, args: &[&str]) -> Ran {
 }
 
 #[test]
-fn command_runs_where_its_caller_is_and_exits_as_a_call_does() {
+fn command_runs_where_its_caller_is_with_its_streams_and_exit_code() {
     let home = Home::new();
     home.configure(&ALLOWED);
     let audit = home.path().join("audit.jsonl");
@@ -28,14 +28,19 @@ fn command_runs_where_its_caller_is_and_exits_as_a_call_does() {
     let script = "pwd; echo aside >&2; echo \"$A$CEASED_PROGRESS\"; [ -n \"$PATH\" ]";
     let ran = exits(home, 0, &["run", "--env", "A=b", "--", "sh", "-c", script]);
     assert_eq!(ran.out, format!("{}\nb3\n", home.path().display()));
-    assert!(!ran.out.contains("aside"), "{ran:?}");
+    assert_eq!(ran.err, "aside\n");
 
-    let ran = exits(home, 1, &["run", "--", "sh", "-c", "echo why >&2; exit 3"]);
-    assert!(ran.out.contains("why\nexited with code 3"), "{ran:?}");
-    let ran = exits(home, 1, &["run", "--", "no-such-program"]);
-    assert!(format!("{ran:?}").contains("no-such-program"), "{ran:?}");
+    let ran = exits(home, 3, &["run", "sh", "-c", "echo out; echo why >&2; exit 3"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("out\n", "why\n"));
+    let ran = exits(home, 0, &["run", "true"]);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""));
+    exits(home, 143, &["run", "sh", "-c", "kill -TERM $$"]);
+    let ran = exits(home, 127, &["run", "--", "no-such-program"]);
+    assert!(ran.err.contains("no-such-program"), "{ran:?}");
+    let ran = exits(home, 5, &["run", "--json", "--", "sh", "-c", "echo out; exit 5"]);
+    let result: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(result["structuredContent"]["exitCode"], 5, "{result}");
     exits(home, 2, &["run"]);
-    exits(home, 2, &["run", "sleep", "1"]);
     let mark = marker();
     exits(home, 124, &["run", "--timeout", "300ms", "--", "sleep", &mark]);
     assert_none_left(&mark);
@@ -145,4 +150,28 @@ fn daemon_of_another_user_refuses_a_command() {
     let daemon = Daemon::start_with(home, command);
     let ran = exits(&daemon.home, 1, &["run", "--", "id", "-u"]);
     assert!(format!("{ran:?}").contains("the command runs as its caller, uid 0"), "{ran:?}");
+}
+
+/// The whole input and output of a filter passes, and more than the daemon keeps of an output.
+#[test]
+fn command_is_a_filter() {
+    let daemon = Daemon::start(&ALLOWED);
+    let home = &daemon.home;
+    let numbers: String = (0..400_000).map(|number| format!("{number}\n")).collect();
+    let input = home.path().join("input");
+    std::fs::write(&input, &numbers).unwrap();
+    let mut command = home.command(&["run", "tac"]);
+    command.stdin(std::fs::File::open(&input).unwrap());
+    let ran = Program::start(home, command).wait();
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.lines().rev().eq(numbers.lines()), "{} bytes", ran.out.len());
+    // The end of the output of its caller reaches it.
+    let line = format!("{} run yes | head -n 1", ceased().display());
+    let mut command = home.command(&[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line]).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    shell.current_dir(home.path());
+    command = shell;
+    let ran = Program::start(home, command).wait();
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "y\n"), "{ran:?}");
 }

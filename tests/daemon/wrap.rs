@@ -103,6 +103,7 @@ impl Wrapped {
             .arg(&mark)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(fs::File::create(dir.path().join("stderr")).unwrap())
             .spawn()
             .unwrap();
         let input = child.stdin.take();
@@ -217,6 +218,9 @@ fn ignored_cancels_end_the_work_and_the_session_goes_on() {
     wait_until("its receipt", || wrapped.proofs().len() == 1);
     let proof = wrapped.proofs().remove(0);
     assert!(["children_ended", "replaced", "ended"].contains(&&*proof), "{proof}");
+    // Its user is told what ceased has done for it.
+    let said = || fs::read_to_string(wrapped.dir.path().join("stderr")).unwrap_or_default();
+    wait_until("a line on stderr", || said().contains("ceased: stray was cancelled; ended "));
     wrapped.call(2, "busy", &json!({}), None);
     wrapped.call(3, "echo", &json!({"text": "beside"}), None);
     assert_eq!(wrapped.hear()["id"], 3);
@@ -329,4 +333,17 @@ fn receipt_of_a_cancel_that_is_only_told_claims_no_end() {
     let receipt: Value = serde_json::from_str(receipt).unwrap();
     assert_eq!((&receipt["survivors"], &receipt["died_after_ms"]), (&Value::Null, &Value::Null));
     assert_ne!(receipt["held_by"], "thread", "{receipt}");
+}
+
+/// A program that is not there is an exit code and a line on standard error.
+#[test]
+fn missing_program_is_an_exit_code_and_a_line() {
+    let ran = Command::new(ceased())
+        .args(["wrap", "no-such-program", "--option"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{ran:?}");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(said.contains("cannot run \"no-such-program\", which was not found"), "{said}");
 }

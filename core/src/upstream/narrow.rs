@@ -34,7 +34,7 @@ impl Engine {
         if let Some(unknown) = names.iter().find(|name| !offered.contains(&&***name)) {
             let unknown = self.clean(unknown);
             let there = match offered.is_empty() {
-                true => String::from("there is none"),
+                true => String::from("none is offered to you"),
                 false => alloc::format!("there are {}", offered.join(", ")),
             };
             let message = alloc::format!("there is no server {unknown:?}; {there}");

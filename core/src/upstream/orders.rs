@@ -76,7 +76,7 @@ impl Engine {
         let agents = self.settings.agents.iter().map(|agent| &*agent.name);
         let names: Vec<&str> = servers.chain(agents).collect();
         let there = match names.is_empty() {
-            true => String::from("there is none"),
+            true => String::from("the daemon has none"),
             false => format!("there are {}", names.join(", ")),
         };
         let message = format!("there is no server or agent {:?}; {there}", self.clean(name));

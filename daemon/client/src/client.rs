@@ -224,6 +224,12 @@ impl Client {
         &self.server
     }
 
+    /// Ends the connection and returns the source of interrupts, for another one.
+    #[must_use]
+    pub fn into_interrupts(self) -> Option<Interrupts> {
+        self.options.interrupts
+    }
+
     /// The source of interrupts given in the [`Options`].
     #[must_use]
     pub const fn interrupts(&self) -> Option<&Interrupts> {

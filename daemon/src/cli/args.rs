@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
@@ -23,7 +23,7 @@ use ceased_core::upstream::server::Watchdogs;
 #[command(
     name = "ceased",
     version,
-    about = "Runs MCP tools so that cancelled means ceased: no process of a call outlives it.",
+    about = "Ends everything that a cancelled MCP call has started.",
     after_help = "Exit codes: 0 done, 1 the tool failed or the daemon refused, 2 wrong use or \
                   wrong config, 3 no daemon reachable, 4 the task is unknown, 74 the state \
                   directory or the store in it cannot be used, 75 another daemon uses the state \
@@ -41,6 +41,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run the daemon in the foreground until SIGTERM or SIGINT
+    #[command(visible_alias = "start")]
     Serve(ServeArgs),
     /// Serve one peer on stdin and stdout, without a daemon; for an MCP host's `command`
     Stdio(EngineArgs),
@@ -56,6 +57,7 @@ pub(super) enum Command {
     /// Run a command as a job of the daemon, as this user; Ctrl-C cancels it properly
     Run(RunArgs),
     /// List the tools, or show the arguments of one
+    #[command(visible_alias = "list")]
     Tools(ToolsArgs),
     /// List the tasks
     Tasks(ListArgs),
@@ -63,11 +65,13 @@ pub(super) enum Command {
     Get(GetArgs),
     /// Wait for a task and print its result; Ctrl-C ends the wait, not the task
     Result(ResultArgs),
-    /// Cancel a task, or jobs, and wait until their processes are gone
+    /// Cancel tasks or jobs, and wait until their processes are gone
+    #[command(visible_alias = "kill")]
     Cancel(CancelArgs),
     /// Print a line whenever a task changes, until it ends; without ID for all, until Ctrl-C
     Watch(WatchArgs),
     /// Print the output of a job or of a server, while it runs and afterwards
+    #[command(visible_alias = "log")]
     Logs(LogsArgs),
     /// Show the activity of the daemon: connections, jobs, tasks, limits, counters
     Status(ListArgs),
@@ -112,13 +116,33 @@ pub(super) enum Command {
 pub(super) struct ConfigArgs {
     /// Config file [default: $CEASED_CONFIG, $XDG_CONFIG_HOME/ceased/config.toml,
     /// /etc/ceased/config.toml]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
 }
 
-/// `check`, `store check`.
+/// `check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
+    /// Config file, as with --config
+    #[arg(value_name = "FILE", conflicts_with = "config", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl CheckArgs {
+    /// The file that is named.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.config.config.as_deref())
+    }
+}
+
+/// `store check`.
+#[derive(Debug, Args)]
+pub(super) struct StoreCheckArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
     /// Print one JSON document
@@ -216,8 +240,9 @@ pub(super) struct WrapArgs {
     /// Level of the log on stderr
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     log_level: Option<Level>,
-    /// Program of the server and its arguments, after `--`
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// Program of the server and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND",
+          value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -323,9 +348,10 @@ pub(super) struct ProbeArgs {
     /// File with the bearer token, alone or as `name token`
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, requires = "url")]
     pub(super) token_file: Option<PathBuf>,
-    /// Program of the server and its arguments, after `--`; with --socket or --url it may be absent,
-    /// and checks that need the processes of the server are unknown
-    #[arg(last = true, required_unless_present_any = ["socket", "url", "explain"], value_name = "COMMAND")]
+    /// Program of the server and its arguments; with --socket or --url it may be absent, and checks
+    /// that need the processes of the server are unknown
+    #[arg(trailing_var_arg = true, required_unless_present_any = ["socket", "url", "explain"], value_name = "COMMAND",
+          value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -540,7 +566,7 @@ pub(super) struct DaemonArgs {
     /// Unix socket of the daemon [default: $CEASED_SOCKET, the first Unix listener of the config,
     /// $XDG_RUNTIME_DIR/ceased/ceased.sock, the same in /run/user/UID,
     /// ~/.local/state/ceased/run/ceased.sock, /run/ceased/ceased.sock]
-    #[arg(long, value_name = "PATH", conflicts_with = "tcp")]
+    #[arg(short, long, value_name = "PATH", conflicts_with = "tcp")]
     pub(super) socket: Option<PathBuf>,
     /// TCP address of the daemon
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
@@ -549,7 +575,7 @@ pub(super) struct DaemonArgs {
     #[arg(long, value_name = "FILE", requires = "tcp")]
     pub(super) token_file: Option<PathBuf>,
     /// Config file whose first Unix listener is the daemon's
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
 }
 
@@ -642,7 +668,7 @@ pub(super) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Read the whole store and report whether it is intact; changes nothing
-    Check(CheckArgs),
+    Check(StoreCheckArgs),
 }
 
 /// `completions`.
@@ -751,10 +777,10 @@ pub(super) struct CallArgs {
     #[arg(long)]
     pub(super) task: bool,
     /// Start a task, print its id and exit
-    #[arg(long, conflicts_with = "timeout")]
+    #[arg(short, long, conflicts_with = "timeout")]
     pub(super) detach: bool,
     /// Cancel it after this time, such as "90s" or "1h 30m", and exit with 124
-    #[arg(long, value_name = "DUR", value_parser = duration)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
@@ -765,26 +791,28 @@ pub(super) struct CallArgs {
 #[command(
     after_help = "The daemon must allow it: allow_run = true in [daemon] of its config. The \
                         command starts in this directory, with the PATH of this process and \
-                        otherwise the clean environment of tools. Its standard output is the result, \
-                        its standard error is shown while it runs. Exit code 1 if it fails."
+                        otherwise the clean environment of tools. It has the standard streams of this \
+                        process; with --json, over TCP or with isolation = \"pid\" its output is the \
+                        result. The exit code is that of the command, 128 and the signal if one ended it, \
+                        127 if the program is not there."
 )]
 pub(super) struct RunArgs {
     /// Start it as a task, print its id and exit
-    #[arg(long, conflicts_with = "timeout")]
+    #[arg(short, long, conflicts_with = "timeout")]
     pub(super) detach: bool,
     /// Cancel it after this time, such as "90s" or "1h 30m", and exit with 124
-    #[arg(long, value_name = "DUR", value_parser = duration)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
     /// Variable that is set for the command; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = variable)]
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = variable)]
     pub(super) env: Vec<(String, String)>,
     /// Print the result, or with --detach the task, as one JSON document
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
-    /// The program and its arguments, after `--`
-    #[arg(last = true, required = true, value_name = "COMMAND",
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND",
           value_hint = clap::ValueHint::CommandWithArguments)]
     pub(super) command: Vec<OsString>,
 }
@@ -812,7 +840,7 @@ pub(super) struct ResultArgs {
     #[arg(long)]
     pub(super) json: bool,
     /// Wait no longer than this and exit with 124; the task continues
-    #[arg(long, value_name = "DUR", value_parser = duration)]
+    #[arg(short, long, value_name = "DUR", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
@@ -820,11 +848,12 @@ pub(super) struct ResultArgs {
 
 /// `cancel`.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["id", "job", "all", "tool", "user"]).multiple(true))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["ids", "job", "all", "tool", "user"]).multiple(true))]
 pub(super) struct CancelArgs {
-    /// Id of the task, or the beginning of it, or job:N
-    #[arg(conflicts_with_all = ["job", "all", "tool", "user"], add = ArgValueCompleter::new(completion::ids))]
-    pub(super) id: Option<String>,
+    /// Ids of tasks, or the beginnings of them, or job:N
+    #[arg(value_name = "ID", conflicts_with_all = ["job", "all", "tool", "user"],
+          add = ArgValueCompleter::new(completion::cancellable))]
+    pub(super) ids: Vec<String>,
     /// The job of this number, as `ceased ps` shows it
     #[arg(long, value_name = "N", conflicts_with_all = ["all", "tool", "user"], add = ArgValueCompleter::new(completion::jobs))]
     pub(super) job: Option<u64>,
@@ -888,13 +917,23 @@ const DURATION_MAX: Duration = Duration::from_secs(100 * 31_557_600);
 
 /// As [`duration`], but zero is allowed.
 fn duration_or_none(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text)
-        .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))?;
+    let duration = match seconds(text) {
+        Some(duration) => duration,
+        None => humantime::parse_duration(text)
+            .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))?,
+    };
     if duration > DURATION_MAX {
         let most = humantime::format_duration(DURATION_MAX);
         return Err(format!("must be at most {most}"));
     }
     Ok(duration)
+}
+
+/// A number without a unit: seconds, as for `timeout` and `sleep`.
+fn seconds(text: &str) -> Option<Duration> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds: f64 = text.parse().ok().filter(|_| is_number)?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 /// Checked here because an invalid address must not look like a missing daemon, for which scripts

@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value};
 
 use super::format::clean;
 use super::{Exit, Failure};
+use crate::tools::arguments::Arguments;
 use ceased_client::Tool;
 
 /// The arguments for `tool`: the object in `json`, with `pairs` overriding it.
@@ -30,7 +31,12 @@ pub(super) fn parse(tool: &Tool, pairs: &[String], json: Option<&str>) -> Result
         arguments.insert(key.to_owned(), value);
     }
     required(tool, &arguments)?;
-    Ok(Value::Object(arguments))
+    let arguments = Value::Object(arguments);
+    // A schema that cannot be read here is left to the server.
+    if let Ok(rules) = Arguments::new(&tool.input_schema.to_string()) {
+        rules.check(Some(&arguments.to_string())).map_err(wrong)?;
+    }
+    Ok(arguments)
 }
 
 fn wrong(message: String) -> Failure {

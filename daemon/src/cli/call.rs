@@ -23,18 +23,20 @@ pub(super) fn call(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = if args.detach {
+    let (mut session, tool) = if args.detach {
         // A server in this process would end with it, and the task with the server.
-        discover::daemon(&args.daemon, io, backend)?
+        let mut session = discover::daemon(&args.daemon, io, backend)?;
+        let tools = session.client.tools()?;
+        let tool = tools.iter().find(|tool| tool.name == args.tool).cloned();
+        (session, tool.ok_or_else(|| tools::missing(&args.tool, &tools))?)
     } else {
-        discover::daemon_or_embedded(&args.daemon, io, backend)?
+        discover::with_tool(&args.daemon, &args.tool, "running the tool", io, backend)?
     };
     let client = &mut session.client;
     if args.json_result {
         // Standard output has the result alone, as for a program that reads it.
         io.out_is_terminal = false;
     }
-    let tool = tools::find(client, &args.tool)?;
     let arguments = arguments::parse(&tool, &args.pairs, args.json.as_deref())?;
     let wants_task = args.task || args.detach;
     let output = CallOutput { timeout: args.timeout, detach: args.detach, json: args.json_result };
@@ -79,7 +81,7 @@ pub(super) enum Request<'a> {
 
 impl Request<'_> {
     /// The name of the work in messages.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             Self::Tool { tool, .. } => tool.name.clone(),
             Self::Run { params } => {
@@ -89,7 +91,7 @@ impl Request<'_> {
         }
     }
 
-    fn start(&self, client: &mut Client) -> Result<CallId, Error> {
+    pub(super) fn start(&self, client: &mut Client) -> Result<CallId, Error> {
         match self {
             Self::Tool { tool, arguments } => client.start_tool(&tool.name, arguments),
             Self::Run { params } => client.start_run(params),
@@ -106,14 +108,16 @@ impl Request<'_> {
 
 /// A call that something other than its answer has ended.
 #[derive(Debug, Clone, Copy)]
-enum Stop {
+pub(super) enum Stop {
     User,
     Timeout(Duration),
 }
 
 impl Stop {
     /// Classifies the result of a wait: an answer, an interrupt, or a failure.
-    fn sort(answer: Result<Box<RawValue>, Error>) -> Result<Result<Box<RawValue>, Self>, Error> {
+    pub(super) fn sort(
+        answer: Result<Box<RawValue>, Error>,
+    ) -> Result<Result<Box<RawValue>, Self>, Error> {
         match answer {
             Ok(answer) => Ok(Ok(answer)),
             Err(Error::Interrupted) => Ok(Err(Self::User)),
@@ -122,7 +126,7 @@ impl Stop {
         }
     }
 
-    fn reason(self, limit: Option<Duration>) -> String {
+    pub(super) fn reason(self, limit: Option<Duration>) -> String {
         match self {
             Self::User => "cancelled by the user".to_owned(),
             Self::Timeout(after) => {
@@ -131,7 +135,7 @@ impl Stop {
         }
     }
 
-    const fn exit(self) -> Exit {
+    pub(super) const fn exit(self) -> Exit {
         match self {
             Self::User => Exit::Cancelled,
             Self::Timeout(_) => Exit::TimedOut,
@@ -140,7 +144,7 @@ impl Stop {
 }
 
 /// Starts the work and waits for its answer, or for its end if it is cancelled.
-pub(super) fn plain(
+fn plain(
     client: &mut Client,
     request: &Request<'_>,
     output: CallOutput,

@@ -26,8 +26,34 @@ pub(super) fn cancel(
     let owner = args.user.as_deref().map(owner).transpose()?;
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let chosen = chosen(client, args.job, args, owner.as_deref())?;
-    cancel_all(&chosen, args.job, args, client, io)
+    let done = match args.job {
+        Some(job) => cancel_one(job, args, client, io)?,
+        None => {
+            let chosen = chosen(client, None, args, owner.as_deref())?;
+            if chosen.is_empty() {
+                io.say("no job is to be cancelled; `ceased ps` lists those that you may see");
+            }
+            cancel_each(&chosen, args, client, io)?
+        }
+    };
+    let gone = wait_until_gone(client, Whose::Jobs(&done.jobs), io);
+    if !done.jobs.is_empty() {
+        report(&gone, client, io);
+    }
+    // A tool or user without jobs is as likely a wrong name.
+    let is_vain = done.jobs.is_empty() && !args.all;
+    if args.json {
+        format::json(&outcome(&done.documents.into(), &gone), io)?;
+    }
+    Ok(if is_vain { Exit::Failed } else { exit(&gone) })
+}
+
+/// Jobs that were cancelled.
+#[derive(Default)]
+pub(super) struct Cancelled {
+    pub(super) jobs: Vec<u64>,
+    /// Each job as JSON.
+    pub(super) documents: Vec<Value>,
 }
 
 /// Cancels the job of this number.
@@ -36,27 +62,22 @@ pub(super) fn cancel_one(
     args: &CancelArgs,
     client: &mut Client,
     io: &mut Io<'_>,
-) -> Result<Exit, Failure> {
+) -> Result<Cancelled, Failure> {
     let chosen = chosen(client, Some(job), args, None)?;
-    cancel_all(&chosen, Some(job), args, client, io)
+    if chosen.is_empty() {
+        let what = format!("there is no job {job}: it has ended, or is another user's");
+        return Err(Failure::new(Exit::Failed, what));
+    }
+    cancel_each(&chosen, args, client, io)
 }
 
-fn cancel_all(
+fn cancel_each(
     chosen: &[Chosen],
-    job: Option<u64>,
     args: &CancelArgs,
     client: &mut Client,
     io: &mut Io<'_>,
-) -> Result<Exit, Failure> {
-    if chosen.is_empty() {
-        let what = match job {
-            Some(job) => format!("there is no job {job}: it has ended, or is another user's"),
-            None => "no job is to be cancelled; `ceased ps` lists those that you may see".into(),
-        };
-        return Err(Failure::new(Exit::Failed, what));
-    }
-    let mut jobs = Vec::new();
-    let mut cancelled = Vec::new();
+) -> Result<Cancelled, Failure> {
+    let mut done = Cancelled::default();
     for Chosen { job, tool, owner } in chosen {
         let mut params = json!({"job": job});
         if let (Some(reason), Some(params)) = (&args.reason, params.as_object_mut()) {
@@ -67,20 +88,15 @@ fn cancel_all(
                 if !args.json {
                     writeln!(io.out, "job {job} {} {} cancelled", clean(tool), clean(owner))?;
                 }
-                cancelled.push(json!({"job": job, "tool": tool, "identity": owner}));
-                jobs.push(*job);
+                done.documents.push(json!({"job": job, "tool": tool, "identity": owner}));
+                done.jobs.push(*job);
             }
             // It has ended meanwhile.
             Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let gone = wait_until_gone(client, Whose::Jobs(&jobs), io);
-    report(&gone, client, io);
-    if args.json {
-        format::json(&outcome(&cancelled.into(), &gone), io)?;
-    }
-    Ok(exit(&gone))
+    Ok(done)
 }
 
 /// The exit code of a cancel.

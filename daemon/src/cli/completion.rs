@@ -146,18 +146,27 @@ pub(super) fn pairs(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Ids of tasks with their states, and jobs as `job:N` with their tools.
 pub(super) fn ids(current: &OsStr) -> Vec<CompletionCandidate> {
-    let current = current.to_string_lossy();
+    ids_of(&current.to_string_lossy(), |_| true)
+}
+
+/// As [`ids`], without tasks that have ended.
+pub(super) fn cancellable(current: &OsStr) -> Vec<CompletionCandidate> {
+    ids_of(&current.to_string_lossy(), |status| matches!(status, "working" | "input_required"))
+}
+
+fn ids_of(current: &str, is_meant: fn(&str) -> bool) -> Vec<CompletionCandidate> {
     if current.starts_with("job:") {
-        return jobs_as(&current, "job:");
+        return jobs_as(current, "job:");
     }
     let tasks = list("tasks");
     let named = tasks.iter().filter_map(|task| {
-        let id = task["taskId"].as_str().filter(|id| id.starts_with(&*current))?;
-        candidate(id, task["status"].as_str().unwrap_or_default())
+        let status = task["status"].as_str().unwrap_or_default();
+        let id = task["taskId"].as_str().filter(|id| id.starts_with(current))?;
+        is_meant(status).then(|| candidate(id, status)).flatten()
     });
     let mut candidates: Vec<CompletionCandidate> = named.collect();
-    if "job:".starts_with(&*current) {
-        candidates.extend(jobs_as(&current, "job:"));
+    if "job:".starts_with(current) {
+        candidates.extend(jobs_as(current, "job:"));
     }
     candidates
 }

@@ -8,8 +8,9 @@ use ceased_core::rpc::error::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;
-use super::{Backend, DaemonLocation, Exit, Failure, Io};
-use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, RpcError};
+use super::{Backend, DaemonLocation, Exit, Failure, Io, tools};
+use crate::trust_store::PROJECT_FILE;
+use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, RpcError, Tool};
 
 /// Connect timeout: a local daemon accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -18,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 pub(super) struct Session {
     /// Declared first, so dropped first: an embedded server ends when its peer is gone.
     pub(super) client: Client,
-    _server: Option<Box<dyn Send>>,
+    server: Option<Box<dyn Send>>,
 }
 
 /// The candidate endpoints of a daemon, in order of preference.
@@ -109,11 +110,16 @@ pub(super) fn daemon(
     Ok(reach(&endpoints, token, io)??)
 }
 
-/// A session with the daemon, or with a server in this process if there is none.
-///
-/// Not with `--tcp`: it may name another machine, whose tools must not run here.
+/// Whether the user names a daemon, whose tools must not run elsewhere.
+fn is_named(args: &DaemonArgs, io: &Io<'_>) -> bool {
+    args.tcp.is_some() || args.socket.is_some() || io.env.socket.is_some()
+}
+
+/// A session with the daemon, or with a server in this process if there is none and the user names
+/// none. `purpose` says in a message why it is there.
 pub(super) fn daemon_or_embedded(
     args: &DaemonArgs,
+    purpose: &str,
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Session, Failure> {
@@ -123,27 +129,59 @@ pub(super) fn daemon_or_embedded(
         Ok(session) => return Ok(session),
         Err(unreachable) => unreachable,
     };
-    if !unreachable.is_absent || args.tcp.is_some() {
+    if !unreachable.is_absent || is_named(args, io) {
         return Err(unreachable.into());
     }
-    let Some(embedded) = backend.embed(args.config.as_deref())? else {
+    let Some(embedded) = backend.embed(args.config.as_deref(), io.err)? else {
         let tried = unreachable.tried;
         return Err(Failure::new(
             Exit::Unreachable,
             format!(
                 "no daemon reachable; tried {tried}; and no config to run the tool from in this \
                  process\n\
-                 start a daemon with `ceased serve`, or give a config with --config FILE"
+                 `ceased init` in a project writes one; or start a daemon with `ceased serve`, or \
+                 give a config with --config FILE"
             ),
         ));
     };
     io.say(&format!(
-        "no daemon at {}; running the tool in this process",
+        "no daemon at {}; {purpose} in this process",
         clean(&endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
     ));
     let options = options(io, None)?;
     let client = Client::on(embedded.stream, options)?;
-    Ok(Session { client, _server: Some(embedded.server) })
+    Ok(Session { client, server: Some(embedded.server) })
+}
+
+/// A session, as of [`daemon_or_embedded`], with a server that has this tool.
+///
+/// A tool that the daemon does not have may be one of the project in the working directory, whose
+/// file is trusted.
+pub(super) fn with_tool(
+    args: &DaemonArgs,
+    name: &str,
+    purpose: &str,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<(Session, Tool), Failure> {
+    let mut session = daemon_or_embedded(args, purpose, io, backend)?;
+    let tools = session.client.tools()?;
+    if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
+        return Ok((session, tool.clone()));
+    }
+    let missing = tools::missing(name, &tools);
+    let has_chosen = session.server.is_some() || is_named(args, io) || args.config.is_some();
+    let Some(embedded) = (if has_chosen { None } else { backend.embed_project()? }) else {
+        return Err(missing);
+    };
+    let options = Options { interrupts: session.client.into_interrupts(), ..Options::default() };
+    let mut client = Client::on(embedded.stream, options)?;
+    let tools = client.tools()?;
+    let tool = tools.into_iter().find(|tool| tool.name == name).ok_or(missing)?;
+    io.say(&format!(
+        "the daemon has no tool {name:?}; {purpose} in this process, from ./{PROJECT_FILE}"
+    ));
+    Ok((Session { client, server: Some(embedded.server) }, tool))
 }
 
 /// The token to present over TCP. A Unix socket authenticates its peer.
@@ -276,9 +314,24 @@ fn reach(
         Ok(reached) => reached,
         Err(unreachable) => return Ok(Err(unreachable)),
     };
+    let has_token = token.is_some();
     let options = options(io, token)?;
-    let client = Client::on(socket, options).map_err(|error| no_handshake(endpoint, error))?;
-    Ok(Ok(Session { client, _server: None }))
+    let client = Client::on(socket, options).map_err(|error| match &error {
+        Error::Rpc(rpc) if rpc.code == code::UNAUTHENTICATED && !has_token => Failure::new(
+            Exit::Failed,
+            format!("{endpoint} wants a token\ngive it with --token-file FILE or in $CEASED_TOKEN"),
+        ),
+        Error::Rpc(_)
+        | Error::Unreachable { .. }
+        | Error::Protocol(_)
+        | Error::TimedOut(_)
+        | Error::Interrupted
+        | Error::Closed
+        | Error::Refused(_)
+        | Error::Io(_)
+        | _ => no_handshake(endpoint, error),
+    })?;
+    Ok(Ok(Session { client, server: None }))
 }
 
 fn options(io: &mut Io<'_>, token: Option<String>) -> Result<Options, Failure> {

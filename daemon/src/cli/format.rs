@@ -20,6 +20,11 @@ pub(super) fn first_line(text: &str) -> String {
     }
 }
 
+/// A number of things, in the singular for one.
+pub(super) fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
 /// Prints rows in aligned columns. Cells are escaped here.
 pub(super) fn table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
     let rows: Vec<Vec<Cow<'_, str>>> =
@@ -104,7 +109,10 @@ pub(super) fn result_without(
     match (tool.content.is_some(), structured) {
         // Not a tool result: printed unchanged; `isError` still counts.
         (false, _) => raw(result.get(), io)?,
-        (true, Some(structured)) if content.is_empty() => raw(structured, io)?,
+        // The numbers of a command that printed nothing are no output.
+        (true, Some(structured)) if content.is_empty() && !is_of_command(structured) => {
+            raw(structured, io)?;
+        }
         (true, _) => {}
     }
     let structured: Value =
@@ -114,6 +122,14 @@ pub(super) fn result_without(
         (true, false) => Exit::Failed,
         (false, false) => Exit::Done,
     })
+}
+
+/// Whether these are the numbers that the daemon adds to the output of a command.
+fn is_of_command(structured: &str) -> bool {
+    let value: Value = serde_json::from_str(structured).unwrap_or_default();
+    ["exitCode", "signal", "durationMs", "truncated", "bytes"]
+        .iter()
+        .all(|member| value.get(member).is_some())
 }
 
 fn text_of(block: &RawValue) -> Option<Cow<'_, str>> {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::args::InitArgs;
 use super::cancel::stop_call;
-use super::project_tools::{self, FILES, ProjectTool};
+use super::project_tools::{self, FILES, MARKS, ProjectTool};
 use super::{Backend, Exit, Failure, Io, format};
 use crate::client::{Client, Error, Options};
 use crate::config::Environment;
@@ -21,7 +21,7 @@ use crate::trust_store::{PROJECT_FILE, TrustStore};
 /// Bytes of a file of a project that are looked at.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Characters of the last line of output that a report shows.
-const SHOWN_MAX: usize = 100;
+const SHOWN_MAX: usize = 200;
 
 /// Result of running a tool once.
 struct Trial {
@@ -65,8 +65,8 @@ pub(super) fn init(
     let tools = project_tools::tools(&read(&dir));
     if tools.is_empty() {
         let what = format!(
-            "{} has no Cargo.toml, package.json, pyproject.toml, Makefile or justfile with a build, \
-             tests or checks\nrun `ceased init` in the top directory of a project",
+            "{} has no Cargo.toml, package.json, pyproject.toml, go.mod, CMakeLists.txt, build.gradle, \
+             Makefile or justfile with a build, tests or checks\nrun `ceased init` in the top directory of a project",
             dir.display()
         );
         return Err(Failure::new(Exit::Failed, what));
@@ -95,7 +95,8 @@ pub(super) fn init(
     if args.project {
         let path = path.canonicalize().map_err(Failure::from)?;
         TrustStore::of(&environment)?.trust(&path, text.as_bytes())?;
-        io.say("it is trusted as it is: `ceased stdio` in this directory offers these tools");
+        io.say("it is trusted as it is: `ceased tools` in this directory lists these tools, `ceased call`");
+        io.say("runs them, and `ceased stdio` offers them to a host");
     } else {
         io.say(
             "`ceased stdio` and `ceased connect --spawn` offer these tools in every project below",
@@ -104,8 +105,26 @@ pub(super) fn init(
     }
     if args.json {
         format::json(&document(&trials, &text, Some(&path)), io)?;
+    } else {
+        say_entry(io);
     }
     Ok(Exit::Done)
+}
+
+/// The entry of a host, which starts this program.
+fn entry() -> Value {
+    let program = std::env::current_exe().ok();
+    let program = program.as_ref().map_or_else(|| "ceased".into(), |path| path.to_string_lossy());
+    json!({"command": program, "args": ["stdio"]})
+}
+
+/// Prints how a host gets the tools.
+fn say_entry(io: &mut Io<'_>) {
+    let entry = entry();
+    let program = entry["command"].as_str().unwrap_or_default();
+    io.say(&format!("Claude Code: claude mcp add ceased -- {program} stdio"));
+    let file = json!({"mcpServers": {"ceased": &entry}});
+    io.say(&format!("other hosts, in .mcp.json, .cursor/mcp.json and the like: {file}"));
 }
 
 /// The outcome as JSON; `path` is that of the file that was written.
@@ -121,7 +140,8 @@ fn document(trials: &[Trial], text: &str, path: Option<&Path>) -> Value {
         json!({"name": name, "command": command, "outcome": outcome, "detail": detail})
     });
     let tools: Vec<Value> = tools.collect();
-    json!({"path": path.map(Path::to_string_lossy), "text": text, "tools": tools})
+    let path = path.map(Path::to_string_lossy);
+    json!({"path": path, "text": text, "tools": tools, "entry": entry()})
 }
 
 /// Where the file goes, which must not be there.
@@ -155,7 +175,8 @@ fn read(dir: &Path) -> BTreeMap<&'static str, String> {
         let text = is_fit.then(|| fs::read(&path).ok()).flatten()?;
         Some((*name, String::from_utf8_lossy(&text).into_owned()))
     };
-    FILES.iter().filter_map(text).collect()
+    let marks = MARKS.iter().filter(|name| dir.join(name).exists());
+    FILES.iter().filter_map(text).chain(marks.map(|name| (*name, String::new()))).collect()
 }
 
 fn text(trials: &[Trial], cwd: &str) -> String {
@@ -250,12 +271,17 @@ fn try_one(
     Ok(Outcome::Failed(how))
 }
 
-/// The last line of a result's text, on one line and not long.
+/// The last line of a command's output, or of the reason why it did not run, not long.
 fn last_line(result: &Value) -> Option<String> {
     let blocks = result["content"].as_array()?;
     let text = blocks.iter().rev().filter_map(|block| block["text"].as_str());
-    let line =
-        text.flat_map(|text| text.lines().rev()).map(str::trim).find(|line| !line.is_empty())?;
-    let shown: String = line.chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
+    // The verdict is no output.
+    let is_output = |line: &&str| !line.is_empty() && !line.starts_with("exited with code ");
+    let line = text.flat_map(|text| text.lines().rev()).map(str::trim).find(is_output)?;
+    let mut shown: String = line.chars().filter(|c| !c.is_control()).collect();
+    if let Some((cut, _)) = shown.char_indices().nth(SHOWN_MAX) {
+        shown.truncate(cut);
+        shown.push('…');
+    }
     Some(shown)
 }

@@ -31,9 +31,16 @@ pub(super) fn logs(
         }
         None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
     };
+    let mut may_be_task = args.id.bytes().all(|byte| byte.is_ascii_digit());
     loop {
         let (part, moved) = match reader.next(client, ANSWER_WITHIN, &mut |_| {}) {
             Ok(read) => read,
+            // Digits alone may be the beginning of the id of a task as well.
+            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS && may_be_task => {
+                may_be_task = false;
+                reader = Reader::of_task(&directory::task(client, &args.id, &args.daemon)?);
+                continue;
+            }
             Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
                 let message = format!(
                     "there is no output of {:?}\nthe job never ran here, its output is forgotten, \

@@ -10,6 +10,7 @@ mod arguments;
 mod browser;
 mod call;
 mod cancel_jobs;
+mod command_line;
 mod completion;
 mod connect;
 mod control;
@@ -32,6 +33,7 @@ mod project_tools;
 mod project_trust;
 mod ps;
 mod run;
+mod run_streams;
 mod server_logs;
 mod servers;
 mod shared_servers;
@@ -86,6 +88,8 @@ pub enum Exit {
     TimedOut,
     /// 130: cancelled by the user.
     Cancelled,
+    /// The exit code of a command that `ceased run` ran.
+    OfCommand(u8),
 }
 
 impl Exit {
@@ -102,6 +106,7 @@ impl Exit {
             Self::Occupied => 75,
             Self::TimedOut => 124,
             Self::Cancelled => 130,
+            Self::OfCommand(code) => code,
         }
     }
 }
@@ -156,11 +161,23 @@ pub trait Backend {
     /// If there is an invalid config.
     fn site(&self, config: Option<&Path>) -> Result<DaemonLocation, Failure>;
 
-    /// A server in this process for one peer; `None` if there is no config.
+    /// A server in this process for one peer, with a trusted `./ceased.toml` before the usual
+    /// configuration; `None` if there is no config. Writes to `err` why the project's file is not
+    /// used.
     ///
     /// # Errors
     /// If there is an invalid config, or the server cannot start.
-    fn embed(&self, config: Option<&Path>) -> Result<Option<Embedded>, Failure>;
+    fn embed(
+        &self,
+        config: Option<&Path>,
+        err: &mut dyn Write,
+    ) -> Result<Option<Embedded>, Failure>;
+
+    /// A server in this process with a trusted `./ceased.toml`; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is invalid, or the server cannot start.
+    fn embed_project(&self) -> Result<Option<Embedded>, Failure>;
 
     /// A server in this process with the text of a configuration, as if it were the file `path`.
     ///
@@ -254,6 +271,14 @@ impl Failure {
     #[must_use]
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
+    }
+
+    /// Prints the message, further lines as hints.
+    fn print(&self, io: &mut Io<'_>) {
+        for (number, line) in self.message.lines().enumerate() {
+            let prefix = if number == 0 { "ceased:" } else { "  hint:" };
+            let _ = writeln!(io.err, "{prefix} {}", clean(line));
+        }
     }
 }
 
@@ -383,9 +408,10 @@ pub fn run(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Exit {
-    let command = match Arguments::try_parse_from(args) {
+    let words = command_line::reordered(args.into_iter().collect());
+    let command = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments.command,
-        Err(error) => return usage(&error, io),
+        Err(error) => return usage(&command_line::explained(error, &words), io),
     };
     let done = match &command {
         Command::Serve(args) => {
@@ -396,10 +422,7 @@ pub fn run(
         Command::Stdio(args) => Ok(backend.stdio(args.files())),
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
         Command::Probe(args) => probe::probe(args, io, backend),
-        Command::Check(args) => {
-            let config = args.config.config.as_deref();
-            Ok(backend.check(config, args.json, io.out, io.err))
-        }
+        Command::Check(args) => Ok(backend.check(args.config(), args.json, io.out, io.err)),
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             let config = args.config.config.as_deref();
             Ok(backend.check_store(config, args.json, io.out, io.err))
@@ -433,12 +456,9 @@ pub fn run(
     let flushed = io.out.flush().map_err(Failure::from);
     match done.and_then(|exit| flushed.map(|()| exit)) {
         Ok(exit) => exit,
-        Err(Failure { exit, message }) => {
-            for (number, line) in message.lines().enumerate() {
-                let prefix = if number == 0 { "ceased:" } else { "  hint:" };
-                let _ = writeln!(io.err, "{prefix} {}", clean(line));
-            }
-            exit
+        Err(failure) => {
+            failure.print(io);
+            failure.exit
         }
     }
 }
@@ -508,7 +528,11 @@ impl Backend for ClientOnly {
         }
     }
 
-    fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
+    fn embed(&self, _: Option<&Path>, _: &mut dyn Write) -> Result<Option<Embedded>, Failure> {
+        Ok(None)
+    }
+
+    fn embed_project(&self) -> Result<Option<Embedded>, Failure> {
         Ok(None)
     }
 

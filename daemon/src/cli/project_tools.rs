@@ -27,8 +27,8 @@ const SAFE: [&str; 12] = [
 /// The script that `npm init` writes.
 const NO_TEST: &str = "no test specified";
 
-/// The files of a project that are looked at.
-pub(super) const FILES: [&str; 12] = [
+/// Files of a project whose content tells its tools.
+pub(super) const FILES: [&str; 8] = [
     "Cargo.toml",
     "package.json",
     "pyproject.toml",
@@ -37,11 +37,51 @@ pub(super) const FILES: [&str; 12] = [
     "GNUmakefile",
     "justfile",
     "Justfile",
+];
+/// Files of a project that tell its tools by being there.
+pub(super) const MARKS: [&str; 12] = [
     "pnpm-lock.yaml",
     "yarn.lock",
+    "bun.lock",
+    "bun.lockb",
     "uv.lock",
     "poetry.lock",
+    ".venv/bin/python",
+    "go.mod",
+    "CMakeLists.txt",
+    "build.gradle",
+    "build.gradle.kts",
+    "gradlew",
 ];
+
+/// An optional input of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Input {
+    name: String,
+    /// The element of the command that has it, and is left out without it.
+    element: String,
+    description: &'static str,
+}
+
+impl Input {
+    fn new(name: &str, before: &str, description: &'static str) -> Self {
+        let element = format!("{before}{{{name}}}");
+        Self { name: name.to_owned(), element, description }
+    }
+
+    fn schema(&self) -> String {
+        // An input that is a whole argument must not be an option.
+        let is_whole = self.element.starts_with('{');
+        let pattern = if is_whole { "pattern = \"^[^-]\", " } else { "" };
+        let Self { name, description, .. } = self;
+        format!("{name} = {{ type = \"string\", {pattern}description = \"{description}\" }}")
+    }
+}
+
+/// A filter of tests: the option that takes it, or nothing where it is an argument.
+fn filter(before: &str) -> Input {
+    Input::new("filter", before, "Only the tests whose names contain this")
+}
 
 /// A command that a project has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +89,7 @@ pub(super) struct ProjectTool {
     pub(super) name: String,
     description: String,
     pub(super) command: Vec<String>,
-    /// An optional input that names a part of the project, and the option that takes it.
-    part: Option<(&'static str, &'static str)>,
+    inputs: Vec<Input>,
 }
 
 impl ProjectTool {
@@ -58,37 +97,39 @@ impl ProjectTool {
         let name: String =
             name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let command = command.iter().map(|part| (*part).to_owned()).collect();
-        Self { name, description: description.to_owned(), command, part: None }
+        Self { name, description: description.to_owned(), command, inputs: Vec::new() }
     }
 
-    const fn with_part(mut self, input: &'static str, option: &'static str) -> Self {
-        self.part = Some((input, option));
+    fn with(mut self, input: Input) -> Self {
+        self.inputs.push(input);
         self
     }
 
     /// The `[[tool]]` of a configuration, run in this directory.
     pub(super) fn table(&self, cwd: &str, note: &str) -> String {
-        let mut command = self.command.clone();
-        if let Some((input, option)) = self.part {
-            command.push(format!("{option}={{{input}}}"));
-        }
         let quoted = |text: &str| Value::from(text).to_string();
-        let command: Vec<String> = command.iter().map(|part| quoted(part)).collect();
+        let elements = self.inputs.iter().map(|input| &input.element);
+        let command: Vec<String> =
+            self.command.iter().chain(elements).map(|part| quoted(part)).collect();
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{note}[[tool]]\nname = {}", quoted(&self.name));
         let _ = writeln!(text, "description = {}", quoted(&self.description));
         let _ = writeln!(text, "command = [{}]\ncwd = {}", command.join(", "), quoted(cwd));
         text.push_str("task_support = \"optional\"\ntimeout = \"30m\"\n");
-        if let Some((input, _)) = self.part {
-            let _ = writeln!(text, "[tool.input.{input}]\ntype = \"string\"");
-            text.push_str("description = \"Only this part of the project\"\n");
+        if !self.inputs.is_empty() {
+            text.push_str("[tool.input_schema]\ntype = \"object\"\nadditionalProperties = false\n");
+            text.push_str("[tool.input_schema.properties]\n");
+            for input in &self.inputs {
+                let _ = writeln!(text, "{}", input.schema());
+            }
         }
         text
     }
 }
 
-/// The tools of a project with these files. No name comes twice: the first file that has it counts.
+/// The tools of a project with these files. A name that an earlier file has gets the name of its
+/// program before it, but for targets and recipes, which usually run the same.
 pub(super) fn tools(files: &BTreeMap<&str, String>) -> Vec<ProjectTool> {
     let text = |name: &str| files.get(name).map(String::as_str);
     let mut found = Vec::new();
@@ -101,13 +142,25 @@ pub(super) fn tools(files: &BTreeMap<&str, String>) -> Vec<ProjectTool> {
     if let Some(manifest) = text("pyproject.toml") {
         found.extend(python(manifest, files));
     }
+    found.extend(by_marks(files));
     let make = ["GNUmakefile", "makefile", "Makefile"].into_iter().find_map(text);
-    found.extend(targets(make.unwrap_or_default(), "make", "Runs `make"));
+    let wrapped = targets(make.unwrap_or_default(), "make", "Runs `make");
     let just = ["justfile", "Justfile"].into_iter().find_map(text);
-    found.extend(targets(just.unwrap_or_default(), "just", "Runs the recipe `just"));
+    let recipes = targets(just.unwrap_or_default(), "just", "Runs the recipe `just");
     let mut tools: Vec<ProjectTool> = Vec::new();
-    for tool in found {
-        if tools.iter().all(|other| other.name != tool.name) {
+    let has = |tools: &[ProjectTool], name: &str| tools.iter().any(|tool| tool.name == name);
+    for mut tool in found {
+        if has(&tools, &tool.name) {
+            let program = tool.command.first().map(String::as_str).unwrap_or_default();
+            let program = program.rsplit('/').next().unwrap_or_default();
+            tool.name = format!("{program}-{}", tool.name);
+        }
+        if !has(&tools, &tool.name) {
+            tools.push(tool);
+        }
+    }
+    for tool in wrapped.into_iter().chain(recipes) {
+        if !has(&tools, &tool.name) {
             tools.push(tool);
         }
     }
@@ -118,11 +171,12 @@ fn cargo(manifest: &str) -> Vec<ProjectTool> {
     let is_workspace = manifest.contains("[workspace]");
     let all = |name, what, command: &[&str]| {
         let tool = ProjectTool::new(name, what, command);
-        if is_workspace { tool.with_part("package", "--package") } else { tool }
+        let package = Input::new("package", "--package=", "Only this part of the project");
+        if is_workspace { tool.with(package) } else { tool }
     };
     vec![
         all("build", "Builds the Cargo project", &["cargo", "build"]),
-        all("test", "Runs the tests of the Cargo project", &["cargo", "test"]),
+        all("test", "Runs the tests of the Cargo project", &["cargo", "test"]).with(filter("")),
         all("clippy", "Lints the Cargo project", &["cargo", "clippy", "--all-targets"]),
         ProjectTool::new(
             "fmt-check",
@@ -134,9 +188,11 @@ fn cargo(manifest: &str) -> Vec<ProjectTool> {
 
 fn npm(manifest: &str, files: &BTreeMap<&str, String>) -> Vec<ProjectTool> {
     let Ok(manifest) = serde_json::from_str::<Value>(manifest) else { return Vec::new() };
+    let has = |name: &str| files.contains_key(name);
     let runner = match () {
-        () if files.contains_key("pnpm-lock.yaml") => "pnpm",
-        () if files.contains_key("yarn.lock") => "yarn",
+        () if has("pnpm-lock.yaml") => "pnpm",
+        () if has("yarn.lock") => "yarn",
+        () if has("bun.lock") || has("bun.lockb") => "bun",
         () => "npm",
     };
     let scripts = manifest["scripts"].as_object();
@@ -148,25 +204,35 @@ fn npm(manifest: &str, files: &BTreeMap<&str, String>) -> Vec<ProjectTool> {
     scripts
         .map(|(name, _)| {
             let what = format!("Runs the script `{name}` of package.json");
-            ProjectTool::new(name, &what, &[runner, "run", name])
+            let is_test = matches!(name.as_str(), "test" | "tests" | "unit");
+            let mut command = vec![runner, "run", name];
+            // The others hand arguments on without it.
+            if is_test && runner == "npm" {
+                command.push("--");
+            }
+            let tool = ProjectTool::new(name, &what, &command);
+            if is_test { tool.with(filter("")) } else { tool }
         })
         .collect()
 }
 
 fn python(manifest: &str, files: &BTreeMap<&str, String>) -> Vec<ProjectTool> {
+    let has = |name: &str| files.contains_key(name);
+    let python = if has(".venv/bin/python") { ".venv/bin/python" } else { "python3" };
     let runner: &[&str] = match () {
-        () if files.contains_key("uv.lock") => &["uv", "run"],
-        () if files.contains_key("poetry.lock") => &["poetry", "run"],
-        () => &["python3", "-m"],
+        () if has("uv.lock") => &["uv", "run"],
+        () if has("poetry.lock") => &["poetry", "run"],
+        () => &[python, "-m"],
     };
     let mut tools = Vec::new();
-    if manifest.contains("pytest") {
-        tools.push(ProjectTool::new("test", "Runs the Python tests", &run(runner, &["pytest"])));
+    let command = if manifest.contains("pytest") {
+        run(runner, &["pytest"])
+    } else if runner.contains(&"-m") {
+        run(runner, &["unittest", "discover"])
     } else {
-        let command = ["python3", "-m", "unittest", "discover"];
-        let command = if runner.contains(&"-m") { command.to_vec() } else { run(runner, &command) };
-        tools.push(ProjectTool::new("test", "Runs the Python tests", &command));
-    }
+        run(runner, &["python3", "-m", "unittest", "discover"])
+    };
+    tools.push(ProjectTool::new("test", "Runs the Python tests", &command).with(filter("-k=")));
     if manifest.contains("[tool.ruff") {
         tools.push(ProjectTool::new(
             "lint",
@@ -186,13 +252,57 @@ fn run<'a>(runner: &[&'a str], command: &[&'a str]) -> Vec<&'a str> {
     [runner, command].concat()
 }
 
-/// The targets of a Makefile, or the recipes of a justfile, that take nothing and are safe to run.
+/// The tools of projects that a file tells by being there: Go, CMake, Gradle.
+fn by_marks(files: &BTreeMap<&str, String>) -> Vec<ProjectTool> {
+    let has = |name: &str| files.contains_key(name);
+    let mut tools = Vec::new();
+    if has("go.mod") {
+        let of = |name, what, verb| ProjectTool::new(name, what, &["go", verb, "./..."]);
+        tools.push(of("build", "Builds the Go module", "build"));
+        tools.push(of("test", "Runs the tests of the Go module", "test").with(filter("-run=")));
+        tools.push(of("vet", "Checks the Go module", "vet"));
+    }
+    if has("CMakeLists.txt") {
+        let configure = ["cmake", "-S", ".", "-B", "build"];
+        tools.push(ProjectTool::new("configure", "Configures the CMake project", &configure));
+        let build = ["cmake", "--build", "build"];
+        tools.push(ProjectTool::new("build", "Builds the CMake project", &build));
+        let test = ["ctest", "--test-dir", "build", "--output-on-failure"];
+        tools.push(ProjectTool::new("test", "Runs the tests of the CMake project", &test));
+    }
+    if has("gradlew") || has("build.gradle") || has("build.gradle.kts") {
+        let gradle = if has("gradlew") { "./gradlew" } else { "gradle" };
+        let of = |name, what, task| ProjectTool::new(name, what, &[gradle, task]);
+        tools.push(of("build", "Builds the Gradle project", "assemble"));
+        let test = of("test", "Runs the tests of the Gradle project", "test");
+        tools.push(test.with(filter("--tests=")));
+    }
+    tools
+}
+
+/// The targets of a Makefile, or the recipes of a justfile, that need nothing and are safe to run. A
+/// recipe may have a parameter with a default, which becomes an input.
 fn targets(text: &str, program: &str, what: &str) -> Vec<ProjectTool> {
-    let names = text.lines().filter_map(|line| {
-        let (name, rest) = line.split_once(':')?;
-        (SAFE.contains(&name) && !rest.starts_with('=')).then_some(name)
+    let found = text.lines().filter(|line| !line.starts_with([' ', '\t'])).filter_map(|line| {
+        let (head, rest) = line.split_once(':')?;
+        let mut words = head.split_whitespace();
+        let name = words.next().filter(|name| SAFE.contains(name) && !rest.starts_with('='))?;
+        let parameters: Vec<&str> =
+            words.map(|word| word.split_once('=').map(|(name, _)| name)).collect::<Option<_>>()?;
+        let tool = ProjectTool::new(name, &format!("{what} {name}`"), &[program, name]);
+        match parameters.as_slice() {
+            [] => Some(tool),
+            [one]
+                if program == "just"
+                    && one.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') =>
+            {
+                let name = one.to_ascii_lowercase();
+                Some(tool.with(Input::new(&name, "", "The parameter of the recipe")))
+            }
+            _ => (program == "just").then_some(tool),
+        }
     });
-    names.map(|name| ProjectTool::new(name, &format!("{what} {name}`"), &[program, name])).collect()
+    found.collect()
 }
 
 #[cfg(test)]
@@ -231,6 +341,9 @@ mod tests {
         assert_eq!(found(&[("pyproject.toml", python)]), pairs(&plain));
         let uv = [("test", "uv run pytest"), ("lint", "uv run ruff check")];
         assert_eq!(found(&[("pyproject.toml", python), ("uv.lock", "")]), pairs(&uv));
+        let venv =
+            [("test", ".venv/bin/python -m pytest"), ("lint", ".venv/bin/python -m ruff check")];
+        assert_eq!(found(&[("pyproject.toml", python), (".venv/bin/python", "")]), pairs(&venv));
         let bare = pairs(&[("test", "python3 -m unittest discover")]);
         assert_eq!(found(&[("pyproject.toml", "[project]\n")]), bare);
         let make = "CC := gcc\nbuild: main.o\n\tcc\ntest:\n\t./t\ndeploy:\n\tscp\ncheck := 1\n";
@@ -238,10 +351,23 @@ mod tests {
         assert_eq!(found(&[("Makefile", make)]), pairs(&targets));
         let just = "test:\n  pytest\nbuild target:\n  make\ndefault: test\n";
         assert_eq!(found(&[("justfile", just)]), pairs(&[("test", "just test")]));
+        let with_default = "test FILTER=\"\":\n  pytest -k {{FILTER}}\n";
+        assert_eq!(found(&[("justfile", with_default)]), pairs(&[("test", "just test")]));
+        let go = [("build", "go build ./..."), ("test", "go test ./..."), ("vet", "go vet ./...")];
+        assert_eq!(found(&[("go.mod", "")]), pairs(&go));
+        let gradle = [("build", "./gradlew assemble"), ("test", "./gradlew test")];
+        assert_eq!(found(&[("build.gradle.kts", ""), ("gradlew", "")]), pairs(&gradle));
+        let cmake: Vec<_> = found(&[("CMakeLists.txt", "")]).into_iter().map(|it| it.0).collect();
+        assert_eq!(cmake, ["configure", "build", "test"]);
+        let bun = [("build", "bun run build"), ("lint", "bun run lint")];
+        assert_eq!(found(&[("package.json", scripts), ("bun.lock", "")]), pairs(&bun));
         assert_eq!(found(&[]), []);
-        // The first file that has a name counts.
+        // Targets usually run what the other files have; scripts are others of the same name.
         let both = found(&[("Cargo.toml", ""), ("Makefile", "test:\n\nlint:\n")]);
         assert_eq!(both.len(), 5, "{both:?}");
+        let both = found(&[("Cargo.toml", ""), ("package.json", scripts)]);
+        let npm = [("npm-build".to_owned(), "npm run build".to_owned())];
+        assert!(both.contains(&npm[0]) && both.len() == 6, "{both:?}");
     }
 
     #[test]
@@ -254,5 +380,15 @@ mod tests {
             crate::config::Config::parse(&text, path).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(config.tools.len(), 4);
         assert!(config.tool("test").unwrap().runs().contains("--package={package}"));
+        let warnings = config.tools.iter().filter_map(|tool| match &tool.run {
+            crate::config::Run::Command(command) => {
+                crate::config::option_warning(&command.template, &tool.arguments)
+            }
+            _ => None,
+        });
+        assert_eq!(warnings.count(), 0);
+        let rules = &config.tool("test").unwrap().arguments;
+        assert!(rules.check(Some(r#"{"filter": "parser"}"#)).is_ok());
+        assert!(rules.check(Some(r#"{"filter": "--config=x"}"#)).is_err());
     }
 }

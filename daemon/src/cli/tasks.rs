@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
-use super::cancel::{Whose, report, wait_until_gone};
+use super::cancel::{Gone, Whose, report, wait_until_gone};
 use super::directory::{self, Directory, Named};
 use super::display::Display;
 use super::format::{self, clean, table};
@@ -149,30 +149,70 @@ pub(super) fn cancel(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let Some(id) = &args.id else { return cancel_jobs::cancel(args, io, backend) };
+    if args.ids.is_empty() {
+        return cancel_jobs::cancel(args, io, backend);
+    }
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let id = match directory::resolve(client, id, &args.daemon)? {
-        Named::Task(id) => id,
-        Named::Job(job) => return cancel_jobs::cancel_one(job.job, args, client, io),
-    };
-    let task = match client.cancel_task(&id, args.reason.as_deref()) {
+    // An id that cannot be cancelled keeps none of the others.
+    let mut failed: Option<Exit> = None;
+    let (mut cancelled, mut tasks, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+    for id in &args.ids {
+        let outcome = match directory::resolve(client, id, &args.daemon) {
+            Ok(Named::Task(id)) => cancel_task(client, &id, args.reason.as_deref(), args.json, io)
+                .map(|task| {
+                    cancelled.push(json!({"taskId": task.id, "status": task.status.to_string()}));
+                    tasks.push(task.id);
+                }),
+            Ok(Named::Job(job)) => cancel_jobs::cancel_one(job.job, args, client, io).map(|done| {
+                cancelled.extend(done.documents);
+                jobs.extend(done.jobs);
+            }),
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(failure) if args.ids.len() == 1 => return Err(failure),
+            Err(failure) => {
+                failure.print(io);
+                failed = failed.or(Some(failure.exit));
+            }
+        }
+    }
+    let mut gone = wait_until_gone(client, Whose::Jobs(&jobs), io);
+    for id in &tasks {
+        if gone == Gone::Yes {
+            gone = wait_until_gone(client, Whose::Task(id), io);
+        }
+    }
+    if !cancelled.is_empty() {
+        report(&gone, client, io);
+    }
+    if args.json {
+        format::json(&cancel_jobs::outcome(&cancelled.into(), &gone), io)?;
+    }
+    Ok(failed.unwrap_or_else(|| cancel_jobs::exit(&gone)))
+}
+
+/// Cancels one task.
+fn cancel_task(
+    client: &mut Client,
+    id: &str,
+    reason: Option<&str>,
+    is_json: bool,
+    io: &mut Io<'_>,
+) -> Result<Task, Failure> {
+    let task = match client.cancel_task(id, reason) {
         Ok(task) => task,
         Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
-            return Err(not_cancellable(client, &id));
+            return Err(not_cancellable(client, id));
         }
         Err(error) => return Err(error.into()),
     };
-    if !args.json {
+    if !is_json {
         writeln!(io.out, "{} {}", clean(&task.id), task.status)?;
     }
-    let gone = wait_until_gone(client, Whose::Task(&id), io);
-    report(&gone, client, io);
-    if args.json {
-        let cancelled = json!([{"taskId": task.id, "status": task.status.to_string()}]);
-        format::json(&cancel_jobs::outcome(&cancelled, &gone), io)?;
-    }
-    Ok(cancel_jobs::exit(&gone))
+    Ok(task)
 }
 
 /// Error of a failed cancel: unknown and ended tasks have the same code (TSK-23, TSK-27).

@@ -1,6 +1,6 @@
 //! `ceased tools`: the tools in a list, or one with its arguments.
 
-use ceased_client::{Client, Tool};
+use ceased_client::Tool;
 use serde_json::{Map, Value};
 
 use super::args::ToolsArgs;
@@ -18,9 +18,10 @@ pub(super) fn tools(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = discover::daemon(&args.list.daemon, io, backend)?;
+    const PURPOSE: &str = "showing the tools that it would have";
+    let daemon = &args.list.daemon;
     if let Some(name) = &args.name {
-        let tool = find(&mut session.client, name)?;
+        let (_session, tool) = discover::with_tool(daemon, name, PURPOSE, io, backend)?;
         if args.list.json {
             format::raw(tool.raw.get(), io)?;
         } else {
@@ -28,6 +29,7 @@ pub(super) fn tools(
         }
         return Ok(Exit::Done);
     }
+    let mut session = discover::daemon_or_embedded(daemon, PURPOSE, io, backend)?;
     let tools = session.client.tools()?;
     if args.list.json {
         format::raw_list(tools.iter().map(|tool| &*tool.raw), io)?;
@@ -49,20 +51,13 @@ pub(super) fn tools(
     Ok(Exit::Done)
 }
 
-/// The tool of this name.
-///
-/// # Errors
-/// When there is none; the nearest name is in the message.
-pub(super) fn find(client: &mut Client, name: &str) -> Result<Tool, Failure> {
-    let tools = client.tools()?;
-    if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
-        return Ok(tool.clone());
-    }
+/// The failure for a name that no tool has; the nearest one is in the message.
+pub(super) fn missing(name: &str, tools: &[Tool]) -> Failure {
     let hint = match arguments::nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
         Some(near) => format!("did you mean {near:?}?"),
         None => "`ceased tools` lists them".to_owned(),
     };
-    Err(Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}")))
+    Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}"))
 }
 
 /// One argument of a tool, by its schema.

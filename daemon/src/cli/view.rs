@@ -7,7 +7,7 @@ mod model;
 mod row;
 mod servers;
 
-use super::format::clean;
+use super::format::{clean, counted};
 use layout::{Layout, known, millis, span};
 pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task};
 use row::matches;
@@ -110,10 +110,13 @@ impl Status {
             }
         };
         if host.abandoned_threads > 0 {
-            third.push_str(&format!("; {} abandoned handlers", host.abandoned_threads));
+            let threads = host.abandoned_threads;
+            let threads = counted(threads, "abandoned handler", "abandoned handlers");
+            third.push_str(&format!("; {threads}"));
         }
         if host.audit_dropped > 0 {
-            third.push_str(&format!("; {} audit records lost", host.audit_dropped));
+            let lost = counted(host.audit_dropped, "audit record", "audit records");
+            third.push_str(&format!("; {lost} lost"));
         }
         let survivors = host.survivors.or_else(|| self.own_survivors());
         let bad = survivors.unwrap_or_default() + host.abandoned_threads + host.audit_dropped > 0;
@@ -168,14 +171,16 @@ impl Status {
         if !self.host.containment.is_empty() {
             lines.push((Tone::Plain, "containment", self.host.containment.clone()));
         }
+        // The line has the name of the column already.
+        let cancels = cancels.strip_prefix("cancels ").map(str::to_owned).unwrap_or(cancels);
         lines.push((cancel_tone, "cancels", cancels));
         if !self.counters.is_empty() {
             let of = |name: &str| self.counters.get(name).copied().unwrap_or_default();
             let requests = format!(
-                "{} read, {} answered, {} errors, {} cancelled, {} refused by a limit",
+                "{} read, {} answered, {}, {} cancelled, {} refused by a limit",
                 of("requests"),
                 of("answers"),
-                of("errors"),
+                counted(of("errors"), "error", "errors"),
                 of("cancelled"),
                 of("refused")
             );
@@ -356,7 +361,8 @@ fn whole(layout: &Layout, lines: &[String]) -> Vec<Row> {
     let mut rows: Vec<Row> = lines.iter().take(TREE_MAX).map(|line| layout.below(line)).collect();
     let more = lines.len().saturating_sub(TREE_MAX);
     if more > 0 {
-        rows.push(layout.below(&format!("… and {more} more processes")));
+        let noun = if more == 1 { "process" } else { "processes" };
+        rows.push(layout.below(&format!("… and {more} more {noun}")));
     }
     rows
 }

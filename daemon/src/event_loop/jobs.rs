@@ -242,7 +242,7 @@ impl Server {
         (task, cwd): (Option<TaskId>, Option<WorkingDir>),
     ) -> Result<(), Outcome> {
         let filled = match command.is_given {
-            true => run_command::command(arguments.get()),
+            true => run_command::command(arguments.get(), command.isolation),
             false => command.template.fill(rules, Some(arguments.get())),
         };
         let filled = filled.map_err(|why| Outcome::Refused(ErrorObject::invalid_params(why)))?;

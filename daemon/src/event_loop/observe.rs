@@ -19,6 +19,7 @@ use serde_json::value::to_raw_value;
 use super::state::party::Party;
 use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
 use super::upstreams::{instance_of, quoted, to_job};
+use crate::announce::say;
 use crate::observability::audit::{CancelRecord, Happening, facts_of};
 use crate::observability::calls::CallOutcome;
 use crate::observability::job_status::{self, JobStatus};
@@ -190,6 +191,11 @@ impl Server {
         let died_after = (ended == Ended::Wholly).then_some(died_after);
         let record =
             CancelRecord { stage, held_by, processes_ended, died_after, survivors, receipt };
+        let is_wrap = self.settings.servers.iter().any(|server| server.transparent);
+        if is_wrap && tracing::enabled!(tracing::Level::WARN) {
+            // The user of `ceased wrap` has no other place that shows it.
+            record.left_by_server().iter().for_each(|line| say(format_args!("{line}")));
+        }
         let observer = &mut self.observer;
         observer.alerts.look_at_end(&record);
         let record = Arc::new(record);

@@ -17,7 +17,7 @@ use crate::tools::arguments::{
 };
 use crate::tools::catalog;
 use ceased_process::daemon_support::is_private;
-use ceased_process::{Bounds, Inherit};
+use ceased_process::{Bounds, Inherit, Isolation};
 
 /// Name in records and views. No configured tool can have it.
 pub(crate) const NAME: &str = "ceased/run";
@@ -27,7 +27,9 @@ const KILL_GRACE: Duration = Duration::from_secs(2);
 const MAX_OUTPUT: usize = 1 << 20;
 
 /// Schema of the params of the request.
-const SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"minItems":1},"cwd":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":"string"}}},"required":["command"]}"#;
+const SCHEMA: &str = r#"{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"minItems":1},"cwd":{"type":"string"},"env":{"type":"object","additionalProperties":{"type":"string"}},"streams":{"type":"object","properties":{"stdin":{"type":"string"},"stdout":{"type":"string"},"stderr":{"type":"string"}},"required":["stdin","stdout","stderr"]}},"required":["command"]}"#;
+/// Opens the streams and becomes the command.
+const OPEN: &str = r#"exec <"$1" >>"$2" 2>>"$3"; shift 3; exec "$@""#;
 
 /// The tool behind the request, if the configuration allows it.
 ///
@@ -79,6 +81,24 @@ struct Params {
     cwd: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
+    streams: Option<Streams>,
+}
+
+/// Files that the command has as its standard streams, such as pipes of its caller in `/proc`. The
+/// command itself opens them, with the rights of its caller.
+#[derive(Deserialize)]
+struct Streams {
+    stdin: String,
+    stdout: String,
+    stderr: String,
+}
+
+impl Streams {
+    /// The command with these streams.
+    fn before(self, command: Vec<String>) -> Vec<String> {
+        let shell = ["/bin/sh", "-c", OPEN, "sh"].map(str::to_owned).into_iter();
+        shell.chain([self.stdin, self.stdout, self.stderr]).chain(command).collect()
+    }
 }
 
 /// The part of the params that records and views show: the command and its directory.
@@ -91,13 +111,18 @@ pub(crate) fn shown(params: &str) -> String {
     .to_string()
 }
 
-/// The command that the params name.
+/// The command that the params name. One in a pid namespace of its own cannot open the streams of its
+/// caller, so that its output is its result.
 ///
 /// # Errors
 /// The reason, for the caller.
-pub(crate) fn command(params: &str) -> Result<Argv, String> {
-    let Params { command, cwd, env } =
+pub(crate) fn command(params: &str, isolation: Isolation) -> Result<Argv, String> {
+    let Params { command, cwd, env, streams } =
         serde_json::from_str(params).map_err(|error| format!("params: {error}"))?;
+    let command = match streams.filter(|_| isolation == Isolation::None) {
+        Some(streams) => streams.before(command),
+        None => command,
+    };
     let texts = command.iter().chain(env.keys()).chain(env.values());
     let mut total = 0;
     for text in texts {
@@ -135,10 +160,15 @@ mod tests {
     #[test]
     fn params_become_a_command() {
         let params = r#"{"command":["ls","-l"],"cwd":"/srv","env":{"A":"b"},"_meta":{}}"#;
-        let argv = command(params).expect("valid");
+        let argv = command(params, Isolation::None).expect("valid");
         assert_eq!(argv.argv, ["ls", "-l"]);
         assert_eq!(argv.cwd, Some(PathBuf::from("/srv").into()));
         assert_eq!(argv.env, [("A".to_owned(), "b".to_owned())]);
+        let params = r#"{"command":["ls"],"streams":{"stdin":"/i","stdout":"/o","stderr":"/e"}}"#;
+        let argv = command(params, Isolation::None).expect("valid");
+        assert_eq!(argv.argv, ["/bin/sh", "-c", OPEN, "sh", "/i", "/o", "/e", "ls"]);
+        assert_eq!(shown(params), r#"{"command":["ls"]}"#);
+        assert_eq!(command(params, Isolation::Pid).expect("valid").argv, ["ls"]);
     }
 
     #[test]
@@ -154,7 +184,7 @@ mod tests {
             (r#"{"command":["a"],"env":{"CEASED_JOB":"9"}}"#.to_owned(), "cannot be set"),
             (r#"{"command":"a"}"#.to_owned(), "invalid type"),
         ] {
-            let said = command(&params).unwrap_err();
+            let said = command(&params, Isolation::None).unwrap_err();
             assert!(said.contains(why), "{said}");
         }
     }

@@ -74,7 +74,11 @@ impl Backend for Fake {
         Ok(Vec::new())
     }
 
-    fn embed(&self, _: Option<&Path>) -> Result<Option<Embedded>, Failure> {
+    fn embed_project(&self) -> Result<Option<Embedded>, Failure> {
+        Ok(None)
+    }
+
+    fn embed(&self, _: Option<&Path>, _: &mut dyn Write) -> Result<Option<Embedded>, Failure> {
         if self.config_is_wrong {
             return Err(Failure::new(Exit::Usage, "c.toml:3: unknown key"));
         }
@@ -149,7 +153,8 @@ fn daemon_is_searched_in_the_documented_order() {
     assert_eq!(one.run_with(&["tools"], &here).exit, Exit::Done);
 
     for (args, expected) in [
-        (&["tools", "--socket", "/nonexistent/arg.sock"][..], "unix:/nonexistent/arg.sock"),
+        (&["--socket", "/nonexistent/arg.sock", "tools"][..], "unix:/nonexistent/arg.sock"),
+        (&["tools", "--socket", "/nonexistent/arg.sock"], "unix:/nonexistent/arg.sock"),
         (&["tools", "--tcp", "127.0.0.1:1"], "tcp:127.0.0.1:1"),
         (&["tools"], "unix:/nonexistent/env.sock"),
     ] {
@@ -199,7 +204,7 @@ fn invalid_config_is_an_error_only_if_named() {
     let wrong = Fake { config_is_wrong: true, ..Fake::default() };
     let ran = one.run_with(&["tools", "--config", "c.toml"], &wrong);
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Usage, "ceased: c.toml:3: unknown key\n"));
-    let ran = one.run_with(&["tools"], &wrong);
+    let ran = one.run_with(&["ps"], &wrong);
     assert_eq!(ran.exit, Exit::Unreachable);
     assert!(ran.err.contains("ignoring the config: c.toml:3"), "{}", ran.err);
 }
@@ -245,13 +250,17 @@ fn embeddable(is_down: &Arc<AtomicBool>) -> Fake {
 fn call_without_a_daemon_runs_in_process_and_reports_that() {
     let is_down = Arc::new(AtomicBool::new(false));
     let mut one = stage(lists_tools);
-    let ran =
-        one.run_with(&["call", "echo", "--socket", "/nonexistent/s.sock"], &embeddable(&is_down));
+    one.env.sockets.own = vec!["/nonexistent/s.sock".into()];
+    let ran = one.run_with(&["call", "echo"], &embeddable(&is_down));
     assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
     assert_eq!(
         ran.err,
         "ceased: no daemon at unix:/nonexistent/s.sock; running the tool in this process\n"
     );
+    let mut one = stage(lists_tools);
+    let ran = one.run_with(&["tools"], &embeddable(&Arc::default()));
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    assert!(ran.out.contains("build") && ran.err.contains("no daemon at"), "{ran:?}");
     assert!(is_down.load(Ordering::SeqCst), "the server outlives the command");
 }
 
@@ -260,6 +269,8 @@ fn other_commands_need_a_daemon() {
     let is_down = Arc::new(AtomicBool::new(false));
     for args in [
         &["call", "echo", "--tcp", "127.0.0.1:1"][..],
+        &["call", "echo", "--socket", "/nonexistent/s.sock"],
+        &["ps"],
         &["call", "build", "package=x", "--detach", "--socket", "/nonexistent/s.sock"],
         &["tools", "--socket", "/nonexistent/s.sock"],
         &["connect", "--socket", "/nonexistent/s.sock"],
@@ -270,8 +281,12 @@ fn other_commands_need_a_daemon() {
         assert!(backend.embedded.lock().unwrap().is_some(), "{args:?}");
         drop(backend);
     }
-    let ran = stage(lists_tools)
-        .run_with(&["call", "echo", "--socket", "/nonexistent/s.sock"], &Fake::default());
+    let mut named = stage(lists_tools);
+    named.env.socket = Some("/nonexistent/s.sock".into());
+    let backend = embeddable(&is_down);
+    assert_eq!(named.run_with(&["call", "echo"], &backend).exit, Exit::Unreachable);
+    drop(backend);
+    let ran = stage(lists_tools).run_with(&["call", "echo"], &Fake::default());
     assert_eq!(ran.exit, Exit::Unreachable);
     assert!(ran.err.contains("no config") && ran.err.contains("--config FILE"), "{}", ran.err);
 }

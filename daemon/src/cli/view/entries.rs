@@ -184,7 +184,7 @@ impl Receipt {
         vec![
             format!("job {} of {} ran {}", self.job, self.identity, self.tool),
             format!("stopped by {}: {}", self.by, self.reason.as_deref().unwrap_or(&self.why)),
-            format!("last step: {}; {} processes ended", self.stage, known(self.processes_ended)),
+            format!("last step: {}; processes ended: {}", self.stage, known(self.processes_ended)),
             match (&self.end, self.died_after_ms, self.survivors) {
                 (Some(end), ..) => format!("{end}, {when}"),
                 (None, Some(after), _) => {

@@ -4,6 +4,7 @@ use super::layout::{Layout, ago, span};
 use super::model::{Instance, InstanceProcesses, Process, Server};
 use super::row::{Key, Row, Tone, matches};
 use super::{Status, Trees, push_tree};
+use crate::cli::format::counted;
 
 /// Lines of standard error in the details of an instance.
 const LINES_MAX: usize = 5;
@@ -53,7 +54,8 @@ impl Status {
         let states: Vec<String> = states.map(|(state, count)| format!("{count} {state}")).collect();
         let has_failed = self.servers.iter().any(|server| server.state == "failed");
         let tone = if has_failed { Tone::Bad } else { Tone::Plain };
-        let text = format!("{}; {instances} instances", states.join(", "));
+        let instances = counted(instances as u64, "instance", "instances");
+        let text = format!("{}; {instances}", states.join(", "));
         Some((tone, text))
     }
 
@@ -143,9 +145,11 @@ impl InstanceProcesses {
 
     fn in_words(&self) -> String {
         let (count, memory) = (self.processes.len(), self.memory() / 1024 / 1024);
-        let mut words = format!("{count} processes, {memory} MiB");
+        let count = counted(count as u64, "process", "processes");
+        let mut words = format!("{count}, {memory} MiB");
         if self.skipped_lines > 0 {
-            words.push_str(&format!(", {} lines skipped", self.skipped_lines));
+            let lines = counted(self.skipped_lines, "line", "lines");
+            words.push_str(&format!(", {lines} skipped"));
         }
         words
     }
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn a_failed_server_shows_in_the_overview() {
         let (tone, text) = status().servers_in_words().unwrap();
-        assert_eq!((tone, &*text), (Tone::Bad, "1 ready, 1 failed; 1 instances"));
+        assert_eq!((tone, &*text), (Tone::Bad, "1 ready, 1 failed; 1 instance"));
         assert_eq!(Status::default().servers_in_words(), None);
     }
 }

@@ -49,7 +49,7 @@ fn receipt_without_a_known_end_is_shown() {
     let row = receipt.row(&Layout::of(&Status::default(), None));
     assert!(row.text.contains("its end is not known"), "{}", row.text);
     let details = receipt.details().join("\n");
-    assert!(details.contains("unknown processes ended"), "{details}");
+    assert!(details.contains("processes ended: unknown"), "{details}");
     assert!(details.contains("the end of its work is not known"), "{details}");
 }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use ceased_core::time::Instant;
-use ceased_transports::{Accept, Address, Listener, Transport};
+use ceased_transports::{Accept, Address, Listener, SocketMode, Transport};
 use mio::{Registry, Token};
 
 use super::constants::{ACCEPT_REST, FIRST_CONN, FIRST_LISTENER};
@@ -131,7 +131,7 @@ impl Listeners {
             bound.again = Some(now);
             // Only after registering: a reader of this line may send signals at once.
             let kind = if bound.http.is_some() { " (http)" } else { "" };
-            say(format_args!("listening on {}{kind}", bound.listener.address()));
+            say(format_args!("listening on {}{kind}", in_words(bound.listener.address())));
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ impl Listeners {
                 return true;
             }
             if !is_wanted {
-                say(format_args!("no longer listening on {address}"));
+                say(format_args!("no longer listening on {}", in_words(address)));
                 // Closing also deregisters it.
                 let _ = bound.listener.deregister(registry);
             }
@@ -348,5 +348,16 @@ fn is_same(one: &Address, other: &Address) -> bool {
         (Address::Tcp(one), Address::Tcp(other)) => one == other,
         (Address::Stdio, Address::Stdio) => true,
         (Address::Unix { .. } | Address::Tcp(_) | Address::Stdio, _) => false,
+    }
+}
+
+/// An address with the mode of its socket in words.
+fn in_words(address: &Address) -> String {
+    match address {
+        Address::Unix { path, mode } if *mode != SocketMode::OWNER => {
+            format!("unix:{} (mode {mode})", path.display())
+        }
+        Address::Unix { path, .. } => format!("unix:{}", path.display()),
+        Address::Tcp(_) | Address::Stdio => address.to_string(),
     }
 }
