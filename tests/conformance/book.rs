@@ -254,6 +254,42 @@ fn every_command_is_documented() {
     complain(&missing);
 }
 
+/// The tutorial shows the tools as the program lists them.
+#[test]
+fn the_tutorial_shows_output_of_the_program() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let listed = Command::new(ceased())
+        .args(["tools", "--config"])
+        .arg(workspace::root().join("config.toml"))
+        .env("XDG_RUNTIME_DIR", dir.path())
+        .env("HOME", dir.path())
+        .env_remove("CEASED_SOCKET")
+        .output()
+        .expect("it runs");
+    let listed = String::from_utf8(listed.stdout).expect("text");
+    let tutorial = document("docs/src/tutorial.md").text;
+    assert!(listed.contains("tree"), "{listed}");
+    assert!(tutorial.contains(&format!("$ ceased tools\n{listed}")), "{listed}");
+}
+
+/// Pages do not deny what the program has.
+#[test]
+fn pages_agree_with_the_program() {
+    let support = document("docs/src/protocol/support.md").text;
+    assert!(!support.contains("not implemented yet"));
+    let introduction = document("docs/src/introduction.md").text;
+    for package in ["ceased", "ceased-core", "ceased-transports", "ceased-process", "ceased-client"]
+    {
+        assert!(introduction.contains(&format!("| `{package}` |")), "{package}");
+    }
+    let monitoring = document("docs/src/operations/monitoring.md").text;
+    assert!(monitoring.contains("seeing the jobs of all users"));
+    // The keys of a tool stand once.
+    let config = fs::read_to_string(workspace::root().join("config.toml")).expect("it is there");
+    let keys = config.split("# [[server]]").next().unwrap_or_default();
+    assert_eq!(keys.matches("#     memory_max = ").count(), 1, "config.toml");
+}
+
 /// Table rows of ARCHITECTURE.md name existing files and functions in them.
 #[test]
 fn the_architecture_names_files_and_functions_that_exist() {
@@ -292,6 +328,9 @@ fn the_readme_is_short_and_names_the_two_commands() {
     assert!(lines <= README_LINES_MAX, "{lines} lines of {README_LINES_MAX}");
     for command in ["\ncargo run --example tour\n", "\ncargo test --workspace\n"] {
         assert!(readme.text.contains(command), "{command}");
+    }
+    for door in ["ceased init", "ceased probe", "ceased adopt", "minutes", "Rust 1.91"] {
+        assert!(readme.text.contains(door), "{door}");
     }
 }
 
