@@ -16,7 +16,7 @@ use ceased_process::daemon_support::unrunnable;
 
 /// Exit code for a program that is not there, as of shells.
 const NOT_FOUND: u8 = 127;
-/// What shells add to the number of the signal that ended a command.
+/// Added by shells to the number of the signal that ended a command.
 const BY_SIGNAL: i64 = 128;
 
 /// Runs the command.

@@ -1,7 +1,7 @@
 //! Standard streams of this process for a command that the daemon runs.
 //!
-//! The command opens pipes of this process by their paths in `/proc`, with the rights of its user, who
-//! is that of this process. Threads copy between them and the streams of this process, so that files,
+//! The command opens pipes of this process by their paths in `/proc`, with the rights of its user,
+//! which is that of this process. Threads copy between them and the streams of this process, so that files,
 //! terminals and sockets work alike.
 
 use std::fs::File;

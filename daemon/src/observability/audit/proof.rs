@@ -38,8 +38,8 @@ pub(super) fn sentence(proof: Proof, after: Option<Duration>) -> String {
 }
 
 impl CancelRecord {
-    /// What a cancelled call had left behind in its server and was ended, as a line for the user of
-    /// the server; `None` if the server ended the call itself.
+    /// A line for the user of a server about the processes of a cancelled call that it had left and
+    /// that were ended; `None` if the server ended the call itself.
     pub(crate) fn left_by_server(&self) -> Option<String> {
         let upstream = self.receipt.upstream.as_ref()?;
         let ended = match upstream.proof {
