@@ -80,7 +80,11 @@ impl SkippedLines {
     }
 }
 
-/// Removes lines that are no JSON-RPC messages from a stream.
+/// Byte order mark, which some writers put before each line.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Removes lines that are no JSON-RPC messages from a stream, and byte order marks at the start of
+/// lines.
 ///
 /// A message starts with `{"`, a batch with `[{`, with white space anywhere between. So a log line
 /// such as `[info] ready` or `{ port: 1 }` is none.
@@ -136,7 +140,15 @@ impl LineFilter {
     /// Takes the next byte of a line of which it is not known whether it is a message.
     fn classify(&mut self, byte: u8, out: &mut Vec<u8>) {
         self.held.push(byte);
+        let is_marked = self.held.first() == MARK.first();
+        if is_marked && MARK.starts_with(&self.held) {
+            if self.held == MARK {
+                self.held.clear();
+            }
+            return;
+        }
         self.line = match (self.line, byte) {
+            _ if is_marked => Line::Skipped,
             (Line::Start, b'\n') => {
                 self.held.clear();
                 return;
@@ -379,6 +391,29 @@ mod tests {
             let first = filter.skipped.first();
             assert_eq!(first.first().unwrap(), "\u{fffd}[32mServer\u{fffd}[0m 1.0");
             assert_eq!(first.get(6).unwrap(), "\u{fffd}\u{fffd} bad");
+        }
+    }
+
+    /// A byte order mark at the start of any line is skipped; a part of one starts no message.
+    #[test]
+    fn byte_order_marks_are_removed_however_the_stream_is_cut() {
+        let stream = b"\xef\xbb\xbf{\"a\":1}\n\xef\xbb\xbf {\"b\":2}\r\n\xef\xbb{\"c\":3}\n\
+            \xef\xbb\xbf\n\xef {\"d\":4}\n\xef\xbb\xbfnoise\n\xef\n{\"e\":\"\xef\xbb\xbf\"}\n\
+            \xef\xbb\xbf[{\"f\":6}]\n";
+        let messages = "{\"a\":1}\n {\"b\":2}\r\n{\"e\":\"\u{feff}\"}\n[{\"f\":6}]\n";
+        for size in 1..=stream.len() {
+            let (mut filter, mut out) = (LineFilter::default(), Vec::new());
+            for piece in stream.chunks(size) {
+                let before = filter.line;
+                if filter.passes(piece) {
+                    out.extend_from_slice(piece);
+                } else {
+                    filter.line = before;
+                    filter.filter(piece, &mut out);
+                }
+            }
+            assert_eq!(String::from_utf8_lossy(&out), messages, "{size}");
+            assert_eq!(filter.skipped.count(), 4, "{size}");
         }
     }
 
