@@ -110,6 +110,30 @@ numbered! {
     CheckId, "x"
 }
 
+impl CallId {
+    /// The call that an id in a message of a peer names: by its number, or by a text of the digits,
+    /// which some peers make of each id.
+    pub(crate) fn named(id: &RequestId) -> Option<Self> {
+        let number = match id {
+            RequestId::Number(number) => u64::try_from(*number).ok(),
+            RequestId::Text(text) => {
+                let number: Option<i64> = text.parse().ok();
+                number
+                    .filter(|number| id.is_digits_of(&RequestId::Number(*number)))?
+                    .try_into()
+                    .ok()
+            }
+            RequestId::Null | RequestId::Canonical(_) => None,
+        };
+        number.map(Self::new)
+    }
+
+    /// The call that a JSON token names, as [`CallId::named`].
+    pub(crate) fn read(token: &str) -> Option<Self> {
+        Self::named(&RequestId::parse(token)?)
+    }
+}
+
 /// The id a peer gave its request. Exact: `1` and `"1"` are two ids (CAN-01), while `1`, `1.0` and
 /// `1e0` are one, since they are one number.
 ///
@@ -128,6 +152,15 @@ pub enum RequestId {
 }
 
 impl RequestId {
+    /// Whether this is a text of the digits of that number, in their shortest form: some peers make
+    /// a text of each id that they answer.
+    pub(crate) fn is_digits_of(&self, id: &Self) -> bool {
+        match (self, id) {
+            (Self::Text(text), Self::Number(number)) => **text == *alloc::format!("{number}"),
+            (Self::Text(_) | Self::Number(_) | Self::Null | Self::Canonical(_), _) => false,
+        }
+    }
+
     /// Reads one JSON token as an id; `None` for anything but an integer or a string (RPC-02). A
     /// fraction is no id, and neither is an integer whose exponent is beyond 64 bits. A caller that
     /// accepts `null` as an id compares with that first.
@@ -309,6 +342,17 @@ mod tests {
         }
         for bad in ["", "\"", "\"a", "\"a\" ", "\"\\x\"", "01", "-", "1.", "1 "] {
             assert_eq!(RequestId::parse(bad), None, "{bad}");
+        }
+    }
+
+    /// A text of the digits of a number names the same call; another spelling names none.
+    #[test]
+    fn calls_are_named_by_numbers_and_their_digits() {
+        for token in ["7", "7.0", "\"7\"", r#""\u0037""#] {
+            assert_eq!(CallId::read(token), Some(CallId::new(7)), "{token}");
+        }
+        for other in ["-7", "\"07\"", "\"+7\"", "\"7.0\"", "\" 7\"", "\"\"", "null", "7.5", "[7]"] {
+            assert_eq!(CallId::read(other), None, "{other}");
         }
     }
 

@@ -66,7 +66,7 @@ fn a_plain_call_asks_its_own_peer() {
     answers(&mut w, c, &question["id"], "decline");
     assert_eq!((w.told.len(), w.counters().late_responses), (1, 1));
     answers(&mut w, c, &json!(99), "accept");
-    answers(&mut w, c, &json!("1"), "accept");
+    answers(&mut w, c, &json!("01"), "accept");
     assert_eq!((w.told.len(), w.counters().unasked_responses), (1, 2));
     w.done(job, "built");
     assert_eq!(w.next(c)["id"], "x");

@@ -346,8 +346,12 @@ fn odd_progress_tokens_lose_no_request() {
 /// CAN-10, RPC-01: a peer may spell the id of its answer to us as it likes.
 #[test]
 fn an_answer_under_another_spelling_is_one() {
-    let spellings: [fn(&Value) -> String; 3] =
-        [|id| format!("{id}.0"), |id| format!("{id}0e-1"), |id| format!("{id}e0")];
+    let spellings: [fn(&Value) -> String; 4] = [
+        |id| format!("{id}.0"),
+        |id| format!("{id}0e-1"),
+        |id| format!("{id}e0"),
+        |id| format!("\"{id}\""),
+    ];
     for spelled in spellings {
         for rest in [r#""result":{"roots":[]}"#, r#""result":{"roots":[]},"error":null"#] {
             let mut w = World::new();

@@ -212,10 +212,7 @@ impl Engine {
     ) {
         let texts = answer.as_ref().map(Answered::text).map_err(|error| *error);
         let outcome = texts.map(|result| result.raw());
-        let call = match id {
-            Some(RequestId::Number(number)) => u64::try_from(number).ok().map(CallId::new),
-            Some(RequestId::Text(_) | RequestId::Canonical(_) | RequestId::Null) | None => None,
-        };
+        let call = id.as_ref().and_then(CallId::named);
         let Some(call) = call.filter(|call| self.outgoing.was_made(*call)) else {
             self.counters.unasked_responses += 1;
             return;
@@ -275,9 +272,7 @@ impl Engine {
     pub(crate) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let token = params.and_then(|params| params.find(["progressToken"]));
         let token = token.and_then(|found| found.members[0]);
-        let id = token.and_then(|token| RequestId::parse(token.get()));
-        let Some(RequestId::Number(number)) = id else { return };
-        let id = CallId::new(u64::try_from(number).unwrap_or(0));
+        let Some(id) = token.and_then(|token| CallId::read(token.get())) else { return };
         let now = self.now.at;
         // The token of a call stays valid while the task it became runs.
         let call = match self.outgoing.remote_mut(conn, id) {

@@ -43,7 +43,9 @@ impl Supervision {
                 }
                 self.out.push(Effect::ForwardToClient);
             }
-            Frame::Response { id: Some(id), outcome } => self.on_agent_answer(now, &id, outcome),
+            Frame::Response { id: Some(id), outcome } => {
+                self.on_agent_answer(now, frame, &id, outcome);
+            }
             // An error without an id answers a frame that the agent could not read.
             Frame::Response { id: None, .. } | Frame::Other => {
                 self.out.push(Effect::ForwardToClient);
@@ -186,16 +188,30 @@ impl Supervision {
     }
 
     /// The agent answers a request of the client, or of the supervisor.
-    fn on_agent_answer(&mut self, now: Instant, id: &RequestId, outcome: Result<&str, &str>) {
+    fn on_agent_answer(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        id: &RequestId,
+        outcome: Result<&str, &str>,
+    ) {
         let is_own = matches!(&self.agent, Agent::Preparing { own, .. } if own == id);
         if is_own && let Agent::Preparing { step, .. } = mem::replace(&mut self.agent, Agent::Live)
         {
             return self.on_prepared(now, step, outcome);
         }
         let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| of.id == *id);
+        let has_digits = |work: &Work| work.id.as_ref().is_some_and(|of| id.is_digits_of(&of.id));
+        let exact = self.works.iter().position(is_it);
         // A late answer to a request that was answered already goes nowhere.
-        let Some(at) = self.works.iter().position(is_it) else { return };
-        self.out.push(Effect::ForwardToClient);
+        let Some(at) = exact.or_else(|| self.works.iter().position(has_digits)) else { return };
+        self.out.push(match &self.works[at].id {
+            Some(own) if exact.is_none() => {
+                let old = texts::token_of(frame, "id").unwrap_or_default();
+                Effect::ToClient(texts::with_id(frame, old, &own.token))
+            }
+            Some(_) | None => Effect::ForwardToClient,
+        });
         self.note_answer(now);
         let runs = {
             let work = &self.works[at];

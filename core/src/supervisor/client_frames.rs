@@ -13,7 +13,7 @@ use crate::supervisor::effect::Effect;
 use crate::supervisor::held::Held;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
 use crate::supervisor::stop::{Form, Stop};
-use crate::supervisor::supervision::{Agent, Crossing, Supervision};
+use crate::supervisor::supervision::{Agent, Asked, Crossing, Supervision};
 use crate::supervisor::texts;
 use crate::supervisor::work::{Id, Work};
 use crate::time::Instant;
@@ -290,9 +290,13 @@ impl Supervision {
 
     /// The client answers a request of the agent.
     fn on_client_answer(&mut self, now: Instant, frame: &[u8], id: &RequestId) {
-        let at = self.asked.iter().position(|asked| asked.at_client.id == *id);
+        let exact = self.asked.iter().position(|asked| asked.at_client.id == *id);
+        let has_digits = |asked: &Asked| id.is_digits_of(&asked.at_client.id);
+        let at = exact.or_else(|| self.asked.iter().position(has_digits));
         match at.map(|at| self.asked.swap_remove(at)) {
-            Some(asked) if asked.id == asked.at_client => self.out.push(Effect::ForwardToAgent),
+            Some(asked) if exact.is_some() && asked.id == asked.at_client => {
+                self.out.push(Effect::ForwardToAgent);
+            }
             Some(asked) => {
                 let old = texts::token_of(frame, "id").unwrap_or_default();
                 self.out.push(Effect::ToAgent(texts::with_id(frame, old, &asked.id.token)));

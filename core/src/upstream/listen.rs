@@ -108,7 +108,7 @@ impl Engine {
     pub(crate) fn on_listen_acknowledged(&mut self, id: InstanceId, params: Option<&Params<'_>>) {
         let params = params.map_or("{}", Params::get);
         let call = member(params, "_meta").and_then(|meta| member(meta, SUBSCRIPTION_ID));
-        let Some(call) = call.and_then(|call| call.parse().ok()).map(CallId::new) else { return };
+        let Some(call) = call.and_then(CallId::read) else { return };
         let granted = member(params, "notifications")
             .and_then(|granted| member(granted, "resourceSubscriptions"));
         let granted = granted.map(elements).unwrap_or_default();
@@ -132,8 +132,7 @@ impl Engine {
     }
 
     /// Whether a cancel of a server ends one of the subscriptions at it.
-    pub(crate) fn is_end_of_listen(&mut self, conn: ConnId, request: u64) -> bool {
-        let call = CallId::new(request);
+    pub(crate) fn is_end_of_listen(&mut self, conn: ConnId, call: CallId) -> bool {
         let Some(id) = self.upstreams.by_conn.get(&conn).copied() else { return false };
         let instance = self.upstreams.instances.get(&id);
         if !instance.is_some_and(|instance| instance.subscription.has(call)) {

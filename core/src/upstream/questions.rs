@@ -107,8 +107,8 @@ impl Engine {
     /// The job that a message of a server names, by its progress token or its task.
     pub(crate) fn related_job(&self, conn: ConnId, params: &str) -> Option<JobId> {
         let meta = member(params, "_meta")?;
-        let token = member(meta, "progressToken").and_then(|token| token.parse().ok());
-        let by_token = token.and_then(|token| self.outgoing.call(conn, CallId::new(token)));
+        let by_token = member(meta, "progressToken").and_then(CallId::read);
+        let by_token = by_token.and_then(|call| self.outgoing.call(conn, call));
         if let Some(CallFor::Relayed(job)) = by_token.map(|call| call.receiver()) {
             return Some(job);
         }
@@ -231,8 +231,8 @@ impl Engine {
     /// A server withdraws one of its requests.
     pub(crate) fn on_cancel_of_upstream(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let cancellation = self.read_cancellation(params);
-        if let Some(RequestId::Number(number)) = cancellation.as_ref().map(|it| &it.request)
-            && self.is_end_of_listen(conn, u64::try_from(*number).unwrap_or_default())
+        if let Some(call) = cancellation.as_ref().and_then(|it| CallId::named(&it.request))
+            && self.is_end_of_listen(conn, call)
         {
             return;
         }

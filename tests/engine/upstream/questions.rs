@@ -147,8 +147,9 @@ fn question_on_a_shared_instance_is_never_guessed() {
     kit.silent(ann);
     kit.silent(bob);
     let mut named = elicit(&json!("named"));
+    // The token as a text of its digits names the same call.
     named["params"]["_meta"]["progressToken"] =
-        calls[1]["params"]["_meta"]["progressToken"].clone();
+        json!(calls[1]["params"]["_meta"]["progressToken"].to_string());
     kit.send(upstream, &named);
     kit.silent(ann);
     let asked = kit.one(bob);

@@ -36,6 +36,22 @@ fn frames_pass_unchanged() {
     assert_eq!(world.client(answer), [format!("agent {answer}")]);
 }
 
+/// An answer whose id is a text of the digits of a number answers that request, and reaches its
+/// side with the number; an id that is the same goes first.
+#[test]
+fn answers_with_ids_as_texts_pass_with_the_numbers() {
+    let mut world = World::with_session(terms(), "{}");
+    world.prompt(2, "s");
+    world.client(r#"{"jsonrpc":"2.0","id":"2","method":"_other"}"#);
+    let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"a":1}}}}"#);
+    assert_eq!(world.agent(&answer("\"2\"")), [format!("client {}", answer("\"2\""))]);
+    assert_eq!(world.agent(&answer("\"02\"")), [""; 0]);
+    assert_eq!(world.agent(&answer("\"2\"")), [format!("client {}", answer("2"))]);
+    assert_eq!(world.agent(&answer("\"2\"")), [""; 0]);
+    world.agent(r#"{"jsonrpc":"2.0","id":5,"method":"fs/read_text_file"}"#);
+    assert_eq!(world.client(&answer("\"5\"")), [format!("agent {}", answer("5"))]);
+}
+
 /// An agent that asks without end is refused beyond the limit, and goes on after an answer.
 #[test]
 fn questions_of_an_agent_are_bounded() {
