@@ -38,6 +38,8 @@ pub struct WrapOptions {
     pub start_timeout: Duration,
     /// The longest that one call may take; no bound if `None`.
     pub call_timeout: Option<Duration>,
+    /// How long a client that wants progress is told nothing at most; no heartbeat if `None`.
+    pub heartbeat: Option<Duration>,
     /// How long calls are still answered after the end of the input and after each answer.
     pub eof_grace: Duration,
     /// Whether its tools run as tasks; as the server says if `None`.
@@ -78,6 +80,7 @@ impl WrapOptions {
             // The client decides how long the server lives.
             idle_exit: None,
             timeout: self.call_timeout,
+            heartbeat: self.heartbeat,
             cancel_grace: self.cancel_grace,
             kill_grace: self.kill_grace,
             on_ignored_cancel: match self.leave_ignored_cancel {

@@ -257,10 +257,11 @@ fn what_a_server_is_told_meanwhile() {
     params["_meta"] = json!({"progressToken": "t"});
     asks(&mut w, conn, &json!(1), "sampling/createMessage", &params);
     let job = w.last_started();
-    w.feed(Input::Progress(job, 1.0, None, None));
-    w.feed(Input::Progress(job, 1.0, None, None));
-    let progress = w.next(conn);
-    assert_eq!(progress["params"], json!({"progressToken": "t", "progress": 1}));
+    for told in [json!(1), json!(1.000_001)] {
+        w.feed(Input::Progress(job, 1.0, None, None));
+        let progress = w.next(conn);
+        assert_eq!(progress["params"], json!({"progressToken": "t", "progress": told}));
+    }
     let data = to_raw_value("text").expect("it is there");
     w.feed(Input::Log(job, ceased_core::log_level::LogLevel::Emergency, data));
     w.feed(Input::Configured(tools::settings(Limits::default(), TaskPolicy::default())));

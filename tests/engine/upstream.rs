@@ -155,8 +155,6 @@ fn progress_token_is_restored() {
         };
         kit.send(upstream, &progress(1.0));
         assert_eq!(kit.one(client)["params"], json!({"progressToken": token, "progress": 1}));
-        kit.send(upstream, &progress(1.0));
-        kit.silent(client);
         kit.answer(upstream, &asked, &json!({"content": []}));
         kit.one(client);
         kit.send(upstream, &progress(2.0));
@@ -164,6 +162,95 @@ fn progress_token_is_restored() {
     }
     kit.send(ann, &call(&json!(1), "work"));
     assert!(kit.one(upstream)["params"].get("_meta").is_none());
+}
+
+/// UPS-03: progress of a server that stands or falls is a sign of life, passed with its message and
+/// a value that grows by the smallest step; a value that grows passes unchanged.
+#[test]
+fn progress_that_stands_is_passed_on() {
+    let (mut kit, client, upstream, _) = ready(server("s"));
+    let mut request = call(&json!(1), "work");
+    request["params"]["_meta"] = json!({"progressToken": 7});
+    kit.send(client, &request);
+    let asked = kit.one(upstream);
+    let token = &asked["params"]["_meta"]["progressToken"];
+    let mut passed = |progress: f64, total: Option<u32>, message: &str| {
+        let mut params = json!({"progressToken": token, "progress": progress, "message": message});
+        if let Some(total) = total {
+            params["total"] = json!(total);
+        }
+        let method = "notifications/progress";
+        kit.send(upstream, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+        let told = kit.one(client)["params"].clone();
+        assert_eq!((&told["progressToken"], &told["message"]), (&json!(7), &json!(message)));
+        (told["progress"].as_f64().unwrap(), told["total"].as_u64())
+    };
+    assert_eq!(passed(0.0, None, "one"), (0.0, None));
+    assert_eq!(passed(0.0, None, "two"), (0.000_001, None));
+    assert_eq!(passed(0.0, Some(9), "three"), (0.000_002, Some(9)));
+    assert_eq!(passed(9.0, Some(9), "four"), (9.0, Some(9)));
+    assert_eq!(passed(3.0, Some(9), "again"), (9.000_001, None));
+    assert_eq!(passed(10.0, None, "more"), (10.0, None));
+}
+
+/// PRG-01: a relayed call with a token has heartbeats while its server tells nothing.
+#[test]
+fn relayed_calls_have_heartbeats() {
+    let heartbeat = Some(Duration::from_secs(10));
+    let (mut kit, client, upstream, _) = ready(UpstreamServer { heartbeat, ..server("s") });
+    let mut request = call(&json!(1), "work");
+    kit.send(client, &request);
+    let silent = kit.one(upstream);
+    kit.pass(30_000);
+    kit.silent(client);
+    kit.answer(upstream, &silent, &json!({"content": []}));
+    kit.one(client);
+    request["params"]["_meta"] = json!({"progressToken": "t"});
+    kit.send(client, &request);
+    let asked = kit.one(upstream);
+    kit.pass(9_000);
+    let params = json!({"progressToken": asked["params"]["_meta"]["progressToken"], "progress": 1});
+    let method = "notifications/progress";
+    kit.send(upstream, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    assert_eq!(kit.one(client)["params"]["progress"], 1);
+    kit.pass(9_999);
+    kit.silent(client);
+    kit.pass(1);
+    let told = kit.one(client)["params"].clone();
+    assert_eq!(told, json!({"progressToken": "t", "progress": 1.000_001, "message": "19s"}));
+    // UPS-03: nothing is sent down after a cancel.
+    kit.send(client, &cancel(&json!(1)));
+    kit.pass(20_000);
+    kit.silent(client);
+}
+
+/// CAN-10, UPS-03: a server that makes texts of the numbers of requests is understood.
+#[test]
+fn ids_as_texts_of_their_digits_are_the_numbers() {
+    let (mut kit, client, upstream, _) = ready(server("s"));
+    let text = |id: &Value| json!(id.to_string());
+    for is_error in [false, true] {
+        let mut request = call(&json!(1), "work");
+        request["params"]["_meta"] = json!({"progressToken": "t"});
+        kit.send(client, &request);
+        let asked = kit.one(upstream);
+        let token = text(&asked["params"]["_meta"]["progressToken"]);
+        let params = json!({"progressToken": token, "progress": 1});
+        let method = "notifications/progress";
+        kit.send(upstream, &json!({"jsonrpc": "2.0", "method": method, "params": params}));
+        assert_eq!(kit.one(client)["params"]["progressToken"], "t");
+        let id = text(&asked["id"]);
+        let padded = json!(format!("0{}", asked["id"]));
+        kit.send(upstream, &json!({"jsonrpc": "2.0", "id": padded, "result": {"content": []}}));
+        kit.silent(client);
+        let answer = match is_error {
+            true => json!({"jsonrpc": "2.0", "id": id, "error": {"code": -7, "message": "no"}}),
+            false => json!({"jsonrpc": "2.0", "id": id, "result": {"content": []}}),
+        };
+        kit.send(upstream, &answer);
+        let told = kit.one(client);
+        assert_eq!((&told["id"], told.get("error").is_some()), (&json!(1), is_error), "{told}");
+    }
 }
 
 /// UPS-04: a request that was not written is removed from the queue.

@@ -1,4 +1,4 @@
-//! Heartbeats: progress for requestors of jobs that report none themselves.
+//! Heartbeats: progress for requestors of jobs that report none themselves, or none that grows.
 //!
 //! Clients give up a request after a time without progress (60 s in the official SDKs), and most
 //! commands report none. A heartbeat says how long the job takes and the last line that it printed.
@@ -10,7 +10,7 @@ use alloc::string::String;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::JobId;
-use crate::jobs::job::{Job, JobState, Own};
+use crate::jobs::job::{Job, JobState, Own, Progress};
 use crate::tasks::task::Task;
 
 /// Heartbeats that add up to 1. A step this small stays below the next value that the job reports
@@ -65,11 +65,7 @@ impl Engine {
         }
         let message = self.heartbeat_message(job);
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let progress = &mut *job.progress;
-        let value = next_value(&progress.own, progress.last);
-        progress.own.beats = progress.own.beats.saturating_add(1);
-        let total = progress.own.total.filter(|total| value <= *total);
-        progress.last = Some(value);
+        let (value, total) = job.progress.step();
         let Some(job) = self.jobs.get(id) else { return };
         let message = self.progress_message(job, value, total, Some(&message));
         self.write_progress(message);
@@ -108,6 +104,16 @@ impl Engine {
         let waits = task.queued && !task.status().is_terminal();
         let job = self.jobs.get(task.job.filter(|_| waits)?)?;
         (!job.has_begun()).then(|| self.place(job))
+    }
+}
+
+impl Progress {
+    /// The smallest step of the value that is told, and the total that belongs to it.
+    pub(super) fn step(&mut self) -> (f64, Option<f64>) {
+        let value = next_value(&self.own, self.last);
+        self.own.beats = self.own.beats.saturating_add(1);
+        self.last = Some(value);
+        (value, self.own.total.filter(|total| value <= *total))
     }
 }
 

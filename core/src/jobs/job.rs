@@ -424,7 +424,7 @@ pub(crate) struct Progress {
     pub(crate) token: Option<Box<str>>,
     /// The latest of all, for views.
     pub(crate) latest: Option<Value>,
-    /// The last value passed on; the next must be larger (TSK-33).
+    /// The last value passed on; the next is larger (TSK-33).
     pub(crate) last: Option<f64>,
     /// The latest value held back because the peer does not read.
     pub(crate) held: Option<Value>,
@@ -443,7 +443,7 @@ pub(crate) struct Progress {
 pub(crate) struct Own {
     pub(crate) value: f64,
     pub(crate) total: Option<f64>,
-    /// Heartbeats since.
+    /// Heartbeats, and reports that did not grow, since.
     pub(crate) beats: u32,
 }
 

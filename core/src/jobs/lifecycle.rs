@@ -338,13 +338,22 @@ impl Engine {
         if progress.is_finite() {
             told.latest = Some((progress, total, message.map(Into::into)));
         }
-        let grows = progress.is_finite() && told.last.is_none_or(|last| progress > last);
-        if told.token.is_none() || !grows {
+        if told.token.is_none() || !progress.is_finite() {
             self.counters.progress_dropped += 1;
             return;
         }
-        told.last = Some(progress);
-        told.own = Own { value: progress, total, beats: 0 };
+        // TSK-33: what stands or falls is a sign of life, told by a value that grows.
+        let (progress, total) = match told.last.is_none_or(|last| progress > last) {
+            true => {
+                told.last = Some(progress);
+                told.own = Own { value: progress, total, beats: 0 };
+                (progress, total)
+            }
+            false => {
+                told.own.total = total;
+                told.step()
+            }
+        };
         self.arm_heartbeat(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         let told = &mut *job.progress;

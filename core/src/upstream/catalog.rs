@@ -58,6 +58,7 @@ impl Server {
         Tool {
             task_support,
             timeout: server.timeout,
+            heartbeat: server.heartbeat,
             allow: server.allow.clone(),
             route: Some(Arc::new(route)),
             payload: server.payload.clone(),

@@ -140,6 +140,8 @@ pub struct UpstreamServer {
     pub max_calls: Option<usize>,
     /// The longest that one request may take; no bound when `None`.
     pub timeout: Option<Duration>,
+    /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
+    pub heartbeat: Option<Duration>,
     /// From the protocol's cancel to enforcement (UPS-05).
     pub cancel_grace: Duration,
     /// Between SIGTERM and SIGKILL.
@@ -183,6 +185,7 @@ impl UpstreamServer {
             max_instances_per_identity: usize::MAX,
             max_calls: None,
             timeout: Some(Duration::from_secs(600)),
+            heartbeat: None,
             cancel_grace: Duration::from_secs(2),
             kill_grace: Duration::from_secs(2),
             drain: Duration::from_secs(30),

@@ -216,6 +216,9 @@ pub(super) struct WrapArgs {
     /// The longest that one call may take [default: no limit]
     #[arg(long, value_name = "DUR", value_parser = duration)]
     call_timeout: Option<Duration>,
+    /// How long a call with a progress token is silent at most; 0s for no heartbeat
+    #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "10s")]
+    heartbeat: Duration,
     /// How long to wait for answers after the end of stdin, and after each answer
     #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "1500ms")]
     eof_grace: Duration,
@@ -495,6 +498,7 @@ impl WrapArgs {
             kill_grace: self.kill_grace,
             start_timeout: self.start_timeout,
             call_timeout: self.call_timeout,
+            heartbeat: (!self.heartbeat.is_zero()).then_some(self.heartbeat),
             eof_grace: self.eof_grace,
             task_support: self.task_support.map(|support| match support {
                 WrapTasks::Forbidden => TaskSupport::Forbidden,
@@ -515,7 +519,10 @@ impl WrapArgs {
 #[derive(Debug, Args)]
 struct WrapAgentArgs {
     /// The command is an ACP agent instead of an MCP server
-    #[arg(long, conflicts_with_all = ["share", "revision", "call_timeout", "task_support"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["share", "revision", "call_timeout", "task_support", "heartbeat"]
+    )]
     acp: bool,
     /// The longest that one prompt turn may take [default: no limit]
     #[arg(long, value_name = "DUR", value_parser = duration, requires = "acp")]

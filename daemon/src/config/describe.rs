@@ -312,7 +312,7 @@ pub(super) const fn isolation(isolation: Isolation) -> &'static str {
     }
 }
 
-fn heartbeat(span: Option<Duration>) -> String {
+pub(super) fn heartbeat(span: Option<Duration>) -> String {
     span.map_or_else(|| "off".into(), show_duration)
 }
 

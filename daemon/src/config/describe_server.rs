@@ -9,6 +9,7 @@ use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::bounds::describe_bounds;
+use super::describe::heartbeat;
 use super::server::{Server, Variables, prefix_of};
 use super::units::show_duration;
 use super::{Config, EnvFile, RunAs};
@@ -44,6 +45,7 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     let (timeout, drain) = (show_duration(server.timeout), show_duration(server.drain));
     let task = server.task_support.map_or("as the server declares", TaskSupport::as_str);
     more(format!("task {task}, timeout {timeout}, max_calls {calls}, drain {drain}"));
+    more(format!("heartbeat {}", heartbeat(server.heartbeat)));
     let [cancel, kill] = [server.cancel_grace, server.kill_grace].map(show_duration);
     let ignored = match server.on_ignored_cancel {
         OnIgnoredCancel::Replace => "replace",

@@ -52,6 +52,9 @@ pub struct Server {
     pub max_calls: Option<usize>,
     /// Time limit of a request.
     pub timeout: Duration,
+    /// Time between two heartbeats of a request whose server reports no progress; `None`: no
+    /// heartbeat.
+    pub heartbeat: Option<Duration>,
     /// From the protocol's cancel to enforcement.
     pub cancel_grace: Duration,
     /// Time from SIGTERM to SIGKILL.

@@ -14,7 +14,7 @@ use super::check::{Checker, Key};
 use super::defaults::{STARTS_MAX, start_at_once_default};
 use super::error::line_of;
 use super::json::Ordered;
-use super::sections::{YEAR, isolation};
+use super::sections::{YEAR, heartbeat, isolation};
 use super::server::{SERVER_NAME_MAX, Server, Variables, clashes};
 use super::tool::{inherited, variable_flaw};
 use super::units::parse_duration;
@@ -129,6 +129,7 @@ fn server(
     Some(Server {
         env: env(TABLE, raw.env.as_ref(), check),
         idle_exit: idle_exit(raw.idle_exit.as_ref(), check),
+        heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check),
         allow: identities::allow(TABLE, raw.allow.as_ref(), check),
         confirm: confirm(raw.confirm.as_ref(), check),
         run_as: run_as(raw, share, check),

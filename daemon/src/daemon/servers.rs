@@ -103,6 +103,7 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
         max_instances: server.max_instances,
         max_calls: server.max_calls,
         timeout: Some(server.timeout),
+        heartbeat: server.heartbeat,
         cancel_grace: server.cancel_grace,
         kill_grace: server.kill_grace,
         drain: server.drain,

@@ -66,7 +66,7 @@ struct Job {
     task: Option<usize>,
     command: bool,
     state: State,
-    last: Option<u32>,
+    last: Option<(u32, u32)>,
 }
 
 /// A task, in the order of creation.
@@ -334,10 +334,13 @@ impl Model {
     /// A job reports progress.
     pub fn progress(&mut self, job: usize, to: u32) {
         let entry = &mut self.jobs[job];
-        if entry.last.is_some_and(|last| to <= last) {
-            return;
-        }
-        entry.last = Some(to);
+        // What does not grow is told by the smallest step.
+        let (most, steps) = match entry.last {
+            Some((most, steps)) if to <= most => (most, steps + 1),
+            Some(_) | None => (to, 0),
+        };
+        entry.last = Some((most, steps));
+        let to = f64::from(most) + f64::from(steps) / 1e6;
         if entry.whose != For::NoRequest {
             let of_task = entry.task.map(|task| format!(" #{task}")).unwrap_or_default();
             let conn = entry.conn;

@@ -1,5 +1,6 @@
 //! Heartbeats: progress of a job that sends none itself.
 
+use super::state::Job;
 use super::{For, Oracle, Stage};
 use crate::sim::mark::Mark;
 
@@ -25,6 +26,21 @@ impl Beats {
     /// The job is answered: the next request knows nothing of earlier messages.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.every, self.since);
+    }
+}
+
+impl Job {
+    /// The smallest step of its progress, and the total that belongs to it.
+    pub(super) fn step(&mut self) -> (f64, Option<f64>) {
+        let (own, total, beats) = self.beats.own;
+        let mut value = own + f64::from(beats + 1) / 1e6;
+        // PRG-02
+        if let Some(last) = self.last.filter(|last| value <= *last) {
+            value = last.next_up();
+        }
+        self.beats.own.2 += 1;
+        self.last = Some(value);
+        (value, total.filter(|total| value <= *total))
     }
 }
 
@@ -70,16 +86,12 @@ impl Oracle {
             (_, "") => time,
             (_, line) => format!("{time}: {line}"),
         };
-        let (own, total, beats) = job.beats.own;
-        let mut value = own + f64::from(beats + 1) / 1e6;
-        // PRG-02
-        if let Some(last) = job.last.filter(|last| value <= *last) {
-            value = f64::from_bits(last.to_bits() + 1);
-        }
+        let (value, total) = self.jobs[at].step();
+        let job = &self.jobs[at];
         let told = job.claim.is_some()
             || self.conns.get(&job.conn).is_some_and(|conn| conn.rules().progress_message);
         let mut text = format!("progress {token} {value}");
-        if let Some(total) = total.filter(|total| value <= *total) {
+        if let Some(total) = total {
             text.push_str(&format!("/{total}"));
         }
         if told {
@@ -91,9 +103,6 @@ impl Oracle {
         let (conn, request, queued) =
             (job.conn, job.recalls().cloned(), job.stage == Stage::Queued);
         self.tell_for(conn, text, request.as_ref());
-        let job = &mut self.jobs[at];
-        job.last = Some(value);
-        job.beats.own.2 += 1;
         self.mark(if queued { Mark::HeartbeatInQueue } else { Mark::Heartbeat });
     }
 }

@@ -325,7 +325,7 @@ impl Oracle {
         }
     }
 
-    /// TSK-33: a peer gets only progress that grows.
+    /// TSK-33: a peer gets only progress that grows; what stands or falls is told as a heartbeat is.
     pub(super) fn progress(
         &mut self,
         nonce: u64,
@@ -338,18 +338,25 @@ impl Oracle {
             return self.mark(Mark::LateReport);
         };
         let Some(token) = job.token.clone() else { return };
-        if !progress.is_finite() || job.last.is_some_and(|last| progress <= last) {
+        if !progress.is_finite() {
             return self.mark(Mark::ProgressBackwards);
         }
-        job.last = Some(progress);
-        job.beats.own = (progress, total.filter(|total| total.is_finite()), 0);
+        let total = total.filter(|total| total.is_finite());
+        let (progress, total) = if job.last.is_some_and(|last| progress <= last) {
+            job.beats.own.1 = total;
+            job.step()
+        } else {
+            job.last = Some(progress);
+            job.beats.own = (progress, total, 0);
+            (progress, total)
+        };
         self.arm_beat(nonce);
         let job = self.jobs.iter_mut().find(|job| job.nonce == nonce).expect("it is there");
         let Some(conn) = self.conns.get(&job.conn) else { return };
         let told = job.claim.is_some() || conn.rules().progress_message;
         let message = message.filter(|_| told);
         let mut text = format!("progress {token} {progress}");
-        if let Some(total) = total.filter(|total| total.is_finite()) {
+        if let Some(total) = total {
             text.push_str(&format!("/{total}"));
         }
         if let Some(message) = message {
