@@ -182,6 +182,7 @@ impl Server {
             }
         }
         let now = self.clock.now();
+        self.http.date.set(now.wall);
         self.note_events(now, events);
         if std::mem::take(&mut self.signalled) {
             self.take_signals(now);

@@ -54,7 +54,7 @@ impl Server {
             Method::Delete => self.on_delete(now, &head, &caller),
             // Answered by their heads.
             Method::Head | Method::Options | Method::Other => {
-                Err(Response::new(Status::MethodNotAllowed))
+                Err(Response::new(Status::MethodNotAllowed).header("allow", access::METHODS))
             }
         };
         if let Err(response) = refused
@@ -457,7 +457,7 @@ fn no_session() -> Response {
 /// HTTP-01: without a session there is nothing to get or to delete.
 fn post_alone() -> Response {
     let text = "without an Mcp-Session-Id use POST";
-    answer::refusal(Status::MethodNotAllowed, text).header("allow", "POST")
+    answer::refusal(Status::MethodNotAllowed, text).header("allow", access::METHODS)
 }
 
 fn without_session(request: &RequestEnvelope) -> Response {

@@ -9,7 +9,9 @@ use ceased_core::time::Instant;
 use ceased_process::JobId;
 use ceased_transports::Peer as Origin;
 use ceased_transports::http::sse::{self, EventId};
-use ceased_transports::http::{Head, HttpConnection, HttpLimits, Phase, Request, Response, Status};
+use ceased_transports::http::{
+    Head, HttpConnection, HttpDate, HttpLimits, Phase, Request, Response, Status,
+};
 
 use super::access::{self, Caller, HeadPolicy, HttpRules, Wanted};
 use super::answer;
@@ -106,11 +108,11 @@ impl HttpPeer {
         origin: Origin,
         inspected: Option<InspectedPeer>,
         passes: Arc<Mutex<Passes>>,
-        limits: HttpLimits,
+        (limits, date): (HttpLimits, Arc<HttpDate>),
         now: Instant,
     ) -> Self {
         Self {
-            http: HttpConnection::new(limits),
+            http: HttpConnection::new(limits).with_date(date),
             rules,
             origin,
             inspected,

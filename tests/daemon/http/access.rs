@@ -62,6 +62,21 @@ fn allowed_pages_may_read_responses() {
             .header("access-control-allow-headers")
             .is_some_and(|it| it.contains("mcp-session-id"))
     );
+    // HTTP-09: headers that repeat arguments have names of their own for each tool.
+    let asked =
+        ("access-control-request-headers", "mcp-param-region, X-Own,Mcp-Param-A b,MCP-PARAM-N");
+    http.request("OPTIONS /mcp", &[origin, asked], "");
+    let reply = http.reply();
+    let names = reply.header("access-control-allow-headers").unwrap_or_default();
+    let names: Vec<&str> = names.split(", ").collect();
+    for name in
+        ["authorization", "traceparent", "tracestate", "baggage", "mcp-param-region", "mcp-param-n"]
+    {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    assert!(!names.iter().any(|it| it.contains("own") || it.contains(' ')), "{names:?}");
+    http.request("OPTIONS /mcp", &[("origin", "https://evil.example"), asked], "");
+    assert_eq!(http.reply().header("access-control-allow-headers"), None);
     let reply = http.exchange(&[origin], &initialize("2025-11-25"));
     assert_eq!(reply.header("access-control-allow-origin"), Some("http://localhost:3000"));
     assert!(

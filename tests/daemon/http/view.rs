@@ -54,6 +54,16 @@ fn files_have_a_strict_policy() {
             assert!(policy.contains(part), "{policy}");
         }
         assert!(!policy.contains("unsafe"), "{policy}");
+        let tag = reply.header("etag").expect("a validator").to_owned();
+        let weak = format!("\"other\", W/{tag}");
+        for known in [tag.as_str(), &weak, "*"] {
+            http.request(&format!("GET {path}"), &[("if-none-match", known)], "");
+            let kept = http.reply();
+            assert_eq!((kept.status, kept.body.as_str()), (304, ""), "{known}");
+            assert_eq!(kept.header("etag"), Some(tag.as_str()));
+        }
+        assert_eq!(get(&mut http, path, &[("if-none-match", "\"other\"")]).status, 200);
+        assert!(reply.header("date").is_some() && reply.header("cache-control").is_some());
         http.request(&format!("HEAD {path}?x=1"), &[], "");
         let head = http.head();
         assert_eq!((head.status, head.header("content-type")), (200, Some(media_type)));

@@ -10,7 +10,10 @@
 //! Requests that a client sends ahead (pipelining) wait as bytes until the response before them is
 //! written, so that responses keep the order of their requests.
 
+use std::sync::Arc;
+
 use super::body::{Body, Progress};
+use super::date::HttpDate;
 use super::head::{self, Head, Method, Parsed, Version};
 use super::limits::HttpLimits;
 use super::response::Response;
@@ -76,13 +79,29 @@ pub struct HttpConnection {
     output: Vec<u8>,
     /// Bytes at the front of `output` that were sent.
     sent: usize,
+    /// Date of its responses.
+    date: Option<Arc<HttpDate>>,
 }
 
 impl HttpConnection {
     /// A connection on which nothing was received.
     #[must_use]
     pub const fn new(limits: HttpLimits) -> Self {
-        Self { limits, bytes: Vec::new(), input: Input::Head, output: Vec::new(), sent: 0 }
+        Self {
+            limits,
+            bytes: Vec::new(),
+            input: Input::Head,
+            output: Vec::new(),
+            sent: 0,
+            date: None,
+        }
+    }
+
+    /// The same with this date in its responses.
+    #[must_use]
+    pub fn with_date(mut self, date: Arc<HttpDate>) -> Self {
+        self.date = Some(date);
+        self
     }
 
     /// Takes in bytes of the client.
@@ -223,7 +242,7 @@ impl HttpConnection {
             exchange.keep_alive = false;
         }
         let exchange = *exchange;
-        head.write_head(&mut self.output);
+        self.write_head(head);
         if exchange.version == Version::Http11 {
             self.output.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
@@ -359,8 +378,16 @@ impl HttpConnection {
         matches!(self.input, Input::Response(Exchange { is_streaming: true, .. }))
     }
 
-    fn write_whole(&mut self, exchange: Exchange, response: &Response, body: &[u8]) {
+    /// Writes a head without the headers of the framing.
+    fn write_head(&mut self, response: &Response) {
         response.write_head(&mut self.output);
+        if let Some(date) = &self.date {
+            date.write(&mut self.output);
+        }
+    }
+
+    fn write_whole(&mut self, exchange: Exchange, response: &Response, body: &[u8]) {
+        self.write_head(response);
         if !response.status.is_bodiless() {
             self.output.extend_from_slice(b"content-length: ");
             write_number(&mut self.output, body.len());

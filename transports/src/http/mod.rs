@@ -3,16 +3,18 @@
 //! [`HttpConnection`] reads requests and writes responses of one connection; [`sse`] writes
 //! server-sent events and keeps them for a client that comes back. Nothing here knows a protocol
 //! above HTTP, and nothing reads a clock: the host applies deadlines by the [`Phase`] of a
-//! connection.
+//! connection, and sets the [`HttpDate`] of responses.
 
 mod body;
 mod connection;
+mod date;
 mod head;
 mod limits;
 mod response;
 pub mod sse;
 
 pub use connection::{HeadCheck, HttpConnection, Phase, Request};
+pub use date::{HttpDate, fixdate};
 pub use head::{Head, Method, Version};
 pub use limits::HttpLimits;
 pub use response::{Response, Status};

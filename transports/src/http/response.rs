@@ -9,6 +9,7 @@ pub enum Status {
     Ok,
     Accepted,
     NoContent,
+    NotModified,
     BadRequest,
     Unauthorized,
     Forbidden,
@@ -36,6 +37,7 @@ impl Status {
             Self::Ok => "200 OK",
             Self::Accepted => "202 Accepted",
             Self::NoContent => "204 No Content",
+            Self::NotModified => "304 Not Modified",
             Self::BadRequest => "400 Bad Request",
             Self::Unauthorized => "401 Unauthorized",
             Self::Forbidden => "403 Forbidden",
@@ -58,7 +60,7 @@ impl Status {
 
     /// Whether a response of this status has neither a body nor a length.
     pub(super) const fn is_bodiless(self) -> bool {
-        matches!(self, Self::NoContent)
+        matches!(self, Self::NoContent | Self::NotModified)
     }
 }
 
@@ -81,17 +83,18 @@ impl Response {
         Self { status, headers: Vec::new(), body: Vec::new() }
     }
 
-    /// A response with a JSON body.
+    /// A response with a JSON body, for one request alone.
     #[must_use]
     pub fn json(status: Status, body: impl Into<Vec<u8>>) -> Self {
-        Self::new(status).header("content-type", "application/json").body(body)
+        let response = Self::new(status).header("content-type", "application/json");
+        response.header("cache-control", "no-store").body(body)
     }
 
-    /// A response with a text for people, on one line.
+    /// A response with a text for people, on one line, for one request alone.
     #[must_use]
     pub fn text(status: Status, text: &str) -> Self {
         let response = Self::new(status).header("content-type", "text/plain; charset=utf-8");
-        response.body(format!("{text}\n"))
+        response.header("cache-control", "no-store").body(format!("{text}\n"))
     }
 
     /// The same with this header added.

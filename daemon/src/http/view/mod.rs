@@ -86,15 +86,32 @@ impl Part {
             return Err(response.header("allow", methods));
         }
         match self {
-            Self::File(file) => Err(file.response()),
+            Self::File(file) => Err(file.response_to(head)),
             Self::Events => check_events(head, takes_events),
         }
     }
 }
 
 impl PageFile {
-    fn response(&self) -> Response {
-        Response::new(Status::Ok)
+    /// The file, or `304 Not Modified` for a browser that has it.
+    fn response_to(&self, head: &Head) -> Response {
+        let tag = self.tag();
+        let has = |known: &str| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag;
+        let mut known = head.all("if-none-match").flat_map(|tags| tags.split(','));
+        match known.any(|known| has(known.trim())) {
+            true => self.head(Status::NotModified, tag),
+            false => self.head(Status::Ok, tag).body(self.text),
+        }
+    }
+
+    /// The entity tag: the text's FNV-1a hash, which differs between versions of the page.
+    fn tag(&self) -> String {
+        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        format!("\"{:016x}\"", self.text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    }
+
+    fn head(&self, status: Status, tag: String) -> Response {
+        Response::new(status)
             .header("content-type", self.media_type)
             .header("content-security-policy", POLICY)
             .header("x-content-type-options", "nosniff")
@@ -104,7 +121,7 @@ impl PageFile {
             .header("cross-origin-resource-policy", "same-origin")
             // Another version of the daemon may have another page.
             .header("cache-control", "no-cache")
-            .body(self.text)
+            .header("etag", tag)
     }
 }
 

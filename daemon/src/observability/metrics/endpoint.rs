@@ -9,8 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ceased_core::time::Wall;
+use ceased_transports::http::fixdate;
 use ceased_transports::{Accept, Address, ListenError, Listener, Transport};
 use crossbeam_channel::{Sender, bounded};
 use mio::{Events, Poll, Token, Waker};
@@ -354,9 +356,11 @@ fn answer(request_kind: Request, page: Option<&str>) -> Vec<u8> {
 fn response(status: &str, more: &str, text: &str, body: bool) -> Vec<u8> {
     let length = text.len();
     let text = if body { text } else { "" };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let date = fixdate(Wall::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)));
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {length}\r\nCache-Control: no-store\r\n{more}Connection: close\r\n\r\n{text}"
+         Content-Length: {length}\r\nDate: {date}\r\nCache-Control: no-store\r\n{more}Connection: close\r\n\r\n{text}"
     )
     .into_bytes()
 }
