@@ -17,6 +17,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub(super) const MODE_DEFAULT: u32 = 0o600;
 /// Default of `session_idle`: longer than a person thinks between two questions to a model.
 pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+/// Default of `gone`: as long as events are kept for a client that comes back.
+pub(crate) const GONE: Duration = Duration::from_secs(60);
 /// Default of `keep_alive`: beyond the 60 seconds after which common proxies close their side.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(75);
 /// Default of `sessions_per_identity`: half of the default of `connections`.

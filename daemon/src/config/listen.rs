@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::check::{Checker, Key};
 use super::defaults::{
-    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, MODE_DEFAULT, REPLAY_BYTES, SESSION_IDLE,
+    CONNECTIONS_PER_ADDRESS, GONE, KEEP_ALIVE, MODE_DEFAULT, REPLAY_BYTES, SESSION_IDLE,
     SESSIONS_PER_IDENTITY,
 };
 use super::error::line_of;
@@ -110,6 +110,7 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         ("anonymous", place(&raw.anonymous), tcp, "tcp"),
         ("allow_origins", raw.allow_origins.as_ref().map(|it| it.span().start), http, "http"),
         ("session_idle", raw.session_idle.as_ref().map(|it| it.span().start), http, "http"),
+        ("gone", raw.gone.as_ref().map(|it| it.span().start), http, "http"),
         ("keep_alive", raw.keep_alive.as_ref().map(|it| it.span().start), http, "http"),
         ("sessions_per_identity", whole(&raw.sessions_per_identity), http, "http"),
         ("connections_per_address", whole(&raw.connections_per_address), http, "http"),
@@ -156,6 +157,7 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         check.duration(key(name), raw.as_ref(), default, Duration::from_millis(1)..=day)
     };
     let session_idle = duration("session_idle", &raw.session_idle, SESSION_IDLE);
+    let gone = duration("gone", &raw.gone, GONE);
     let keep_alive = duration("keep_alive", &raw.keep_alive, KEEP_ALIVE);
     let mut count = |name, raw: &Option<raw::Whole>, default| {
         check.whole(key(name), raw.as_ref(), default, 1..=100_000)
@@ -171,6 +173,7 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         socket: Box::new(socket?),
         allow_origins,
         session_idle,
+        gone,
         keep_alive,
         sessions_per_identity,
         connections_per_address,

@@ -73,7 +73,7 @@ pub use ceased_process::Inherit;
 #[cfg(feature = "config")]
 pub(crate) use code::option_warning;
 pub(crate) use defaults::{
-    CONNECTIONS_PER_ADDRESS, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
+    CONNECTIONS_PER_ADDRESS, GONE, KEEP_ALIVE, REPLAY_BYTES, SESSION_IDLE, SESSIONS_PER_IDENTITY,
     most_of, start_at_once_default,
 };
 pub use discover::Environment;
@@ -210,6 +210,8 @@ pub struct HttpListen {
     pub allow_origins: Vec<String>,
     /// Time without a request or an open stream after which a session ends.
     pub session_idle: Duration,
+    /// Time after the loss of the last connection of a session after which it ends.
+    pub gone: Duration,
     /// Time that a connection may be silent between two requests.
     pub keep_alive: Duration,
     /// Maximum number of sessions of one identity.

@@ -114,7 +114,8 @@ impl Server {
         let link = Link::new(transport, self.settings.limits.frames);
         let conn = self.add_connection(link, false)?;
         let passes = Arc::clone(&self.http.passes);
-        let peer = HttpPeer::new(rules, origin, inspected, passes, limits, now.at);
+        let dated = (limits, Arc::clone(&self.http.date));
+        let peer = HttpPeer::new(rules, origin, inspected, passes, dated, now.at);
         let peer = match rejection {
             Some(response) => peer.reject(response),
             None => peer,
@@ -249,7 +250,7 @@ impl Server {
                 }
                 Due::Peer(_, Overdue::No) => {}
                 Due::Idle(session) => {
-                    tracing::debug!(%session, "session ended: its client was away for session_idle");
+                    tracing::debug!(%session, "session ended: its client was away for session_idle, or gone");
                     self.end_session(now, session);
                 }
             }

@@ -1,6 +1,7 @@
 //! Decision about a request by its head alone: path, method, Host, Origin, token, media types
 //! (HTTP-01, HTTP-02, HTTP-03). Nothing is allocated for a request that is refused here.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,10 +18,13 @@ use crate::token_file::Token;
 /// Path of the endpoint.
 pub(crate) const PATH: &str = "/mcp";
 /// Methods of the endpoint.
-const METHODS: &str = "GET, POST, DELETE, OPTIONS";
-/// Request headers that a page may send.
+pub(crate) const METHODS: &str = "GET, POST, DELETE, OPTIONS";
+/// Request headers that a page may send, beside those of [`PARAMETER`].
 const PAGE_HEADERS: &str = "authorization, content-type, accept, mcp-session-id, \
-                            mcp-protocol-version, mcp-method, mcp-name, last-event-id";
+                            mcp-protocol-version, mcp-method, mcp-name, last-event-id, \
+                            traceparent, tracestate, baggage";
+/// Start of the names of headers that repeat arguments of a tool (HTTP-09).
+const PARAMETER: &str = "mcp-param-";
 /// Response headers that a page may read.
 const PAGE_READS: &str = "mcp-session-id, mcp-protocol-version, www-authenticate";
 
@@ -38,6 +42,8 @@ pub(crate) struct HttpRules {
     pub(crate) any_host: bool,
     /// Time without a request or an open stream after which a session ends.
     pub(crate) session_idle: Duration,
+    /// The same after the loss of the last connection of a session.
+    pub(crate) gone: Duration,
     /// Time that a connection may be silent between two requests.
     pub(crate) keep_alive: Duration,
     /// Maximum number of sessions of one identity.
@@ -345,8 +351,24 @@ pub(crate) fn with_page_headers(response: Response, head: &Head) -> Response {
     }
     response
         .header("access-control-allow-methods", METHODS)
-        .header("access-control-allow-headers", PAGE_HEADERS)
+        .header("access-control-allow-headers", page_headers(head))
         .header("access-control-max-age", "600")
+}
+
+/// Names of the request headers that a page may send: of the parameter headers those it asks for,
+/// since each tool has its own.
+fn page_headers(head: &Head) -> Cow<'static, str> {
+    let is_token = |name: &str| {
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let asked = head.all("access-control-request-headers").flat_map(|names| names.split(','));
+    let asked = asked.map(|name| name.trim().to_ascii_lowercase());
+    let asked = asked.filter(|name| name.len() > PARAMETER.len() && is_token(name));
+    let mut names = Cow::Borrowed(PAGE_HEADERS);
+    for name in asked.filter(|name| name.starts_with(PARAMETER)) {
+        names.to_mut().extend([", ", &name]);
+    }
+    names
 }
 
 /// The origin of a page that may read the response to a request, if the request is of one.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::time::Instant;
+use ceased_transports::http::HttpDate;
 
 use super::access::{Caller, HttpRules};
 use super::peer::{HttpPeer, Overdue, Subject};
@@ -37,6 +38,8 @@ pub(crate) struct Endpoint {
     closing: BTreeSet<ConnId>,
     /// Engine connections whose start is in the audit log.
     recorded: BTreeSet<ConnId>,
+    /// Date of responses.
+    pub(crate) date: Arc<HttpDate>,
     /// Passes of the live view.
     pub(crate) passes: Arc<Mutex<Passes>>,
     /// Rules for peers whose process is being inspected, by ticket.
@@ -47,7 +50,7 @@ pub(crate) struct Endpoint {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Peer(ConnId, Overdue),
-    /// The session ends: its client was away for `session_idle` (HTTP-04).
+    /// The session ends: its client was away for `session_idle`, or for `gone` (HTTP-04).
     Idle(ConnId),
 }
 

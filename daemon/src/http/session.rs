@@ -87,6 +87,8 @@ pub(crate) struct Session {
     waiting: VecDeque<Box<[u8]>>,
     waiting_bytes: usize,
     last_use: Instant,
+    /// The connection of its last open stream was lost, and the client has opened none since.
+    is_lost: bool,
     /// A cancel arrived: streams whose requests are gone are to be ended (HTTP-07).
     pub(crate) had_cancel: bool,
     /// Bytes of bodies received and of frames sent.
@@ -133,6 +135,7 @@ impl Session {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             last_use: now,
+            is_lost: false,
             had_cancel: false,
             bytes: (0, 0),
             due: None,
@@ -150,7 +153,7 @@ impl Session {
         self.next_stream += 1;
         let stream = Stream { kind, peer: Some(peer), started: false, next_place: 0, ended: None };
         self.streams.insert(number, stream);
-        self.attached += 1;
+        self.note_attached();
         number
     }
 
@@ -197,6 +200,12 @@ impl Session {
         self.attached > 0
     }
 
+    /// A stream has a connection.
+    const fn note_attached(&mut self) {
+        self.attached += 1;
+        self.is_lost = false;
+    }
+
     pub(crate) const fn last_use(&self) -> Instant {
         self.last_use
     }
@@ -210,7 +219,10 @@ impl Session {
     pub(crate) fn detach(&mut self, stream: u64, now: Instant) {
         self.touch(now);
         let Some(gone) = self.streams.get_mut(&stream) else { return };
-        self.attached -= usize::from(gone.peer.take().is_some());
+        if gone.peer.take().is_some() {
+            self.attached -= 1;
+            self.is_lost = self.attached == 0;
+        }
         match &gone.kind {
             StreamKind::Get if !gone.started => drop(remove(&mut self.streams, &stream)),
             StreamKind::Get => {
@@ -223,7 +235,10 @@ impl Session {
 
     /// A stream got its last frame.
     pub(super) fn end(&mut self, number: u64, now: Instant) {
-        self.touch(now);
+        // The end of a stream that nothing reads is no use of the session.
+        if !self.is_lost {
+            self.touch(now);
+        }
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if let StreamKind::Post { requests, .. } = &stream.kind {
             for id in requests {
@@ -295,7 +310,7 @@ impl Session {
         if !is_over {
             stream.peer = Some(peer);
             stream.ended = None;
-            self.attached += 1;
+            self.note_attached();
         }
         Some((last.stream, before, is_over))
     }
@@ -334,7 +349,7 @@ impl Session {
     /// Time of the next [`forget_old`](Self::forget_old) or of the end of the session.
     pub(crate) fn deadline(&self) -> Instant {
         let forget = self.ended.front().map(|(at, _)| *at + REPLAY_FOR + FORGET_INTERVAL);
-        let idle = (!self.is_attached()).then(|| self.last_use + self.rules.session_idle);
+        let idle = (!self.is_attached()).then(|| self.last_use + self.away_max());
         // An attached session is looked at again when its stream ends.
         let later = self.last_use + REPLAY_FOR.max(self.rules.session_idle);
         [forget, idle].into_iter().flatten().min().unwrap_or(later)
@@ -360,9 +375,19 @@ impl Session {
         }
     }
 
-    /// Whether the client was away for `session_idle` (HTTP-04).
+    /// How long the client may be away. One that kept a stream open and has lost it is likely to
+    /// have ended, and comes back soon if it has not.
+    fn away_max(&self) -> Duration {
+        match self.is_lost {
+            true => self.rules.gone.min(self.rules.session_idle),
+            false => self.rules.session_idle,
+        }
+    }
+
+    /// Whether the client was away for `session_idle`, or for `gone` after the loss of its last
+    /// connection (HTTP-04).
     pub(crate) fn is_idle(&self, now: Instant) -> bool {
-        !self.is_attached() && self.last_use + self.rules.session_idle <= now
+        !self.is_attached() && self.last_use + self.away_max() <= now
     }
 }
 
@@ -402,6 +427,7 @@ mod tests {
             allow_origins: Arc::new([]),
             any_host: true,
             session_idle: Duration::from_secs(1000),
+            gone: Duration::from_secs(50),
             keep_alive: Duration::ZERO,
             sessions_per_identity: 1,
             connections_per_address: 1,
@@ -447,6 +473,38 @@ mod tests {
         let (stream, before, _) = session.resume(id(3), ConnId::new(10)).unwrap();
         assert_eq!((stream, before), (3, Some(ConnId::new(9))));
         assert!(session.is_attached() && session.ended.is_empty());
+    }
+
+    /// HTTP-07, HTTP-04: a session whose last connection was lost waits for `gone`, one whose streams
+    /// have ended for `session_idle`; a stream that the client opens ends the wait.
+    #[test]
+    fn lost_sessions_end_sooner_than_idle_ones() {
+        let now = |seconds| Instant::default() + Duration::from_secs(seconds);
+        let mut session = session();
+        let post = |session: &mut Session| {
+            session.add_post(vec![RequestId::Number(1)], false, false, ConnId::new(1))
+        };
+        let stream = post(&mut session);
+        session.end(stream, now(1));
+        assert!(!session.is_idle(now(51)) && session.is_idle(now(1001)));
+        let get = session.add_get(ConnId::new(2)).0;
+        session.start(get);
+        session.note_event(get, b"{}");
+        let stream = post(&mut session);
+        session.detach(get, now(100));
+        assert!(!session.is_idle(now(2000)), "another stream is open");
+        session.detach(stream, now(200));
+        assert!(!session.is_idle(now(249)) && session.is_idle(now(250)));
+        assert_eq!(session.deadline(), now(250));
+        // An answer that nothing reads is no sign of the client, and its return is one.
+        session.end(stream, now(240));
+        assert!(session.is_idle(now(250)));
+        session.touch(now(245));
+        assert!(!session.is_idle(now(294)) && session.is_idle(now(295)));
+        session.resume(EventId { stream: get, place: 0 }, ConnId::new(3)).unwrap();
+        assert!(!session.is_idle(now(5000)));
+        session.end(get, now(300));
+        assert!(!session.is_idle(now(1299)) && session.is_idle(now(1300)));
     }
 
     /// A stream that is resumed again and again takes no more memory.

@@ -99,14 +99,17 @@ fn paths_and_methods_are_checked() {
         ("POST /mcp/", 404, None),
         ("PUT /mcp", 405, Some("GET, POST, DELETE, OPTIONS")),
         ("HEAD /mcp", 405, Some("GET, POST, DELETE, OPTIONS")),
-        ("GET /mcp", 405, Some("POST")),
-        ("DELETE /mcp", 405, Some("POST")),
+        ("GET /mcp", 405, Some("GET, POST, DELETE, OPTIONS")),
+        ("DELETE /mcp", 405, Some("GET, POST, DELETE, OPTIONS")),
         ("OPTIONS /mcp", 204, Some("GET, POST, DELETE, OPTIONS")),
     ] {
         let mut http = connect(&daemon);
         http.request(line, &[("accept", "*/*"), ("content-type", "application/json")], "");
         let reply = http.head();
         assert_eq!((reply.status, reply.header("allow")), (status, allow), "{line}");
+        // RFC 9110, 6.6.1: a response of a server with a clock has its date.
+        let date = reply.header("date").unwrap_or_default();
+        assert!(date.len() == 29 && date.ends_with(" GMT"), "{line}: {date:?}");
     }
 }
 
@@ -134,7 +137,9 @@ fn messages_and_media_types_are_checked() {
     ] {
         assert_eq!(post(&headers, &echo).status, status, "{headers:?}");
     }
+    assert_eq!(post(&[json], &echo).header("cache-control"), Some("no-store"));
     let events = post(&[json, ("accept", "text/event-stream")], &echo);
+    assert!(events.header("date").is_some(), "{events:?}");
     assert_eq!(events.header("content-type"), Some("text/event-stream"));
     assert!(events.body.contains("data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\""), "{events:?}");
     for (body, code) in
@@ -234,6 +239,33 @@ fn an_idle_session_ends() {
     wait_until("the session has ended", || session.exchange(&daemon, ping).status == 404);
     assert_eq!(held.exchange(&daemon, ping).status, 200);
     drop(stream);
+}
+
+/// HTTP-04, HTTP-07: a session whose client has lost its streams ends after `gone`, and its calls with
+/// it; a client that resumes a stream within that time misses nothing, and one that keeps no stream
+/// open stays for `session_idle`.
+#[test]
+fn a_session_ends_after_the_loss_of_its_connections() {
+    // Longer than a busy machine takes between the loss of a stream and its resumption.
+    let daemon = daemon_with(&format!("{OPEN}gone = \"4s\"\n"));
+    let quiet = Session::begin(&daemon, "2025-11-25");
+    let lost = Session::begin(&daemon, "2025-11-25");
+    let mut get = lost.get(&daemon, None);
+    assert_eq!(get.head().status, 200);
+    let mark = marker();
+    let mut stream = lost.post(&daemon, &call(3, "hang", &format!(r#"{{"t":"{mark}"}}"#)));
+    assert_eq!(stream.head().status, 200);
+    let first = stream.event().expect("an event that the stream is resumed at");
+    wait_until("it hangs", || !carriers(&mark).is_empty());
+    drop((get, stream));
+    let mut stream = lost.get(&daemon, first.id.as_deref());
+    assert_eq!(stream.head().status, 200);
+    assert!(!carriers(&mark).is_empty(), "a disconnect is no cancel");
+    drop(stream);
+    wait_gone(&mark);
+    let ping = r#"{"jsonrpc":"2.0","id":9,"method":"ping"}"#;
+    assert_eq!(lost.exchange(&daemon, ping).status, 404);
+    assert_eq!(quiet.exchange(&daemon, ping).status, 200);
 }
 
 /// Sessions that are never ended make room for new ones, the longest unused first.
