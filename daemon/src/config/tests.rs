@@ -479,7 +479,7 @@ fn line_ends_of_the_file_are_not_those_of_its_texts() {
     let text = "[[tool]]\nname = \"t\"\ndescription = \"\"\"\none\ntwo\\r\\n\"\"\"\n\
                 command = [\"sh\", \"-c\", \'\'\'\necho a\necho b\'\'\']\n";
     let (lf, crlf) = (good(text), good(&text.replace('\n', "\r\n")));
-    assert_eq!(lf.tools[0].description, "one\ntwo\r\n");
+    assert_eq!(lf.tools[0].description.as_deref(), Some("one\ntwo\r\n"));
     assert_eq!(lf.tools[0].runs(), crlf.tools[0].runs());
     assert_eq!(lf.tools[0].description, crlf.tools[0].description);
 }
