@@ -146,7 +146,7 @@ pub(super) fn integer<'v>(name: &str, raw: &'v RawValue) -> Result<Option<Cow<'v
     }
     match digits(text) {
         Some(digits) => Ok(Some(Cow::Owned(digits))),
-        None => Err(format!("arguments/{name}: {:.32} has more digits than an integer may", text)),
+        None => Err(format!("arguments/{name}: {text:.32} has more digits than an integer may")),
     }
 }
 
