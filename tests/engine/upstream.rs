@@ -7,6 +7,7 @@ mod listen;
 mod lists;
 mod long_results;
 mod notifications;
+mod places;
 mod questions;
 mod server_task;
 mod starts;

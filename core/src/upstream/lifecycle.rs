@@ -151,7 +151,13 @@ impl Engine {
         let key = self.key_of(server, client, owner);
         let era = self.wanted_era(&key, client);
         self.note_calls_in(server, &key, era);
-        if let Some(id) = self.find_instance(server, &key, era) {
+        let found = self.find_instance(server, &key, era);
+        if let Some(id) = found.filter(|_| key != Key::Call) {
+            return Assigned::To(id);
+        }
+        let has_its_share = self.has_its_share(server, owner);
+        // A warm instance becomes one of its caller.
+        if let Some(id) = found.filter(|_| !has_its_share) {
             return Assigned::To(id);
         }
         let Some(state) = self.upstreams.server(&server.name) else {
@@ -164,8 +170,12 @@ impl Engine {
             let message = format!("{why}; it may start again in {wait} ms");
             return Assigned::Failed(ErrorObject::new(code::INTERNAL_ERROR, message));
         }
+        if has_its_share {
+            self.make_room(&server.name, Some(owner));
+            return Assigned::Full;
+        }
         if self.upstreams.count(&server.name) >= server.max_instances.max(1) {
-            self.make_room(&server.name);
+            self.make_room(&server.name, None);
             return Assigned::Full;
         }
         // One for a call in the other era is not needed any more.
@@ -184,47 +194,6 @@ impl Engine {
             && *key == Key::Call
         {
             state.calls_in = era;
-        }
-    }
-
-    /// Ends an instance that works on nothing, so that another can start.
-    fn make_room(&mut self, server: &str) {
-        let idle = self.upstreams.instances.iter().find(|(_, instance)| {
-            instance.phase == Phase::Ready && instance.is_idle() && &*instance.server.name == server
-        });
-        if let Some(id) = idle.map(|(id, _)| *id) {
-            self.end_instance(id, "another client needs its place");
-        }
-    }
-
-    /// Starts instances that wait for it, as many as may start at once (UPS-09).
-    pub(crate) fn start_queued(&mut self) {
-        let max = self.settings.start_at_once.max(1);
-        while self.upstreams.starting() < max {
-            let queued = self.upstreams.instances.iter_mut();
-            let Some((id, instance)) =
-                { queued }.find(|(_, instance)| instance.phase == Phase::Queued)
-            else {
-                break;
-            };
-            let id = *id;
-            instance.phase = Phase::Starting;
-            instance.start_by = self.now.at + instance.server.start_timeout;
-            self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
-            let (owner, client) = match &instance.key {
-                Key::Client(conn) => {
-                    let identity = self.connections.get(conn).map(|peer| peer.identity.clone());
-                    (identity, Some(*conn))
-                }
-                Key::Owner(owner) => (Some(owner.clone()), None),
-                Key::Call => (None, None),
-            };
-            let server = Arc::clone(&instance.server);
-            if let Some(state) = self.upstreams.server_mut(&server.name) {
-                state.counts.note_start();
-            }
-            let start = UpstreamAction::Start { instance: id, server, owner, client };
-            self.out.push(Action::Upstream(start));
         }
     }
 

@@ -18,6 +18,7 @@ pub(crate) mod log;
 pub mod manifest;
 pub(crate) mod narrow;
 mod orders;
+mod places;
 pub(crate) mod question;
 pub(crate) mod questions;
 pub(crate) mod reading;

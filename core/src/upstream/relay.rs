@@ -89,13 +89,6 @@ impl Engine {
         }
     }
 
-    /// An instance of a server has ended: jobs that wait for a place try again.
-    pub(crate) fn assign_waiting(&mut self, server: &str) {
-        let Some(server) = self.upstreams.server_mut(server) else { return };
-        let waiting = core::mem::take(&mut server.waiting);
-        waiting.into_iter().for_each(|job| self.assign(job));
-    }
-
     /// Sends the waiting requests of an instance, as many as it takes at once.
     pub(crate) fn send_waiting(&mut self, id: InstanceId) {
         loop {
@@ -316,9 +309,15 @@ impl Engine {
             self.end_instance(id, "its call is over");
             return self.keep_warm(&server);
         }
+        let name = instance.server.name.clone();
         self.send_waiting(id);
         self.end_if_drained(id);
         self.rest_if_idle(id);
+        let instance = self.upstreams.instances.get(&id);
+        if instance.is_some_and(|of| of.phase == Phase::Ready && of.is_idle()) {
+            // A job that waits for a place gets that of an instance that works on nothing.
+            self.assign_waiting(&name);
+        }
     }
 
     /// A relayed job is told to stop (UPS-04).

@@ -134,7 +134,7 @@ pub struct UpstreamServer {
     pub idle_exit: Option<Duration>,
     /// Instances at once.
     pub max_instances: usize,
-    /// Of those, the clients of one identity that have an agent at once; of no effect for a server.
+    /// Of those, the ones of one identity; for an agent, its clients of one identity.
     pub max_instances_per_identity: usize,
     /// Requests at once on one instance; as many as come when `None`.
     pub max_calls: Option<usize>,

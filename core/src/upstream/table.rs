@@ -57,6 +57,8 @@ pub(crate) struct Upstreams {
     pub(crate) receipts: BTreeMap<JobId, UpstreamReceipt>,
     /// Whether servers that start with the engine are still to be started.
     pub(crate) starts_eager: bool,
+    /// The identity whose instance was started last.
+    pub(crate) last_started: Option<Identity>,
     next_instance: u64,
     next_check: u64,
 }

@@ -37,7 +37,9 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
         StartWhen::Lazy => "lazy",
         StartWhen::Eager => "eager",
     };
-    more(format!("{share}, max_instances {}, start {start}", server.max_instances));
+    let (max, own) = (server.max_instances, server.max_instances_per_identity);
+    more(format!("{share}, start {start}"));
+    more(format!("max_instances {max}, max_instances_per_identity {own}"));
     let idle = server.idle_exit.map_or_else(|| "off".to_owned(), show_duration);
     let start_timeout = show_duration(server.start_timeout);
     more(format!("start_timeout {start_timeout}, idle_exit {idle}"));

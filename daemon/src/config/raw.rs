@@ -230,6 +230,7 @@ pub(super) struct Server {
     pub(super) start_timeout: Option<Spanned<Span>>,
     pub(super) idle_exit: Option<Text>,
     pub(super) max_instances: Option<Whole>,
+    pub(super) max_instances_per_identity: Option<Whole>,
     pub(super) max_calls: Option<Whole>,
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) heartbeat: Option<Text>,

@@ -48,6 +48,8 @@ pub struct Server {
     pub idle_exit: Option<Duration>,
     /// Instances at once.
     pub max_instances: usize,
+    /// Of those, the ones of one identity.
+    pub max_instances_per_identity: usize,
     /// Requests at once on one instance; as many as come if `None`.
     pub max_calls: Option<usize>,
     /// Time limit of a request.

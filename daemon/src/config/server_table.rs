@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
-use super::defaults::{STARTS_MAX, start_at_once_default};
+use super::defaults::{STARTS_MAX, most_of, start_at_once_default};
 use super::error::line_of;
 use super::json::Ordered;
 use super::sections::{YEAR, heartbeat, isolation};
@@ -91,6 +91,12 @@ fn server(
     let revision = check.choice(key("revision"), raw.revision.as_ref(), Revision::Auto, &words);
     let instances = raw.max_instances.as_ref();
     let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
+    let max_instances_per_identity = check.whole(
+        key("max_instances_per_identity"),
+        raw.max_instances_per_identity.as_ref(),
+        most_of(max_instances),
+        1..=INSTANCES_MAX,
+    );
     let warm = warm(raw, share, max_instances, check);
     let start = check.choice(
         key("start"),
@@ -156,6 +162,7 @@ fn server(
         start,
         start_timeout,
         max_instances,
+        max_instances_per_identity,
         max_calls: (max_calls > 0).then_some(max_calls),
         timeout,
         cancel_grace,

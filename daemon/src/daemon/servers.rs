@@ -101,6 +101,7 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
         start_timeout: server.start_timeout,
         idle_exit: server.idle_exit,
         max_instances: server.max_instances,
+        max_instances_per_identity: server.max_instances_per_identity,
         max_calls: server.max_calls,
         timeout: Some(server.timeout),
         heartbeat: server.heartbeat,
