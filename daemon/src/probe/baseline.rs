@@ -4,22 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::about::hint;
-use super::finding::{Findings, Verdict};
+use super::finding::{Compared, Findings, Verdict};
 
 /// Known deviations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Baseline(BTreeSet<&'static str>);
-
-/// A baseline beside the result of a probe.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Compared {
-    /// Known deviations that were seen again.
-    pub known: Vec<&'static str>,
-    /// Entries whose check holds now.
-    pub settled: Vec<&'static str>,
-    /// Entries whose check is unknown now.
-    pub unseen: Vec<&'static str>,
-}
 
 impl Baseline {
     /// Reads the text of a file: an id of a check on each line; the rest of a line from `#` on is a

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::about::About;
-use super::baseline::Compared;
 
 /// Verdict of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +79,17 @@ pub struct Checked {
     pub took: Duration,
     /// Whether the baseline has this deviation.
     pub is_known: bool,
+}
+
+/// A baseline beside the result of a probe.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Known deviations that were seen again.
+    pub known: Vec<&'static str>,
+    /// Entries whose check holds now.
+    pub settled: Vec<&'static str>,
+    /// Entries whose check is unknown now.
+    pub unseen: Vec<&'static str>,
 }
 
 /// Result of a probe.

@@ -50,8 +50,8 @@ use suite::{Check, NoHandshake};
 use table::{CHECKS, HANDSHAKE, Needs};
 
 pub use about::{About, Group, Level, named};
-pub use baseline::{Baseline, Compared};
-pub use finding::{Checked, Finding, Findings, Verdict};
+pub use baseline::Baseline;
+pub use finding::{Checked, Compared, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
 pub use target::Target;
 
