@@ -90,11 +90,11 @@ fn skipped(why: &str) -> Option<PathBuf> {
 fn client(installed: &Path, name: &str) -> Command {
     let node = || Command::new("node");
     let mut command = match name {
-        "compare.py" => Command::new(installed.join("venv/bin/python")),
+        name if name.ends_with(".py") => Command::new(installed.join("venv/bin/python")),
         _ => node(),
     };
     let script = match name {
-        "compare.py" => source(name),
+        name if name.ends_with(".py") => source(name),
         _ => installed.join("node").join(name),
     };
     command.arg(script).env("PYTHONWARNINGS", "ignore").env("PYTHONDONTWRITEBYTECODE", "1");
@@ -215,6 +215,47 @@ fn typescript_client_gets_the_same_with_and_without_wrap() {
 #[test]
 fn python_client_gets_the_same_with_and_without_wrap() {
     compare("compare.py");
+}
+
+/// UPS-01, UPS-12: the questions and log lines of servers of both eras reach hosts of every revision
+/// as they do without `ceased wrap`, and so do the capabilities of that era.
+#[test]
+fn questions_reach_hosts_of_every_revision() {
+    let Some(installed) = installed() else { return };
+    let ask = |way: Way| {
+        let folder = tempfile::Builder::new().prefix("ceased-real-").tempdir().expect("a folder");
+        let path = folder.path().to_string_lossy().into_owned();
+        let mark = path.rsplit('/').next().expect("a last part").to_owned();
+        let _sweep = Sweep(mark.clone());
+        let servers: Vec<Value> = plan::asked(installed, &source("asking_server.py"))
+            .into_iter()
+            .map(|mut server| {
+                let command = serde_json::from_value::<Vec<String>>(server["command"].take());
+                server["command"] = json!(command_of(way, &[], &command.expect("words")));
+                server["env"] = json!({MARK_VARIABLE: mark});
+                server
+            })
+            .collect();
+        let setup = json!({"servers": servers});
+        run(client(installed, "asking_client.py"), folder.path(), &setup)
+    };
+    let (direct, wrapped) = thread::scope(|scope| {
+        let direct = scope.spawn(|| ask(Way::Direct));
+        let wrapped = ask(Way::Wrapped);
+        (direct.join().expect("a matrix"), wrapped)
+    });
+    for revision in ["2024-11-05", "2025-06-18", "2025-11-25"] {
+        let seen = &direct["python"][revision]["elicit"]["seen"];
+        assert_eq!(*seen, json!(["elicitation/create"]), "{revision}: the server asks alone");
+    }
+    assert_eq!(direct["python"], wrapped["python"]);
+    for (revision, seen) in direct["everything"].as_object().expect("revisions") {
+        for (tool, seen) in seen.as_object().expect("tools") {
+            // The greeting has the tasks that `ceased wrap` makes.
+            let other = &wrapped["everything"][revision][tool];
+            assert!(tool == "greeting" || seen == other, "{revision} {tool}: {seen} {other}");
+        }
+    }
 }
 
 /// UPS-05, UPS-07: real servers, started by `npx` and in a virtual environment, are cancelled,

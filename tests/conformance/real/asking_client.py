@@ -67,7 +67,7 @@ class Host:
             params["clientInfo"] = {"name": "host", "version": "1"}
             result = self.request("initialize", params)
             self.send({"method": "notifications/initialized"})
-        return {"revision": result.get("protocolVersion"), "capabilities": result["capabilities"]}
+        return {name: result.get(name) for name in ("protocolVersion", "capabilities")}
 
     def call(self, tool):
         self.seen = []
@@ -86,7 +86,7 @@ def main():
         setup = json.load(file)
     found = {}
     for server in setup["servers"]:
-        for revision in setup["revisions"]:
+        for revision in server["revisions"]:
             host = Host(server["command"], server["env"], revision)
             seen = found.setdefault(server["name"], {}).setdefault(revision, {})
             seen["greeting"] = host.greet()

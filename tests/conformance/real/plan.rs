@@ -29,6 +29,18 @@ pub(super) fn servers(installed: &Path, folder: &Path, repository: &Path) -> Vec
     ]
 }
 
+/// Servers that ask their client, with the tools that do: one of both eras, and one of sessions.
+pub(super) fn asked(installed: &Path, script: &Path) -> Vec<Value> {
+    let everything = text(&installed.join("node/node_modules/.bin/mcp-server-everything"));
+    vec![
+        json!({"name": "python", "command": [text(&installed.join("venv/bin/python")), text(script)],
+            "tools": ["elicit", "sample", "roots", "log"],
+            "revisions": ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"]}),
+        json!({"name": "everything", "command": [everything], "tools": ["trigger-sampling-request",
+            "trigger-elicitation-request", "get-roots-list"], "revisions": ["2025-06-18", "2025-11-25"]}),
+    ]
+}
+
 fn step(label: &str, op: &str, params: Value) -> Value {
     json!({"label": label, "op": op, "params": params})
 }
