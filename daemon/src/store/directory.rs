@@ -351,7 +351,7 @@ fn make(path: &Path) -> Result<(), StateDirError> {
 pub(crate) fn check(path: &Path) -> Result<(), StateDirError> {
     let at = |error| StateDirError::Io { path: path.to_owned(), error };
     let found = fs::metadata(path).map_err(at)?;
-    check(path, &found)
+    check_found(path, &found)
 }
 
 /// Checks a state directory that may be there, as [`StateDir::take`] would, and changes nothing.
@@ -362,13 +362,13 @@ pub(crate) fn probe(path: &Path) -> Result<(), StateDirError> {
     let at = |error| StateDirError::Io { path: path.to_owned(), error };
     match fs::metadata(path) {
         Ok(found) if !found.is_dir() => Err(at(Errno::NOTDIR.into())),
-        Ok(found) => check(path, &found),
+        Ok(found) => check_found(path, &found),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(at(error)),
     }
 }
 
-fn check(path: &Path, found: &fs::Metadata) -> Result<(), StateDirError> {
+fn check_found(path: &Path, found: &fs::Metadata) -> Result<(), StateDirError> {
     let us = geteuid().as_raw();
     if found.uid() != us {
         return Err(StateDirError::Foreign { path: path.to_owned(), owner: found.uid(), us });
