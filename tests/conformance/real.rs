@@ -239,12 +239,16 @@ fn questions_reach_hosts_of_every_revision() {
         let setup = json!({"servers": servers});
         run(client(installed, "asking_client.py"), folder.path(), &setup)
     };
-    let (direct, wrapped) = thread::scope(|scope| {
+    let (mut direct, mut wrapped) = thread::scope(|scope| {
         let direct = scope.spawn(|| ask(Way::Direct));
         let wrapped = ask(Way::Wrapped);
         (direct.join().expect("a matrix"), wrapped)
     });
-    for revision in ["2024-11-05", "2025-06-18", "2025-11-25"] {
+    // That revision has no elicitation, and a client of it is not asked.
+    let before = wrapped["python"]["2024-11-05"]["elicit"].take();
+    assert_eq!(before["result"]["error"], -32601);
+    direct["python"]["2024-11-05"]["elicit"].take();
+    for revision in ["2025-06-18", "2025-11-25"] {
         let seen = &direct["python"][revision]["elicit"]["seen"];
         assert_eq!(*seen, json!(["elicitation/create"]), "{revision}: the server asks alone");
     }

@@ -97,7 +97,9 @@ fn bad_tools_are_refused() {
     let why = refused([built("same"), built("same")]);
     assert_eq!(why, r#"the tool "same": there is another of this name: rename one of them"#);
     let why = refused([built("good"), Tool { payload: None, ..built("empty") }]);
-    assert_eq!(why, r#"the tool "empty": it has no handler: create it with `HandlerTool`"#);
+    let want =
+        r#"the tool "empty": it has no handler: create it with `HandlerTool` or `CommandTool`"#;
+    assert_eq!(why, want);
 }
 
 /// A panic payload that panics again when it is dropped.

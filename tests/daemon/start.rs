@@ -185,13 +185,6 @@ command = ["./config.toml"]
 name = "elsewhere"
 command = ["sh"]
 env = { PATH = "/nonexistent" }
-[[tool]]
-name = "anywhere"
-command = ["nosuchprog"]
-env = { PATH = "{path}" }
-[tool.input.path]
-type = "string"
-required = true
 "#,
     );
     let ran = home.run(&["check"]);

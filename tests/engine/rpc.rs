@@ -343,6 +343,7 @@ fn errors_do_not_repeat_what_they_refuse() {
         assert!(!message.contains(char::is_control), "{message:.200}");
     }
     w.refusal(fresh, &long, json!({}));
+    let long = "\u{1b}[31m\n".repeat(500);
     w.call(c, json!(long), "echo");
     let again = json!({"jsonrpc": "2.0", "id": long, "method": "ping"});
     w.send(c, &again.to_string());

@@ -29,6 +29,7 @@ use crate::upstream::manifest::Freshness;
 use crate::upstream::narrow::is_seen;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::Share;
+use crate::upstream::server_task::EXTENSION;
 use crate::upstream::table::{Key, Server};
 use crate::upstream::uri;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
@@ -442,10 +443,16 @@ impl Engine {
         }
         let info = server_info(&manifest.identity).map(Into::into);
         let instructions = member(&manifest.identity, "instructions").map(Into::into);
-        let has_tasks =
-            server.tools.values().any(|tool| tool.task_support != TaskSupport::Forbidden);
-        let said = Freshness::of(&manifest.identity);
-        let freshness = said.ttl_ms.map(|ttl| stateless::cacheable(ttl, said.is_public));
+        let has_tasks = match server.known[TOOLS] {
+            true => server.tools.values().any(|tool| tool.task_support != TaskSupport::Forbidden),
+            // Its tools are not listed yet: as the settings or the server itself say.
+            false => server.server.task_support.map_or_else(
+                || declares_tasks(said),
+                |support| support != TaskSupport::Forbidden,
+            ),
+        };
+        let fresh = Freshness::of(&manifest.identity);
+        let freshness = fresh.ttl_ms.map(|ttl| stateless::cacheable(ttl, fresh.is_public));
         Some(Shown { capabilities, info, instructions, has_tasks, freshness })
     }
 
@@ -474,6 +481,12 @@ impl Shown {
             None => self.capabilities.clone(),
         }
     }
+}
+
+/// Whether a server with these capabilities runs tools as tasks.
+fn declares_tasks(capabilities: &str) -> bool {
+    let extension = || member(capabilities, "extensions").and_then(|all| member(all, EXTENSION));
+    member(capabilities, "tasks").is_some() || extension().is_some()
 }
 
 /// Name and version in the answer to `initialize` or `server/discover`.

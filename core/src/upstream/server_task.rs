@@ -13,7 +13,7 @@ use crate::rpc::result::ResultText;
 use crate::upstream::rewrite::{member, text_member, with_member};
 
 /// Name of the extension among capabilities.
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A task at a server without sessions.
 #[derive(Debug)]

@@ -21,7 +21,18 @@ const DAEMON_OPTIONS: [&str; 4] = ["--socket", "--tcp", "--token-file", "--confi
 
 /// Completes the command line and ends the process, where a shell asks for that.
 pub(super) fn complete_if_asked(command: fn() -> clap::Command) {
-    CompleteEnv::with_factory(command).var(VARIABLE).complete();
+    CompleteEnv::with_factory(|| with_hidden_aliases(command())).var(VARIABLE).complete();
+}
+
+/// The command with no visible alias of a subcommand: clap offers only the first visible name by
+/// alphabet, which may be an alias.
+fn with_hidden_aliases(command: clap::Command) -> clap::Command {
+    command.mut_subcommands(|below| {
+        // The process ends after a completion.
+        let aliases = below.get_all_aliases().map(|alias| &*alias.to_owned().leak());
+        let aliases: Vec<&'static str> = aliases.collect();
+        below.visible_alias(None::<&'static str>).aliases(aliases)
+    })
 }
 
 /// The words that are typed so far, from the name of the program on.

@@ -85,6 +85,12 @@ impl Reader<'_> {
 
     fn scalar(&self, value: String, style: ScalarStyle, is_bound: bool, at: Range<usize>) -> Node {
         let written = self.text.get(at.clone()).unwrap_or_default();
+        // The parser counts spaces and a comment behind a quoted text as a part of it.
+        let written = match style {
+            ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => quoted(written),
+            ScalarStyle::Plain | ScalarStyle::Literal | ScalarStyle::Folded => written,
+        };
+        let at = at.start..at.start + written.len();
         let is_bound = is_bound || written.contains('\n');
         let found = match style {
             _ if is_bound => Value::Bound(value),
@@ -141,6 +147,24 @@ impl Reader<'_> {
         }
         open.nodes.push(node);
     }
+}
+
+/// The quoted text at the start of a text, with its quotes; all of the text if it has no end.
+fn quoted(text: &str) -> &str {
+    let mut rest = text.char_indices().peekable();
+    let Some((_, quote)) = rest.next() else { return text };
+    while let Some((at, c)) = rest.next() {
+        let is_escape = match quote {
+            '"' => c == '\\',
+            _ => c == quote && rest.peek().is_some_and(|(_, next)| *next == quote),
+        };
+        if is_escape {
+            rest.next();
+        } else if c == quote {
+            return text.get(..=at).unwrap_or(text);
+        }
+    }
+    text
 }
 
 fn members(nodes: Vec<Node>) -> Value {

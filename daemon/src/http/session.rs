@@ -420,14 +420,15 @@ mod tests {
     use super::*;
     use crate::access::Access;
 
-    fn session() -> Session {
+    /// A session that waits for `gone` seconds after a loss, and for 1000 otherwise.
+    fn session(gone: u64) -> Session {
         let rules = HttpRules {
             address: Address::Stdio,
             access: Access::Anonymous,
             allow_origins: Arc::new([]),
             any_host: true,
             session_idle: Duration::from_secs(1000),
-            gone: Duration::from_secs(50),
+            gone: Duration::from_secs(gone),
             keep_alive: Duration::ZERO,
             sessions_per_identity: 1,
             connections_per_address: 1,
@@ -442,7 +443,7 @@ mod tests {
     #[test]
     fn ended_streams_are_forgotten() {
         let now = |seconds| Instant::default() + Duration::from_secs(seconds);
-        let mut session = session();
+        let mut session = session(1000);
         for number in 0..4 {
             let stream = match number {
                 3 => session.add_get(ConnId::new(number)).0,
@@ -480,7 +481,7 @@ mod tests {
     #[test]
     fn lost_sessions_end_sooner_than_idle_ones() {
         let now = |seconds| Instant::default() + Duration::from_secs(seconds);
-        let mut session = session();
+        let mut session = session(50);
         let post = |session: &mut Session| {
             session.add_post(vec![RequestId::Number(1)], false, false, ConnId::new(1))
         };
@@ -491,7 +492,7 @@ mod tests {
         session.start(get);
         session.note_event(get, b"{}");
         let stream = post(&mut session);
-        session.detach(get, now(100));
+        session.detach(get, now(199));
         assert!(!session.is_idle(now(2000)), "another stream is open");
         session.detach(stream, now(200));
         assert!(!session.is_idle(now(249)) && session.is_idle(now(250)));
@@ -510,7 +511,7 @@ mod tests {
     /// A stream that is resumed again and again takes no more memory.
     #[test]
     fn ends_of_resumed_streams_are_dropped() {
-        let mut session = session();
+        let mut session = session(50);
         let stream = session.add_get(ConnId::new(1)).0;
         session.start(stream);
         session.note_event(stream, b"{}");

@@ -259,12 +259,12 @@ fn commands_present_the_token() {
     command.env("CEASED_TOKEN", BOB);
     let ran = Program::start(home, command).wait();
     assert!(ran.out.contains("token:bob"), "{}{}", ran.out, ran.err);
-    for token in ["", "wrong"] {
+    for (token, why) in [("", "wants a token"), ("wrong", "access denied")] {
         let mut command = home.command(&["tools", "--tcp", &address]);
         command.env("CEASED_TOKEN", token);
         let ran = Program::start(home, command).wait();
         assert_eq!(ran.code, Some(1), "{}", ran.err);
-        assert!(ran.err.contains("access denied"), "{}", ran.err);
+        assert!(ran.err.contains(why), "{}", ran.err);
     }
     let mut bridge = home.command(&["connect", "--tcp", &address, "--token-file", "mine"]);
     fs::write(home.path().join("in"), request(1, "ping", "{}")).unwrap();

@@ -111,9 +111,8 @@ fn nothing_is_found_in_a_client_with_the_wrapper() {
     let wrapper = ceased().to_string_lossy();
     let found = probe(&[], &NEGLECT, &[&wrapper, "wrap", "--", "{server}"]);
     assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
-    // The wrapper speaks the revision without sessions to the server, which has no ping.
-    let unknown = BTreeSet::from(["client-ping".to_owned()]);
-    assert_eq!(with(&found, "unknown"), unknown, "{found:#}");
+    // The wrapper speaks the revision of its client to the server, which has a ping.
+    assert_eq!(with(&found, "unknown"), BTreeSet::new(), "{found:#}");
 }
 
 /// The command is a shell in front of the client: a killed shell shows nothing.

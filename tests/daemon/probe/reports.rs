@@ -211,7 +211,8 @@ fn unseen_cancels_are_stated() {
     assert_eq!(lines("the server declares no tasks for this tool: task-*"), 1, "{out}");
     assert_eq!(lines("the server does not declare the tasks extension: extension-*"), 1, "{out}");
     assert_eq!(lines("nothing about cancels of running work was seen: no tool seems"), 1, "{out}");
-    assert!(out.contains("unknown") && lines("holds  MAY    cancel-unknown") == 1, "{out}");
+    let row = ["holds", "MAY", "cancel-unknown"];
+    assert!(out.lines().any(|line| line.split_whitespace().take(3).eq(row)), "{out}");
     let note = out.lines().find(|line| line.starts_with("note: without effect"));
     assert!(note.is_none_or(|note| note.len() < 100), "{out}");
     let report = fs::read_to_string(Path::new(&junit)).unwrap();

@@ -322,6 +322,7 @@ fn tools_of_a_server_without_capabilities_are_listed() {
     kit.settle(upstream, &identity, &[tool("work")]);
     kit.read(client);
     kit.send(client, &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+    kit.lists(upstream, &[tool("work")]);
     assert_eq!(kit.one(client)["result"]["tools"][0]["name"], "work");
 }
 
