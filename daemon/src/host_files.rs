@@ -7,6 +7,7 @@
 
 mod adopt;
 mod base;
+mod binary;
 mod command;
 mod diff;
 mod document;
@@ -16,6 +17,7 @@ mod error;
 mod file;
 mod hosts;
 mod json;
+mod reader;
 mod secrets;
 mod server_table;
 mod servers;
@@ -24,8 +26,9 @@ mod toml_text;
 mod variables;
 mod yaml;
 
-pub(crate) use adopt::{Binary, Change, Outcome, adopt, share, undo};
+pub(crate) use adopt::{Change, Outcome, adopt, share, undo};
 pub(crate) use base::Base;
+pub(crate) use binary::Binary;
 pub(crate) use diff::diff;
 pub(crate) use document::Format;
 pub(crate) use entry::{Entry, entries};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
-use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, UpstreamServer, Watchdogs};
+use ceased_core::upstream::spoken::Revision;
 use ceased_process::{Launch, TakeOutput};
 
 use crate::config::RunAs;

@@ -585,7 +585,7 @@ fn check_reports_every_mistake() {
     assert!(place("tool b") < place("workers"), "{}", ran.out);
 }
 
-/// What users of other tools expect of a command line.
+/// The command line understands the habits of users of other tools.
 #[test]
 fn frequent_ways_of_writing_are_understood() {
     let daemon = Daemon::start(&Config::default());

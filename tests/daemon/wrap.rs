@@ -218,7 +218,7 @@ fn ignored_cancels_end_the_work_and_the_session_goes_on() {
     wait_until("its receipt", || wrapped.proofs().len() == 1);
     let proof = wrapped.proofs().remove(0);
     assert!(["children_ended", "replaced", "ended"].contains(&&*proof), "{proof}");
-    // Its user is told what ceased has done for it.
+    // ceased tells its user of each stray that it has ended.
     let said = || fs::read_to_string(wrapped.dir.path().join("stderr")).unwrap_or_default();
     wait_until("a line on stderr", || said().contains("ceased: stray was cancelled; ended "));
     wrapped.call(2, "busy", &json!({}), None);

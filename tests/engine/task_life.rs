@@ -109,7 +109,7 @@ fn progress_grows_until_the_end_and_no_longer() {
                 .map(|m| (m["params"]["progressToken"].clone(), m["params"]["progress"].as_f64()))
                 .map(|(token, progress)| (token, progress.unwrap()))
                 .collect();
-            // What stands or falls is a sign of life, and told by the smallest step.
+            // A value that stands or falls is a sign of life, and told by the smallest step.
             let grown = [0.0, 0.000_001, 0.000_002, 1.5, 1.500_001, 1.500_002, 2.0];
             let grown = grown.map(|progress| (token.clone(), progress));
             assert_eq!(told, grown);

@@ -342,7 +342,7 @@ impl Engine {
             self.counters.progress_dropped += 1;
             return;
         }
-        // TSK-33: what stands or falls is a sign of life, told by a value that grows.
+        // TSK-33: a value that stands or falls is a sign of life, told by one that grows.
         let (progress, total) = match told.last.is_none_or(|last| progress > last) {
             true => {
                 told.last = Some(progress);

@@ -134,7 +134,7 @@ impl Choices {
     }
 
     /// The choices that a fresh agent is asked for, in the order of their latest change: those that
-    /// were made, and those that it tells otherwise. What was made is asked for also if it holds: a
+    /// were made, and those that it tells otherwise. A made choice is asked for even if it holds: a
     /// mode can be an option as well, and one undoes the other.
     pub(super) fn missing_in<'a>(
         &'a self,

@@ -21,6 +21,7 @@ mod session;
 pub(crate) mod status;
 mod stop;
 mod stopping;
+mod successor;
 pub(crate) mod supervision;
 pub(crate) mod table;
 mod terms;

@@ -5,14 +5,10 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::rpc::error::{ErrorObject, code};
 use crate::supervisor::choices::{Choice, Choices, Topic};
 use crate::supervisor::effect::Effect;
-use crate::supervisor::held::Held;
 use crate::supervisor::session::Session;
-use crate::supervisor::supervision::{Preparation, Supervision};
 use crate::supervisor::texts;
-use crate::time::Instant;
 use crate::upstream::rewrite::{member, text_member};
 
 /// The course of one `session/resume` or `session/load`.
@@ -26,9 +22,9 @@ pub(super) struct Reopening {
     /// `configOptions` as the fresh agent has told them last.
     options: Option<Box<str>>,
     /// The choice that the agent is asked for now; none before it has the session.
-    asked: Option<Choice>,
+    pub(super) asked: Option<Choice>,
     /// The choices that it is asked for next, the first at the end.
-    left: Vec<Choice>,
+    pub(super) left: Vec<Choice>,
     /// Refused choices, with the words of the agent.
     refused: Vec<(Choice, Box<str>)>,
 }
@@ -64,14 +60,14 @@ impl Reopening {
     }
 
     /// The agent has the session.
-    fn open(&mut self, result: &str, shown: &Choices) {
+    pub(super) fn open(&mut self, result: &str, shown: &Choices) {
         self.found.note_opened(result);
         self.note_options(result);
         self.left = shown.missing_in(&self.found).rev().cloned().collect();
     }
 
     /// The agent answers the request for a choice.
-    fn take_answer(&mut self, choice: Choice, outcome: Result<&str, &str>) {
+    pub(super) fn take_answer(&mut self, choice: Choice, outcome: Result<&str, &str>) {
         match outcome {
             Ok(result) => {
                 self.found.note(choice);
@@ -87,8 +83,8 @@ impl Reopening {
         }
     }
 
-    /// Has the client show the choices that hold; what no update can tell is left for an error.
-    fn tell(self, session: &mut Session, out: &mut Vec<Effect>) {
+    /// Has the client show the choices that hold; an error tells those that no update can tell.
+    pub(super) fn tell(self, session: &mut Session, out: &mut Vec<Effect>) {
         let Self { session: id, found, options, refused, .. } = self;
         let shown = &mut session.choices;
         let mut untold = String::new();
@@ -118,96 +114,5 @@ impl Reopening {
             out.push(Effect::ToClient(texts::options_update(&id, &list)));
             shown.note_options(&list);
         }
-    }
-}
-
-impl Supervision {
-    /// Begins to reopen a session; false if it cannot be.
-    pub(super) fn reopen(&mut self, now: Instant, session: &str) -> bool {
-        let Some(known) = self.sessions.get(session) else { return false };
-        if known.lost.is_some() {
-            return false;
-        }
-        let params = texts::reopening(&known.params, session);
-        let (method, replays) = match (self.abilities.resumes, self.abilities.loads) {
-            (true, _) => ("session/resume", false),
-            (false, true) => ("session/load", true),
-            (false, false) => {
-                let why = "it declares neither session/resume nor session/load";
-                self.lose(session, why);
-                return false;
-            }
-        };
-        let step = Preparation::Reopen(Box::new(Reopening::new(session, replays)));
-        self.prepare(now, step, method, &params);
-        true
-    }
-
-    /// The agent answers a request of a reopening; true if another one was sent.
-    pub(super) fn on_reopened(
-        &mut self,
-        now: Instant,
-        mut reopening: Box<Reopening>,
-        outcome: Result<&str, &str>,
-    ) -> bool {
-        let version = self.abilities.version;
-        let Some(session) = self.sessions.get_mut(&reopening.session) else { return false };
-        match (reopening.asked.take(), outcome) {
-            (Some(choice), outcome) => reopening.take_answer(choice, outcome),
-            (None, Ok(result)) => reopening.open(result, &session.choices),
-            (None, Err(error)) => {
-                let why = text_member(error, "message").unwrap_or_default();
-                self.lose(&reopening.session, &alloc::format!("its successor answered: {why}"));
-                return false;
-            }
-        }
-        // A turn that was given up meanwhile means the end of this agent, too: the next one gets the
-        // choices.
-        if !self.given_up.is_empty() {
-            return false;
-        }
-        if let Some(choice) = reopening.left.pop() {
-            let (method, params) = choice.request(&reopening.session, version);
-            reopening.asked = Some(choice);
-            self.prepare(now, Preparation::Reopen(reopening), method, &params);
-            return true;
-        }
-        session.opened_in = self.process;
-        reopening.tell(session, &mut self.out);
-        false
-    }
-
-    fn lose(&mut self, session: &str, why: &str) {
-        if let Some(known) = self.sessions.get_mut(session) {
-            known.lost = Some(why.into());
-        }
-    }
-
-    /// Tells the client that a session, with its conversation, is gone.
-    pub(super) fn refuse_lost(&mut self, held: &Held, session: &str) {
-        let Some(id) = &held.id else { return };
-        let why: Option<Box<str>> = self.sessions.get(session).and_then(|it| it.lost.clone());
-        let message = alloc::format!(
-            "session {session:?} is lost: agent {:?} was started again, and {}; its conversation \
-             cannot go on, open a new session",
-            self.terms.name,
-            why.as_deref().unwrap_or("it does not know the session"),
-        );
-        let error = ErrorObject::new(code::RESOURCE_NOT_FOUND, message);
-        self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
-    }
-
-    /// Answers a prompt, in place of a turn, with the choices that the agent has refused. The next
-    /// prompt passes.
-    pub(super) fn refuse_untold(&mut self, held: &Held, session: &str) {
-        let (Some(id), Some(known)) = (&held.id, self.sessions.get_mut(session)) else { return };
-        let Some(untold) = known.untold.take() else { return };
-        let message = alloc::format!(
-            "the prompt was not sent: agent {:?} was started again in session {session:?}{untold}; \
-             choose again, or send the prompt again to go on without",
-            self.terms.name,
-        );
-        let error = ErrorObject::new(code::INTERNAL_ERROR, message);
-        self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
     }
 }

@@ -5,7 +5,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::tool::{StopPolicy, TaskSupport, Tool};
-use crate::upstream::era::Era;
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::reading::ListRead;
@@ -13,6 +12,7 @@ use crate::upstream::rewrite::{member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
+use crate::upstream::spoken::Era;
 use crate::upstream::table::Server;
 use crate::upstream::warnings::Warnings;
 

@@ -4,22 +4,13 @@
 //! A server behind this engine finishes its own handshake on its own hop, often before the client
 //! has the answer to its `initialize`. A client that makes a request is taken as initialized.
 
-use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId};
 use crate::outgoing::call::{OutgoingRequest, Refusal};
 use crate::server::requests::{Reply, Topic};
-
-/// Messages that are held for one client.
-#[derive(Debug, Default)]
-pub(crate) struct Early {
-    /// Requests of its servers, in their order.
-    questions: VecDeque<(Reply, OutgoingRequest)>,
-    /// Lists that have changed.
-    topics: BTreeSet<Topic>,
-}
+use crate::upstream::early_messages::Early;
 
 impl Engine {
     /// A session begins: requests and changes of servers wait until its client is initialized.

@@ -20,10 +20,10 @@ use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{ALL, Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::tool::Catalog;
-use crate::upstream::era::{Era, Revision};
 use crate::upstream::list::LISTS;
 use crate::upstream::listen::declared_lists;
 use crate::upstream::rewrite::{elements, error_of, member, text_member};
+use crate::upstream::spoken::{Era, Revision};
 use crate::upstream::table::Phase;
 
 /// How long `server/discover` waits for an answer before `initialize` is sent as well: servers of

@@ -214,8 +214,8 @@ impl Engine {
         new.into_iter().for_each(|(server, what)| self.warn_of_server(&server, what));
     }
 
-    /// Nothing more of an instance is read for now: its lists are kept, and what it said itself is
-    /// passed on.
+    /// Nothing more of an instance is read for now: its lists are kept, and the changes that it
+    /// said itself are passed on.
     fn end_reading(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         if instance.reading.is_active() {

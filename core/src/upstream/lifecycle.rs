@@ -17,9 +17,9 @@ use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
-use crate::upstream::era::{Era, Revision};
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
+use crate::upstream::spoken::{Era, Revision};
 use crate::upstream::table::{Instance, Key, Phase, Server};
 
 /// Wait after the first failed start; it doubles with each further one.

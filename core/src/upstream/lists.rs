@@ -359,7 +359,7 @@ impl Engine {
     /// Elements of a list of all servers that a connection sees, separated by commas.
     pub(crate) fn listed_elements(&self, at: usize, conn: ConnId) -> String {
         let mut elements = self.offered_elements(at, conn);
-        // What this engine offers itself comes first.
+        // Elements that this engine offers itself come first.
         let key = LISTS[at].key;
         let mut seen: BTreeSet<Box<str>> =
             crate::upstream::rewrite::elements(&alloc::format!("[{elements}]"))
@@ -446,10 +446,10 @@ impl Engine {
         let has_tasks = match server.known[TOOLS] {
             true => server.tools.values().any(|tool| tool.task_support != TaskSupport::Forbidden),
             // Its tools are not listed yet: as the settings or the server itself say.
-            false => server.server.task_support.map_or_else(
-                || declares_tasks(said),
-                |support| support != TaskSupport::Forbidden,
-            ),
+            false => server
+                .server
+                .task_support
+                .map_or_else(|| declares_tasks(said), |support| support != TaskSupport::Forbidden),
         };
         let fresh = Freshness::of(&manifest.identity);
         let freshness = fresh.ttl_ms.map(|ttl| stateless::cacheable(ttl, fresh.is_public));

@@ -11,7 +11,7 @@ use crate::ids::InstanceId;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
-use crate::upstream::era::Era;
+use crate::upstream::spoken::Era;
 use crate::upstream::table::{Instance, Key};
 
 impl Engine {

@@ -10,8 +10,8 @@ use core::time::Duration;
 
 use crate::policy::access::Allow;
 use crate::tool::TaskSupport;
-use crate::upstream::era::Revision;
 use crate::upstream::manifest::Manifest;
+use crate::upstream::spoken::Revision;
 
 /// Clients that share one instance of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

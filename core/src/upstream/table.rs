@@ -16,8 +16,7 @@ use crate::server::requests::Topic;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::check::Check;
-use crate::upstream::early::Early;
-use crate::upstream::era::Era;
+use crate::upstream::early_messages::Early;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
@@ -27,6 +26,7 @@ use crate::upstream::scope::Scope;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::server_task::ServerTask;
+use crate::upstream::spoken::Era;
 use crate::upstream::subscription::Subscription;
 use crate::upstream::warnings::Warnings;
 

@@ -9,7 +9,7 @@ use crate::upstream::list::LISTS;
 /// Names that one warning spells out.
 const NAMED_MAX: usize = 5;
 
-/// What is wrong with the lists of a server, a text for each list.
+/// Faults of the lists of a server, a text for each list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Warnings {
     lists: [Option<Box<str>>; LISTS.len()],

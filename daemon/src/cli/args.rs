@@ -15,8 +15,8 @@ use crate::config::Level;
 use crate::config::units::parse_size;
 use crate::probe;
 use crate::wrap::WrapOptions;
-use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::Watchdogs;
+use ceased_core::upstream::spoken::Revision;
 
 /// The parsed arguments.
 #[derive(Debug, Parser)]

@@ -10,7 +10,7 @@ use super::args::CallArgs;
 use super::cancel::{Gone, Whose, announce, report, stop_call, wait_until_gone};
 use super::display::Display;
 use super::live_output::LiveOutput;
-use super::{Backend, Exit, Failure, Io, arguments, discover, format, tools};
+use super::{Backend, Exit, Failure, Io, arguments, discover, format};
 use ceased_client::{CallId, Client, Error, INVALID_PARAMS, Task, TaskSupport, Tool};
 
 /// Time to wait after a Ctrl-C for an immediate answer: the id of a task being created, or the
@@ -28,7 +28,7 @@ pub(super) fn call(
         let mut session = discover::daemon(&args.daemon, io, backend)?;
         let tools = session.client.tools()?;
         let tool = tools.iter().find(|tool| tool.name == args.tool).cloned();
-        (session, tool.ok_or_else(|| tools::missing(&args.tool, &tools))?)
+        (session, tool.ok_or_else(|| discover::missing(&args.tool, &tools))?)
     } else {
         discover::with_tool(&args.daemon, &args.tool, "running the tool", io, backend)?
     };

@@ -8,7 +8,7 @@ use ceased_core::rpc::error::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;
-use super::{Backend, DaemonLocation, Exit, Failure, Io, tools};
+use super::{Backend, DaemonLocation, Exit, Failure, Io, arguments};
 use crate::trust_store::PROJECT_FILE;
 use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, RpcError, Tool};
 
@@ -169,15 +169,15 @@ pub(super) fn with_tool(
     if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
         return Ok((session, tool.clone()));
     }
-    let missing = tools::missing(name, &tools);
+    let failure = missing(name, &tools);
     let has_chosen = session.server.is_some() || is_named(args, io) || args.config.is_some();
     let Some(embedded) = (if has_chosen { None } else { backend.embed_project()? }) else {
-        return Err(missing);
+        return Err(failure);
     };
     let options = Options { interrupts: session.client.into_interrupts(), ..Options::default() };
     let mut client = Client::on(embedded.stream, options)?;
     let tools = client.tools()?;
-    let tool = tools.into_iter().find(|tool| tool.name == name).ok_or(missing)?;
+    let tool = tools.into_iter().find(|tool| tool.name == name).ok_or(failure)?;
     io.say(&format!(
         "the daemon has no tool {name:?}; {purpose} in this process, from ./{PROJECT_FILE}"
     ));
@@ -338,4 +338,13 @@ fn options(io: &mut Io<'_>, token: Option<String>) -> Result<Options, Failure> {
     let interrupts = (io.interrupts)()
         .map_err(|why| Failure::new(Exit::Failed, format!("cannot catch signals: {why}")))?;
     Ok(Options { interrupts: Some(interrupts), token, ..Options::default() })
+}
+
+/// The failure for a name that no tool has; the nearest one is in the message.
+pub(super) fn missing(name: &str, tools: &[Tool]) -> Failure {
+    let hint = match arguments::nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`ceased tools` lists them".to_owned(),
+    };
+    Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}"))
 }

@@ -362,7 +362,7 @@ mod tests {
         let bun = [("build", "bun run build"), ("lint", "bun run lint")];
         assert_eq!(found(&[("package.json", scripts), ("bun.lock", "")]), pairs(&bun));
         assert_eq!(found(&[]), []);
-        // Targets usually run what the other files have; scripts are others of the same name.
+        // Targets usually run the commands of the other files; scripts of the same name do not.
         let both = found(&[("Cargo.toml", ""), ("Makefile", "test:\n\nlint:\n")]);
         assert_eq!(both.len(), 5, "{both:?}");
         let both = found(&[("Cargo.toml", ""), ("package.json", scripts)]);

@@ -7,7 +7,7 @@ use super::args::ToolsArgs;
 use super::format::{self, clean, first_line};
 use super::table::{Cell, Table};
 use super::view::Tone;
-use super::{Backend, Exit, Failure, Io, arguments, discover};
+use super::{Backend, Exit, Failure, Io, discover};
 
 /// Values of an `enum` that are named.
 const CHOICES_MAX: usize = 8;
@@ -49,15 +49,6 @@ pub(super) fn tools(
     }
     table.print(io)?;
     Ok(Exit::Done)
-}
-
-/// The failure for a name that no tool has; the nearest one is in the message.
-pub(super) fn missing(name: &str, tools: &[Tool]) -> Failure {
-    let hint = match arguments::nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "`ceased tools` lists them".to_owned(),
-    };
-    Failure::new(Exit::Usage, format!("there is no tool {name:?}; {hint}"))
 }
 
 /// One argument of a tool, by its schema.

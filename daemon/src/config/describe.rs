@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::bounds::describe_bounds;
 use super::describe_agent::describe_agent;
 use super::describe_server::describe_server;
-use super::units::{show_duration, show_size};
+use super::units::{heartbeat, show_duration, show_size};
 use super::{
     Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output,
     RecordCalls, Run, RunAs, Tool, Users,
@@ -93,8 +92,8 @@ impl Config {
         text
     }
 
-    /// All that this configuration says beside the defaults, `usual`: what it runs, with its
-    /// environment, and where it listens and writes.
+    /// All that this configuration says beside the defaults, `usual`: the commands that it runs,
+    /// with their environment, and the places where it listens and writes.
     #[cfg(feature = "cli")]
     pub(crate) fn differences_in_words(&self, usual: &Self) -> Vec<(String, String)> {
         let usual = usual.settings_in_words();
@@ -310,10 +309,6 @@ pub(super) const fn isolation(isolation: Isolation) -> &'static str {
         Isolation::None => "none",
         Isolation::Pid => "pid",
     }
-}
-
-pub(super) fn heartbeat(span: Option<Duration>) -> String {
-    span.map_or_else(|| "off".into(), show_duration)
 }
 
 fn on_disconnect(policy: OnDisconnect) -> String {

@@ -9,9 +9,8 @@ use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::bounds::describe_bounds;
-use super::describe::heartbeat;
 use super::server::{Server, Variables, prefix_of};
-use super::units::show_duration;
+use super::units::{heartbeat, show_duration};
 use super::{Config, EnvFile, RunAs};
 
 impl Server {

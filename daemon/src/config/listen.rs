@@ -65,7 +65,7 @@ fn collide(one: &Listen, other: &Listen) -> bool {
 fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
     let Some(written) = &raw.transport else {
         let hint = "write transport = \"unix\", \"tcp\", \"http\" or \"stdio\"";
-        check.problem(at, "this [[listen]] has no `transport`", hint);
+        check.missing(at, "this [[listen]] has no `transport`", hint);
         return None;
     };
     let transport = check.choice(

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ceased_core::policy::access::Allow;
 use ceased_core::tool::TaskSupport;
-use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
+use ceased_core::upstream::spoken::Revision;
 use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::{EnvFile, RunAs, Tool};

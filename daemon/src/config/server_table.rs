@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
-use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
+use ceased_core::upstream::spoken::Revision;
 use toml::Spanned;
 
 use super::bounds::{Written, bounds};

@@ -80,6 +80,10 @@ pub(super) fn show_duration(duration: Duration) -> String {
     if parts.is_empty() { "0s".into() } else { parts.join(" ") }
 }
 
+pub(super) fn heartbeat(span: Option<Duration>) -> String {
+    span.map_or_else(|| "off".into(), show_duration)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

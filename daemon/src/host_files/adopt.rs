@@ -1,8 +1,7 @@
 //! `ceased wrap --`, or `ceased connect --server NAME --`, in front of the commands of a host's file,
 //! and its removal.
 
-use std::path::{Path, PathBuf};
-
+use super::binary::Binary;
 use super::document::Format;
 use super::edit;
 use super::edit::Edit;
@@ -17,39 +16,6 @@ const WRAP_AGENT: &[&str] = &["wrap", "--acp", "--"];
 /// Arguments in front of a command that the daemon starts. The name of the server follows, and the
 /// command after `--`, where it has no effect but that `undo` finds it.
 const CONNECT: [&str; 2] = ["connect", "--spawn"];
-
-/// Path of this program as hosts are to start it: absolute, because hosts with a window often run
-/// without the `PATH` of a shell.
-#[derive(Debug, Clone)]
-pub(crate) struct Binary(pub(super) String);
-
-impl Binary {
-    /// A program at this path.
-    #[cfg(test)]
-    pub(super) fn at(path: &str) -> Self {
-        Self(path.to_owned())
-    }
-
-    /// This program. A name in `PATH` that leads to it is preferred, because it outlives an update
-    /// of the program.
-    ///
-    /// # Errors
-    /// If the path is unknown or not UTF-8.
-    pub(crate) fn of_process() -> Result<Self, String> {
-        let unknown = |why: std::io::Error| format!("the path of this program is unknown: {why}");
-        let program = std::env::current_exe().map_err(unknown)?;
-        let is_same = |path: &Path| path.canonicalize().is_ok_and(|found| found == program);
-        let listed = std::env::var_os("PATH").unwrap_or_default();
-        let listed = std::env::split_paths(&listed).filter(|dir| dir.is_absolute());
-        let named: Option<PathBuf> =
-            listed.map(|dir| dir.join("ceased")).find(|path| is_same(path));
-        match named.unwrap_or(program).into_os_string().into_string() {
-            Ok(path) if path.ends_with("/ceased") => Ok(Self(path)),
-            Ok(path) => Err(format!("the name of this program, {path}, is not ceased")),
-            Err(path) => Err(format!("the path of this program is not UTF-8: {}", path.display())),
-        }
-    }
-}
 
 /// Effect on one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -102,12 +102,12 @@ mod tests {
         let homes = [PathBuf::from("/home/me")];
         let of = |file: &str| project(Path::new(file), &homes);
         for (file, want) in [
-            ("/work/app/.mcp.json", Some("/work/app")),
-            ("/work/app/.cursor/mcp.json", Some("/work/app")),
+            ("/srv/app/.mcp.json", Some("/srv/app")),
+            ("/srv/app/.cursor/mcp.json", Some("/srv/app")),
             ("/home/me/app/.vscode/mcp.json", Some("/home/me/app")),
             ("/home/me/app/.codex/config.toml", Some("/home/me/app")),
-            ("/work/app/.continue/mcpServers/git.yaml", Some("/work/app")),
-            ("/work/app/servers.json", Some("/work/app")),
+            ("/srv/app/.continue/mcpServers/git.yaml", Some("/srv/app")),
+            ("/srv/app/servers.json", Some("/srv/app")),
             ("/home/me/.cursor/mcp.json", None),
             ("/home/me/.claude.json", None),
             ("/home/me/.codex/config.toml", None),
@@ -124,23 +124,23 @@ mod tests {
     #[test]
     fn paths_become_absolute() {
         let home = Some(PathBuf::from("/home/me"));
-        let base = Base { project: Some("/work/app".into()), home: home.clone() };
+        let base = Base { project: Some("/srv/app".into()), home: home.clone() };
         for (path, want) in [
-            ("./run", "/work/app/run"),
-            ("sub/./run", "/work/app/sub/run"),
-            (".", "/work/app"),
-            ("../run", "/work/app/../run"),
+            ("./run", "/srv/app/run"),
+            ("sub/./run", "/srv/app/sub/run"),
+            (".", "/srv/app"),
+            ("../run", "/srv/app/../run"),
             ("/bin/sh", "/bin/sh"),
             ("~/run", "/home/me/run"),
             ("~", "/home/me"),
-            ("~x/run", "/work/app/~x/run"),
+            ("~x/run", "/srv/app/~x/run"),
         ] {
             assert_eq!(base.absolute(path).as_deref(), Some(want), "{path}");
         }
         let of_user = Base { project: None, home };
         assert_eq!(of_user.absolute("./run"), None);
         assert_eq!(of_user.absolute("~/run").as_deref(), Some("/home/me/run"));
-        assert_eq!(base.variable("workspaceFolder").as_deref(), Some("/work/app"));
+        assert_eq!(base.variable("workspaceFolder").as_deref(), Some("/srv/app"));
         assert_eq!(of_user.variable("workspaceFolder"), None);
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::document::{Format, parse};
+use super::document::Format;
 use super::edit::{Edit, apply};
 use super::entry::entries_of;
 use super::error::HostFileError;
+use super::reader::parse;
 use super::secrets::{SHOWN, hidden};
 use crate::printable::clean;
 

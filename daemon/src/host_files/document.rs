@@ -3,9 +3,6 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::error::HostFileError;
-use super::{json, toml_text, yaml};
-
 /// Nesting limit of a document. No host's file comes near it.
 pub(super) const DEPTH_MAX: usize = 256;
 
@@ -137,17 +134,5 @@ impl Node {
             Value::Flag(flag) => Some(flag.to_string()),
             Value::Null | Value::List(_) | Value::Map(_) => None,
         }
-    }
-}
-
-/// Reads a document, whose outermost value is a map.
-///
-/// # Errors
-/// If the text is not of this format, or nested too deeply.
-pub(super) fn parse(text: &str, format: Format) -> Result<Node, HostFileError> {
-    match format {
-        Format::Json => json::parse(text),
-        Format::Toml => toml_text::parse(text),
-        Format::Yaml => yaml::parse(text),
     }
 }

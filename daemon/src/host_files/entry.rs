@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::command::{self, CommandEntry};
-use super::document::{Format, Member, Node, Value, parse};
+use super::document::{Format, Member, Node, Value};
 use super::error::{HostFileError, line_of};
+use super::reader::parse;
 
 /// Keys under which hosts keep servers and agents: `mcpServers` of Claude, Cursor, Windsurf, Cline,
 /// Gemini, Copilot and Continue, `servers` of VS Code, `context_servers` of Zed, `mcp_servers` of

@@ -239,15 +239,12 @@ mod tests {
     fn hosts_are_found_by_name_and_their_files_by_the_environment() {
         let home = |name: &str| (name == "HOME").then(|| PathBuf::from("/home/me"));
         let places = |name: &str| {
-            let all = by_name(name).unwrap().places(&home, Path::new("/work/app"));
+            let all = by_name(name).unwrap().places(&home, Path::new("/srv/app"));
             all.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(places("cursor"), ["/home/me/.cursor/mcp.json", "/work/app/.cursor/mcp.json"]);
-        assert_eq!(places("claude-code"), ["/home/me/.claude.json", "/work/app/.mcp.json"]);
-        assert_eq!(
-            places("codex"),
-            ["/home/me/.codex/config.toml", "/work/app/.codex/config.toml"]
-        );
+        assert_eq!(places("cursor"), ["/home/me/.cursor/mcp.json", "/srv/app/.cursor/mcp.json"]);
+        assert_eq!(places("claude-code"), ["/home/me/.claude.json", "/srv/app/.mcp.json"]);
+        assert_eq!(places("codex"), ["/home/me/.codex/config.toml", "/srv/app/.codex/config.toml"]);
         assert_eq!(places("goose"), ["/home/me/.config/goose/config.yaml"]);
         let moved = |name: &str| match name {
             "HOME" => Some(PathBuf::from("/home/me")),

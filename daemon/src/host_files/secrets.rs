@@ -264,8 +264,8 @@ fn is_suspicious(comment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::parse;
     use super::super::entry::entries_of;
+    use super::super::reader::parse;
     use super::*;
 
     fn seen(text: &str, format: Format) -> String {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::adopt::Binary;
+use super::binary::Binary;
 use super::command::{Args, CommandEntry, Layout, Text};
 use super::document::Format;
 use super::edit::Edit;

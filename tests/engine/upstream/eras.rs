@@ -1,8 +1,8 @@
 //! The era of a server is that of its client, where it has exactly one (UPS-01, UPS-12).
 
-use ceased_core::upstream::era::Revision;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::{Share, UpstreamServer};
+use ceased_core::upstream::spoken::Revision;
 use ceased_core::{ConnId, Event};
 use serde_json::{Value, json};
 

@@ -334,7 +334,7 @@ impl Model {
     /// A job reports progress.
     pub fn progress(&mut self, job: usize, to: u32) {
         let entry = &mut self.jobs[job];
-        // What does not grow is told by the smallest step.
+        // A value that does not grow is told by the smallest step.
         let (most, steps) = match entry.last {
             Some((most, steps)) if to <= most => (most, steps + 1),
             Some(_) | None => (to, 0),

@@ -164,7 +164,7 @@ fn refused_choice_is_told_before_the_turn() {
         let told = world.agent(&refusal(&id_of(&mode)));
         assert_eq!(told, [format!("client {}", mode_update(holds)), sent()]);
         world.agent(&result("2", r#"{"stopReason":"end_turn"}"#));
-        // The next agent is asked for what the client shows now.
+        // The next agent is asked for the mode that the client shows now.
         let mode = reopen(&mut world, "{}");
         let params = format!(r#"{{"sessionId":"s","modeId":"{holds}"}}"#);
         assert!(asks(&mode, "session/set_mode", &params), "{mode:?}");

@@ -248,7 +248,7 @@ pub(in crate::cli) struct Server {
     /// `None` before its lists are known.
     pub(in crate::cli) tools: Option<u64>,
     pub(in crate::cli) last_error: Option<String>,
-    /// What is wrong with its lists.
+    /// Faults of its lists.
     #[serde(default)]
     pub(in crate::cli) warnings: Vec<String>,
     pub(in crate::cli) may_start_in_ms: Option<u64>,

@@ -169,7 +169,7 @@ fn documented_server_defaults_are_the_defaults() {
     let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
     let keys: Vec<&str> =
         lines.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    assert_eq!(keys.len(), 15, "{keys:?}");
+    assert_eq!(keys.len(), 16, "{keys:?}");
     let bare = "[[server]]\nname = \"a\"\ncommand = [\"x\"]\n";
     for key in keys {
         // `warm` has a meaning with one value of `share` only.

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use ceased_core::upstream::interface::Proof;
 
-use super::record::CancelRecord;
-
 /// Processes that a cancelled relayed request is known to have had ended, and those known to be
 /// left (UPS-16).
 pub(crate) const fn facts_of(proof: Proof) -> (Option<u32>, Option<u32>) {
@@ -37,28 +35,8 @@ pub(super) fn sentence(proof: Proof, after: Option<Duration>) -> String {
     }
 }
 
-impl CancelRecord {
-    /// A line for the user of a server about the processes of a cancelled call that it had left and
-    /// that were ended; `None` if the server ended the call itself.
-    pub(crate) fn left_by_server(&self) -> Option<String> {
-        let upstream = self.receipt.upstream.as_ref()?;
-        let ended = match upstream.proof {
-            Proof::ChildrenEnded(0)
-            | Proof::Unsent
-            | Proof::Told
-            | Proof::Answered
-            | Proof::Quiet => return None,
-            Proof::ChildrenEnded(1) => "ended 1 process that it had left".to_owned(),
-            Proof::ChildrenEnded(count) => format!("ended {count} processes that it had left"),
-            Proof::Replaced | Proof::Ended => "ended its server with all processes".to_owned(),
-        };
-        let after = self.died_after.map(|after| format!(" after {}", short(after)));
-        let verb = if self.receipt.cancel.is_some() { "cancelled" } else { "stopped" };
-        Some(format!("{} was {verb}; {ended}{}", self.receipt.tool, after.unwrap_or_default()))
-    }
-}
-
-fn short(time: Duration) -> String {
+/// A span for people.
+pub(super) fn short(time: Duration) -> String {
     match time.as_millis() {
         millis @ 0..1000 => format!("{millis}ms"),
         _ => format!("{:.1}s", time.as_secs_f64()),

@@ -10,7 +10,7 @@ use ceased_core::upstream::interface::{Proof, UpstreamReceipt};
 use serde_json::value::RawValue;
 
 use super::line::Line;
-use super::proof::sentence;
+use super::proof::{sentence, short};
 use crate::observability::calls::CallRecord;
 
 /// Limit in bytes of a recorded request id: ids are chosen by the peer and unbounded.
@@ -302,6 +302,25 @@ impl CancelRecord {
         }
         line.end();
         serde_json::from_slice(&bytes)
+    }
+
+    /// A line for the user of a server about the processes of a cancelled call that it had left and
+    /// that were ended; `None` if the server ended the call itself.
+    pub(crate) fn left_by_server(&self) -> Option<String> {
+        let upstream = self.receipt.upstream.as_ref()?;
+        let ended = match upstream.proof {
+            Proof::ChildrenEnded(0)
+            | Proof::Unsent
+            | Proof::Told
+            | Proof::Answered
+            | Proof::Quiet => return None,
+            Proof::ChildrenEnded(1) => "ended 1 process that it had left".to_owned(),
+            Proof::ChildrenEnded(count) => format!("ended {count} processes that it had left"),
+            Proof::Replaced | Proof::Ended => "ended its server with all processes".to_owned(),
+        };
+        let after = self.died_after.map(|after| format!(" after {}", short(after)));
+        let verb = if self.receipt.cancel.is_some() { "cancelled" } else { "stopped" };
+        Some(format!("{} was {verb}; {ended}{}", self.receipt.tool, after.unwrap_or_default()))
     }
 
     /// Whether the work of a relayed request is not known to have ended.

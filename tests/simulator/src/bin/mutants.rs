@@ -45,7 +45,7 @@ enum Suite {
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 40] = [
+const SUITES: [Suite; 41] = [
     Suite::Sim,
     Suite::Core,
     Suite::Upstreams,
@@ -74,6 +74,7 @@ const SUITES: [Suite; 40] = [
     Suite::Target("queue_fairness"),
     Suite::Target("shares"),
     Suite::Target("gates"),
+    Suite::Target("held_bytes"),
     Suite::Target("backpressure"),
     Suite::Target("batch"),
     Suite::Target("timers"),

@@ -325,7 +325,7 @@ impl Oracle {
         }
     }
 
-    /// TSK-33: a peer gets only progress that grows; what stands or falls is told as a heartbeat is.
+    /// TSK-33: a peer gets only progress that grows; any other value is told as a heartbeat is.
     pub(super) fn progress(
         &mut self,
         nonce: u64,

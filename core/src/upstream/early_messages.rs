@@ -1,0 +1,15 @@
+//! Messages of servers that are held for a client whose session is not initialized.
+
+use alloc::collections::{BTreeSet, VecDeque};
+
+use crate::outgoing::call::OutgoingRequest;
+use crate::server::requests::{Reply, Topic};
+
+/// Messages that are held for one client.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    /// Requests of its servers, in their order.
+    pub(crate) questions: VecDeque<(Reply, OutgoingRequest)>,
+    /// Lists that have changed.
+    pub(crate) topics: BTreeSet<Topic>,
+}
