@@ -5,7 +5,8 @@
 //! when it reports a job as ended, no process started by the job is alive, whatever its session,
 //! group or parent.
 //!
-//! A program that wants no orders and reports starts commands with a [`Runner`], one [`Tree`] each:
+//! A program that wants no orders and reports starts commands with a [`Runner`], one
+//! [`ProcessTree`] each:
 //!
 //! ```no_run
 //! use std::time::Duration;
