@@ -82,8 +82,14 @@ impl Engine {
         self.ask_for_lists(id);
     }
 
-    /// Asks for the first page of the lists whose turn it is.
+    /// Asks for the first page of the lists whose turn it is, and forgets requests that were given
+    /// up.
     fn ask_for_lists(&mut self, id: InstanceId) {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
+        let given_up = instance.reading.take_given_up();
+        if let Some(conn) = instance.conn {
+            given_up.into_iter().for_each(|call| _ = self.outgoing.take(conn, call));
+        }
         loop {
             let Some(instance) = self.upstreams.instances.get(&id) else { return };
             let Some((at, _)) = instance.reading.next() else { break };

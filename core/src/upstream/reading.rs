@@ -37,6 +37,8 @@ pub(crate) struct Reading {
     pub(crate) announced: BTreeSet<Topic>,
     /// The earliest deadline of an open list.
     pub(crate) timer: Option<Armed>,
+    /// Requests whose answers are of no use any more.
+    given_up: Vec<CallId>,
 }
 
 /// How far one list is.
@@ -99,8 +101,19 @@ impl Reading {
         match &mut self.states[at] {
             State::Open(pages) => pages.has_changed = true,
             State::Queued(_) => {}
-            state @ (State::Idle | State::Late(_)) => *state = State::Queued(deadline),
+            state @ State::Idle => *state = State::Queued(deadline),
+            state @ State::Late(_) => {
+                if let State::Late(pages) = core::mem::replace(state, State::Queued(deadline)) {
+                    self.given_up.push(pages.call);
+                }
+            }
         }
+    }
+
+    /// Takes the requests whose answers are of no use any more, so that none is kept for a server
+    /// that never answers.
+    pub(crate) fn take_given_up(&mut self) -> Vec<CallId> {
+        core::mem::take(&mut self.given_up)
     }
 
     /// The next list that is to be asked for now, and its deadline.
@@ -168,11 +181,13 @@ impl Reading {
         let open = self.open_lists();
         if let [at] = *open.as_slice() {
             let State::Open(pages) = core::mem::take(&mut self.states[at]) else { return None };
+            self.given_up.push(pages.call);
             return Some((at, ListRead { problem: Some(problem.into()), ..pages.read }));
         }
         self.one_at_a_time = true;
         for at in open {
             if let State::Open(pages) = &self.states[at] {
+                self.given_up.push(pages.call);
                 self.states[at] = State::Queued(pages.deadline);
             }
         }
@@ -361,6 +376,15 @@ mod tests {
     }
 
     #[test]
+    fn late_list_that_is_wanted_again_gives_up_its_request() {
+        let mut reading = opened(TOOLS);
+        assert_eq!(reading.expire(at(10)).len(), 1);
+        reading.want(TOOLS, at(20));
+        assert_eq!(reading.take_given_up(), [CallId::new(1)]);
+        assert_eq!(reading.next(), Some((TOOLS, at(20))));
+    }
+
+    #[test]
     fn unreadable_answer_ends_the_only_open_list() {
         let mut reading = opened(TOOLS);
         reading.want(RESOURCES, at(10));
@@ -371,6 +395,8 @@ mod tests {
         assert_eq!(reading.next(), None, "one after the other");
         let (list, read) = reading.end_unreadable("too deep").expect("there is one");
         assert_eq!((list, read.problem.as_deref()), (TOOLS, Some("too deep")));
+        let given_up = [1, 2, 3].map(CallId::new);
+        assert_eq!(reading.take_given_up(), given_up, "none is kept");
         assert_eq!(reading.next(), Some((RESOURCES, at(10))));
     }
 }

@@ -216,7 +216,7 @@ fn input_in_code_is_rejected_behind_wrappers() {
         "nsenter -t 1 -m",
         "setpriv --reuid 7 --clear-groups",
         "systemd-run --pipe --wait",
-        "flock /tmp/lock",
+        "flock lock",
         "xargs -n 1",
         "xargs -I % -P 4",
         "busybox",
