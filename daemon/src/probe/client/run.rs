@@ -193,11 +193,16 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Whether a process of a client that has exited may be a server that connects later.
+    fn awaits_server(&self) -> bool {
+        self.servers.is_empty() && !self.job.processes().is_empty()
+    }
+
     /// Waits for the end of the servers after the client has let go of them.
     fn finish(mut self, has_let_go: bool) -> Observed {
         let until = Instant::now() + self.timeout;
         let mut alive = self.alive();
-        while has_let_go && alive != [0, 0] && Instant::now() < until {
+        while has_let_go && (alive != [0, 0] || self.awaits_server()) && Instant::now() < until {
             self.turn();
             thread::sleep(EVERY);
             alive = self.alive();
