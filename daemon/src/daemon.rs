@@ -110,6 +110,16 @@ enum ListenPlace {
     Configured(Listen),
 }
 
+impl ListenPlace {
+    const fn is_http(&self) -> bool {
+        match self {
+            Self::Http(_) | Self::Configured(Listen::Http(_)) => true,
+            Self::Address(_)
+            | Self::Configured(Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio) => false,
+        }
+    }
+}
+
 impl Default for Daemon {
     fn default() -> Self {
         Self::new()
@@ -460,10 +470,11 @@ impl Daemon {
             *recording = Some(path.clone());
             Ok::<_, StartError>(file)
         });
+        let has_http = self.listen.iter().any(ListenPlace::is_http);
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: self.server,
-                limits: scarcity::within_files(self.limits, self.operators.len()),
+                limits: scarcity::within_files(self.limits, self.operators.len(), has_http),
                 tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
                 catalog,
                 provider,

@@ -48,10 +48,10 @@ pub(crate) fn handshake_limits(limits: &Limits) -> HandshakeLimits {
 
 /// Reduces the connection limits to the descriptors left beside those reserved for jobs, so that
 /// accepting stops before tools lack descriptors. `operators`: the number of identities with places
-/// of their own.
-pub(crate) fn within_files(limits: Limits, operators: usize) -> Limits {
+/// of their own. `has_http`: HTTP connections have as many places again.
+pub(crate) fn within_files(limits: Limits, operators: usize, has_http: bool) -> Limits {
     let Some(files) = resource_limits::files_max() else { return limits };
-    let fitting = fit(limits, files, operators);
+    let fitting = fit(limits, files, operators, has_http);
     if fitting.connections_max < limits.connections_max {
         let (wanted, served) = (limits.connections_max, fitting.connections_max);
         tracing::warn!(
@@ -65,14 +65,16 @@ pub(crate) fn within_files(limits: Limits, operators: usize) -> Limits {
     fitting
 }
 
-fn fit(limits: Limits, files: usize, operators: usize) -> Limits {
+fn fit(limits: Limits, files: usize, operators: usize, has_http: bool) -> Limits {
     let jobs = limits.running_max.saturating_mul(FILES_A_JOB).saturating_add(FILES_OWN);
     // With very few descriptors, divide them evenly.
     let for_peers = files.saturating_sub(jobs).max(files / 4);
     let of = |connections: usize| {
         let strangers = handshake_limits(&Limits { connections_max: connections, ..limits });
         let of_operators = limits.operator_connections.saturating_mul(operators);
-        connections + strangers.descriptors() + of_operators
+        let http = connections + strangers.authenticating + strangers.rejected + of_operators;
+        let others = connections + strangers.descriptors() + of_operators;
+        others + if has_http { http } else { 0 }
     };
     let (mut least, mut most) = (1, limits.connections_max.max(1));
     if of(most) <= for_peers {
@@ -108,9 +110,9 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_to_jobs() {
         let limits = Limits { connections_per_identity_max: 896, ..Limits::default() };
-        assert_eq!(fit(limits, 1 << 20, 2), limits);
+        assert_eq!(fit(limits, 1 << 20, 2, true), limits);
         for files in [1024, 1500, 2000] {
-            let fitting = fit(limits, files, 2);
+            let fitting = fit(limits, files, 2, false);
             let jobs = limits.running_max * FILES_A_JOB + FILES_OWN;
             assert!(all(&fitting) + jobs <= files, "{files}: {fitting:?}");
             assert!(fitting.connections_max > 100, "{files}: {}", fitting.connections_max);
@@ -119,10 +121,27 @@ mod tests {
         }
     }
 
+    /// HTTP connections are beside the others, and both leave descriptors to jobs.
+    #[test]
+    fn http_connections_leave_descriptors_to_jobs() {
+        let limits = Limits::default();
+        for files in [1500, 2000, 3000] {
+            let fitting = fit(limits, files, 2, true);
+            let strangers = handshake_limits(&fitting);
+            let http = fitting.connections_max
+                + strangers.authenticating
+                + strangers.rejected
+                + 2 * limits.operator_connections;
+            let jobs = limits.running_max * FILES_A_JOB + FILES_OWN;
+            assert!(all(&fitting) + http + jobs <= files, "{files}: {fitting:?}");
+            assert!(fitting.connections_max > 50, "{files}: {}", fitting.connections_max);
+        }
+    }
+
     #[test]
     fn few_descriptors_leave_some_connections() {
         for files in [0, 20, 64, 256, 600] {
-            let fitting = fit(Limits::default(), files, 2);
+            let fitting = fit(Limits::default(), files, 2, true);
             assert!((1..=files.max(8) / 2).contains(&fitting.connections_max), "{files}");
         }
     }

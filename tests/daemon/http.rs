@@ -6,6 +6,7 @@ mod chromium;
 pub(crate) mod kit;
 mod page;
 mod session;
+mod shares;
 mod stateless;
 mod streams;
 mod view;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use ceased_core::event::Event;
-use ceased_core::identity::Identity;
+use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::ConnId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::time::{Instant, Now};
@@ -14,12 +14,12 @@ use ceased_transports::{Flow, Link, Transport};
 use super::server::Server;
 use super::state::auth;
 use super::state::connections::Sending;
-use super::state::party::Party;
+use super::state::party::{Party, oldest_of_most};
 use super::state::read_scheduler::Cost;
 use super::state::record_limiter::RecordKind;
 use super::state::shutdown::Stopping;
 use crate::access::Entry;
-use crate::http::access::HttpRules;
+use crate::http::access::{Caller, HttpRules};
 use crate::http::endpoint::Due;
 use crate::http::peer::{HttpPeer, Overdue};
 use crate::peer_identity::InspectedPeer;
@@ -49,7 +49,8 @@ impl Server {
         }
     }
 
-    /// Adds an HTTP connection, unless its party has as many as it may have.
+    /// Adds an HTTP connection. While none of its heads is accepted it has a place among the
+    /// unauthenticated ones, which it takes from the oldest of the party with most of them.
     pub(super) fn admit_http(
         &mut self,
         now: Now,
@@ -57,23 +58,70 @@ impl Server {
         rules: Arc<HttpRules>,
         inspected: Option<InspectedPeer>,
     ) -> io::Result<()> {
-        let origin = transport.peer().clone();
-        let party = Party::from(&origin);
+        let max = self.handshake_limits().authenticating;
+        if self.http.fresh_count() >= max
+            && let Some(oldest) = oldest_of_most(self.http.fresh(), max)
+        {
+            tracing::debug!(conn = %oldest, "closed: without a request for longest");
+            self.drop_peer(now, oldest);
+        }
+        self.add_http(now, transport, rules, inspected, None)
+    }
+
+    /// Counts a connection as one of the caller whose head it sent, if need be in the place of one
+    /// that waits between two requests; or the response, if there is no place.
+    fn seat_http(&mut self, now: Now, conn: ConnId, caller: &Caller) -> Result<(), Response> {
+        let Some(peer) = self.http.peer(conn) else { return Ok(()) };
+        let (rules, origin) = (Arc::clone(&peer.rules), peer.origin.clone());
+        let party = Party::of(&caller.identity, &origin);
+        if peer.is_seated_as(&party) {
+            return Ok(());
+        }
+        let limits = self.settings.limits;
         let own = self.http.count_of(&party);
-        let (all, max) = (self.http.peer_count(), self.settings.limits.connections_max);
-        let limit = if own >= rules.connections_per_address {
-            Some((PER_ADDRESS, rules.connections_per_address, Status::TooManyRequests))
+        let address = (PER_ADDRESS, rules.connections_per_address, Status::TooManyRequests);
+        let share = ("connections_per_identity", limits.connections_per_identity_max, address.2);
+        let bound = match &caller.identity {
+            Identity::Anonymous => address,
+            Identity::User(_) if address.1 <= share.1 => address,
+            Identity::User(_) | Identity::Token(_) => share,
+        };
+        let engine = self.engine.occupancy().connections;
+        let all = self.http.seated() + engine.saturating_sub(self.http.engine_count());
+        let (limit, replaced) = if own >= bound.1 {
+            (bound, self.http.longest_kept(Some(&party)))
+        } else if all >= limits.connections_max {
+            let limit = ("connections", limits.connections_max, Status::Unavailable);
+            (limit, self.http.longest_kept(None))
         } else {
-            (all >= max).then_some(("connections", max, Status::Unavailable))
+            self.http.seat(conn, party);
+            return Ok(());
         };
-        let Some((name, max, status)) = limit else {
-            return self.add_http(now, transport, rules, inspected, None);
-        };
-        let why = format!("limit reached: {name} = {max}: close a connection, or try again");
-        let kind = RecordKind::Limit(name);
-        self.record_refusal(now, None, Identity::Anonymous, &origin, kind, &why);
-        let rejection = Response::text(status, &why).header("retry-after", "1");
-        self.add_http(now, transport, rules, inspected, Some(rejection))
+        let operators = &self.settings.operators;
+        let is_operator = caller.rights == Rights::Full && operators.contains(&caller.identity);
+        if let Some(kept) = replaced.filter(|kept| *kept != conn) {
+            tracing::debug!(conn = %kept, limit = limit.0, "closed: between two requests");
+            self.drop_peer(now, kept);
+        } else if !is_operator || own >= limits.operator_connections {
+            let (name, max, status) = limit;
+            let why = format!("limit reached: {name} = {max}: close a connection, or try again");
+            let kind = RecordKind::Limit(name);
+            self.record_refusal(now, Some(conn), caller.identity.clone(), &origin, kind, &why);
+            return Err(Response::text(status, &why).header("retry-after", "1"));
+        }
+        self.http.seat(conn, party);
+        Ok(())
+    }
+
+    /// Gives a connection a place as soon as a head is accepted, before the body has arrived.
+    fn seat_early(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer(conn) else { return };
+        let Some(caller) = peer.caller_of_body().cloned() else { return };
+        if let Err(response) = self.seat_http(now, conn, &caller)
+            && let Some(peer) = self.http.peer_mut(conn)
+        {
+            peer.refuse_body(&response);
+        }
     }
 
     /// Rejects an HTTP peer on a Unix socket, whose process has no identity here (SEC-05).
@@ -145,6 +193,7 @@ impl Server {
         if peer.take_wrong_token() {
             self.note_wrong_token(now, conn);
         }
+        self.seat_early(now, conn);
         self.take_http_requests(now, conn);
         match flow {
             Ok(Flow::Drained) => {}
@@ -168,7 +217,15 @@ impl Server {
                 return;
             }
             let Some((request, caller)) = peer.take_request() else { return };
-            self.on_http_request(now, conn, request, caller);
+            let seat = self.seat_http(now, conn, &caller);
+            match (seat, self.http.peer_mut(conn)) {
+                (Ok(()), _) => self.on_http_request(now, conn, request, caller),
+                (Err(_), None) => return,
+                (Err(response), Some(peer)) => {
+                    peer.answer(&request.head, response);
+                    peer.close();
+                }
+            }
             let Some(peer) = self.http.peer_mut(conn) else { return };
             if self.stopping != Stopping::No {
                 peer.output().close_after_response();

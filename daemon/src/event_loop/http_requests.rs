@@ -202,8 +202,12 @@ impl Server {
         let session = Session::new(SessionId::new(), caller, rules, now.at);
         self.http.add_session(key, session);
         self.record_connect(now, key, &identity, &origin, inside);
+        let share = self.settings.limits.held_bytes_per_identity_max;
         let opened = Event::Opened { conn: key, identity, rights, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
+        if let Some((session, account)) = self.http.session_mut(key).zip(self.engine.account(key)) {
+            session.keep_within(account, share);
+        }
         let message =
             Message { requests: vec![id], is_batch: false, is_initialize: true, may_cancel: false };
         self.hand_to_session(now, conn, key, head, body, message)

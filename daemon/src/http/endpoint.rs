@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
+use ceased_core::policy::account::Accounts;
 use ceased_core::time::Instant;
 use ceased_transports::http::HttpDate;
 
@@ -14,21 +15,25 @@ use super::peer::{HttpPeer, Overdue, Subject};
 use super::session::{Session, SessionId};
 use super::view::passes::Passes;
 use crate::conn_map::ConnMap;
-use crate::event_loop::state::party::Party;
+use crate::event_loop::state::party::{Party, oldest_of_most};
 use crate::token_file::Token;
 
 /// HTTP connections, sessions, and the engine connections of both.
 #[derive(Default)]
 pub(crate) struct Endpoint {
     pub(super) peers: ConnMap<Box<HttpPeer>>,
-    /// Number of connections of each party, without the rejected ones.
+    /// Number of connections of each party that had a head accepted.
     parties: BTreeMap<Party, usize>,
+    /// Number of all of them.
+    seated: usize,
     /// Number of connections that are beyond a limit.
     rejected: usize,
     pub(super) sessions: ConnMap<Box<Session>>,
     by_id: BTreeMap<SessionId, ConnId>,
     /// Number of sessions of each identity.
     owners: BTreeMap<Identity, usize>,
+    /// Bytes that sessions keep for clients that come back.
+    kept: Accounts,
     /// HTTP connections by the engine connection of their requests of 2026-07-28.
     pub(super) stateless: ConnMap<ConnId>,
     due: BTreeSet<(Instant, ConnId)>,
@@ -65,8 +70,6 @@ impl Endpoint {
     pub(crate) fn insert(&mut self, conn: ConnId, peer: HttpPeer) {
         if peer.is_rejected() {
             self.rejected += 1;
-        } else {
-            *self.parties.entry(Party::from(&peer.origin)).or_default() += 1;
         }
         self.peers.insert(conn, Box::new(peer));
     }
@@ -83,9 +86,41 @@ impl Endpoint {
         self.peers.get_mut(conn).map(|peer| &mut **peer)
     }
 
-    /// Number of connections without the rejected ones.
-    pub(crate) fn peer_count(&self) -> usize {
-        self.peers.len() - self.rejected
+    /// Number of connections without the rejected ones of which no head was accepted.
+    pub(crate) fn fresh_count(&self) -> usize {
+        self.peers.len() - self.rejected - self.seated
+    }
+
+    /// Those connections with their parties; smaller ids are older.
+    pub(crate) fn fresh(&self) -> Vec<(Party, ConnId)> {
+        let fresh = |peer: &HttpPeer| peer.seat.is_none() && !peer.is_rejected();
+        let all = self.peers.iter().filter(|(_, peer)| fresh(peer));
+        all.map(|(conn, peer)| (Party::from(&peer.origin), conn)).collect()
+    }
+
+    /// Number of connections that had a head accepted.
+    pub(crate) const fn seated(&self) -> usize {
+        self.seated
+    }
+
+    /// Counts a connection as one of this party, whose head was accepted.
+    pub(crate) fn seat(&mut self, conn: ConnId, party: Party) {
+        let Some(peer) = self.peers.get_mut(conn) else { return };
+        *self.parties.entry(party.clone()).or_default() += 1;
+        match peer.seat.replace(party) {
+            Some(before) => uncount(&mut self.parties, &before),
+            None => self.seated += 1,
+        }
+    }
+
+    /// The connection between two requests for longest: of this party, or of the party with most
+    /// such connections.
+    pub(crate) fn longest_kept(&self, party: Option<&Party>) -> Option<ConnId> {
+        let kept = self.peers.iter().filter_map(|(conn, peer)| {
+            let seat = peer.seat.clone().filter(|seat| party.is_none_or(|party| party == seat))?;
+            Some((seat, (peer.kept_since()?, conn)))
+        });
+        oldest_of_most(kept.collect(), 0).map(|(_, conn)| conn)
     }
 
     /// Number of connections that are answered that they are beyond a limit.
@@ -97,7 +132,7 @@ impl Endpoint {
         self.peers.ids()
     }
 
-    /// Number of connections of a party, without the rejected ones.
+    /// Number of connections of a party that had a head accepted.
     pub(crate) fn count_of(&self, party: &Party) -> usize {
         self.parties.get(party).copied().unwrap_or_default()
     }
@@ -107,8 +142,10 @@ impl Endpoint {
         let peer = self.peers.remove(conn)?;
         if peer.is_rejected() {
             self.rejected -= 1;
-        } else {
-            uncount(&mut self.parties, &Party::from(&peer.origin));
+        }
+        if let Some(party) = &peer.seat {
+            uncount(&mut self.parties, party);
+            self.seated -= 1;
         }
         if let Some(at) = peer.due {
             self.due.remove(&(at, conn));
@@ -177,7 +214,8 @@ impl Endpoint {
 
 /// Sessions.
 impl Endpoint {
-    pub(crate) fn add_session(&mut self, key: ConnId, session: Session) {
+    pub(crate) fn add_session(&mut self, key: ConnId, mut session: Session) {
+        session.charge = self.kept.of(&session.identity).charge(0);
         self.by_id.insert(session.id, key);
         *self.owners.entry(session.identity.clone()).or_default() += 1;
         self.sessions.insert(key, Box::new(session));
@@ -245,6 +283,11 @@ impl Endpoint {
     /// HTTP connection of an engine connection of requests of 2026-07-28.
     pub(crate) fn stateless_peer(&self, engine: ConnId) -> Option<ConnId> {
         self.stateless.get(engine).copied()
+    }
+
+    /// Number of engine connections of sessions and of requests of 2026-07-28.
+    pub(crate) fn engine_count(&self) -> usize {
+        self.sessions.len() + self.stateless.len()
     }
 
     pub(crate) fn engine_ids(&self) -> Vec<ConnId> {

@@ -17,6 +17,7 @@ use super::access::{self, Caller, HeadPolicy, HttpRules, Wanted};
 use super::answer;
 use super::envelope::FrameKind;
 use super::view::{self, passes::Passes};
+use crate::event_loop::state::party::Party;
 use crate::peer_identity::InspectedPeer;
 
 /// Unsent bytes of a connection past which no further frame is written to it.
@@ -52,6 +53,8 @@ pub(crate) struct HttpPeer {
     retired: bool,
     /// Response to the first bytes of a connection beyond a limit.
     rejection: Option<Box<Response>>,
+    /// Party that it counts for since a head was accepted.
+    pub(super) seat: Option<Party>,
     /// Reading was suspended; no event announces the rest of the input.
     unread: bool,
     /// Our side is closed; the rest of the input is discarded.
@@ -124,6 +127,7 @@ impl HttpPeer {
             half_closed: false,
             retired: false,
             rejection: None,
+            seat: None,
             unread: false,
             lingers: false,
             held_until: None,
@@ -233,7 +237,30 @@ impl HttpPeer {
     /// Answers a client whose request did not arrive in time.
     pub(crate) fn give_up(&mut self) {
         let text = "the request did not arrive in time: limits.frame_time";
-        self.http.give_up(&Response::text(Status::RequestTimeout, text));
+        self.refuse_body(&Response::text(Status::RequestTimeout, text));
+    }
+
+    /// Answers a request before its body has arrived, and closes the connection.
+    pub(crate) fn refuse_body(&mut self, response: &Response) {
+        self.http.give_up(response);
+    }
+
+    /// The caller of a request whose head was accepted and whose body arrives.
+    pub(crate) fn caller_of_body(&self) -> Option<&Caller> {
+        self.caller.as_ref().filter(|_| self.http.phase() == Phase::Body)
+    }
+
+    /// Whether it counts for this party.
+    pub(crate) fn is_seated_as(&self, party: &Party) -> bool {
+        self.seat.as_ref() == Some(party)
+    }
+
+    /// Since when it waits for another request with nothing to send.
+    pub(super) fn kept_since(&self) -> Option<Instant> {
+        let is_kept = self.exchange.is_none()
+            && self.http.phase() == Phase::Idle
+            && self.http.pending().is_empty();
+        is_kept.then_some(self.since)
     }
 }
 

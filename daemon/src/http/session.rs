@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, RequestId};
+use ceased_core::policy::account::{Account, Charge};
 use ceased_core::time::Instant;
 use ceased_transports::http::sse::{EventBuffer, EventId};
 use uuid::Uuid;
@@ -78,6 +79,11 @@ pub(crate) struct Session {
     /// Streams of open requests.
     pub(super) requests: BTreeMap<RequestId, u64>,
     replay: EventBuffer,
+    /// Bytes of kept events and messages, charged to the identity in an account of the HTTP
+    /// sessions: decisions of the engine depend on nothing but its events.
+    pub(super) charge: Charge,
+    /// Bytes that the engine holds for the identity, and how many both may hold.
+    held: (Account, usize),
     /// Number of streams with a connection.
     attached: usize,
     /// Ends of streams whose events are kept, in order. Streams that were resumed since may be among
@@ -130,6 +136,8 @@ impl Session {
             next_stream: 0,
             requests: BTreeMap::new(),
             replay,
+            charge: Charge::default(),
+            held: (Account::default(), usize::MAX),
             attached: 0,
             ended: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -268,7 +276,23 @@ impl Session {
     pub(super) fn note_event(&mut self, number: u64, frame: &[u8]) -> Option<EventId> {
         let id = self.streams.get_mut(&number)?.next_id(number);
         self.replay.push(id, frame);
+        self.charge_kept();
+        // Beyond the share the session keeps no events: a client that comes back misses some.
+        let (engine, share) = &self.held;
+        if self.charge.account().own().saturating_add(engine.own()) > *share {
+            self.replay.forget(|_| true);
+            self.charge_kept();
+        }
         Some(id)
+    }
+
+    /// Bounds the kept events by `share`, of which the engine holds the bytes in `engine`.
+    pub(crate) fn keep_within(&mut self, engine: Account, share: usize) {
+        self.held = (engine, share);
+    }
+
+    fn charge_kept(&mut self) {
+        self.charge.set(self.replay.bytes() + self.waiting_bytes);
     }
 
     /// Keeps a message of no request for the first GET stream; the oldest make room.
@@ -280,10 +304,12 @@ impl Session {
         {
             self.waiting_bytes -= oldest.len();
         }
+        self.charge_kept();
     }
 
     pub(super) fn take_waiting(&mut self) -> VecDeque<Box<[u8]>> {
         self.waiting_bytes = 0;
+        self.charge_kept();
         std::mem::take(&mut self.waiting)
     }
 
@@ -372,6 +398,7 @@ impl Session {
         }
         if !old.is_empty() {
             self.replay.forget(|stream| old.contains(&stream));
+            self.charge_kept();
         }
     }
 

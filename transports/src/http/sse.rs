@@ -81,6 +81,12 @@ impl EventBuffer {
         Self { events: VecDeque::new(), bytes: 0, bytes_max }
     }
 
+    /// Bytes that its events take.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Keeps an event. One that is larger than the whole buffer is not kept.
     pub fn push(&mut self, id: EventId, data: &[u8]) {
         let size = data.len() + OVERHEAD;
