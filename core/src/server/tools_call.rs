@@ -267,7 +267,8 @@ impl Engine {
         let scope = self.scope_of(reply.conn);
         let own = self.settings.catalog.offered(&params.name, peer).filter(|_| scope.is_none());
         let own = own.cloned();
-        let Some(tool) = own.or_else(|| self.upstreams.tool(&params.name, peer, scope)) else {
+        let relayed = || self.upstreams.tool(&params.name, peer, scope, self.era_of(reply.conn));
+        let Some(tool) = own.or_else(relayed) else {
             let name = self.clean(&params.name);
             let message = alloc::format!("there is no tool {name:?}");
             return Err(ErrorObject::invalid_params(message).into());

@@ -106,6 +106,9 @@ impl Engine {
         for id in own {
             let Some(instance) = self.upstreams.instances.get_mut(&id) else { continue };
             instance.era = Era::Session;
+            if let Some(audience) = &mut instance.audience {
+                audience.era = Era::Session;
+            }
             match instance.phase {
                 Phase::Queued | Phase::Starting => {}
                 Phase::Probing | Phase::Initializing => self.start_again(id),

@@ -242,6 +242,7 @@ impl Engine {
         instance.phase = Phase::Ready;
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         let (name, conn) = (instance.server.name.clone(), instance.conn);
+        let audience = instance.audience.clone();
         if let Some(connection) = conn.and_then(|conn| self.connections.get_mut(&conn)) {
             connection.dialect = dialect;
             connection.unreadable_id = dialect.unreadable_id;
@@ -250,7 +251,7 @@ impl Engine {
             let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks).ok());
             connection.peer.tasks = TaskCapabilities::read(tasks, dialect);
         }
-        if let Some(server) = self.upstreams.server_mut(&name) {
+        if let Some(server) = self.upstreams.state_mut(&name, audience.as_ref()) {
             server.failures = 0;
             server.failure = None;
         }

@@ -35,7 +35,8 @@ impl Engine {
     pub(crate) fn is_stateless_tool(&self, name: &str, conn: ConnId, peer: &Identity) -> bool {
         let is_own = self.scope_of(conn).is_none();
         let is_own = is_own && self.settings.catalog.offered(name, peer).is_some();
-        let tool = self.upstreams.tool(name, peer, self.scope_of(conn)).filter(|_| !is_own);
+        let tool = self.upstreams.tool(name, peer, self.scope_of(conn), self.era_of(conn));
+        let tool = tool.filter(|_| !is_own);
         let route = tool.as_ref().and_then(|tool| tool.route.as_ref());
         let server = route.and_then(|route| self.upstreams.server(&route.server));
         server.is_some_and(|server| self.reaches_stateless(&server.server, conn))

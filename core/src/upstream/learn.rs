@@ -16,6 +16,7 @@ use crate::json::raw::Raw;
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::server::requests::Topic;
 use crate::time::Instant;
+use crate::upstream::audience::Audience;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::list::{LISTS, PROMPTS, TOOLS};
 use crate::upstream::listen::declared_lists;
@@ -56,13 +57,13 @@ impl Engine {
     /// The handshake of an instance is done: its identity is known, and its lists are read.
     pub(crate) fn read_lists(&mut self, id: InstanceId, dialect: &Dialect, identity: &str) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        let name = instance.server.name.clone();
+        let (name, audience) = (instance.server.name.clone(), instance.audience.clone());
         let wait = match instance.server.transparent {
             true => instance.start_by.max(self.now.at + LIST_WAIT),
             // Lists of other servers wait for them.
             false => self.now.at + LIST_WAIT,
         };
-        let Some(server) = self.upstreams.server_mut(&name) else { return };
+        let Some(server) = self.upstreams.state_mut(&name, audience.as_ref()) else { return };
         server.take_identity(dialect.revision, identity);
         for at in (0..LISTS.len()).filter(|at| !declares(identity, *at)) {
             server.take_list(at, ListRead::default());
@@ -174,14 +175,13 @@ impl Engine {
     /// A list has ended: clients are answered from it, and told if it is another (UPS-09).
     fn take_list(&mut self, id: InstanceId, at: usize, read: ListRead) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        let of = Arc::clone(&instance.server);
-        let Some(server) = self.upstreams.server_mut(&of.name) else { return };
+        let (of, audience) = (Arc::clone(&instance.server), instance.audience.clone());
+        let Some(server) = self.upstreams.state_mut(&of.name, audience.as_ref()) else { return };
         let warning = server.warnings.note_list(at, read.problem.as_deref());
         let was_known = server.known[at];
         // A list that is known is better than one that did not come.
         let is_kept = was_known && (read.is_refused || read.problem.is_some());
         let has_changed = !is_kept && server.take_list(at, read);
-        let allow = server.server.allow.clone();
         if let Some(what) = warning {
             self.warn_of_server(&of, what);
         }
@@ -193,7 +193,8 @@ impl Engine {
             if let Some(instance) = self.upstreams.instances.get_mut(&id) {
                 instance.reading.announced.insert(topic(at));
             }
-            self.announce_list(topic(at), &allow);
+            let clients = self.clients_of(&of, audience.as_ref());
+            self.announce_list_to(topic(at), &clients);
         }
     }
 
@@ -208,13 +209,16 @@ impl Engine {
         let mut taken: BTreeSet<Box<str>> =
             catalog.iter().map(|tool| Box::from(&*tool.name)).collect();
         let mut new = Vec::new();
-        for server in &mut self.upstreams.servers {
-            let names = server.tools.keys();
-            let shadowed: Vec<Box<str>> =
-                names.filter(|name| taken.contains(*name)).cloned().collect();
-            taken.extend(server.tools.keys().cloned());
-            if let Some(what) = server.warnings.note_shadowed(&shadowed) {
-                new.push((Arc::clone(&server.server), what));
+        let all = self.upstreams.servers.iter().map(|server| Arc::clone(&server.server));
+        for server in all.collect::<Vec<_>>() {
+            let states = self.upstreams.states(&server.name, None);
+            let names: BTreeSet<Box<str>> =
+                states.flat_map(|state| state.tools.keys().cloned()).collect();
+            let shadowed: Vec<Box<str>> = names.intersection(&taken).cloned().collect();
+            taken.extend(names);
+            let state = self.upstreams.server_mut(&server.name);
+            if let Some(what) = state.and_then(|state| state.warnings.note_shadowed(&shadowed)) {
+                new.push((server, what));
             }
         }
         new.into_iter().for_each(|(server, what)| self.warn_of_server(&server, what));
@@ -229,12 +233,13 @@ impl Engine {
         }
         let said = core::mem::take(&mut instance.said_changed);
         let announced = core::mem::take(&mut instance.reading.announced);
-        let of = Arc::clone(&instance.server);
-        let Some(server) = self.upstreams.server_mut(&of.name) else { return };
+        let (of, audience) = (Arc::clone(&instance.server), instance.audience.clone());
+        let Some(server) = self.upstreams.state_mut(&of.name, audience.as_ref()) else { return };
         server.is_verified = true;
         if core::mem::take(&mut server.is_unsaved)
-            && let Some(manifest) = server.manifest.clone().map(Box::new)
+            && let Some(mut manifest) = server.manifest.clone().map(Box::new)
         {
+            manifest.audience = Self::audience_text(audience.as_ref());
             self.out.push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
         }
         self.answer_waiters();
@@ -252,7 +257,11 @@ impl Engine {
 
     /// The host has the manifest of a server from an earlier process (UPS-09).
     pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
-        let Some(server) = self.upstreams.server_mut(server) else { return };
+        let audience = Audience::parse(&manifest.audience);
+        if audience.is_none() && !manifest.audience.is_empty() {
+            return;
+        }
+        let Some(server) = self.upstreams.state_mut(server, audience.as_ref()) else { return };
         if server.manifest.is_none() {
             server.take_manifest(manifest.clone());
             self.note_shadowed_tools();
@@ -267,8 +276,9 @@ impl Engine {
             return;
         }
         instance.said_changed.insert(topic);
-        let name = instance.server.name.clone();
-        let known = self.upstreams.server(&name).and_then(|server| server.manifest.as_ref());
+        let (name, audience) = (instance.server.name.clone(), instance.audience.clone());
+        let known = self.upstreams.state(&name, audience.as_ref());
+        let known = known.and_then(|server| server.manifest.as_ref());
         let Some(known) = known else { return };
         let lists: Vec<usize> =
             (0..LISTS.len()).filter(|at| declares(&known.identity, *at)).collect();
@@ -310,7 +320,8 @@ impl Engine {
     /// Whether a list of a server is on its way that a client is to be answered with.
     pub(crate) fn awaits_list(&self, server: &Server, client: ConnId, at: usize) -> bool {
         if !server.known[at] {
-            return self.upstreams.is_learning_list(&server.server.name, at);
+            let audience = self.audience_of(&server.server, client);
+            return self.upstreams.is_learning_list(&server.server.name, audience.as_ref(), at);
         }
         let tells = |(_, of): (InstanceId, &Instance)| {
             of.reading.is_reading(at) && !of.subscription.lists.contains(&topic(at))

@@ -17,6 +17,7 @@ use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
+use crate::upstream::audience::Audience;
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
 use crate::upstream::spoken::{Era, Revision};
@@ -73,6 +74,11 @@ impl Engine {
             };
             self.upstreams.servers.push(kept);
         }
+        let all = &self.upstreams.servers;
+        self.upstreams.personal.retain(|name, states| {
+            states.retain(|_, state| all.iter().any(|of| of.server == state.server));
+            !states.is_empty() && all.iter().any(|of| of.server.name == *name)
+        });
         let gone: Vec<InstanceId> = self
             .upstreams
             .instances
@@ -160,7 +166,8 @@ impl Engine {
         if let Some(id) = found.filter(|_| !has_its_share) {
             return Assigned::To(id);
         }
-        let Some(state) = self.upstreams.server(&server.name) else {
+        let audience = Audience::of(server, owner, era);
+        let Some(state) = self.upstreams.state(&server.name, audience.as_ref()) else {
             let message = format!("server {:?} is not configured any more", server.name);
             return Assigned::Failed(ErrorObject::new(code::INTERNAL_ERROR, message));
         };
@@ -180,7 +187,8 @@ impl Engine {
         }
         // One for a call in the other era is not needed any more.
         let unfit = self.upstreams.open_for(server, &key).map(|(id, _)| id).next();
-        let id = self.upstreams.insert(Instance::new(Arc::clone(server), key, era));
+        let instance = Instance::new(Arc::clone(server), key, era);
+        let id = self.upstreams.insert(Instance { audience, ..instance });
         if let Some(unfit) = unfit {
             self.end_instance(unfit, "the next call is of a client of another era");
         }
@@ -270,9 +278,9 @@ impl Engine {
                 let failed = instance.is_starting() && !instance.starts_again;
                 instance.phase = Phase::Ending;
                 let kill_grace = instance.server.kill_grace;
-                let name = instance.server.name.clone();
+                let (name, audience) = (instance.server.name.clone(), instance.audience.clone());
                 if failed && !drain && !instance.is_abandoned {
-                    self.note_failed_start(&name);
+                    self.note_failed_start(&name, audience.as_ref());
                 }
                 let end = UpstreamAction::End { instance: id, kill_grace };
                 self.out.push(Action::Upstream(end));
@@ -280,9 +288,9 @@ impl Engine {
         }
     }
 
-    fn note_failed_start(&mut self, name: &str) {
+    fn note_failed_start(&mut self, name: &str, audience: Option<&Audience>) {
         let now = self.now.at;
-        if let Some(server) = self.upstreams.server_mut(name) {
+        if let Some(server) = self.upstreams.state_mut(name, audience) {
             server.failures = server.failures.saturating_add(1);
             let wait = BACKOFF_FIRST.saturating_mul(1 << (server.failures - 1).min(16));
             server.not_before = now + wait.min(BACKOFF_MAX);
@@ -408,23 +416,28 @@ impl Engine {
         let error = self.death(&instance, status, stderr);
         let again = instance.starts_again || is_blamed;
         let was_starting = instance.is_starting() && instance.phase != Phase::Queued;
-        if let Some(server) = self.upstreams.server_mut(&name).filter(|_| !again) {
-            if instance.why.is_none() {
-                server.counts.note_death(&error.message);
-            }
-            if server.failures > 0 || was_starting {
-                server.failure = Some(String::from(&*error.message));
-            }
+        let audience = instance.audience.clone();
+        if let Some(server) = self.upstreams.server_mut(&name).filter(|_| !again)
+            && instance.why.is_none()
+        {
+            server.counts.note_death(&error.message);
+        }
+        if let Some(server) = self.upstreams.state_mut(&name, audience.as_ref())
+            && !again
+            && (server.failures > 0 || was_starting)
+        {
+            server.failure = Some(String::from(&*error.message));
         }
         if was_starting && !again && !instance.is_abandoned {
-            self.note_failed_start(&name);
+            self.note_failed_start(&name, audience.as_ref());
         }
         self.end_calls(&instance, &error);
         if let Some(conn) = instance.conn {
             self.upstreams.by_conn.remove(&conn);
             self.on_closed(conn);
         }
-        let failed = self.upstreams.server(&name).is_none_or(|server| server.failures > 0);
+        let state = self.upstreams.state(&name, audience.as_ref());
+        let failed = state.is_none_or(|server| server.failures > 0);
         for job in core::mem::take(&mut instance.waiting) {
             match failed && !again {
                 true => self.end_relayed(job, Outcome::Error(error.clone())),
@@ -435,7 +448,8 @@ impl Engine {
         if again && server.is_some() && !instance.is_abandoned && self.drain.is_none() {
             let (server, key, era) = (&instance.server, &instance.key, instance.era);
             if self.find_instance(server, key, era).is_none() {
-                self.upstreams.insert(Instance::new(Arc::clone(server), key.clone(), era));
+                let next = Instance::new(Arc::clone(server), key.clone(), era);
+                self.upstreams.insert(Instance { audience, ..next });
             }
         }
         self.start_queued();

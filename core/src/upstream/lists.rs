@@ -23,12 +23,12 @@ use crate::server::requests::{Reply, Settled, Work};
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::awaited::Awaited;
+use crate::upstream::era::Era;
 use crate::upstream::learn::tells_changes;
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
 use crate::upstream::manifest::Freshness;
-use crate::upstream::narrow::is_seen;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
-use crate::upstream::server::Share;
+use crate::upstream::server::{Share, UpstreamServer};
 use crate::upstream::server_task::EXTENSION;
 use crate::upstream::table::{Key, Server};
 use crate::upstream::uri;
@@ -144,7 +144,10 @@ impl Engine {
         if let Some(tool) = self.settings.catalog.offered(name, peer) {
             return Some(&tool.input_schema);
         }
-        let servers = self.upstreams.servers.iter();
+        let servers = self.upstreams.servers.iter().flat_map(|server| {
+            let eras = [Era::Session, Era::Modern];
+            eras.map(|era| self.upstreams.state_for(server, peer, era))
+        });
         let server = { servers }
             .find(|server| server.server.allow.permits(peer) && server.tools.contains_key(name))?;
         let named = |listed: &&str| {
@@ -156,12 +159,7 @@ impl Engine {
     /// The server of a request, by the name or URI in its params.
     pub(crate) fn server_of(&self, method: &str, params: &str, conn: ConnId) -> Option<&Server> {
         let (named, uri) = names(method, params);
-        let identity = self.identity_of(conn);
-        let scope = self.scope_of(conn);
-        let servers = || {
-            let all = self.upstreams.servers.iter();
-            all.filter(|server| is_seen(server, &identity, scope))
-        };
+        let servers = || self.seen_servers(conn);
         let is_plain = self.shown_through(conn).is_some();
         if let Some(name) = uri.as_deref().and_then(uri::server_of) {
             return servers().find(|server| &*server.server.name == name);
@@ -193,14 +191,15 @@ impl Engine {
             "resources/read" | SUBSCRIBE | UNSUBSCRIBE => "resources",
             _ => "completions",
         };
-        let able = servers().filter(|server| {
+        let is_able = |server: &&Server| {
             let identity = server.manifest.as_ref().map(|manifest| &*manifest.identity);
             let said = identity.and_then(|identity| member(identity, "capabilities"));
             said.is_none_or(|said| member(said, capability).is_some())
-        });
+        };
+        let able = || servers().filter(is_able);
         // A template whose beginning matches says more than the order of the servers.
         let by_template = |server: &&Server| uri.as_deref().is_some_and(|uri| fits(server, uri));
-        listed.or_else(|| able.clone().find(by_template)).or_else(|| able.clone().next())
+        listed.or_else(|| able().find(by_template)).or_else(|| able().next())
     }
 
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
@@ -228,7 +227,7 @@ impl Engine {
         let unknown: Vec<_> = self
             .seen_servers(conn)
             .filter(|server| !server.is_verified)
-            .filter(|server| !self.upstreams.is_learning(&server.server.name))
+            .filter(|server| !self.is_learning_for(&server.server, conn))
             .map(|server| Arc::clone(&server.server))
             .collect();
         for server in unknown {
@@ -244,9 +243,15 @@ impl Engine {
         }
     }
 
+    /// Whether an instance is on its way to tell a client of the lists of a server.
+    fn is_learning_for(&self, server: &UpstreamServer, conn: ConnId) -> bool {
+        let audience = self.audience_of(server, conn);
+        self.upstreams.is_learning(&server.name, audience.as_ref())
+    }
+
     pub(crate) fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: &Awaited) -> bool {
         let is_unknown = |server: &Server| {
-            server.manifest.is_none() && self.upstreams.is_learning(&server.server.name)
+            server.manifest.is_none() && self.is_learning_for(&server.server, conn)
         };
         match (awaited, self.shown_through(conn)) {
             (Awaited::Initialize | Awaited::Discover, None) => false,

@@ -16,6 +16,9 @@ pub struct Manifest {
     pub revision: Box<str>,
     /// Result of `initialize` or of `server/discover`: the JSON text of an object.
     pub identity: Box<str>,
+    /// The clients that it was told to, such as `session uid:1000`; empty for all.
+    #[serde(default)]
+    pub audience: Box<str>,
     /// Elements of `tools/list`.
     #[serde(default)]
     pub tools: Vec<Box<str>>,

@@ -1,5 +1,6 @@
 //! Upstreams: existing MCP servers whose methods clients reach through this engine.
 
+pub(crate) mod audience;
 pub(crate) mod awaited;
 mod catalog;
 pub(crate) mod check;

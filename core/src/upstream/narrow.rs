@@ -56,25 +56,29 @@ impl Engine {
     /// The server that shows through to a connection: the only one that there is, if it is
     /// transparent, or the only one of the connection's scope.
     pub(crate) fn shown_through(&self, conn: ConnId) -> Option<&Server> {
-        match (self.scope_of(conn), self.upstreams.servers.as_slice()) {
+        let only = match (self.scope_of(conn), self.upstreams.servers.as_slice()) {
             (Some(scope), _) => self.upstreams.server(scope.only()?),
             (None, [only]) if only.server.transparent => Some(only),
             (None, _) => None,
-        }
+        }?;
+        Some(self.upstreams.state_for(only, self.identity(conn)?, self.era_of(conn)))
     }
 
     /// Servers that the peer of a connection sees.
     pub(crate) fn seen_servers(&self, conn: ConnId) -> impl Iterator<Item = &Server> {
         let identity = self.identity_of(conn);
         let scope = self.scope_of(conn);
-        self.upstreams.servers.iter().filter(move |server| is_seen(server, &identity, scope))
+        let era = self.era_of(conn);
+        let all = self.upstreams.servers.iter();
+        all.filter(move |server| is_permitted(server, self.identity(conn), scope))
+            .map(move |server| self.upstreams.state_for(server, &identity, era))
     }
 }
 
 /// Whether a peer sees a server: it may use it, and the server is in the scope of its connection.
-pub(crate) fn is_seen(server: &Server, peer: &Identity, scope: Option<&Scope>) -> bool {
+fn is_permitted(server: &Server, peer: Option<&Identity>, scope: Option<&Scope>) -> bool {
     let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
-    is_within && server.server.allow.permits(peer)
+    is_within && server.server.allow.permits(peer.unwrap_or(&Identity::Anonymous))
 }
 
 /// The strings of an array; `None` if it is none, or has something else.

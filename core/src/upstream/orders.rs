@@ -11,6 +11,7 @@ use crate::ids::InstanceId;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
+use crate::upstream::audience::Audience;
 use crate::upstream::spoken::Era;
 use crate::upstream::table::{Instance, Key};
 
@@ -30,8 +31,7 @@ impl Engine {
             Ok(name) => name,
             Err(error) => return self.fail(reply, &error),
         };
-        let now = self.now.at;
-        let Some(server) = self.upstreams.server_mut(&name) else {
+        let Some(server) = self.upstreams.server(&name) else {
             let Some(processes) = self.restart_agent(&name) else {
                 let error = self.no_such_name(&name);
                 return self.fail(reply, &error);
@@ -41,18 +41,17 @@ impl Engine {
                 json.raw("{\"instances\":").display(processes).raw("}");
             });
         };
-        (server.failures, server.not_before, server.failure) = (0, now, None);
-        server.era = None;
         let server = Arc::clone(&server.server);
+        self.upstreams.forgive(&name);
         self.out.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
-        let open: Vec<(InstanceId, Key, Era)> = self
+        let open: Vec<(InstanceId, Key, Era, Option<Audience>)> = self
             .upstreams
             .instances
             .iter()
             .filter(|(_, instance)| instance.server == server && instance.is_open())
-            .map(|(id, instance)| (*id, instance.key.clone(), instance.era))
+            .map(|(id, of)| (*id, of.key.clone(), of.era, of.audience.clone()))
             .collect();
-        for (id, key, era) in &open {
+        for (id, key, era, audience) in &open {
             if let Some(state) = self.upstreams.server_mut(&name) {
                 state.counts.note_restart();
             }
@@ -60,7 +59,9 @@ impl Engine {
             let is_free = self.find_instance(&server, key, *era).is_none();
             let has_room = self.upstreams.count(&name) < server.max_instances.max(1);
             if *key != Key::Call && is_free && has_room {
-                self.upstreams.insert(Instance::new(Arc::clone(&server), key.clone(), *era));
+                let audience = audience.clone();
+                let instance = Instance::new(Arc::clone(&server), key.clone(), *era);
+                self.upstreams.insert(Instance { audience, ..instance });
             }
         }
         self.start_queued();

@@ -98,7 +98,7 @@ impl Engine {
         let servers = self.upstreams.servers.iter().filter(seen);
         for (position, server) in servers.enumerate() {
             json.raw(if position == 0 { "" } else { "," });
-            self.write_server(json, server, &instances, is_operator);
+            self.write_server(json, server, &instances, &identity, is_operator);
         }
         json.raw("]");
     }
@@ -108,9 +108,14 @@ impl Engine {
         json: &mut Writer<'_>,
         state: &Server,
         instances: &[InstanceId],
+        viewer: &Identity,
         is_operator: bool,
     ) {
         let server = &state.server;
+        // TSK-39: what other identities' instances have told is theirs.
+        let of = Some(viewer).filter(|_| !is_operator);
+        let states: Vec<&Server> = self.upstreams.states(&server.name, of).collect();
+        let has_failed = states.iter().any(|state| state.failure.is_some());
         json.raw("{").member("server", &server.name);
         json.raw(",").member("prefix", &server.prefix);
         json.raw(",").member("share", server.share.as_str());
@@ -124,31 +129,34 @@ impl Engine {
             "starting"
         } else if has("draining") || has("ending") {
             "draining"
-        } else if state.failure.is_some() {
+        } else if has_failed {
             "failed"
         } else {
             "idle"
         };
         json.raw(",").member("state", word);
-        let tools = state.manifest.as_ref().map(|_| state.tools.len());
-        if let Some(tools) = tools {
+        let known = states.iter().filter(|state| state.manifest.is_some());
+        if let Some(tools) = known.map(|state| state.tools.len()).max() {
             json.raw(",\"tools\":").display(tools);
         }
         // Texts of a server can tell of the requests of others.
-        let error = state.failure.as_deref().or(state.counts.last_error.as_deref());
+        let failure = states.iter().find_map(|state| state.failure.as_deref());
+        let error = failure.or(state.counts.last_error.as_deref());
         if let Some(error) = error.filter(|_| is_operator) {
             json.raw(",").member("lastError", error);
         }
         // They name tools of servers that others may not use.
-        if is_operator && state.warnings.iter().next().is_some() {
+        let warnings = || states.iter().flat_map(|state| state.warnings.iter());
+        if is_operator && warnings().next().is_some() {
             json.raw(",\"warnings\":[");
-            for (position, warning) in state.warnings.iter().enumerate() {
+            for (position, warning) in warnings().enumerate() {
                 json.raw(if position == 0 { "" } else { "," }).string(warning);
             }
             json.raw("]");
         }
-        if self.now.at < state.not_before {
-            let wait = (state.not_before - self.now.at).as_millis();
+        let not_before = states.iter().map(|state| state.not_before).max();
+        if let Some(not_before) = not_before.filter(|at| self.now.at < *at) {
+            let wait = (not_before - self.now.at).as_millis();
             json.raw(",\"mayStartInMs\":").display(wait);
         }
         if is_operator {

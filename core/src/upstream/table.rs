@@ -15,6 +15,7 @@ use crate::policy::account::ChargedText;
 use crate::server::requests::Topic;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
+use crate::upstream::audience::Audience;
 use crate::upstream::check::Check;
 use crate::upstream::early_messages::Early;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
@@ -35,6 +36,8 @@ use crate::upstream::warnings::Warnings;
 pub(crate) struct Upstreams {
     /// Servers in the order of the settings, which is the order of lists.
     pub(crate) servers: Vec<Server>,
+    /// Servers as their audiences know them, by name; what is known to all is in `servers`.
+    pub(crate) personal: BTreeMap<Box<str>, BTreeMap<Audience, Server>>,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     /// Instances by their connection.
     pub(crate) by_conn: BTreeMap<ConnId, InstanceId>,
@@ -153,6 +156,8 @@ pub(crate) struct Instance {
     pub(crate) key: Key,
     /// Era of the clients that it starts for.
     pub(crate) era: Era,
+    /// The clients that its lists and its failures are for; `None` for all.
+    pub(crate) audience: Option<Audience>,
     pub(crate) phase: Phase,
     pub(crate) conn: Option<ConnId>,
     /// Jobs that were assigned and not sent.
@@ -240,6 +245,7 @@ impl Instance {
             server,
             key,
             era,
+            audience: None,
             phase: Phase::Queued,
             conn: None,
             waiting: VecDeque::new(),
@@ -352,20 +358,25 @@ impl Upstreams {
     }
 
     /// Whether a server has an instance that is on its way to tell its identity or lists.
-    pub(crate) fn is_learning(&self, server: &str) -> bool {
+    pub(crate) fn is_learning(&self, server: &str, audience: Option<&Audience>) -> bool {
         self.instances.values().any(|instance| {
             let tells =
                 instance.is_starting() || instance.starts_again || instance.reading.is_active();
-            tells && &*instance.server.name == server
+            tells && &*instance.server.name == server && instance.audience.as_ref() == audience
         })
     }
 
     /// Whether a server has an instance that is on its way to tell this list.
-    pub(crate) fn is_learning_list(&self, server: &str, at: usize) -> bool {
+    pub(crate) fn is_learning_list(
+        &self,
+        server: &str,
+        audience: Option<&Audience>,
+        at: usize,
+    ) -> bool {
         self.instances.values().any(|instance| {
             let tells =
                 instance.is_starting() || instance.starts_again || instance.reading.is_reading(at);
-            tells && &*instance.server.name == server
+            tells && &*instance.server.name == server && instance.audience.as_ref() == audience
         })
     }
 
@@ -376,6 +387,7 @@ impl Upstreams {
         name: &str,
         peer: &Identity,
         scope: Option<&Scope>,
+        era: Era,
     ) -> Option<Arc<Tool>> {
         let is_plain = scope.is_some_and(|scope| scope.only().is_some());
         let seen = |server: &&Server| {
@@ -386,7 +398,8 @@ impl Upstreams {
             true => Cow::Owned(alloc::format!("{}{name}", server.server.prefix)),
             false => Cow::Borrowed(name),
         };
-        let mut servers = self.servers.iter().filter(seen);
+        let state = |server| self.state_for(server, peer, era);
+        let mut servers = self.servers.iter().filter(seen).map(state);
         if let Some(tool) = servers.find_map(|server| server.tools.get(&*whole(server))) {
             return Some(Arc::clone(tool));
         }
@@ -399,7 +412,7 @@ impl Upstreams {
             let is_open = !server.known[TOOLS] || server.server.transparent || is_plain;
             (is_open && server.server.filter.offers(short)).then(|| String::from(short))
         };
-        let open = self.servers.iter().filter(seen);
+        let open = self.servers.iter().filter(seen).map(state);
         let open = open.filter_map(|server| Some((server, own(server)?)));
         // The first of equally long ones.
         let (server, short) =

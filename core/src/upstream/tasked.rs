@@ -27,7 +27,7 @@ impl Engine {
         let Some(instance) = self.upstreams.instances.get(&id) else { return false };
         let peer = instance.conn.and_then(|conn| self.connections.get(&conn));
         let augments = peer.is_some_and(|peer| peer.peer.tasks.augments("tools/call"));
-        let server = self.upstreams.server(&instance.server.name);
+        let server = self.upstreams.state(&instance.server.name, instance.audience.as_ref());
         let support = server.and_then(|server| server.support.get(name));
         method == "tools/call" && augments && support == Some(&TaskSupport::Required)
     }

@@ -113,14 +113,16 @@ impl Engine {
             self.has_offer(conn, shown) || {
                 let server = self.server_of_uri(shown, conn);
                 let server = server.filter(|server| server.share != Share::Call);
-                server.is_some_and(|server| self.tells_of_updates(&server.name))
+                server.is_some_and(|server| self.tells_of_updates(&server, conn))
             }
         };
         uris.iter().filter(|shown| tells(shown)).cloned().collect()
     }
 
-    fn tells_of_updates(&self, server: &str) -> bool {
-        let manifest = self.upstreams.server(server).and_then(|server| server.manifest.as_ref());
+    fn tells_of_updates(&self, server: &UpstreamServer, conn: ConnId) -> bool {
+        let audience = self.audience_of(server, conn);
+        let state = self.upstreams.state(&server.name, audience.as_ref());
+        let manifest = state.and_then(|server| server.manifest.as_ref());
         let said = manifest.and_then(|manifest| member(&manifest.identity, "capabilities"));
         let said = said.and_then(|said| member(said, "resources"));
         said.and_then(|said| member(said, "subscribe")) == Some("true")

@@ -11,7 +11,7 @@ use super::server::Server;
 use crate::store::manifests;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
-/// Name of the file of a server; `None` for one without a command.
+/// Key of the files of a server; `None` for one without a command.
 fn key(server: &UpstreamServer) -> Option<String> {
     let how = UpstreamLaunch::of(server)?;
     Some(manifests::key(&how.launch, &format!("{:?}", how.run_as)))
@@ -22,9 +22,10 @@ impl Server {
     pub(super) fn load_manifests(&mut self, now: Now) {
         let Some(kept) = &self.upstreams.manifests else { return };
         for server in &self.settings.servers {
-            let Some(manifest) = key(server).and_then(|key| kept.load(&key)) else { continue };
-            let known = UpstreamEvent::Known { server: &server.name, manifest: &manifest };
-            self.engine.handle(now, Event::Upstream(known), &mut self.actions);
+            for manifest in key(server).map(|key| kept.load(&key)).unwrap_or_default() {
+                let known = UpstreamEvent::Known { server: &server.name, manifest: &manifest };
+                self.engine.handle(now, Event::Upstream(known), &mut self.actions);
+            }
         }
     }
 

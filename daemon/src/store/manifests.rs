@@ -2,7 +2,8 @@
 //! its last run, so that clients are answered while it starts again (UPS-09).
 //!
 //! A manifest is a file below `manifests`. A hash names it, of the command, directory, environment
-//! and user of the server. It is a cache: a file that is absent, damaged or too large is not known,
+//! and user of the server, and a second one of the clients that the server has told it to (TSK-39).
+//! It is a cache: a file that is absent, damaged or too large is not known,
 //! and writing never delays the loop.
 
 use std::ffi::OsStr;
@@ -22,7 +23,7 @@ use serde_json::value::RawValue;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 /// Number of the format of a file. Files of another format are not known.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Bytes of one file at most: a list of 4,096 tools has about 4 MiB.
 const BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Files at most; the ones written longest ago are removed first.
@@ -53,7 +54,7 @@ struct Kept<M> {
     manifest: M,
 }
 
-/// Name of the file of a server that is started like this by this user.
+/// Key of a server that is started like this by this user, with which the names of its files begin.
 pub(crate) fn key(launch: &Launch, user: &str) -> String {
     let mut hash = SipHasher24::new();
     let mut part = |bytes: &[u8]| {
@@ -82,17 +83,25 @@ impl Manifests {
         Self { dir: state_dir.join("manifests"), writer: None }
     }
 
-    /// The manifest of this key, if it is known.
-    pub(crate) fn load(&self, key: &str) -> Option<Manifest> {
-        let path = self.dir.join(key).with_extension(ENDING);
-        match read(&path) {
+    /// The manifests of this key that are known, each of other clients.
+    pub(crate) fn load(&self, key: &str) -> Vec<Manifest> {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| {
+            let name = path.file_stem().map(OsStr::as_bytes).unwrap_or_default();
+            let rest = name.strip_prefix(key.as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-"))
+                && path.extension() == Some(OsStr::new(ENDING))
+        });
+        paths.sort();
+        let known = |path: &PathBuf| match read(path) {
             Ok(manifest) => Some(manifest),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "cannot read a manifest");
                 None
             }
-        }
+        };
+        paths.iter().filter_map(known).collect()
     }
 
     /// Has a manifest written by the thread for that, which is started if there is none.
@@ -109,7 +118,7 @@ impl Manifests {
             }
         }
         let Some(writer) = &self.writer else { return };
-        match writer.orders.try_send((key, manifest)) {
+        match writer.orders.try_send((file(&key, &manifest.audience), manifest)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 tracing::warn!("a manifest was not kept: {WAITING_MAX} others are being written");
@@ -128,6 +137,16 @@ impl Drop for Manifests {
             }
         }
     }
+}
+
+/// Name of a file, without its ending.
+fn file(key: &str, audience: &str) -> String {
+    if audience.is_empty() {
+        return key.to_owned();
+    }
+    let mut hash = SipHasher24::new();
+    hash.write(audience.as_bytes());
+    format!("{key}-{:016x}", hash.finish128().h1)
 }
 
 fn read(path: &Path) -> io::Result<Manifest> {
@@ -238,14 +257,16 @@ mod tests {
     fn manifest_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let mut manifests = Manifests::of(dir.path());
-        assert_eq!(manifests.load("k"), None);
+        let of_ann = Manifest { audience: "session uid:1".into(), ..manifest("ann") };
+        assert_eq!(manifests.load("k"), []);
         manifests.save("k".into(), manifest("old"));
         manifests.save("k".into(), manifest("new"));
         manifests.save("other".into(), manifest("other"));
+        manifests.save("k".into(), of_ann.clone());
         drop(manifests);
         let manifests = Manifests::of(dir.path());
-        assert_eq!(manifests.load("k"), Some(manifest("new")));
-        assert_eq!(fs::read_dir(dir.path().join("manifests")).unwrap().count(), 2);
+        assert_eq!(manifests.load("k"), [of_ann, manifest("new")]);
+        assert_eq!(fs::read_dir(dir.path().join("manifests")).unwrap().count(), 3);
     }
 
     /// UPS-09: a damaged file is one that is not known, whatever its damage.
@@ -257,7 +278,7 @@ mod tests {
         for (at, text) in [
             String::new(),
             good[..good.len() - 9].to_owned(),
-            good.replace("\"format\":1", "\"format\":2"),
+            good.replace("\"format\":2", "\"format\":1"),
             good.replace("1.50}", "1.50"),
             good.replace("1.50}", "1.50\\n}"),
             good.replace(r#"{\"name\""#, r#"[{\"name\""#),
@@ -267,10 +288,10 @@ mod tests {
         {
             fs::create_dir_all(dir.path().join("manifests")).unwrap();
             fs::write(dir.path().join("manifests/k.json"), &text).unwrap();
-            assert_eq!(Manifests::of(dir.path()).load("k"), None, "{at}: {text}");
+            assert_eq!(Manifests::of(dir.path()).load("k"), [], "{at}: {text}");
         }
         fs::write(dir.path().join("manifests/k.json"), &good).unwrap();
-        assert!(Manifests::of(dir.path()).load("k").is_some());
+        assert_eq!(Manifests::of(dir.path()).load("k").len(), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::kit::{Kit, call, initialize, tool};
 use super::server;
 
 /// A session of a user.
-fn open_as(kit: &mut Kit, uid: u32) -> ConnId {
+pub(super) fn open_as(kit: &mut Kit, uid: u32) -> ConnId {
     let conn = kit.conn();
     let identity = Identity::User(uid);
     kit.feed(Event::Opened { conn, identity, rights: Rights::Full, role: Role::Server });
