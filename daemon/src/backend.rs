@@ -149,8 +149,6 @@ fn trusted(path: &Path, environment: &Environment) -> Result<Vec<u8>, String> {
 /// Environment variable that overrides the choice of containment: `cgroup`, `guard` or `groups`.
 /// For debugging only.
 const CONTAINMENT: &str = "CEASED_CONTAINMENT";
-/// Longest message between a client and its agent: twice that of the official SDK.
-const AGENT_FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The containment selected by the environment, if any.
 fn containment() -> Result<Option<Containment>, Failure> {
@@ -418,11 +416,12 @@ fn embedded(config: &Config) -> Result<Embedded, Failure> {
     Ok(Embedded { stream, server })
 }
 
-/// Limits for a client and its agent, which have limits of their own: a message is refused only
-/// where the official SDK would refuse it as well.
-fn agent_limits() -> Limits {
+/// Limits for a client and its server or agent, which have limits of their own: a message is refused
+/// only beyond `--message-bytes`, and a whole one may wait for a peer that reads.
+fn wrap_limits(message_bytes: usize) -> Limits {
     let mut limits = Limits::default();
-    limits.frames.frame_bytes_max = AGENT_FRAME_BYTES_MAX;
+    limits.frames.frame_bytes_max = message_bytes;
+    limits.write_buffer_bytes = limits.write_buffer_bytes.max(message_bytes / 4);
     limits
 }
 
@@ -445,10 +444,10 @@ fn wrap(options: &WrapOptions) -> Result<(), Failure> {
     let stderr = StderrCopy::start().map_err(StartError::Io)?;
     let program = options.server(Some(stderr.sink()));
     let mut daemon = match options.acp {
-        true => daemon.agent(program).limits(agent_limits()),
+        true => daemon.agent(program),
         false => daemon.upstream(program),
     };
-    daemon = daemon.eof_grace(options.eof_grace);
+    daemon = daemon.limits(wrap_limits(options.message_bytes)).eof_grace(options.eof_grace);
     if let Some(containment) = containment()? {
         daemon = daemon.containment(containment);
     }

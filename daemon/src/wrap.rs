@@ -40,6 +40,8 @@ pub struct WrapOptions {
     pub call_timeout: Option<Duration>,
     /// How long a client that wants progress is told nothing at most; no heartbeat if `None`.
     pub heartbeat: Option<Duration>,
+    /// Longest message of the client or the server, in bytes.
+    pub message_bytes: usize,
     /// How long calls are still answered after the end of the input and after each answer.
     pub eof_grace: Duration,
     /// Whether its tools run as tasks; as the server says if `None`.

@@ -115,6 +115,40 @@ fn the_command_line_reports_a_task_that_waits_for_input() {
     assert!(ran.code == Some(0) && path.exists(), "{}", ran.err);
 }
 
+/// Abandoned questions, more than there are workers, keep no call of the same or another identity
+/// waiting, are shown as such, and are withdrawn after `parked_for`.
+#[test]
+fn abandoned_questions_hold_up_no_call() {
+    let tools = format!("{TOOL}\n[[tool]]\nname = \"quick\"\ncommand = [\"true\"]\n");
+    let limits = "parked_per_identity = 6\nparked_for = \"10s\"";
+    let daemon = Daemon::start(&Config {
+        tools: &tools,
+        limits,
+        daemon: "workers = 2",
+        ..Config::default()
+    });
+    let mut silent = peer(&daemon);
+    let (path, arguments) = arguments(&daemon, "abandoned");
+    let calls: Vec<_> = (0..9).map(|_| silent.call("touch", &arguments)).collect();
+    let first = question(&mut silent);
+    let refused = wait_for(&mut silent, |message| message["id"] == calls[8]);
+    let text = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("too many"), "{refused}");
+    let shown = daemon.home.run(&["ps"]).out;
+    assert!(shown.contains("waits for an answer"), "{shown}");
+    for client in [&mut daemon.peer(), &mut silent] {
+        let call = client.call("quick", "{}");
+        let done = wait_for(client, |message| message["id"] == call);
+        assert_eq!(done["result"]["isError"], false, "{done}");
+    }
+    let withdrawn = wait_for(&mut silent, |message| message["method"] == "notifications/cancelled");
+    assert_eq!(withdrawn["params"]["requestId"], first["id"]);
+    let ended = wait_for(&mut silent, |message| message["id"] == calls[0]);
+    let text = ended["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("did not answer in time"), "{ended}");
+    assert!(!path.exists());
+}
+
 /// A call cancelled while it waits for confirmation cancels its question and never runs.
 #[test]
 fn a_cancel_withdraws_the_question() {

@@ -12,7 +12,8 @@ use rustix::process::{Pid, kill_process};
 use serde_json::{Value, json};
 
 /// A server of 2025-06-18 whose handshake takes `$START_SECONDS`. `pid` tells its process, `sleep`
-/// answers after `s` seconds, `flood` prints `bytes` bytes without a line end and then answers.
+/// answers after `s` seconds, `pid` gives back its text if it has one, `flood` prints `bytes` bytes
+/// without a line end and then answers.
 const SERVER: &str = r#"
 import json, os, sys, threading, time
 lock = threading.Lock()
@@ -32,7 +33,7 @@ def call(id, params):
             sys.stdout.flush()
         if not arguments["ends"]:
             time.sleep(600)
-    send({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": str(os.getpid())}]}})
+    send({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": arguments.get("text") or str(os.getpid())}]}})
 for line in sys.stdin:
     message = json.loads(line)
     method, id = message.get("method"), message.get("id")
@@ -193,6 +194,19 @@ fn cancel_with_share_call_disturbs_no_other_call() {
     wrapped.say(&json!({"jsonrpc": "2.0", "id": 3, "method": "ping"}));
     assert_eq!(wrapped.answer(3)["result"], json!({}));
     wrapped.end();
+}
+
+/// `--message-bytes`: a longer message is refused, and one of 20 MB passes by default, both ways.
+#[test]
+fn long_messages_pass_up_to_the_limit() {
+    let text = "x".repeat(20_000_000);
+    let mut wrapped = Wrapped::open(&[]);
+    let answer = wrapped.call(1, "pid", &json!({"text": text}));
+    assert_eq!(answer["result"]["content"][0]["text"].as_str().map(str::len), Some(text.len()));
+    let mut wrapped = Wrapped::open(&["--message-bytes", "64KiB"]);
+    wrapped.say(&call(1, "pid", &json!({"text": "x".repeat(100_000)})));
+    let refused = wrapped.output.recv_timeout(Duration::from_secs(60)).expect("an answer");
+    assert!(refused["error"]["message"].as_str().unwrap_or_default().contains("message_bytes"));
 }
 
 /// `--call-timeout`: a call that takes longer is ended and answered with an error that names the

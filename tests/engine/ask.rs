@@ -72,6 +72,53 @@ fn a_plain_call_asks_its_own_peer() {
     assert_eq!(w.next(c)["id"], "x");
 }
 
+/// A call that waits for an answer occupies no place of a running job; the waiting ones of an
+/// identity, and the time, have bounds, and a late question is withdrawn.
+#[test]
+fn unanswered_questions_hold_up_no_other_call() {
+    let limits = Limits {
+        running_max: 3,
+        running_per_identity_max: 2,
+        parked_max: 4,
+        parked_for: 60 * SECOND,
+        ..Limits::default()
+    };
+    let mut w = World::with(limits, TaskPolicy::default());
+    let c = open(&mut w);
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        let job = w.call(c, json!(format!("q{number}")), "build");
+        waiting.push(asks(&mut w, job, 1, elicitation("really?")));
+        assert_eq!(w.next(c)["method"], "elicitation/create");
+    }
+    let one_more = w.call(c, json!("more"), "build");
+    let refused = asks(&mut w, one_more, 1, elicitation("really?"));
+    assert_eq!(w.told_words(), [(refused, "refused TooMany".to_owned())]);
+    // A second question of a job that waits already is none more.
+    let Caller::Job { job: first, .. } = waiting[0] else { panic!("a job asks") };
+    asks(&mut w, first, 2, elicitation("sure?"));
+    let second = w.next(c)["id"].clone();
+    let other = w.call(c, json!("other"), "build");
+    w.done(other, "ok");
+    assert_eq!(w.next(c)["id"], "other");
+    w.send(c, r#"{"jsonrpc":"2.0","id":"s","method":"ceased/status","params":{}}"#);
+    let status = w.next(c)["result"].clone();
+    assert_eq!((&status["running"], &status["inputRequired"]), (&json!(1), &json!(4)), "{status}");
+    assert_eq!(status["jobs"][0]["state"], "input_required");
+    answers(&mut w, c, &second, "accept");
+    w.told.clear();
+    w.advance(60 * SECOND);
+    let withdrawn = w.rest(c);
+    assert_eq!(withdrawn.len(), 4, "{withdrawn:?}");
+    assert!(withdrawn.iter().all(|it| it["method"] == "notifications/cancelled"));
+    let timed_out: Vec<_> = waiting.iter().map(|it| (*it, "timed out".to_owned())).collect();
+    assert_eq!(w.told_words(), timed_out);
+    // They run now, beyond the share, and other calls wait for them.
+    w.send(c, r#"{"jsonrpc":"2.0","id":"s","method":"ceased/status","params":{}}"#);
+    let status = w.next(c)["result"].clone();
+    assert_eq!((&status["running"], &status["inputRequired"]), (&json!(5), &json!(0)), "{status}");
+}
+
 /// An undeclared capability of a peer is not used, and nothing goes on the wire.
 #[test]
 fn nothing_undeclared_is_asked() {

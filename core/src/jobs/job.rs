@@ -52,6 +52,10 @@ pub(crate) struct Job {
     pub(crate) declares: bool,
     /// Whether it outlasts the last step of its stop sequence: no request waits for it.
     outlasts: bool,
+    /// Whether it holds no place of a running job, since it waits for an answer.
+    asking: bool,
+    /// Whether it has waited for one before: it runs on beyond the number of running jobs.
+    has_asked: bool,
     /// Its timeout while it runs, the next step of its stop policy while it stops.
     pub(crate) timer: Option<Armed>,
 }
@@ -106,6 +110,8 @@ impl Job {
             charge: Charge::NONE,
             declares: false,
             outlasts: false,
+            asking: false,
+            has_asked: false,
             timer: None,
         }
     }
@@ -156,6 +162,26 @@ impl Job {
     /// Whether it outlasts the last step of its stop policy.
     pub(crate) const fn outlasts(&self) -> bool {
         self.outlasts
+    }
+
+    /// Whether it is counted as one that waits for an answer.
+    pub(crate) const fn is_asking(&self) -> bool {
+        self.asking
+    }
+
+    /// Whether it has waited for an answer.
+    pub(crate) const fn has_asked(&self) -> bool {
+        self.has_asked
+    }
+
+    /// Counts it as one that waits for an answer, or not.
+    pub(super) const fn set_asking(&mut self, asking: bool) {
+        (self.asking, self.has_asked) = (asking, true);
+    }
+
+    /// Whether it runs and waits for an answer to a question that any viewer may answer.
+    pub(crate) fn waits_for_answer(&self) -> bool {
+        matches!(self.state, JobState::Running | JobState::Lingering) && self.needs_input()
     }
 
     /// Applies an input and returns its consequences.

@@ -34,8 +34,10 @@ pub(crate) struct Jobs {
     queue: Queue,
     /// Jobs that wait until their task is on disk, by identity.
     held: Tally,
-    /// Jobs the host runs.
+    /// Jobs the host runs, without those that wait for an answer.
     running: usize,
+    /// Started jobs that wait for an answer to a question.
+    asking: usize,
     /// Jobs that outlast the last step of their stop policy.
     outlasting: usize,
     next: u64,
@@ -48,6 +50,7 @@ impl Jobs {
             queue: Queue::default(),
             held: Tally::default(),
             running: 0,
+            asking: 0,
             outlasting: 0,
             next: 1,
         }
@@ -171,6 +174,7 @@ impl Jobs {
 
     /// Removes a job, with its place in the queue and in the counts.
     pub(crate) fn remove(&mut self, id: JobId) -> Option<Job> {
+        self.settle_asking(id, false);
         let job = self.table.remove(&id)?;
         match job.state() {
             JobState::Held(_) => self.held.remove(&job.owner),
@@ -182,6 +186,38 @@ impl Jobs {
         }
         self.outlasting -= usize::from(job.outlasts());
         Some(job)
+    }
+}
+
+/// Jobs that wait for an answer hold no place of a running one, so that questions without an answer
+/// keep no other call waiting.
+impl Jobs {
+    /// The questions of a job have changed, or its state has.
+    pub(crate) fn note_questions(&mut self, id: JobId) {
+        let waits = self.table.get(&id).is_some_and(Job::waits_for_answer);
+        self.settle_asking(id, waits);
+    }
+
+    fn settle_asking(&mut self, id: JobId, waits: bool) {
+        let Some(job) = self.table.get_mut(&id).filter(|job| job.is_asking() != waits) else {
+            return;
+        };
+        job.set_asking(waits);
+        match waits {
+            true => {
+                (self.running, self.asking) = (self.running - 1, self.asking + 1);
+                self.queue.note_asks(&job.owner);
+            }
+            false => {
+                (self.running, self.asking) = (self.running + 1, self.asking - 1);
+                self.queue.note_answered(&job.owner);
+            }
+        }
+    }
+
+    /// Number of started jobs that wait for an answer.
+    pub(crate) const fn asking(&self) -> usize {
+        self.asking
     }
 }
 
@@ -222,7 +258,7 @@ impl Jobs {
         self.table.len()
     }
 
-    /// Number of jobs the host runs.
+    /// Number of jobs the host runs, without those that wait for an answer.
     pub(crate) const fn running(&self) -> usize {
         self.running
     }

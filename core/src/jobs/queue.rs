@@ -31,6 +31,8 @@ pub(crate) struct Queue {
 struct Jobs {
     waiting: Lane,
     running: usize,
+    /// Started jobs that wait for an answer to a question, and hold no place of a running one.
+    asking: usize,
     /// Every waiting job with a smaller id is before a closed gate. It saves a look at each of
     /// them, until a gate may have opened.
     open_since: JobId,
@@ -38,7 +40,7 @@ struct Jobs {
 
 impl Default for Jobs {
     fn default() -> Self {
-        Self { waiting: Lane::default(), running: 0, open_since: FIRST }
+        Self { waiting: Lane::default(), running: 0, asking: 0, open_since: FIRST }
     }
 }
 
@@ -49,7 +51,7 @@ const LAST: JobId = JobId::new(u64::MAX);
 
 impl Jobs {
     const fn is_idle(&self) -> bool {
-        self.waiting.len() == 0 && self.running == 0
+        self.waiting.len() == 0 && self.running == 0 && self.asking == 0
     }
 
     /// The first of them whose gates are open, where an identity may run `share` at once.
@@ -109,6 +111,28 @@ impl Queue {
         let Ok(at) = self.find(owner) else { return };
         self.lanes[at].1.running -= 1;
         self.drop_idle(at);
+    }
+
+    /// A running job begins to wait for an answer, and leaves its place to others.
+    pub(crate) fn note_asks(&mut self, owner: &Identity) {
+        if let Ok(at) = self.find(owner) {
+            let jobs = &mut self.lanes[at].1;
+            (jobs.running, jobs.asking) = (jobs.running - 1, jobs.asking + 1);
+        }
+    }
+
+    /// A job waits for no answer any more and runs, also beyond the share of its identity: it holds
+    /// a thread or a request of a server already.
+    pub(crate) fn note_answered(&mut self, owner: &Identity) {
+        if let Ok(at) = self.find(owner) {
+            let jobs = &mut self.lanes[at].1;
+            (jobs.running, jobs.asking) = (jobs.running + 1, jobs.asking - 1);
+        }
+    }
+
+    /// Number of jobs of one identity that wait for an answer.
+    pub(crate) fn asking_of(&self, owner: &Identity) -> usize {
+        self.find(owner).map_or(0, |at| self.lanes[at].1.asking)
     }
 
     /// The entry of an identity, which is made if there is none.

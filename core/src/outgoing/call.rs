@@ -18,7 +18,8 @@ pub struct OutgoingRequest {
     pub method: Box<str>,
     /// JSON text of an object, if any.
     pub params: Option<Box<RawValue>>,
-    /// Timeout of the answer. Without one, the runtime of the calling job is the limit.
+    /// Timeout of the answer. Without one it is `parked_for` for a question of a plain call in a
+    /// session, and the runtime of the calling job else.
     pub answer_timeout: Option<AnswerTimeout>,
     /// Key of the question where it is part of an answer, such as `inputRequests`; a number if there is
     /// none. The key belongs to one question of a job.

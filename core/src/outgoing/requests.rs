@@ -18,7 +18,8 @@ use crate::jobs::job::{JobState, Purpose};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::raw::Raw;
 use crate::outgoing::call::{
-    Answer, AskTask, Call, CallFor, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted,
+    Answer, AnswerTimeout, AskTask, Call, CallFor, Caller, OutgoingRequest, PendingOutgoing,
+    Refusal, Wanted,
 };
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
@@ -43,7 +44,8 @@ impl Engine {
         mut request: OutgoingRequest,
     ) {
         let caller = Caller::Job { job: id, ask };
-        let max = self.settings.limits.asks_max;
+        let limits = self.settings.limits;
+        let max = limits.asks_max;
         let Some(job) = self.jobs.get_mut(id) else {
             return self.refuse_call(caller, Refusal::NoJob);
         };
@@ -57,7 +59,22 @@ impl Engine {
         request.key = request.key.filter(|key| key.parse::<u64>().is_err() && !is_taken(key));
         // A request for input is never a task itself.
         let by_claim = to.is_none() && matches!(job.terms, RequestContext::Request(_));
-        let refusal = match (wanted, job.asks.len() >= max) {
+        let is_full = job.asks.len() >= max;
+        let is_plain = to.is_none() && job.task.is_none();
+        let by_answer = by_claim && is_plain;
+        // A question of a call that cannot be answered by another connection is not kept for long.
+        if is_plain && matches!(job.terms, RequestContext::Session(_)) {
+            let (timeout, cap) = (limits.parked_for, limits.parked_for);
+            let bound = AnswerTimeout { timeout, extend_on_progress: false, cap };
+            request.answer_timeout.get_or_insert(bound);
+        }
+        let (is_asking, owner) = (job.is_asking(), job.owner.clone());
+        // A job that waits may keep a thread, so that their number has a bound, too.
+        let is_one_too_many = to.is_none()
+            && !by_answer
+            && !is_asking
+            && self.jobs.queue().asking_of(&owner) >= limits.parked_max;
+        let refusal = match (wanted, is_full || is_one_too_many) {
             (false, _) => Some(Refusal::NoJob),
             (true, true) => Some(Refusal::TooMany),
             (true, false) => (by_claim && request.task.is_some()).then_some(Refusal::NoTasks),
@@ -65,6 +82,7 @@ impl Engine {
         if let Some(refusal) = refusal {
             return self.refuse_call(caller, refusal);
         }
+        let Some(job) = self.jobs.get_mut(id) else { return };
         match (to, job.task, job.terms) {
             (Some(conn), ..) => match self.send_call(conn, caller, &request, None) {
                 Ok(call) => {
@@ -79,6 +97,7 @@ impl Engine {
             }
             (None, task, _) => {
                 job.asks.insert(ask, PendingOutgoing::Waiting(request));
+                self.jobs.note_questions(id);
                 if let Some(task) = task
                     && !self.change_task(task, Change::InputNeeded)
                 {
@@ -299,10 +318,11 @@ impl Engine {
 
     /// The answer did not come in time: the peer is told of the cancel.
     pub(crate) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
-        let mut wanted = Wanted::Yes;
+        let (mut wanted, mut is_question) = (Wanted::Yes, false);
         if let Some(call) = self.outgoing.call_mut(conn, id) {
             call.timer = None;
             wanted = call.wanted();
+            is_question = call.receiver() == CallFor::Question;
         }
         if let Some(remote) = self.outgoing.remote_mut(conn, id) {
             remote.call.timer = None;
@@ -322,6 +342,8 @@ impl Engine {
         };
         if let Some(caller) = caller {
             self.tell(caller, answer);
+        } else if is_question {
+            self.on_client_answered(conn, id, answer);
         }
         // CAN-04: `initialize` is not cancelled; without its answer there is no session.
         if session && way == CancelEffect::Refuse(Refusal::Protected) {
@@ -439,13 +461,14 @@ impl Engine {
             Caller::Host(ask) => {
                 self.outgoing.forget_host_call(ask);
             }
-            Caller::Job { job, ask } => {
-                let Some(job) = self.jobs.get_mut(job) else { return };
+            Caller::Job { job: id, ask } => {
+                let Some(job) = self.jobs.get_mut(id) else { return };
                 let needed = job.needs_input();
                 if let Some(asks) = job.asks.some() {
                     asks.remove(&ask);
                 }
                 answered = job.task.filter(|_| needed && !job.needs_input());
+                self.jobs.note_questions(id);
             }
         }
         let relayed = self.relayed_caller(caller);
@@ -533,6 +556,7 @@ impl Engine {
             let caller = Caller::Job { job: id, ask };
             self.deliver(caller, Answer::Cancelled);
         }
+        self.jobs.note_questions(id);
         if let Some(task) = task {
             self.change_task(task, Change::InputArrived);
         }

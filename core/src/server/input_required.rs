@@ -66,6 +66,7 @@ impl Engine {
             if matches!(job.purpose(), Purpose::Answer(_)) {
                 self.suspended.note_asking(id);
             }
+            self.jobs.note_questions(id);
         }
     }
 

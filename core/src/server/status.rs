@@ -22,6 +22,17 @@ use crate::tasks::task::Task;
 /// Connections and tasks that are listed at most; all of them are counted.
 const LISTED_MAX: usize = 200;
 
+/// Numbers of jobs by their state.
+#[derive(Default)]
+struct JobTotals {
+    running: usize,
+    /// Those that wait for an answer of their requestor.
+    asking: usize,
+    queued: usize,
+    /// Those that are being stopped.
+    cancelling: usize,
+}
+
 impl Engine {
     /// Numbers, jobs, and with `detail` connections and tasks, are the viewer's own, or those of
     /// all for an operator (TSK-39). With `detail` the host adds its data.
@@ -118,9 +129,10 @@ impl Engine {
             }
         };
         json.raw(",\"connections\":").display(connections);
-        let (running, queued, cancelling) =
+        let JobTotals { running, asking, queued, cancelling } =
             if is_operator { self.all_jobs() } else { self.jobs_seen_by(conn) };
         json.raw(",\"running\":").display(running);
+        json.raw(",\"inputRequired\":").display(asking);
         json.raw(",\"queued\":").display(queued);
         json.raw(",\"cancelling\":").display(cancelling);
         let total = json.raw(",\"tasks\":{\"total\":");
@@ -133,23 +145,24 @@ impl Engine {
         }
     }
 
-    /// Jobs that run, wait, and are being stopped.
-    fn all_jobs(&self) -> (usize, usize, usize) {
-        let cancelling = self.cancelling();
-        (self.jobs.running() - cancelling, self.jobs.queue().len(), cancelling)
+    fn all_jobs(&self) -> JobTotals {
+        let (cancelling, queued) = (self.cancelling(), self.jobs.queue().len());
+        let running = self.jobs.running() - cancelling;
+        JobTotals { running, asking: self.jobs.asking(), queued, cancelling }
     }
 
     /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.
-    fn jobs_seen_by(&self, conn: ConnId) -> (usize, usize, usize) {
-        let (mut running, mut queued, mut cancelling) = (0, 0, 0);
+    fn jobs_seen_by(&self, conn: ConnId) -> JobTotals {
+        let mut totals = JobTotals::default();
         for (_, job) in self.jobs.iter().filter(|(_, job)| self.may_see(conn, job)) {
             *match job.state() {
-                JobState::Held(_) | JobState::Queued(_) => &mut queued,
-                JobState::Running | JobState::Lingering => &mut running,
-                JobState::Stopping { .. } => &mut cancelling,
+                JobState::Held(_) | JobState::Queued(_) => &mut totals.queued,
+                JobState::Running | JobState::Lingering if job.is_asking() => &mut totals.asking,
+                JobState::Running | JobState::Lingering => &mut totals.running,
+                JobState::Stopping { .. } => &mut totals.cancelling,
             } += 1;
         }
-        (running, queued, cancelling)
+        totals
     }
 
     /// The connections the viewer may know of: its own, or for an operator the oldest of all.
@@ -241,6 +254,9 @@ impl Engine {
         match job.state() {
             JobState::Held(_) | JobState::Queued(_) => {
                 json.raw(",\"state\":\"queued\",").member("waiting", &self.place(job))
+            }
+            JobState::Running | JobState::Lingering if job.is_asking() => {
+                json.raw(",\"state\":\"input_required\"")
             }
             JobState::Running | JobState::Lingering => json.raw(",\"state\":\"running\""),
             // CAN-13

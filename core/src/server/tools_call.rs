@@ -205,7 +205,8 @@ impl Engine {
     /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
         let limits = self.settings.limits;
-        let waiting = self.jobs.running() + self.jobs.queue().len() + self.jobs.held();
+        let begun = self.jobs.running() + self.jobs.asking();
+        let waiting = begun + self.jobs.queue().len() + self.jobs.held();
         if waiting >= limits.running_max.saturating_add(limits.queued_max) {
             return self.refuse(
                 reply,

@@ -16,7 +16,7 @@ use crate::connection::{Ending, Phase as SessionPhase};
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
-use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
+use crate::outgoing::call::{Answer, AnswerTimeout, CallFor, Caller, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
@@ -148,22 +148,33 @@ impl Engine {
         }
     }
 
+    /// How many requests of servers wait for answers of an identity's clients, and of its jobs.
+    fn asking_of(&self, client: ConnId) -> usize {
+        let Some(owner) = self.identity(client) else { return 0 };
+        let asked = self.upstreams.asked.keys();
+        let of_owner = asked.filter(|(other, _)| self.identity(*other) == Some(owner)).count();
+        of_owner + self.jobs.queue().asking_of(owner)
+    }
+
     pub(crate) fn ask_client(&mut self, reply: Reply, client: ConnId, request: &OutgoingRequest) {
+        let limits = self.settings.limits;
+        let (timeout, cap) = (limits.parked_for, limits.parked_for);
+        let answer_timeout = Some(AnswerTimeout { timeout, extend_on_progress: false, cap });
+        let request = OutgoingRequest { answer_timeout, ..request.clone() };
         let refusal = match self.connections.get(&client) {
             None => Some(Refusal::NoConnection),
             Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
             Some(connection) if connection.phase == SessionPhase::Fresh => {
                 Some(Refusal::NotInitialized)
             }
-            Some(_) if self.outgoing.counts(client).0 >= self.settings.limits.calls_max => {
-                Some(Refusal::TooMany)
-            }
-            Some(connection) => permitted(connection, request).err(),
+            Some(_) if self.outgoing.counts(client).0 >= limits.calls_max => Some(Refusal::TooMany),
+            Some(_) if self.asking_of(client) >= limits.parked_max => Some(Refusal::TooMany),
+            Some(connection) => permitted(connection, &request).err(),
         };
         if let Some(refusal) = refusal {
             return self.refuse_question(reply, refusal);
         }
-        let call = self.place_call(client, CallFor::Question, request, None);
+        let call = self.place_call(client, CallFor::Question, &request, None);
         self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
         if let Some(connection) = self.connections.get_mut(&reply.conn) {
             connection.requests.open(reply, Work::Question(AskedOf::Client(client, call)));
@@ -316,12 +327,12 @@ impl Engine {
             Answer::Error(error) => {
                 format!("not run: the confirmation request failed: {}", error.get())
             }
+            Answer::Refused(refusal @ Refusal::TooMany) => format!("not run: {refusal}"),
             Answer::Refused(refusal) => format!(
                 "not run: the tool needs confirmation, which the client does not support: {refusal}"
             ),
-            Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => {
-                "not run: the call was not confirmed".into()
-            }
+            Answer::TimedOut => "not run: the requestor did not answer in time".into(),
+            Answer::Lost | Answer::Unusable(_) => "not run: the call was not confirmed".into(),
             // The job is being stopped, which ends it.
             Answer::Cancelled => return,
         };

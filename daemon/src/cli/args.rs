@@ -219,6 +219,9 @@ pub(super) struct WrapArgs {
     /// How long a call with a progress token is silent at most; 0s for no heartbeat
     #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "10s")]
     heartbeat: Duration,
+    /// Longest message of the client or the server; up to 128MiB
+    #[arg(long, value_name = "SIZE", value_parser = message_bytes, default_value = "64MiB")]
+    message_bytes: usize,
     /// How long to wait for answers after the end of stdin, and after each answer
     #[arg(long, value_name = "DUR", value_parser = duration_or_none, default_value = "1500ms")]
     eof_grace: Duration,
@@ -499,6 +502,7 @@ impl WrapArgs {
             start_timeout: self.start_timeout,
             call_timeout: self.call_timeout,
             heartbeat: (!self.heartbeat.is_zero()).then_some(self.heartbeat),
+            message_bytes: self.message_bytes,
             eof_grace: self.eof_grace,
             task_support: self.task_support.map(|support| match support {
                 WrapTasks::Forbidden => TaskSupport::Forbidden,
@@ -921,6 +925,16 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 /// Longest accepted duration, within the range of the clock.
 const DURATION_MAX: Duration = Duration::from_secs(100 * 31_557_600);
+
+/// Most bytes of an incomplete message of one client.
+const MESSAGE_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// Parses the length of a message.
+fn message_bytes(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text)?;
+    let fits = (1024..=MESSAGE_BYTES_MAX).contains(&bytes);
+    usize::try_from(bytes).ok().filter(|_| fits).ok_or("must be from 1KiB to 128MiB".into())
+}
 
 /// As [`duration`], but zero is allowed.
 fn duration_or_none(text: &str) -> Result<Duration, String> {

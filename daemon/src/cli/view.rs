@@ -70,6 +70,14 @@ impl Sort {
 }
 
 impl Status {
+    /// The number of jobs that wait for an answer, if there are any.
+    fn asking(&self) -> String {
+        match self.input_required {
+            0 => String::new(),
+            count => format!(", {count} waiting for an answer"),
+        }
+    }
+
     /// Summary in three lines: viewer, load, and whether cancels left processes behind.
     pub(super) fn summary(&self) -> [(Tone, String); 3] {
         let host = &self.host;
@@ -87,8 +95,12 @@ impl Status {
         let live = count("working") + count("input_required");
         let kept = count("total").saturating_sub(live);
         let second = format!(
-            "jobs: {} running, {} queued, {} cancelling; tasks: {live} working, {kept} ended; peers: {}",
-            self.running, self.queued, self.cancelling, self.connections
+            "jobs: {} running{}, {} queued, {} cancelling; tasks: {live} working, {kept} ended; peers: {}",
+            self.running,
+            self.asking(),
+            self.queued,
+            self.cancelling,
+            self.connections
         );
         let deaths = &host.cancel_to_death;
         // A viewer that is no operator is told of its own cancels alone.
@@ -148,8 +160,9 @@ impl Status {
                 busy,
                 "jobs",
                 format!(
-                    "{running} running{}, {queued} queued{}, {} cancelling",
+                    "{running} running{}{}, {queued} queued{}, {} cancelling",
                     limit("workers"),
+                    self.asking(),
                     limit("queue"),
                     self.cancelling
                 ),
@@ -228,7 +241,8 @@ impl Status {
         let rank = |job: &Job| match job.state.as_str() {
             "cancelling" => 0,
             "running" => 1,
-            _ => 2,
+            "input_required" => 2,
+            _ => 3,
         };
         match sort {
             Sort::State => jobs.sort_by_key(|job| (rank(job), job.job)),

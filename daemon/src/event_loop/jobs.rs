@@ -12,7 +12,7 @@ use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, JobId, TaskId};
 use ceased_core::json::raw::Json;
-use ceased_core::outgoing::call::{Answer, AnswerTimeout, Caller, OutgoingRequest};
+use ceased_core::outgoing::call::{Answer, AnswerTimeout, Caller, OutgoingRequest, Refusal};
 use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
@@ -339,13 +339,17 @@ fn verdict(answer: &Answer) -> Verdict {
         Answer::Error(error) => {
             Verdict::No(format!("not run: the confirmation request failed: {}", error.get()).into())
         }
+        Answer::Refused(refusal @ Refusal::TooMany) => {
+            Verdict::No(format!("not run: {refusal}").into())
+        }
         Answer::Refused(refusal) => Verdict::No(
             format!(
                 "not run: the tool needs confirmation, which the client does not support: {refusal}"
             )
             .into(),
         ),
-        Answer::TimedOut | Answer::Lost | Answer::Unusable(_) => {
+        Answer::TimedOut => Verdict::No("not run: the requestor did not answer in time".into()),
+        Answer::Lost | Answer::Unusable(_) => {
             Verdict::No("not run: the call was not confirmed".into())
         }
         Answer::Cancelled => Verdict::Stopped,

@@ -9,6 +9,7 @@ impl Job {
         let (tone, state) = match self.state.as_str() {
             "cancelling" => (Tone::Pending, self.cancelling()),
             "running" => (Tone::Plain, self.progress().unwrap_or_else(|| "running".into())),
+            "input_required" => (Tone::Plain, "waits for an answer of its requestor".into()),
             "queued" => (Tone::Quiet, "queued: waiting for a worker".into()),
             other => (Tone::Plain, other.to_owned()),
         };

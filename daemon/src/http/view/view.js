@@ -69,7 +69,8 @@ function tree(all) {
 const plain = (text) => ({ text, tone: "" });
 
 function jobRows(status) {
-  const rank = (job) => ["cancelling", "running"].indexOf(job.state) + 3 * (job.state === "queued");
+  const order = ["cancelling", "running", "input_required", "queued"];
+  const rank = (job) => order.indexOf(job.state);
   const jobs = [...list(status.jobs)].sort((a, b) => rank(a) - rank(b) || a.job - b.job);
   return jobs.map((job) => {
     const details = [];
@@ -77,6 +78,7 @@ function jobRows(status) {
       details.push(`cancelling for ${span(job.cancellingMs)}, step ${job.step}: ` +
         `${job.said ?? job.reason}${job.by ? `, by ${job.by}` : ""}`);
     }
+    if (job.state === "input_required") details.push("waits for an answer of its requestor");
     if (job.state === "queued" && job.waiting) details.push(String(job.waiting));
     if (job.progress !== undefined) {
       const total = job.total === undefined ? "" : `/${job.total}`;
@@ -86,7 +88,7 @@ function jobRows(status) {
     return {
       key: `job-${job.job}`, id: `#${job.job}`, name: job.tool, owner: job.identity,
       age: ago(job.elapsedMs), details,
-      state: { text: job.state, tone: job.state === "cancelling" ? "busy" : "" },
+      state: { text: job.state.replace("_", " "), tone: job.state === "cancelling" ? "busy" : "" },
       progress: job.total > 0 ? Math.min(1, Math.max(0, job.progress / job.total)) : null,
       tree: tree(status.host?.processes?.[job.job]),
       job: job.state === "cancelling" ? null : job.job,
@@ -347,7 +349,9 @@ function show(status) {
   setText(byId("name"), `${clean(status.server)} ${clean(status.version)}`);
   const host = status.host ?? {};
   const seen = status.operator ? "the jobs of all users" : "your own jobs";
-  const counts = `${status.running} running, ${status.queued} queued, ${status.cancelling} cancelling`;
+  const asking = status.inputRequired > 0 ? `, ${status.inputRequired} waiting for an answer` : "";
+  const counts = `${status.running} running${asking}, ${status.queued} queued, ` +
+    `${status.cancelling} cancelling`;
   const left = host.survivors ?? list(host.receipts).reduce((sum, it) => sum + (it.survivors ?? 0), 0);
   const drains = status.draining ? ", shutting down" : "";
   setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${status.identity}, ` +
@@ -356,7 +360,8 @@ function show(status) {
     ? "Without a link or a token the daemon cannot know which jobs are yours, so it lists none: " +
       "open the link that `ceased view` prints on this machine, or set token_file at this listener."
     : "");
-  document.title = `${status.running + status.queued + status.cancelling} jobs · ${clean(status.server)}`;
+  const jobs = status.running + (status.inputRequired ?? 0) + status.queued + status.cancelling;
+  document.title = `${jobs} jobs · ${clean(status.server)}`;
   byId("view").hidden = false;
   byId("token-form").hidden = true;
   byId("forget").hidden = page.token === null;

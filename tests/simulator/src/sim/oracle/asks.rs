@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ceased_core::outgoing::call::{Caller, OutgoingRequest};
+use ceased_core::outgoing::call::{AnswerTimeout, Caller, OutgoingRequest};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -68,9 +68,16 @@ impl Oracle {
         let Some(job) = self.job(nonce) else { return self.refuse_ask(asker, call, "NoJob") };
         let works = matches!(job.stage, Stage::Running | Stage::Lingering);
         let by_claim = to.is_none() && job.claim.is_some();
+        let by_answer = by_claim && !job.of_task;
+        let (owner, waits) = (job.owner.clone(), job.waits());
+        let asking = self.jobs.iter().filter(|job| job.waits() && job.owner == owner).count();
+        let limits = &self.settings.limits;
+        let (parked_max, parked_for) = (limits.parked_max, limits.parked_for);
+        let job = self.job(nonce).expect("it asks");
+        let is_one_too_many = to.is_none() && !by_answer && !waits && asking >= parked_max;
         let refusal = if !works || matches!(job.whose, For::Nobody | For::Orphan) {
             Some("NoJob")
-        } else if job.asks.len() >= max {
+        } else if job.asks.len() >= max || is_one_too_many {
             Some("TooMany")
         } else {
             (by_claim && ask.task.is_some()).then_some("NoTasks")
@@ -91,7 +98,14 @@ impl Oracle {
             }
             (None, false, Some(claim)) => self.ask_by_answer(nonce, call, ask, &claim),
             (None, false, None) => {
-                job.asks.insert(call, Place::Waiting(ask.clone()));
+                let mut ask = ask.clone();
+                let (timeout, cap) = (parked_for, parked_for);
+                ask.answer_timeout.get_or_insert(AnswerTimeout {
+                    timeout,
+                    extend_on_progress: false,
+                    cap,
+                });
+                job.asks.insert(call, Place::Waiting(ask));
                 self.put_questions(nonce, None);
             }
             (Some(conn), ..) => match self.send_ask(conn, asker, call, ask, None) {

@@ -118,12 +118,12 @@ impl Oracle {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        let running = self.jobs.iter().filter(|job| job.runs()).count();
+        let running = self.jobs.iter().filter(|job| job.works()).count();
         running < self.settings.limits.running_max
     }
 
     pub(super) fn running_of(&self, owner: &str) -> usize {
-        self.jobs.iter().filter(|job| job.runs() && job.owner == owner).count()
+        self.jobs.iter().filter(|job| job.works() && job.owner == owner).count()
     }
 
     /// Whether one more job of an identity would have to wait: it has its share, or all workers are
@@ -134,7 +134,8 @@ impl Oracle {
         let mut owners: Vec<&String> = self.jobs.iter().map(|job| &job.owner).collect();
         owners.sort_unstable();
         owners.dedup();
-        let all = |owner: &str| self.jobs.iter().filter(|job| job.owner == owner).count();
+        let all =
+            |owner: &str| self.jobs.iter().filter(|job| job.owner == owner && !job.waits()).count();
         let taken = |owner: &&String| all(owner).min(share.max(self.running_of(owner)));
         all(owner) >= share || owners.iter().map(taken).sum::<usize>() >= limits.running_max
     }

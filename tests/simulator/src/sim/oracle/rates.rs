@@ -45,7 +45,7 @@ impl Oracle {
         let limits = &self.settings.limits;
         let owner = &self.conns[&asked.conn].identity;
         let waiting = self.jobs.iter().filter(|job| !job.runs() && job.owner == *owner).count();
-        let running = self.jobs.iter().filter(|job| job.runs()).count();
+        let running = self.jobs.iter().filter(|job| job.works()).count();
         let own_room = limits.running_per_identity_max.saturating_sub(self.running_of(owner));
         let can_start = limits.running_max.saturating_sub(running).min(own_room);
         let past = waiting >= limits.queued_per_identity_max.saturating_add(can_start);

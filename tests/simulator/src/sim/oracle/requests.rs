@@ -315,7 +315,8 @@ impl Oracle {
         let seen: Vec<&Job> = self.jobs.iter().filter(seen).collect();
         let queued = seen.iter().filter(|job| !job.runs()).count();
         let stopping = seen.iter().filter(|job| job.is_stopping()).count();
-        let running = seen.len() - queued - stopping;
+        let asking = seen.iter().filter(|job| job.waits()).count();
+        let running = seen.len() - queued - stopping - asking;
         let (conns, tasks) = if is_anonymous {
             (1, 0)
         } else {

@@ -190,6 +190,16 @@ impl Job {
     pub const fn runs(&self) -> bool {
         !matches!(self.stage, Stage::Queued)
     }
+
+    /// Whether it waits for an answer, and takes no place of a running job.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Running | Stage::Lingering) && self.needs_input()
+    }
+
+    /// Whether it takes a place of a running job.
+    pub(super) fn works(&self) -> bool {
+        self.runs() && !self.waits()
+    }
 }
 
 /// A task that was handed out.
