@@ -79,7 +79,7 @@ pub enum Input {
 #[allow(missing_docs, reason = "the variants and fields are those of UpstreamEvent")]
 pub enum UpstreamInput {
     Started { instance: InstanceId, conn: ConnId },
-    Known { server: String, manifest: Manifest },
+    Known { server: String, manifest: Box<Manifest> },
     Examined { instance: InstanceId, check: CheckId, processes: ProcessEvidence },
     StraysEnded { instance: InstanceId, check: CheckId, ended: u32, left: u32 },
     Ended { instance: InstanceId, status: String, stderr: String },
@@ -228,7 +228,7 @@ impl UpstreamInput {
         match *event {
             UpstreamEvent::Started { instance, conn } => Self::Started { instance, conn },
             UpstreamEvent::Known { server, manifest } => {
-                Self::Known { server: server.to_owned(), manifest: manifest.clone() }
+                Self::Known { server: server.to_owned(), manifest: Box::new(manifest.clone()) }
             }
             UpstreamEvent::Examined { instance, check, processes } => {
                 Self::Examined { instance, check, processes }

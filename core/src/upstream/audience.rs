@@ -14,8 +14,8 @@ use core::fmt;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
-use crate::upstream::era::Era;
 use crate::upstream::server::{Share, UpstreamServer};
+use crate::upstream::spoken::Era;
 use crate::upstream::table::{Server, Upstreams};
 
 /// Audiences of one server that are kept at most; those without an instance are forgotten first.

@@ -12,6 +12,7 @@ use alloc::string::String;
 use serde_json::value::RawValue;
 
 use crate::client::session::permitted;
+use crate::collections::timer_queue::Timer;
 use crate::connection::{Ending, Phase as SessionPhase};
 use crate::engine::Engine;
 use crate::event::Outcome;
@@ -280,8 +281,9 @@ impl Engine {
             }
             AskedOf::Client(client, call) => {
                 if self.upstreams.asked.remove(&(client, call)).is_some()
-                    && self.outgoing.take(client, call).is_some()
+                    && let Some(mut taken) = self.outgoing.take(client, call)
                 {
+                    self.timers.disarm(&mut taken.timer, Timer::Call(client, call));
                     self.write_cancel(client, call, reason);
                 }
             }

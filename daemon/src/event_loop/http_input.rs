@@ -222,8 +222,8 @@ impl Server {
                 (Ok(()), _) => self.on_http_request(now, conn, request, caller),
                 (Err(_), None) => return,
                 (Err(response), Some(peer)) => {
+                    peer.output().close_after_response();
                     peer.answer(&request.head, response);
-                    peer.close();
                 }
             }
             let Some(peer) = self.http.peer_mut(conn) else { return };
