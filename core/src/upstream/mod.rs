@@ -1,6 +1,7 @@
 //! Upstreams: existing MCP servers whose methods clients reach through this engine.
 
 pub(crate) mod audience;
+mod audience_states;
 pub(crate) mod awaited;
 mod catalog;
 pub(crate) mod check;

@@ -112,7 +112,7 @@ impl Engine {
         is_operator: bool,
     ) {
         let server = &state.server;
-        // TSK-39: what other identities' instances have told is theirs.
+        // TSK-39: instances of other identities are not shown.
         let of = Some(viewer).filter(|_| !is_operator);
         let states: Vec<&Server> = self.upstreams.states(&server.name, of).collect();
         let has_failed = states.iter().any(|state| state.failure.is_some());

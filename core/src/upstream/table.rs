@@ -36,7 +36,7 @@ use crate::upstream::warnings::Warnings;
 pub(crate) struct Upstreams {
     /// Servers in the order of the settings, which is the order of lists.
     pub(crate) servers: Vec<Server>,
-    /// Servers as their audiences know them, by name; what is known to all is in `servers`.
+    /// Servers as their audiences know them, by name; `servers` has the state that is known to all.
     pub(crate) personal: BTreeMap<Box<str>, BTreeMap<Audience, Server>>,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     /// Instances by their connection.

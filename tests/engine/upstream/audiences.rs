@@ -1,4 +1,4 @@
-//! TSK-39: what instances of one identity tell, and that they fail, is no matter of another's.
+//! TSK-39: lists and failures of the instances of one identity are not shown to another.
 
 use ceased_core::upstream::interface::{UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::manifest::Manifest;
