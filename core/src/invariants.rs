@@ -98,6 +98,9 @@ fn accounts(engine: &Engine) {
         assert!(job.charged() >= job.arguments().map_or(0, |it| it.get().len()), "{id}");
         *of.entry(&job.owner).or_default() += job.charged();
     }
+    for agent in engine.agents.clients.values() {
+        *of.entry(&agent.identity).or_default() += agent.supervision.charged();
+    }
     for (identity, bytes) in of {
         assert_eq!(engine.accounts.own(identity), bytes, "bytes of {identity} are counted");
     }

@@ -140,11 +140,16 @@ impl Supervision {
     }
 
     fn hold(&mut self, held: Held) {
-        let max = self.terms.held_bytes_max;
-        if let Err(Held { id: Some(id), .. }) = self.held.push(held, max) {
-            let message =
-                alloc::format!("limit reached: write_buffer_bytes = {max} wait for the agent");
-            let error = limit_error("write_buffer_bytes", max, message);
+        let share = self.terms.identity_bytes_max;
+        let is_past = self.held.held_for_identity().saturating_add(held.frame.len()) > share;
+        let (limit, max) = match is_past {
+            true => ("held_bytes_per_identity", share),
+            false => ("write_buffer_bytes", self.terms.held_bytes_max),
+        };
+        let refused = if is_past { Err(held) } else { self.held.push(held, max) };
+        if let Err(Held { id: Some(id), .. }) = refused {
+            let message = alloc::format!("limit reached: {limit} = {max} wait for the agent");
+            let error = limit_error(limit, max, message);
             self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
         }
     }

@@ -35,11 +35,12 @@ impl Engine {
     /// that the client could read together with the answer to `ceased/agent`.
     pub(crate) fn put_behind(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         let terms = self.terms_of(server);
+        let account = self.connections.get(&client).map(|it| it.account().clone());
         let entry = Supervised {
             server: Arc::clone(server),
             identity: self.identity_of(client),
             since: self.now.at,
-            supervision: Supervision::new(terms),
+            supervision: Supervision::new(terms, &account.unwrap_or_default()),
             instance: None,
             conn: None,
             timer: None,
@@ -58,6 +59,7 @@ impl Engine {
             turn_timeout: server.watchdogs.turn,
             stall_timeout: server.watchdogs.stall,
             held_bytes_max: limits.write_buffer_bytes,
+            identity_bytes_max: limits.held_bytes_per_identity_max,
             works_max: limits.inflight_max,
         }
     }

@@ -6,6 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::ids::{JobId, RequestId};
+use crate::policy::account::{Account, Charge};
 use crate::supervisor::work::Id;
 use crate::time::Instant;
 
@@ -32,36 +33,57 @@ impl Held {
 #[derive(Debug, Default)]
 pub(super) struct HeldFrames {
     pub(super) frames: VecDeque<Held>,
-    bytes: usize,
+    /// Their bytes, charged to the identity of the client.
+    charge: Charge,
 }
 
 /// Frames that wait at most.
 const FRAMES_MAX: usize = 1024;
 
 impl HeldFrames {
+    /// None, of a client with this account.
+    pub(super) fn charged_to(account: &Account) -> Self {
+        Self { frames: VecDeque::new(), charge: account.charge(0) }
+    }
+
+    /// Bytes that are held for the identity of the client.
+    pub(super) fn held_for_identity(&self) -> usize {
+        self.charge.account().own()
+    }
+
+    /// Bytes of the frames, if an identity is charged with them.
+    pub(super) const fn charged(&self) -> usize {
+        if self.charge.account().is_unowned() { 0 } else { self.charge.bytes() }
+    }
+
+    /// Bytes of the frames.
+    const fn bytes(&self) -> usize {
+        self.charge.bytes()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
     /// Adds a frame; gives it back if too much waits.
     pub(super) fn push(&mut self, held: Held, bytes_max: usize) -> Result<(), Held> {
-        let bytes = self.bytes.saturating_add(held.frame.len());
+        let bytes = self.bytes().saturating_add(held.frame.len());
         if self.frames.len() >= FRAMES_MAX || (bytes > bytes_max && !self.frames.is_empty()) {
             return Err(held);
         }
-        self.bytes = bytes;
+        self.charge.set(bytes);
         self.frames.push_back(held);
         Ok(())
     }
 
     pub(super) fn remove(&mut self, at: usize) -> Option<Held> {
         let held = self.frames.remove(at)?;
-        self.bytes -= held.frame.len();
+        self.charge.shrink(held.frame.len());
         Some(held)
     }
 
     pub(super) fn take_all(&mut self) -> VecDeque<Held> {
-        self.bytes = 0;
+        self.charge.set(0);
         core::mem::take(&mut self.frames)
     }
 

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use crate::action::Cancel;
 use crate::ids::{JobId, RequestId};
+use crate::policy::account::Account;
 use crate::supervisor::abilities::Abilities;
 use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::held::HeldFrames;
@@ -138,7 +139,8 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    pub(crate) fn new(terms: Terms) -> Self {
+    /// One whose waiting frames are charged to this account.
+    pub(crate) fn new(terms: Terms, account: &Account) -> Self {
         Self {
             terms,
             agent: Agent::Off,
@@ -157,7 +159,7 @@ impl Supervision {
             asked: Vec::new(),
             stale: BTreeSet::new(),
             sessions: Sessions::default(),
-            held: HeldFrames::default(),
+            held: HeldFrames::charged_to(account),
             crossing: Vec::new(),
             last_own: 0,
             watch: Watch::default(),
@@ -205,6 +207,11 @@ impl Supervision {
     }
 
     /// Whether a [`Turn`](Input::Turn) has something to do.
+    /// Bytes of waiting frames that are charged to the identity of the client.
+    pub(crate) fn charged(&self) -> usize {
+        self.held.charged()
+    }
+
     pub(crate) fn wants_turn(&self) -> bool {
         !self.crossing.is_empty()
     }

@@ -20,6 +20,8 @@ pub(crate) struct Terms {
     pub(crate) stall_timeout: Option<Duration>,
     /// Bytes of frames that may wait for the agent.
     pub(crate) held_bytes_max: usize,
+    /// Bytes that may be held for the identity of the client.
+    pub(crate) identity_bytes_max: usize,
     /// Requests of the client that may wait for an answer.
     pub(crate) works_max: usize,
 }

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::action::Cancel;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
+use crate::policy::account::Account;
 use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::terms::Terms;
@@ -31,6 +32,7 @@ pub(super) fn terms() -> Terms {
         turn_timeout: None,
         stall_timeout: None,
         held_bytes_max: 1024,
+        identity_bytes_max: 4096,
         works_max: 64,
     }
 }
@@ -38,8 +40,11 @@ pub(super) fn terms() -> Terms {
 impl World {
     /// A client and an agent that have not said anything.
     pub(super) fn new(terms: Terms) -> Self {
-        let mut world =
-            Self { supervision: Supervision::new(terms), now: Instant::ZERO, last_job: 0 };
+        let mut world = Self {
+            supervision: Supervision::new(terms, &Account::default()),
+            now: Instant::ZERO,
+            last_job: 0,
+        };
         assert_eq!(world.input(Input::Opened), ["start"]);
         assert_eq!(world.input(Input::Started), [""; 0]);
         world

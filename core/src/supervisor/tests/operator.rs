@@ -2,6 +2,8 @@
 
 use alloc::format;
 
+use crate::identity::Identity;
+use crate::policy::account::{Account, Accounts};
 use crate::supervisor::effect::Input;
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
@@ -201,10 +203,35 @@ fn restarted_agent_without_resume_loses_its_session() {
 #[test]
 fn restart_at_the_start_keeps_what_waits() {
     let mut world = World::new(terms());
-    world.supervision = Supervision::new(terms());
+    world.supervision = Supervision::new(terms(), &Account::default());
     let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
     assert_eq!(world.client(hello), ["start"]);
     assert_eq!(world.input(Input::Restart(terms())), ["end"]);
     assert_eq!(world.ended(), ["start"]);
     assert_eq!(world.input(Input::Started), [format!("agent {hello}")]);
+}
+
+/// TSK-36: frames that wait for an agent are held for the identity of its client.
+#[test]
+fn waiting_frames_have_a_share() {
+    let account = Accounts::default().of(&Identity::User(7));
+    let mut world = World::new(terms());
+    world.supervision = Supervision::new(terms(), &account);
+    let hello = |id: u32| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{{"protocolVersion":1}}}}"#
+        )
+    };
+    assert_eq!(world.client(&hello(0)), ["start"]);
+    assert_eq!(account.own(), hello(0).len());
+    let others = account.charge(4096 - hello(0).len());
+    let said = world.client(&hello(1));
+    assert!(said.len() == 1 && said[0].contains("held_bytes_per_identity = 4096"), "{said:?}");
+    drop(others);
+    assert_eq!(world.client(&hello(1)), [""; 0]);
+    assert_eq!(account.own(), 2 * hello(0).len());
+    world.input(Input::Started);
+    assert!(account.own() < 2 * hello(0).len());
+    drop(world);
+    assert_eq!(account.own(), 0);
 }
