@@ -240,36 +240,39 @@ fn find_with_project(explicit: Option<&Path>) -> Result<Found, ConfigError> {
     Ok(Found { note, ..find_usual()? })
 }
 
-/// Reports a configuration without tools, and the remedy.
-fn say_if_empty(found: &Found) {
+/// A report of a configuration without tools, and the remedy.
+fn emptiness(found: &Found) -> Option<[String; 2]> {
     if !found.config.servers.is_empty() || !found.config.agents.is_empty() {
-        return;
+        return None;
     }
-    let lines = match (found.source.path(), found.config.tools.is_empty()) {
-        (Some(_), false) => return,
-        (None, _) => [
+    match (found.source.path(), found.config.tools.is_empty()) {
+        (Some(_), false) => None,
+        (None, _) => Some([
             format!(
                 "no configuration file, so there are no tools; create one at {}",
                 place_of_configuration(&Environment::of_process())
             ),
             "`ceased init` in a project writes one with its build, its tests and its checks".into(),
-        ],
-        (Some(path), true) => [
+        ]),
+        (Some(path), true) => Some([
             format!(
                 "{} has no [[tool]], [[server]] or [[agent]], so no tool can be called",
                 path.display()
             ),
             "`ceased init --print` in a project shows tools for it".into(),
-        ],
-    };
-    let [what, hint] = lines;
+        ]),
+    }
+}
+
+fn say_with_hint(lines: Option<[String; 2]>) {
+    let Some([what, hint]) = lines else { return };
     say(format_args!("{what}"));
     say(format_args!("  hint: {hint}"));
 }
 
 /// Reports why the project's file is not used.
-fn say_note(found: &Found) {
-    for (number, line) in found.note.iter().flat_map(|note| note.lines()).enumerate() {
+fn say_note(note: Option<&str>) {
+    for (number, line) in note.iter().flat_map(|note| note.lines()).enumerate() {
         let prefix = if number == 0 { "" } else { "  hint: " };
         say(format_args!("{prefix}{line}"));
     }
@@ -380,12 +383,14 @@ fn serve(
     let mut server = daemon.orphans(Orphans::Adopt).inherit(service.sockets).build()?;
     server.report_to(service.notifier, service.watchdog);
     let listens = listens == Listens::AsConfigured;
-    say_note(&found);
-    say_if_empty(&found);
-    let Found { config, source, note: _, mcp_servers } = found;
+    let emptiness = emptiness(&found);
+    let Found { config, source, note, mcp_servers } = found;
     let load = Arc::new(move || load_again(&source, mcp_servers.as_deref()));
     let reload = reload(load, config, listens, default, logging.level_setter(), known);
     server.watch_signals(Some(reload)).map_err(StartError::Io)?;
+    // A reader of these lines may send signals at once.
+    say_note(note.as_deref());
+    say_with_hint(emptiness);
     server.release_memory_with(trim_heap);
     server.run()?;
     Ok(())

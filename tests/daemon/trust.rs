@@ -110,7 +110,8 @@ fn a_configuration_that_appears_is_read_at_sighup() {
     fs::write(&file, format!("[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n{OWN}"))
         .unwrap();
     daemon.signal(Signal::HUP);
-    wait_until("it listens as the file says", || socket.exists());
+    // The file of the socket is there before the daemon listens.
+    wait_until("it listens as the file says", || daemon.err().contains("listening on unix:"));
     let ran = home.run(&["tools", "--socket", &socket.to_string_lossy()]);
     assert!(ran.out.contains("own"), "{ran:?}");
 }
