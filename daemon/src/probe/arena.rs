@@ -22,8 +22,9 @@ use super::text;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Time in which killed processes end.
 const KILLED_WITHIN: Duration = Duration::from_secs(15);
-/// Time in which processes of a job that runs are seen, unless they are hidden from this user.
-const SEEN_WITHIN: Duration = Duration::from_millis(500);
+/// Lookups in which processes of a job that runs are seen, unless they are hidden from this user. A
+/// number, since on a busy machine each takes long.
+const LOOKUPS: usize = 25;
 /// Time in which a command that does not start has ended.
 const FAILS_WITHIN: Duration = Duration::from_millis(200);
 /// Time between two lookups of the processes of a job.
@@ -194,17 +195,14 @@ impl Job<'_> {
     /// A job that runs has processes. A list without any is that of its last moment, or of a lookup
     /// that failed; a comparison with it would blame the command itself for being there later.
     pub(crate) fn processes(&self) -> Vec<Process> {
-        let until = Instant::now() + SEEN_WITHIN;
-        loop {
+        for _ in 0..LOOKUPS {
             match self.survey() {
-                Survey::Ended => return Vec::new(),
-                Survey::Running(processes) if !processes.is_empty() => return processes,
-                Survey::Running(_) | Survey::Unknown if Instant::now() >= until => {
-                    return Vec::new();
-                }
-                Survey::Running(_) | Survey::Unknown => sleep(LOOK_AGAIN_AFTER),
+                Survey::Running(processes) if processes.is_empty() => sleep(LOOK_AGAIN_AFTER),
+                Survey::Running(processes) => return processes,
+                Survey::Ended | Survey::Unknown => break,
             }
         }
+        Vec::new()
     }
 
     fn survey(&self) -> Survey {
