@@ -25,9 +25,9 @@ use alloc::vec::Vec;
 /// (EXT-01); the rule is: whatever may be a task is one. A client that declares the extension can
 /// follow a task, and a tool that may be one is a tool whose work may take long; so a declaring
 /// client need not keep its connection for it. A tool that is always quick should say `Forbidden`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize))]
+#[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
     /// Never; the meaning of a missing declaration (TSK-05).
     #[default]

@@ -16,6 +16,7 @@ use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 
+use crate::system::LOSS;
 use crate::transport::{Peer, Readiness, Transport};
 
 /// Skipped lines of which the start is kept.
@@ -28,8 +29,6 @@ const INDENT_BYTES_MAX: usize = 64;
 /// tells that nothing is left. The child fills its pipe again while they are checked, and few are
 /// left to check at the end of a long message.
 const READ_BYTES_MAX: usize = 128 * 1024;
-/// Interest while no room to write is awaited: the system always tells of a reader that is gone.
-const LOSS: Interest = Interest::PRIORITY;
 
 /// The lines of a child's standard output that were no messages, shared with views.
 #[derive(Debug, Clone, Default)]

@@ -56,6 +56,7 @@ mod link;
 mod listener;
 mod socket;
 pub mod stdio;
+mod system;
 mod tcp;
 mod transport;
 mod unix;
@@ -65,10 +66,11 @@ pub use child_stdio::{ChildStdio, SkippedLines};
 pub use error::{ListenError, Lost, StdioError};
 pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, Output, SCRATCH_BYTES, Sent, Sink};
 pub use listener::{Accept, Listener};
-pub use socket::Socket;
+pub use socket::{Socket, send as send_now};
 pub use stdio::Stdio;
 pub use tcp::tune as tune_tcp;
 pub use transport::{Peer, Readiness, Transport};
+pub use unix::socket as unix_socket;
 
 /// Connections the system keeps for us until they are accepted; it may cap this lower.
 pub(crate) const BACKLOG: i32 = 1024;

@@ -8,15 +8,15 @@ use std::path::PathBuf;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::sockopt;
-use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
 
 use crate::address::{Address, SocketMode};
 use crate::error::ListenError;
 use crate::socket::Socket;
+use crate::system::{self, spare};
 use crate::tcp;
 use crate::transport::Transport;
 use crate::unix::{self, SocketFile};
@@ -114,7 +114,7 @@ impl Listener {
         if kind != SocketType::STREAM {
             return Err(not("a socket of another type"));
         }
-        if !sockopt::socket_acceptconn(&socket).map_err(|_| not("not a socket"))? {
+        if !system::listens(&socket).map_err(|_| not("not a socket"))? {
             return Err(not("a socket that does not listen"));
         }
         let failed = |errno: Errno| ListenError::Os {
@@ -238,7 +238,7 @@ impl Listener {
     }
 
     fn accept_one(&self) -> rustix::io::Result<(OwnedFd, Option<SocketAddrAny>)> {
-        net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC)
+        system::accept(&self.socket)
     }
 
     /// No room: gives up the reserve to accept one peer and close it.
@@ -256,14 +256,9 @@ impl Listener {
     }
 }
 
-/// A descriptor that costs next to nothing and needs no file system.
-fn spare() -> Option<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC).ok()
-}
-
 /// Errors that are about one connection, which accept(2) passes on, and not about the listener.
 fn is_of_the_peer(errno: Errno) -> bool {
-    matches!(
+    let is_listed = matches!(
         errno,
         Errno::CONNABORTED
             | Errno::INTR
@@ -272,12 +267,12 @@ fn is_of_the_peer(errno: Errno) -> bool {
             | Errno::NETDOWN
             | Errno::NOPROTOOPT
             | Errno::HOSTDOWN
-            | Errno::NONET
             | Errno::HOSTUNREACH
             | Errno::OPNOTSUPP
             | Errno::NETUNREACH
             | Errno::TIMEDOUT
-    )
+    );
+    is_listed || system::is_without_network(errno)
 }
 
 /// The address of a Unix socket that is there already. One without a file shows its abstract name
@@ -285,9 +280,9 @@ fn is_of_the_peer(errno: Errno) -> bool {
 fn inherited_address(name: SocketAddrAny) -> rustix::io::Result<Address> {
     let name = SocketAddrUnix::try_from(name)?;
     let bytes = |bytes: &[u8]| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
-    let path = match (name.path(), name.abstract_name()) {
+    let path = match (name.path(), system::abstract_name(&name)) {
         (Some(path), _) => bytes(path.to_bytes()),
-        (None, Some(abstract_name)) => bytes(&[b"@", abstract_name].concat()),
+        (None, Some(abstract_name)) => bytes(&[b"@".as_slice(), abstract_name].concat()),
         (None, None) => PathBuf::from("@"),
     };
     let mode = std::fs::symlink_metadata(&path)

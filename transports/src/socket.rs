@@ -11,13 +11,10 @@ use std::os::unix::net::UnixStream;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use nix::sys::socket::{
-    getsockopt,
-    sockopt::{PeerCredentials, PeerPidfd},
-};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
+use crate::system::{self, PeerIds, QUIET};
 use crate::tcp;
 use crate::transport::{Peer, Transport};
 
@@ -48,15 +45,14 @@ impl Socket {
     }
 
     pub(crate) fn unix(fd: OwnedFd) -> io::Result<Self> {
-        // Not rustix's: it holds the pid as a non-zero number, while the system says 0 for a peer
-        // in a pid namespace that is not below ours, such as a container with our socket mounted.
-        let who = getsockopt(&fd, PeerCredentials)?;
-        let pid = u32::try_from(who.pid()).ok().filter(|pid| *pid != 0);
-        Ok(Self { fd, peer: Peer::Unix { uid: who.uid(), gid: who.gid(), pid } })
+        let PeerIds { uid, gid, pid } = system::peer_ids(&fd)?;
+        system::quiet(fd.as_fd())?;
+        Ok(Self { fd, peer: Peer::Unix { uid, gid, pid } })
     }
 
     pub(crate) fn tcp(fd: OwnedFd, addr: SocketAddr) -> io::Result<Self> {
         tcp::tune(fd.as_fd())?;
+        system::quiet(fd.as_fd())?;
         Ok(Self { fd, peer: Peer::Tcp { addr } })
     }
 }
@@ -100,11 +96,7 @@ impl Transport for Socket {
         if !matches!(self.peer, Peer::Unix { .. }) {
             return Ok(None);
         }
-        match getsockopt(&self.fd, PeerPidfd) {
-            Ok(process) => Ok(Some(process)),
-            Err(nix::Error::ENOPROTOOPT) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        system::peer_process(&self.fd)
     }
 }
 
@@ -113,9 +105,13 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     Ok(rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
 }
 
-/// Writes to a socket without blocking, whatever its description says.
-pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+/// Writes to a socket without blocking, whatever its description says, and without a signal for a
+/// peer that is gone. Returns the number of bytes it took.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] without room; the error of the system if the peer is gone.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | QUIET)?)
 }
 
 /// Ends our output; no error if the peer is gone already.

@@ -32,30 +32,20 @@ use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fcntl_getfl, fstat, major, minor, open};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::net::{SendFlags, SocketType, sockopt};
-use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
+use rustix::net::{SocketType, sockopt};
 
 use crate::error::StdioError;
 use crate::socket;
+use crate::system::{LOSS, QUIET, enlarge};
 use crate::transport::{Peer, Readiness, Transport};
 
 /// Bytes a pipe takes at once when `poll(2)` says that it is writable, so that a write of up to
 /// this many does not block.
 pub const PIPE_ATOMIC_BYTES: usize = 4096;
 
-/// Interest while no room to write is awaited: the system always tells of a reader that is gone.
-const LOSS: Interest = Interest::PRIORITY;
-
 /// Least bytes that a pipe of standard output holds, so that a long message is written in few
 /// pieces.
 const OUTPUT_PIPE_BYTES: usize = 256 * 1024;
-
-/// Enlarges a pipe. The system refuses to above the limit of a user, and for terminals.
-fn enlarge(pipe: &File) {
-    if fcntl_getpipe_size(pipe).is_ok_and(|bytes| bytes < OUTPUT_PIPE_BYTES) {
-        let _ = fcntl_setpipe_size(pipe, OUTPUT_PIPE_BYTES);
-    }
-}
 
 /// Standard input and output, or any two descriptors, as one transport.
 #[derive(Debug)]
@@ -267,7 +257,7 @@ impl Output {
         Ok(match kind {
             Kind::Openable => match open_anew(&fd, OFlags::WRONLY) {
                 Some(own) => {
-                    enlarge(&own);
+                    enlarge(&own, OUTPUT_PIPE_BYTES);
                     Self::Own(own)
                 }
                 None => Self::Asked(fd),
@@ -381,7 +371,7 @@ fn copy(source: &OwnedFd, sink: &UnixStream) {
         };
         let mut rest = buf.get(..count).unwrap_or_default();
         while !rest.is_empty() {
-            match rustix::net::send(sink, rest, SendFlags::NOSIGNAL) {
+            match rustix::net::send(sink, rest, QUIET) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
                 Err(_) => return,

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily};
 
 use crate::BACKLOG;
 use crate::error::ListenError;
+use crate::system;
 
 /// A peer that says nothing for this long is asked whether it is still there,
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -27,9 +28,7 @@ pub(crate) fn listen(addr: SocketAddr) -> Result<(OwnedFd, SocketAddr), ListenEr
         }
     };
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = net::socket_with(family, SocketType::STREAM, flags, None)
-        .map_err(failed("make a socket for"))?;
+    let fd = system::stream_socket(family).map_err(failed("make a socket for"))?;
     // Connections of a former daemon that linger in TIME_WAIT must not keep the next from starting.
     sockopt::set_socket_reuseaddr(&fd, true).map_err(failed("prepare"))?;
     net::bind(&fd, &addr).map_err(failed("bind"))?;

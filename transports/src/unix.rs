@@ -15,16 +15,14 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SocketAddrUnix};
 
 use crate::BACKLOG;
 use crate::address::SocketMode;
 use crate::error::ListenError;
-
-/// Longest path of a socket in bytes: `sun_path` has 108, the last is for the NUL.
-const PATH_BYTES_MAX: usize = 107;
+use crate::system::{self, PATH_BYTES_MAX};
 
 /// A socket file of ours and the lock that makes it so. Dropping it removes the file, provided it
 /// is still the one we made, and then lets go of the lock.
@@ -155,6 +153,14 @@ fn make_parent(path: &Path, mode: Option<u32>) -> Result<(), ListenError> {
     Ok(())
 }
 
+/// A Unix stream socket that never blocks and that is closed at exec, to connect with.
+///
+/// # Errors
+/// If the process is out of descriptors.
+pub fn socket() -> io::Result<OwnedFd> {
+    Ok(system::stream_socket(AddressFamily::UNIX)?)
+}
+
 /// Binds and listens, where nothing is in the way. To be called with the lock held.
 fn bind(
     path: &Path,
@@ -163,13 +169,11 @@ fn bind(
     mode: SocketMode,
     group: Option<u32>,
 ) -> Result<(OwnedFd, SocketFile), ListenError> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(failed("make socket", path))?;
+    let fd = system::stream_socket(AddressFamily::UNIX).map_err(failed("make socket", path))?;
     // The file is born with the mode of the socket, less the umask: never wider than wanted, and
     // open to no group before it is the right one.
     let born_with = if group.is_some() { mode.bits() & 0o700 } else { mode.bits() };
-    fchmod(&fd, Mode::from_raw_mode(born_with)).map_err(failed("set the mode of", path))?;
+    system::set_birth_mode(&fd, born_with).map_err(failed("set the mode of", path))?;
     net::bind(&fd, address).map_err(failed("bind", path))?;
     let born = fs::symlink_metadata(path).map_err(failed("look at", path))?;
     let dir_mode = path.parent().and_then(|parent| fs::metadata(parent).ok());
@@ -280,9 +284,8 @@ fn clear_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError>
             _ => "a device or fifo",
         });
     }
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let probe = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(failed("make a socket to try", path))?;
+    let probe =
+        system::stream_socket(AddressFamily::UNIX).map_err(failed("make a socket to try", path))?;
     match net::connect(&probe, address) {
         Err(Errno::CONNREFUSED) => {
             fs::remove_file(path).map_err(failed("remove stale socket", path))

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 
 use crate::error::Error;
 
@@ -61,8 +61,7 @@ impl Endpoint {
 /// is full, as that of a hanging daemon.
 fn unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = ceased_transports::unix_socket()?;
     let start = Instant::now();
     loop {
         match rustix::net::connect(&socket, &address) {

@@ -7,7 +7,6 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
 
 /// Bytes that a writable pipe accepts without blocking (PIPE_BUF).
 const PIPE_BYTES: usize = 4096;
@@ -86,7 +85,7 @@ impl NonblockingWriter {
     /// When the descriptor cannot be written.
     pub fn write(self, fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<Option<usize>> {
         let wrote = match self {
-            Self::Socket => rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Self::Socket => ceased_transports::send_now(fd, bytes),
             Self::Pipe => {
                 let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
                 poll(&mut fds, Some(Instant::now()))?;
@@ -94,14 +93,19 @@ impl NonblockingWriter {
                     return Ok(None);
                 }
                 let page = bytes.get(..PIPE_BYTES).unwrap_or(bytes);
-                rustix::io::write(fd, page)
+                rustix::io::write(fd, page).map_err(io::Error::from)
             }
-            Self::File => rustix::io::write(fd, bytes),
+            Self::File => rustix::io::write(fd, bytes).map_err(io::Error::from),
         };
         match wrote {
             Ok(count) => Ok(Some(count)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(errno) => Err(errno.into()),
+            Err(error) if is_passing(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
+}
+
+/// Whether there is no room now, or a signal came first.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

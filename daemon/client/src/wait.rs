@@ -77,8 +77,11 @@ impl Interrupts {
     /// # Errors
     /// If the process is out of descriptors.
     pub fn manual() -> io::Result<(Self, Trigger)> {
-        use rustix::pipe::{PipeFlags, pipe_with};
-        let (wishes, trigger) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let (wishes, trigger) = io::pipe()?;
+        let (wishes, trigger) = (OwnedFd::from(wishes), OwnedFd::from(trigger));
+        for end in [&wishes, &trigger] {
+            rustix::io::ioctl_fionbio(end, true)?;
+        }
         let leave = Arc::new(AtomicBool::new(false));
         let interrupts = Self {
             wishes,
