@@ -177,7 +177,11 @@ impl Engine {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let (of, audience) = (Arc::clone(&instance.server), instance.audience.clone());
         let Some(server) = self.upstreams.state_mut(&of.name, audience.as_ref()) else { return };
-        let warning = server.warnings.note_list(at, read.problem.as_deref());
+        let left_out = (read.nameless > 0).then(|| {
+            format!("{} elements without a {} are left out", read.nameless, LISTS[at].key)
+        });
+        let problem = read.problem.as_deref().or(left_out.as_deref());
+        let warning = server.warnings.note_list(at, problem);
         let was_known = server.known[at];
         // A list that is known is better than one that did not come.
         let is_kept = was_known && (read.is_refused || read.problem.is_some());

@@ -77,6 +77,8 @@ pub(crate) struct ListRead {
     pub(crate) freshness: Freshness,
     /// Why it is not whole.
     pub(crate) problem: Option<String>,
+    /// Elements that no client could name, which are left out.
+    pub(crate) nameless: usize,
     /// Whether the server refused the first page.
     pub(crate) is_refused: bool,
 }
@@ -210,7 +212,7 @@ impl Reading {
                         elements: pages.read.elements.clone(),
                         freshness: pages.read.freshness,
                         problem: Some("it was not answered in time".into()),
-                        is_refused: false,
+                        ..ListRead::default()
                     };
                     expired.push((at, read));
                     State::Late(pages)
@@ -269,8 +271,12 @@ impl Pages {
         };
         let before = self.read.elements.len();
         for element in member(page, list.member).map(elements).unwrap_or_default() {
+            let Some(key) = text_member(element, list.key) else {
+                self.read.nameless += 1;
+                continue;
+            };
             // UPS-11: a name or URI stands once.
-            if text_member(element, list.key).is_some_and(|key| !self.keys.insert(key)) {
+            if !self.keys.insert(key) {
                 continue;
             }
             let size = self.bytes + element.len();
@@ -359,6 +365,16 @@ mod tests {
         let read = ended(reading.take(TOOLS, CallId::new(1), Some(&page), BOUNDS));
         assert_eq!(read.elements.len(), 4);
         assert!(read.problem.is_some_and(|why| why.contains("the rest is left out")));
+    }
+
+    /// A client may refuse a whole list, of all servers, for one element without a name.
+    #[test]
+    fn elements_without_a_name_are_left_out_and_counted() {
+        let mut reading = opened(RESOURCES);
+        let page = r#"{"resources":[1,null,{},{"uri":2},"a",{"uri":"a"}]}"#;
+        let read = ended(reading.take(RESOURCES, CallId::new(1), Some(page), BOUNDS));
+        assert_eq!(read.elements, [r#"{"uri":"a"}"#.into()]);
+        assert_eq!((read.nameless, read.problem), (5, None));
     }
 
     #[test]
