@@ -116,6 +116,7 @@ impl Response {
     fn read_body(&mut self) -> Result<(), String> {
         match self.head.as_ref().map(|(_, framing)| *framing) {
             None => return Ok(()),
+            Some(_) if self.is_over => self.raw.clear(),
             Some(Framing::UntilClose) => self.body.append(&mut self.raw),
             Some(Framing::Length(length)) => {
                 let taken = self.raw.len().min(length);
@@ -128,18 +129,31 @@ impl Response {
                 }
             }
             Some(Framing::Chunked) => {
-                let mut begin = 0;
-                while !self.is_over
-                    && let Some(end) = self.read_chunk(begin)?
-                {
-                    begin = end;
-                }
-                // Once: a drain of each of many small chunks would move the rest as often.
-                self.raw.drain(..begin);
+                let read = self.read_chunks();
+                // Events before a wrong chunk count, for pieces of every size.
+                self.read_events();
+                return read;
             }
         }
         self.read_events();
         Ok(())
+    }
+
+    fn read_chunks(&mut self) -> Result<(), String> {
+        let mut begin = 0;
+        let read = loop {
+            match self.read_chunk(begin) {
+                Ok(Some(end)) => begin = end,
+                Ok(None) => break Ok(()),
+                Err(why) => break Err(why),
+            }
+            if self.is_over {
+                break Ok(());
+            }
+        };
+        // Once: a drain of each of many small chunks would move the rest as often.
+        self.raw.drain(..begin);
+        read
     }
 
     /// Reads the whole chunk that begins there; its end. `None` if it is not complete.
@@ -257,6 +271,18 @@ mod tests {
         let chunks = format!("14\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
         let chunked = format!("{kind}Transfer-Encoding: chunked\r\n\r\n{chunks}");
         assert_eq!(texts(&chunked), (200, expected, true));
+    }
+
+    /// Events in front of a wrong chunk count, whether or not they come together with it.
+    #[test]
+    fn events_before_a_wrong_chunk_are_read() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+        let all = format!("{head}transfer-encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\nz\r\n");
+        for size in [1, all.len()] {
+            let mut response = Response::default();
+            assert!(all.as_bytes().chunks(size).any(|piece| response.take(piece).is_err()));
+            assert_eq!(response.take_texts(), ["1"], "in pieces of {size}");
+        }
     }
 
     #[test]
