@@ -44,7 +44,7 @@ use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::upstream::table::Upstreams;
 
-/// The state machine. See the [crate documentation](crate) for how to drive it.
+/// The state machine. The [crate documentation](crate) has an example that drives it.
 pub struct Engine {
     pub(crate) settings: Arc<Settings>,
     /// Name and version of this server, as JSON (MOD-02).

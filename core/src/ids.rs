@@ -78,8 +78,8 @@ numbered! {
 }
 
 numbered! {
-    /// A piece of work the host runs. Counted by the engine, never used twice, so that a reused or
-    /// cancelled request id can never reach the wrong work.
+    /// A job: one run of a tool, or of a request at a server. Counted by the engine, never used
+    /// twice, so that a reused or cancelled request id cannot reach the wrong job.
     JobId, "j"
 }
 

@@ -45,6 +45,9 @@
 //! `handle` cannot fail and cannot block, and when it returns everything it wanted is in the
 //! actions or in a send queue. A whole host of two pages is `examples/hello.rs`. The types
 //! that every host needs are at the root of the crate.
+//!
+//! An id such as CAN-06 in this documentation names a rule; the page "Rules and their tests",
+//! `docs/src/protocol/rules.md` in the repository, has each rule with its source and its tests.
 #![no_std]
 #![forbid(unsafe_code)]
 

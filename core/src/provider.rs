@@ -42,7 +42,7 @@ pub struct HostOffer {
     pub complete: Option<Arc<Tool>>,
 }
 
-/// Why an offer cannot be made.
+/// An invalid prompt, resource or template, with its flaw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BadOffer {

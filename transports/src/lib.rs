@@ -1,7 +1,7 @@
 //! Byte streams for JSON-RPC peers over mio: stdio, Unix sockets, TCP.
 //!
 //! A [`Listener`] turns an [`Address`] into accepted [`Transport`]s, a [`Link`] turns a transport
-//! into frames and an queue that empties itself. Everything is non-blocking and edge-triggered;
+//! into frames and a queue that empties itself. Everything is non-blocking and edge-triggered;
 //! nothing here has a thread, a timer or a policy of its own (the one exception, a standard input
 //! that epoll refuses, is explained in [`stdio`]).
 //!
@@ -45,6 +45,9 @@
 //! assert_eq!(answer, "{\"echo\":\"this\"}\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! An id such as CAN-06 in this documentation names a rule; the page "Rules and their tests",
+//! `docs/src/protocol/rules.md` in the repository, has each rule with its source and its tests.
 #![forbid(unsafe_code)]
 
 mod address;

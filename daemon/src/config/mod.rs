@@ -91,6 +91,21 @@ pub use users::Users;
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A validated configuration: every value present and within its limits.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use ceased::Daemon;
+/// use ceased::config::Config;
+///
+/// let text = "[daemon]\nstore = \"memory\"\n[[tool]]\nname = \"tests\"\ncommand = [\"cargo\", \"test\"]\n";
+/// let config = Config::parse(text, Path::new("config.toml"))?;
+/// let _daemon = Daemon::from_config(&config);
+///
+/// let mistake = Config::parse("[limits]\nrunnning = 4\n", Path::new("config.toml"));
+/// assert!(mistake.unwrap_err().to_string().contains("config.toml:2"));
+/// # Ok::<(), ceased::config::ConfigError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// `[daemon]`

@@ -4,6 +4,20 @@
 //! disk, [`Memory`] in the process, and [`Faulty`] injects failures in front of another store. The
 //! daemon runs the store on a thread of its own, which commits all queued writes as one batch and
 //! reports its progress to the loop.
+//!
+//! A test sees how a program behaves whose disk fails:
+//!
+//! ```
+//! use ceased::Daemon;
+//! use ceased::store::{Fault, Faults, Faulty, Memory};
+//!
+//! let faults = Faults::default();
+//! let daemon = Daemon::new().store(Faulty::new(Memory::new(), faults.clone())).start()?;
+//! // From now on no task can be created, and everything else goes on.
+//! faults.set(Fault::Full);
+//! let _peer = daemon.connect()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub(crate) mod contract;
 pub(crate) mod directory;
