@@ -57,7 +57,7 @@ fn installed() -> Option<&'static Path> {
             let said = fs::read_to_string(&log).unwrap_or_default();
             panic!("the servers were not installed ({ended:?}); is a registry in reach?\n{said}");
         }
-        for script in ["kit.mjs", "compare.mjs", "cut.mjs"] {
+        for script in ["kit.mjs", "compare.mjs", "cut.mjs", "asking.mjs"] {
             // Node.js resolves modules relative to the importing script.
             fs::copy(source(script), folder.join("node").join(script)).expect("a script");
         }
@@ -227,7 +227,7 @@ fn questions_reach_hosts_of_every_revision() {
         let path = folder.path().to_string_lossy().into_owned();
         let mark = path.rsplit('/').next().expect("a last part").to_owned();
         let _sweep = Sweep(mark.clone());
-        let servers: Vec<Value> = plan::asked(installed, &source("asking_server.py"))
+        let servers: Vec<Value> = plan::asked(installed)
             .into_iter()
             .map(|mut server| {
                 let command = serde_json::from_value::<Vec<String>>(server["command"].take());
@@ -244,15 +244,21 @@ fn questions_reach_hosts_of_every_revision() {
         let wrapped = ask(Way::Wrapped);
         (direct.join().expect("a matrix"), wrapped)
     });
-    // That revision has no elicitation, and a client of it is not asked.
-    let before = wrapped["python"]["2024-11-05"]["elicit"].take();
-    assert_eq!(before["result"]["error"], -32601);
-    direct["python"]["2024-11-05"]["elicit"].take();
-    for revision in ["2025-06-18", "2025-11-25"] {
-        let seen = &direct["python"][revision]["elicit"]["seen"];
-        assert_eq!(*seen, json!(["elicitation/create"]), "{revision}: the server asks alone");
+    for server in ["python", "typescript"] {
+        // That revision has no elicitation, and a client of it is not asked.
+        let before = wrapped[server]["2024-11-05"]["elicit"].take();
+        assert_eq!(before["seen"], json!([]), "{server}: {before}");
+        direct[server]["2024-11-05"]["elicit"].take();
+        for revision in ["2025-06-18", "2025-11-25"] {
+            let seen = &direct[server][revision]["elicit"]["seen"];
+            assert_eq!(*seen, json!(["elicitation/create"]), "{server} {revision}: it asks alone");
+        }
     }
-    assert_eq!(direct["python"], wrapped["python"]);
+    let stateless = &direct["typescript"]["2026-07-28"]["elicit"]["seen"];
+    assert_eq!(*stateless, json!(["elicitation/create"]), "it asks without a session");
+    for server in ["python", "typescript", "fastmcp"] {
+        assert_eq!(direct[server], wrapped[server], "{server}");
+    }
     for (revision, seen) in direct["everything"].as_object().expect("revisions") {
         for (tool, seen) in seen.as_object().expect("tools") {
             // The greeting has the tasks that `ceased wrap` makes.

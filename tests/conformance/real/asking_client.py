@@ -71,7 +71,17 @@ class Host:
 
     def call(self, tool):
         self.seen = []
-        result = self.request("tools/call", {"name": tool, "arguments": {}})
+        params = {"name": tool, "arguments": {}}
+        result = self.request("tools/call", params)
+        # In 2026-07-28 a server asks in its result, and the call is made again with the answers.
+        if result.get("resultType") == "input_required":
+            asked = {key: request["method"] for key, request in result["inputRequests"].items()}
+            self.seen.extend(asked.values())
+            answers = {key: ANSWERS[method] for key, method in asked.items()}
+            params["inputResponses"] = answers
+            if "requestState" in result:
+                params["requestState"] = result["requestState"]
+            result = self.request("tools/call", params)
         said = result.get("content") or result
         return {"result": said, "is_error": result.get("isError", False), "seen": self.seen}
 

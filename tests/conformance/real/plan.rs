@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::source;
+
 /// Hook of a repository: it starts a server in a session of its own, as `npm start &` does, and
 /// goes on for longer than any test.
 const HOOK: &str = "#!/bin/sh\nsetsid sleep 86400 &\nexec sleep 86401\n";
@@ -21,6 +23,8 @@ pub(super) fn servers(installed: &Path, folder: &Path, repository: &Path) -> Vec
     vec![
         everything("everything", &node("mcp-server-everything"), &json!({})),
         asking(&node("mcp-server-everything")),
+        questions("questions-python", &python_asking(installed)),
+        questions("questions-typescript", &typescript_asking(installed)),
         files(&node("mcp-server-filesystem"), &folder.join("files")),
         memory(&node("mcp-server-memory"), &folder.join("memory.jsonl")),
         git(&python("mcp-server-git"), repository, dates),
@@ -29,13 +33,35 @@ pub(super) fn servers(installed: &Path, folder: &Path, repository: &Path) -> Vec
     ]
 }
 
-/// Servers that ask their client, with the tools that do: one of both eras, and one of sessions.
-pub(super) fn asked(installed: &Path, script: &Path) -> Vec<Value> {
+fn python_asking(installed: &Path) -> [String; 2] {
+    [text(&installed.join("venv/bin/python")), text(&source("asking_server.py"))]
+}
+
+fn typescript_asking(installed: &Path) -> [String; 2] {
+    ["node".to_owned(), text(&installed.join("node/asking.mjs"))]
+}
+
+/// A server with a tool for each question, which an official client answers.
+fn questions(name: &str, command: &[String]) -> Value {
+    let steps = ["elicit", "sample", "roots"].map(|tool| call(tool, tool, json!({})));
+    let mut server = server(name, command, json!({}), steps.into());
+    server["capabilities"] = json!({"sampling": {}, "elicitation": {}, "roots": {}});
+    server
+}
+
+/// Servers that ask their client, with the tools that do: two of both eras, and one of sessions.
+pub(super) fn asked(installed: &Path) -> Vec<Value> {
+    let revisions = ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"];
+    let tools = ["elicit", "sample", "roots", "log"];
     let everything = text(&installed.join("node/node_modules/.bin/mcp-server-everything"));
     vec![
-        json!({"name": "python", "command": [text(&installed.join("venv/bin/python")), text(script)],
-            "tools": ["elicit", "sample", "roots", "log"],
-            "revisions": ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"]}),
+        json!({"name": "python", "command": python_asking(installed), "tools": tools,
+            "revisions": revisions}),
+        json!({"name": "typescript", "command": typescript_asking(installed), "tools": tools,
+            "revisions": revisions}),
+        // It takes seconds to start, and has no other question.
+        json!({"name": "fastmcp", "command": [text(&installed.join("venv/bin/python")),
+            text(&source("asking_fast.py"))], "tools": ["elicit", "log"], "revisions": ["2025-11-25"]}),
         json!({"name": "everything", "command": [everything], "tools": ["trigger-sampling-request",
             "trigger-elicitation-request", "get-roots-list"], "revisions": ["2025-06-18", "2025-11-25"]}),
     ]
