@@ -46,6 +46,9 @@ pub mod config;
 mod conn_map;
 mod daemon;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(feature = "cli")]
 mod host_files;
 mod http;
 mod ids;

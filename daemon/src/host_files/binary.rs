@@ -9,8 +9,7 @@ pub(crate) struct Binary(pub(super) String);
 
 impl Binary {
     /// A program at this path.
-    #[cfg(test)]
-    pub(super) fn at(path: &str) -> Self {
+    pub(crate) fn at(path: &str) -> Self {
         Self(path.to_owned())
     }
 

@@ -55,6 +55,8 @@ pub use finding::{Checked, Compared, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
 pub use target::Target;
 
+pub(crate) use http::Response as HttpResponse;
+
 /// Time in which a call that fails is answered.
 const BEGUN: Duration = Duration::from_millis(500);
 

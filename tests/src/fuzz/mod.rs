@@ -2,20 +2,26 @@
 //! corpus and seeded mutations of it, and under cargo-fuzz from `tests/fuzz` without a time limit.
 
 pub mod config;
+pub mod host_files;
 pub mod http;
+pub mod http_client;
 
-use ceased_simulator::fuzz::{engine, frames};
+use ceased_simulator::fuzz::{acp, engine, frames, lists};
 use ceased_simulator::rng::Rng;
 
 /// A fuzz target.
 pub type Check = fn(&[u8]);
 
 /// Fuzz targets by the name of their corpus.
-pub const TARGETS: [(&str, Check); 4] = [
+pub const TARGETS: [(&str, Check); 8] = [
     ("frames", frames::check),
     ("engine", engine::check),
+    ("acp", acp::check),
+    ("lists", lists::check),
     ("config", config::check),
+    ("host_files", host_files::check),
     ("http", http::check),
+    ("http_client", http_client::check),
 ];
 
 /// A sample with a small change, or combined with another sample.

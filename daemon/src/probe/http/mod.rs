@@ -19,7 +19,7 @@ use super::text;
 use exchange::Exchange;
 
 pub(crate) use exchange::connect;
-pub(crate) use response::Head;
+pub(crate) use response::{Head, Response};
 pub(crate) use url::Url;
 
 /// Exchanges at once.
