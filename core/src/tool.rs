@@ -59,8 +59,8 @@ pub enum OnDisconnect {
     /// It is stopped.
     #[default]
     Cancel,
-    /// It goes on for so long, and is stopped then. A repeated call with the same idempotency
-    /// key meanwhile is answered by it.
+    /// It goes on for so long, and is stopped then. If it ends before, its outcome answers a
+    /// repeated call with the same idempotency key.
     Grace(Duration),
     /// It becomes a task of its requestor, listed by `tasks/list`; it is stopped where there
     /// is no room for one, or no identity to own it.

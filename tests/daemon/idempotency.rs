@@ -161,8 +161,8 @@ fn a_detached_call_becomes_a_task() {
     assert!(view["statusMessage"].as_str().is_some_and(|said| said.contains("interrupted")));
 }
 
-/// With a grace period, a repeated call in time is answered by the same run; without one the run
-/// ends.
+/// With a grace period the run goes on, and a repeated call is refused until it has ended, and
+/// answered by it then. At the end of the period the run ends.
 #[test]
 fn a_grace_period_keeps_the_run() {
     let daemon = daemon_with("");
@@ -174,13 +174,21 @@ fn a_grace_period_keeps_the_run() {
     wait_until("the connection is closed", || daemon.status()["connections"] == 1);
     assert_eq!(daemon.status()["running"], 1, "the call continues");
     let mut peer = daemon.peer();
-    let again = call(&mut peer, "patient", &key_one, &mark);
-    peer.result("ping", "{}");
+    let mut again = || {
+        let again = call(&mut peer, "patient", &key_one, &mark);
+        peer.answer(again)
+    };
+    assert_eq!(again()["error"]["code"], CALL_UNDER_WAY);
     let_end(&daemon, &mark);
-    assert_eq!(text(&peer.answer(again)), format!("done {mark}\n"));
+    let mut answer = again();
+    wait_until("the run has ended", || {
+        answer = again();
+        answer["error"]["code"] != CALL_UNDER_WAY
+    });
+    assert_eq!(text(&answer), format!("done {mark}\n"));
     assert_eq!(runs(&daemon, &mark), 1);
 
-    // No repeated call arrives in time: the job is stopped, and the key is forgotten.
+    // At the end of the period the job is stopped, and the key is forgotten.
     let (mark, key_two) = (marker(), key());
     call(&mut peer, "hasty", &key_two, &mark);
     wait_running(&daemon, &mark, 1);

@@ -148,29 +148,34 @@ fn cancel_stops_the_call_and_forgets_its_key() {
     answered(&mut w, other, "c", "anew");
 }
 
-/// The request that has taken a call over is the one that waits: it can cancel the call, and the
-/// next repeat is refused.
+/// A repeat is refused while the call runs, also if the connection of the first request is gone: it
+/// neither keeps the call alive nor ends it, and later gets its outcome.
 #[test]
-fn request_that_took_over_is_the_one_that_waits() {
-    for cancels in [false, true] {
+fn repeat_is_refused_while_the_call_runs_without_its_connection() {
+    for ends in [false, true] {
         let mut w = world();
         let one = w.open_as(ANN, NEWEST);
         call(&mut w, one, "a", "patient", "k");
         let job = w.last_started();
         w.lose(one);
-        let (other, third) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
-        call(&mut w, other, "b", "patient", "k");
-        assert_eq!(refused(&mut w, third, &line("c", "patient", "k", "{}", ""))["code"], -31008);
-        if cancels {
-            cancel(&mut w, other, "b");
-            assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Requested));
-            w.stopped(job);
-            w.silent(other);
+        w.advance(Duration::from_millis(4900));
+        let other = w.open_as(ANN, NEWEST);
+        let repeat = line("b", "patient", "k", "{}", "");
+        assert_eq!(refused(&mut w, other, &repeat)["code"], code::CALL_UNDER_WAY);
+        // The repeat was answered: its cancel names nothing.
+        cancel(&mut w, other, "b");
+        assert_eq!((w.steps(job), w.last_started()), (vec![], job));
+        if ends {
+            w.done(job, "kept");
+            w.send(other, &repeat);
+            answered(&mut w, other, "b", "kept");
+            assert_eq!(w.last_started(), job, "it has run once");
         } else {
-            w.done(job, "back");
-            answered(&mut w, other, "b", "back");
+            w.advance(Duration::from_millis(100));
+            assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Disconnected));
+            w.send(other, &repeat);
+            assert_ne!(w.last_started(), job, "what was stopped is forgotten with its key");
         }
-        w.silent(third);
     }
 }
 
@@ -252,35 +257,11 @@ fn keys_are_bounded() {
     assert_ne!(w.last_started(), job);
 }
 
-/// A grace: the call goes on, is stopped when it is over, or answers a repeated request.
+/// A call with a grace goes on without its connection, with a key or without, and is stopped when
+/// the grace is over.
 #[test]
-fn a_grace_after_the_connection() {
+fn call_is_stopped_at_the_end_of_its_grace() {
     let mut w = world();
-    let one = w.open_as(ANN, NEWEST);
-    call(&mut w, one, "a", "patient", "k");
-    let job = w.last_started();
-    w.lose(one);
-    assert_eq!(w.steps(job), []);
-    w.advance(Duration::from_millis(4900));
-    assert_eq!(w.steps(job), []);
-    let other = w.open_as(ANN, NEWEST);
-    call(&mut w, other, "b", "patient", "k");
-    assert_eq!(w.last_started(), job);
-    w.advance(Duration::from_secs(60));
-    assert_eq!(w.steps(job), [], "it has somebody again");
-    w.done(job, "back");
-    answered(&mut w, other, "b", "back");
-
-    // Ended meanwhile: the answer waits.
-    call(&mut w, other, "c", "patient", "k2");
-    let job = w.last_started();
-    w.lose(other);
-    w.done(job, "kept");
-    let third = w.open_as(ANN, NEWEST);
-    call(&mut w, third, "d", "patient", "k2");
-    answered(&mut w, third, "d", "kept");
-
-    // No call comes, with a key or without.
     for meta in ["\"ceased/idempotencyKey\":\"k3\"", ""] {
         let one = w.open_as(ANN, NEWEST);
         let line = line("e", "patient", "K", "{}", "");

@@ -78,21 +78,6 @@ fn question_of_a_call_that_became_a_task_goes_to_the_waiting_peer() {
     assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
 }
 
-/// ACP-05: the questions of a job go to the request that has taken the job over.
-#[test]
-fn question_goes_to_the_request_that_took_over() {
-    let mut w = world();
-    let (one, other) = (open(&mut w), open(&mut w));
-    call(&mut w, one, "a", "patient", "k");
-    let job = w.last_started();
-    w.lose(one);
-    call(&mut w, other, "b", "patient", "k");
-    let caller = w.asked(job, 1, QUESTION);
-    let question = is_asked(&mut w, other);
-    answers(&mut w, other, &question);
-    assert_eq!(w.told_words(), [(caller, ACCEPTED.to_owned())]);
-}
-
 /// TSK-30, CAN-15: a peer that waits for a task no longer may still answer its question, until
 /// another peer waits that can.
 #[test]

@@ -7,6 +7,7 @@ use ceased_core::ids::{AskId, ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::outgoing::call::{Answer, AskTask, Caller, OutgoingRequest, Refusal};
 use ceased_core::reason::StopReason;
+use ceased_core::rpc::error::code;
 use ceased_core::tool::StopStep;
 use ceased_simulator::modern::{able, cancel, plain, request};
 use ceased_simulator::tools;
@@ -93,6 +94,36 @@ fn a_call_is_made_again() {
         (&json!("again"), &json!("complete"))
     );
     assert_eq!((w.started.len(), w.sizes().jobs, w.sizes().timers), (1, 0, 0));
+}
+
+/// MOD-07: while a call waits for input, a repeat with its key is refused, and the retry continues
+/// it.
+#[test]
+fn repeat_is_refused_while_the_call_waits_for_input() {
+    let mut w = World::new();
+    let (c, d) = (connect(&mut w), connect(&mut w));
+    let keyed = |id: u64| {
+        let params = json!({"name": "build", "_meta": {"ceased/idempotencyKey": "k"}});
+        request(json!(id), "tools/call", able(&everything(), params))
+    };
+    w.send(c, &keyed(1));
+    let job = w.last_started();
+    asks(&mut w, job, 1, "elicitation/create");
+    let (_, state) = asked(&mut w, c, &json!(1));
+    w.send(d, &keyed(2));
+    assert_eq!(w.next(d)["error"]["code"], code::CALL_UNDER_WAY);
+    let accepted = json!({"1": {"action": "accept"}});
+    w.send(d, &request(json!(3), "tools/call", retry(&state, &accepted)));
+    w.done(job, "built");
+    for id in [3, 4] {
+        let answer = w.next(d);
+        assert_eq!(
+            (&answer["id"], &answer["result"]["content"][0]["text"]),
+            (&json!(id), &json!("built"))
+        );
+        w.send(d, &keyed(id + 1));
+    }
+    assert_eq!(w.last_started(), job, "it has run once");
 }
 
 /// MOD-07: a state is good once, for its owner and its tool; a forged one is refused, and a retry

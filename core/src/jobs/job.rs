@@ -43,7 +43,7 @@ pub(crate) struct Job {
     pub(crate) progress: LazyBox<Progress>,
     /// Its unanswered questions to peers.
     pub(crate) asks: LazyBox<BTreeMap<AskId, PendingOutgoing>>,
-    /// Time when it is stopped unless it is asked for again.
+    /// End of the time that it has without its connection.
     pub(crate) orphan_timer: Option<Armed>,
     cancel: Wish,
     /// Bytes of its arguments and names, until it is gone.
@@ -214,11 +214,6 @@ impl Job {
         }
     }
 
-    /// Forgets a cancel that was for another request than the job works for now.
-    pub(crate) fn forget_cancel(&mut self) {
-        self.cancel = Wish::Nobody;
-    }
-
     /// First cancel of the job.
     pub(crate) fn cancel(&self) -> Option<Cancel> {
         let (by, conn) = (self.owner.clone(), self.conn);
@@ -256,7 +251,8 @@ pub(crate) enum Purpose {
     Task,
     /// The request that comes back with the input and this state (MOD-07).
     Retry(RequestState),
-    /// No receiver: its connection is gone, and it runs on for a time in case the call is repeated.
+    /// No receiver: its connection is gone, and it runs on for a time. Its outcome answers the call
+    /// again if that has a key.
     Orphan,
     /// No receiver: its request was cancelled, or its connection or task is gone.
     NoReceiver,
@@ -265,7 +261,7 @@ pub(crate) enum Purpose {
 /// A change of the receiver of a job's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PurposeChange {
-    /// A request waits for it from now on: the retry of the call, or a repetition with its key.
+    /// The retry of the call waits for it from now on.
     AnswerNow(RequestId),
     /// Its request was answered with a question (MOD-07).
     Suspend(RequestState),
@@ -282,7 +278,7 @@ impl Purpose {
     ///
     /// ```text
     ///   Answer ──Suspend──► Retry ──AnswerNow──► Answer
-    ///      ├─────Orphan───► Orphan ──AnswerNow──► Answer
+    ///      ├─────Orphan───► Orphan
     ///      ├─────BecomeTask──► Task
     ///      └──┬──────────────────┘ from every state
     ///      Release ──► no receiver, which stays: CAN-08, TSK-33
@@ -293,10 +289,8 @@ impl Purpose {
             (Self::Answer(_), PurposeChange::Suspend(state)) => Self::Retry(state),
             (Self::Answer(_), PurposeChange::Orphan) => Self::Orphan,
             (Self::Answer(_), PurposeChange::BecomeTask) => Self::Task,
-            (Self::Retry(_) | Self::Orphan, PurposeChange::AnswerNow(request)) => {
-                Self::Answer(request)
-            }
-            (Self::Answer(_) | Self::Task, PurposeChange::AnswerNow(_))
+            (Self::Retry(_), PurposeChange::AnswerNow(request)) => Self::Answer(request),
+            (Self::Answer(_) | Self::Orphan | Self::Task, PurposeChange::AnswerNow(_))
             | (
                 Self::Retry(_) | Self::Orphan | Self::Task,
                 PurposeChange::Suspend(_) | PurposeChange::Orphan | PurposeChange::BecomeTask,

@@ -118,7 +118,7 @@ impl Jobs {
         Some(self.table.get_mut(&id)?.redirect(PurposeChange::Release))
     }
 
-    /// A request waits for a job from now on, on its own connection and terms.
+    /// A retry waits for a job from now on, on its own connection and terms.
     pub(crate) fn answer_now(
         &mut self,
         id: JobId,

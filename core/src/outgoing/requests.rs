@@ -585,7 +585,7 @@ impl Engine {
                     self.put_questions(job, |_| Answer::Lost);
                 }
                 Some(PendingOutgoing::Sent(..)) => self.tell(caller, Answer::Lost),
-                // The request moved to another receiver together with its job.
+                // The request moved to another receiver.
                 Some(asked @ (PendingOutgoing::Offered(..) | PendingOutgoing::Waiting(_))) => {
                     entry.asks.insert(ask, asked);
                 }

@@ -36,8 +36,8 @@ pub mod code {
     pub const STORE_UNAVAILABLE: i64 = -31006;
     /// The daemon ended while the task ran: answer of its `tasks/result` (DUR-01). Code of ceased.
     pub const INTERRUPTED: i64 = -31007;
-    /// The call with this idempotency key is under way and another request waits for it; retry
-    /// later. `data.idempotencyKey` names the key. Code of ceased.
+    /// The call with this idempotency key is under way; retry later. `data.idempotencyKey` names
+    /// the key. Code of ceased.
     pub const CALL_UNDER_WAY: i64 = -31008;
     /// The peer must authenticate, or its token is wrong (TSK-40). Code of ceased; sent by the host
     /// before it opens a connection.

@@ -2,9 +2,7 @@
 //!
 //! ```text
 //!   Answer ──connection gone: on_disconnect─┬─ cancel ─► none (stopped)
-//!     ▲                                     ├─ grace ──► Orphan ──time over──► none (stopped)
-//!     │                                     │              │
-//!     └──────the same key again─────────────┼──────────────┘
+//!                                           ├─ grace ──► Orphan ──time over──► none (stopped)
 //!                                           └─ detach ─► Task
 //! ```
 
@@ -43,7 +41,7 @@ impl Engine {
         self.timers.arm(&mut job.orphan_timer, Timer::Orphan(id), self.now.at + time);
     }
 
-    /// The time for a repeated call is over.
+    /// The time of a call without its connection is over.
     pub(crate) fn on_orphan_timer(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.orphan_timer = None;

@@ -6,11 +6,9 @@
 //!      │                  └──cancelled, or connection gone──► no entry
 //!      └──call as a task──► Task ──the task is deleted──► no entry
 //!
-//!   the same call again   Running, its request waits     CALL_UNDER_WAY: retry later
-//!                         Running, no request waits      takes the job over
-//!                         Ending                         CALL_UNDER_WAY
-//!                         Task                           the handle of the task
-//!                         Done                           the stored answer
+//!   the same call again   Running, Ending   CALL_UNDER_WAY: retry later
+//!                         Task              the handle of the task
+//!                         Done              the stored answer
 //! ```
 
 use crate::server::keyed_calls::{Keyed, Progress, Wish};
@@ -24,32 +22,19 @@ use crate::ids::{JobId, KeyedId, TaskId};
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
-use crate::outgoing::call::Answer;
-use crate::protocol::request_meta::RequestContext;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::server::requests::{Reply, TaskView, Work};
+use crate::server::requests::{Reply, TaskView};
 use crate::tasks::durable::TaskOutcome;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 128;
 
-/// A request with a key: its call, and the form of its answer.
+/// A request with a key, and the content of its call.
 pub(crate) struct Request {
     pub(crate) key: Box<str>,
     pub(crate) wish: Wish,
-    pub(crate) terms: RequestContext,
-    /// The token for its progress, as JSON.
-    pub(crate) token: Option<Box<str>>,
-}
-
-/// Meaning of a key for a request.
-pub(crate) enum Lookup {
-    /// Nothing yet: it is to be carried out.
-    New(Reply),
-    /// It was answered, or has taken the job of the first over.
-    Handled,
 }
 
 /// Reads the key of a request.
@@ -69,22 +54,22 @@ pub(crate) fn read_key(given: Option<Raw<'_>>) -> Result<Option<Box<str>>, Error
 }
 
 impl Engine {
-    /// Looks for the call that a request repeats, and deals with it if there is one.
-    pub(crate) fn lookup(&mut self, reply: Reply, request: &Request) -> Lookup {
+    /// Answers a request that repeats a call; returns the reply of one that is to be carried out.
+    pub(crate) fn lookup(&mut self, reply: Reply, request: &Request) -> Option<Reply> {
         let owner = self.identity_of(reply.conn);
         if owner == Identity::Anonymous {
             let message = "an idempotency key is for peers with an identity";
             self.fail(reply, &ErrorObject::invalid_params(message));
-            return Lookup::Handled;
+            return None;
         }
         let Some(id) = self.keyed.find(&owner, &request.key) else {
             return self.room_for_key(reply, &owner);
         };
-        let Some(first) = self.keyed.get(id) else { return Lookup::New(reply) };
+        let Some(first) = self.keyed.get(id) else { return Some(reply) };
         if !first.wish.is(&request.wish) {
             let message = "this idempotency key was used for another call: take a new one";
             self.fail(reply, &ErrorObject::invalid_params(message));
-            return Lookup::Handled;
+            return None;
         }
         match &first.progress {
             Progress::Done(outcome) => {
@@ -95,16 +80,14 @@ impl Engine {
                 let task = *task;
                 self.respond_with_task(reply, task, TaskView::Handle);
             }
-            Progress::Running(job) => {
-                let job = *job;
-                self.take_over(reply, job, request);
+            Progress::Running(_) | Progress::Ending { .. } => {
+                self.fail(reply, &under_way(&request.key));
             }
-            Progress::Ending { .. } => self.fail(reply, &under_way(&request.key)),
         }
-        Lookup::Handled
+        None
     }
 
-    fn room_for_key(&mut self, reply: Reply, owner: &Identity) -> Lookup {
+    fn room_for_key(&mut self, reply: Reply, owner: &Identity) -> Option<Reply> {
         let limits = self.settings.limits;
         let (count, bytes) = self.keyed.held_by(owner);
         if count >= limits.keys_max {
@@ -115,51 +98,17 @@ impl Engine {
                         forgotten";
             self.refuse(reply, "stored_bytes_per_identity", limits.stored_bytes_max, what);
         } else {
-            return Lookup::New(reply);
+            return Some(reply);
         }
-        Lookup::Handled
+        None
     }
 
     /// Remembers a call that was made just now as this job.
     pub(crate) fn remember(&mut self, id: JobId, request: Request) {
         let Some(job) = self.jobs.get(id) else { return };
         let progress = job.task.map_or(Progress::Running(id), Progress::Task);
-        let Request { key, wish, .. } = request;
+        let Request { key, wish } = request;
         self.keyed.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
-    }
-
-    /// A request repeats a running call: the job works for it from now on, unless another
-    /// request waits for the job.
-    fn take_over(&mut self, reply: Reply, id: JobId, request: &Request) {
-        let purpose = self.jobs.get(id).map(|job| job.purpose().clone());
-        let state = match purpose {
-            Some(Purpose::Orphan) => None,
-            Some(Purpose::Retry(state)) => Some(state),
-            Some(Purpose::Answer(_) | Purpose::Task | Purpose::NoReceiver) | None => {
-                return self.fail(reply, &under_way(&request.key));
-            }
-        };
-        if self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
-        }
-        let (conn, name) = (reply.conn, reply.id.clone());
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        connection.requests.open(reply, Work::Job(id));
-        if let Some(state) = state {
-            self.unsuspend(state);
-        }
-        let came_from = self.jobs.get(id).map(|job| job.conn);
-        if let Some(before) = came_from.and_then(|conn| self.connections.get_mut(&conn)) {
-            before.held_progress.remove(&id);
-        }
-        let Some(job) = self.jobs.answer_now(id, conn, name, request.terms) else { return };
-        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        // A cancel was for the request before this one.
-        job.forget_cancel();
-        job.progress.tell(request.token.clone());
-        job.progress.forget_held();
-        self.arm_heartbeat(id);
-        self.put_questions(id, Answer::Refused);
     }
 
     /// A job is to stop: its outcome is no answer, and the same key starts anew.
@@ -237,8 +186,7 @@ impl Engine {
     }
 }
 
-/// The refusal of a call whose key names one that another request waits for, or whose end is being
-/// stored.
+/// The refusal of a call whose key names one that runs, or whose end is being stored.
 fn under_way(key: &str) -> ErrorObject {
     let message = "the call with this idempotency key is still under way: try again later";
     let mut data = Vec::new();

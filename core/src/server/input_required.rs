@@ -223,11 +223,6 @@ impl Engine {
         self.suspended.note_asking(id);
     }
 
-    /// A job has another request now, which is answered with its questions.
-    pub(crate) fn ask_again(&mut self, id: JobId) {
-        self.suspended.note_asking(id);
-    }
-
     /// A suspended job has ended: its outcome waits for the retry in its place.
     pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
         self.suspended.keep_outcome(state, outcome);

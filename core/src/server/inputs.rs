@@ -21,7 +21,6 @@ use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
 use crate::protocol::capabilities::PeerCapabilities;
-use crate::protocol::request_meta::RequestContext;
 use crate::rpc::error::ErrorObject;
 use crate::tasks::task::Change;
 
@@ -61,9 +60,6 @@ impl Engine {
     /// a call is told so.
     pub(crate) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
         let Some(job) = self.jobs.get(id).filter(|job| job.needs_input()) else { return };
-        if job.task.is_none() && matches!(job.terms, RequestContext::Request(_)) {
-            return self.ask_again(id);
-        }
         let open: Vec<AskId> = job.questions().map(|(ask, _)| ask).collect();
         let listeners = self.listeners_of(job);
         for ask in open {

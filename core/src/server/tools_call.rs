@@ -20,7 +20,7 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
 use crate::server::call_params::{CallParams, progress_token};
-use crate::server::idempotency::{Lookup, Request, read_key};
+use crate::server::idempotency::{Request, read_key};
 use crate::server::input_required::Retry;
 use crate::server::keyed_calls::Wish;
 use crate::server::requests::{Reply, TaskView, Work};
@@ -242,18 +242,12 @@ impl Engine {
                 as_task: admitted.task.is_some(),
                 claims: matches!(admitted.terms, RequestContext::Request(_)),
             },
-            terms: admitted.terms,
-            token: admitted.progress_token.map(|token| token.get().into()),
         };
-        match self.lookup(reply, &request) {
-            Lookup::Handled => {}
-            Lookup::New(reply) => {
-                let job = self.jobs.next_id();
-                self.accept(reply, admitted);
-                // It is not there when it was refused.
-                self.remember(job, request);
-            }
-        }
+        let Some(reply) = self.lookup(reply, &request) else { return };
+        let job = self.jobs.next_id();
+        self.accept(reply, admitted);
+        // If `accept` refused the call, there is no such job and this does nothing.
+        self.remember(job, request);
     }
 
     /// Everything a call can be refused for before it takes up room.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::asks::Place;
 use super::modern::Claim;
 use super::requests::Asked;
-use super::{For, Oracle, What, nanos};
+use super::{For, Oracle, nanos};
 use crate::sim::mark::Mark;
 
 /// Distinguishes the runs of a call with the same arguments: its second run has the number
@@ -91,8 +91,7 @@ impl Oracle {
         self.forget_tasks_gone();
         let found = self.keyed.iter().position(|call| call.owner == owner && call.key == key);
         if let Some(at) = found {
-            let token = super::requests::token_of(meta);
-            return self.repeat(asked, at, &wish, claim, token);
+            return self.repeat(&asked, at, &wish);
         }
         let own = self.keyed.iter().filter(|call| call.owner == owner).count();
         let limits = &self.settings.limits;
@@ -200,54 +199,31 @@ impl Oracle {
     }
 
     /// A key that is known.
-    fn repeat(
-        &mut self,
-        asked: Asked,
-        at: usize,
-        wish: &Wish,
-        claim: Option<Claim>,
-        token: Option<String>,
-    ) {
+    fn repeat(&mut self, asked: &Asked, at: usize, wish: &Wish) {
         if self.keyed[at].wish != *wish {
             self.mark(Mark::KeyMisused);
-            return self.answer(&asked, "E -32602");
+            return self.answer(asked, "E -32602");
         }
         match self.keyed[at].far.clone() {
             Far::Over(answer, _) => {
                 self.mark(Mark::AnsweredAgain);
-                self.answer(&asked, &answer);
+                self.answer(asked, &answer);
             }
             Far::Task(nonce) => {
                 self.mark(Mark::SameTaskAgain);
                 let at = self.tasks.iter().position(|task| task.nonce == nonce);
                 let handle = self.handle(at.expect("others are forgotten"), asked.modern);
-                self.answer(&asked, &handle);
+                self.answer(asked, &handle);
             }
             Far::Job(nonce) => {
                 let job = self.job(nonce).expect("what is remembered as running runs");
-                match job.whose {
-                    For::Request(_) | For::Task => {
-                        self.mark(Mark::UnderWay);
-                        self.answer(&asked, "E -31008");
-                    }
-                    For::Orphan | For::Retry => {
-                        if self.is_full(&asked) {
-                            return;
-                        }
-                        self.mark(Mark::CameBack);
-                        self.parked.retain(|parked| parked.job != Some(nonce));
-                        let whose = For::Request(asked.id.clone());
-                        let conn = asked.conn;
-                        self.wait_for(asked, What::Job(nonce));
-                        let job = self.job(nonce).expect("it goes on");
-                        (job.orphan, job.held) = (None, None);
-                        (job.conn, job.claim, job.token, job.whose) = (conn, claim, token, whose);
-                        self.arm_beat(nonce);
-                        // Its unanswered questions.
-                        self.put_questions(nonce, None);
-                    }
+                let mark = match job.whose {
+                    For::Request(_) | For::Task => Mark::UnderWay,
+                    For::Orphan | For::Retry => Mark::UnderWayUnawaited,
                     For::Nobody => unreachable!("what nobody wants is forgotten"),
-                }
+                };
+                self.mark(mark);
+                self.answer(asked, "E -31008");
             }
         }
     }

@@ -222,13 +222,9 @@ impl Oracle {
     /// one a task waits, and a call is told the reason for the first, or this.
     pub(super) fn put_questions(&mut self, nonce: u64, to_nobody: Option<&str>) {
         let Some(job) = self.jobs.iter().find(|job| job.nonce == nonce) else { return };
-        let (of_task, listeners) = (job.of_task, self.listeners(job));
+        let listeners = self.listeners(job);
         let open: Vec<(u64, OutgoingRequest)> =
             job.questions().map(|(c, ask)| (c, ask.clone())).collect();
-        if !open.is_empty() && !of_task && job.claim.is_some() {
-            self.job(nonce).expect("it asks").asking = true;
-            return;
-        }
         for (call, ask) in open {
             let before = match &self.job(nonce).expect("it asks").asks[&call] {
                 Place::Offered(conn, number, _) => Some((*conn, *number)),

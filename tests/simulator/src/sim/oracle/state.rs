@@ -126,7 +126,7 @@ pub(in crate::sim) enum For {
     Task,
     /// The request that comes back with the input (MOD-07).
     Retry,
-    /// A repeated call that comes in time.
+    /// No receiver, for a time after the end of its connection.
     Orphan,
     Nobody,
 }
@@ -165,7 +165,7 @@ pub struct Job {
     pub(super) command: bool,
     pub(super) timeout: Option<u64>,
     pub(super) on_disconnect: OnDisconnect,
-    /// Time of its stop without a repeated request.
+    /// Time of its stop after the end of its connection.
     pub(super) orphan: Option<u64>,
     pub(super) stage: Stage,
     /// Whether it outlasts the last step against it.
