@@ -248,7 +248,7 @@ impl Engine {
         Some(&mut *self.connections.get_mut(&conn)?.send_queue)
     }
 
-    /// Whether requests of a connection wait for their answers: it could cancel one.
+    /// Whether requests of a connection wait for their answers.
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
         self.waiting_requests(conn) > 0

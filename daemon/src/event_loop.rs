@@ -1,8 +1,7 @@
 //! The server: one thread, one poll, one engine.
 //!
 //! A turn reads input, handles reports of other threads, advances the time, carries out the
-//! engine's actions and sends its output, in this order. It blocks only in the poll. While it reads
-//! and sends it polls repeatedly for cancels.
+//! engine's actions and sends its output, in this order. It blocks only in the poll.
 
 mod actions;
 mod admission;
@@ -189,13 +188,13 @@ impl Server {
         }
         self.take_peers(now);
         if polls {
-            self.take_bytes(now, events);
+            self.take_bytes(now);
         }
         self.take_reports(now);
         self.take_time(now);
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
-        self.send(now, events);
+        self.send(now);
         self.resume_paused();
         self.observer.audit.hand_over();
         self.look_how_full(now);

@@ -156,15 +156,14 @@ struct Held {
     daemon: DaemonHandle,
     hold: Peer,
     release: Sender<()>,
-    /// Token of the call that is about to be cancelled.
-    token: CancelToken,
     waiter: Peer,
-    /// For every call in order: its number, and whether the token was cancelled then.
+    /// For every call in order: its number, and whether the token of the call of `waiter` was
+    /// cancelled then.
     looks: Receiver<(u64, bool)>,
 }
 
 impl Held {
-    /// Starts the daemon with many idle peers.
+    /// Starts the daemon with many peers that are busy while the waiter is not.
     fn new() -> (Self, Vec<Peer>) {
         let (say_token, tokens) = channel();
         let (say_look, looks) = channel();
@@ -192,14 +191,21 @@ impl Held {
             .fold(Daemon::new(), Daemon::tool)
             .start()
             .expect("it starts");
-        let crowd = (0..CROWD).map(|_| Peer::of(&daemon)).collect();
-        let (mut waiter, mut hold) = (Peer::of(&daemon), Peer::of(&daemon));
+        let mut waiter = Peer::of(&daemon);
         waiter.send(&call(7000, "waits", "{}", ""));
         let given = tokens.recv().expect("it runs");
-        *token.lock().expect("no thread panics with the lock") = Some(given.clone());
+        *token.lock().expect("no thread panics with the lock") = Some(given);
+        let mut crowd: Vec<Peer> = (0..CROWD).map(|_| Peer::of(&daemon)).collect();
+        for _ in 0..10 {
+            for peer in &mut crowd {
+                let ping = peer.request("ping", "{}");
+                peer.answer(ping);
+            }
+        }
+        let mut hold = Peer::of(&daemon);
         hold.send(&call(7001, "holds", "{}", ""));
         held.recv().expect("it runs");
-        (Self { daemon, hold, release, token: given, waiter, looks }, crowd)
+        (Self { daemon, hold, release, waiter, looks }, crowd)
     }
 
     /// Releases the loop.
@@ -209,39 +215,25 @@ impl Held {
     }
 }
 
-fn look(number: u64) -> String {
-    call(8000, "looks", &format!("{{\"number\":{number}}}"), "")
+/// Calls of `looks` with consecutive numbers.
+fn looks(count: u64) -> String {
+    (0..count)
+        .map(|number| call(8000 + number, "looks", &format!("{{\"number\":{number}}}"), "") + "\n")
+        .collect()
 }
 
-/// CAN-06: a cancel is handled before the messages of other connections, whatever their number.
+/// CAN-06: the cancel of a quiet connection waits for one turn of the others' messages at most.
 #[test]
-fn a_cancel_comes_before_the_calls_of_others() {
+fn cancel_of_a_quiet_connection_waits_for_one_turn() {
+    const EACH: u64 = 60;
     let (mut held, mut crowd) = Held::new();
-    for (number, peer) in (0..).zip(&mut crowd) {
-        peer.send(&look(number));
+    for peer in &mut crowd {
+        peer.try_send(looks(EACH).as_bytes()).expect("the socket has space");
     }
     held.waiter.send(&cancel(7000));
     held.release();
-    let looks: Vec<(u64, bool)> = (0..CROWD).map(|_| held.looks.recv().expect("all")).collect();
-    assert!(looks.iter().all(|(_, is_cancelled)| *is_cancelled), "{looks:?}");
-    held.daemon.shut_down().expect("in order");
-}
-
-/// Endless cancels of one peer do not starve the others.
-#[test]
-fn endless_cancels_starve_no_other_peer() {
-    let (mut held, mut crowd) = Held::new();
-    let cancels = (cancel(9999) + "\n").repeat(500);
-    for (number, peer) in (0..).zip(&mut crowd) {
-        if number > 0 {
-            peer.try_send(cancels.as_bytes()).expect("the socket has space");
-        }
-        peer.send(&look(number));
-    }
-    held.release();
-    let looks: Vec<u64> = (0..CROWD).map(|_| held.looks.recv().expect("all").0).collect();
-    let place = looks.iter().position(|number| *number == 0).expect("it ran");
-    assert!(place < looks.len() / 2, "{looks:?}");
-    assert!(!held.token.is_cancelled());
+    let all = CROWD * EACH;
+    let before = (0..all).filter(|_| !held.looks.recv().expect("all").1).count() as u64;
+    assert!(before < all / 2, "{before} of {all} messages came before the cancel");
     held.daemon.shut_down().expect("in order");
 }

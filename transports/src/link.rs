@@ -81,8 +81,6 @@ pub struct Link {
     /// Its name among events.
     token: Token,
     inbox: Inbox,
-    /// Bytes that were read before its turn.
-    ahead: Box<[u8]>,
     reading: Reading,
     readable: bool,
     writable: bool,
@@ -147,7 +145,6 @@ impl Link {
             transport,
             token: Token(0),
             inbox: Inbox::new(frames),
-            ahead: Box::default(),
             reading: Reading::Open,
             readable: true,
             writable: true,
@@ -203,25 +200,8 @@ impl Link {
         }
     }
 
-    /// Reads arrived bytes, at most as many as `scratch` takes, and keeps them for the next
-    /// [`Link::receive`]; returns the kept bytes. For a loop that has many links to read and wants
-    /// to know which one is urgent. At most one system call, and none while something is kept.
-    pub fn read_ahead(&mut self, scratch: &mut [u8]) -> &[u8] {
-        if self.ahead.is_empty() && self.readable && !scratch.is_empty() {
-            let count = self.read_once(scratch);
-            self.ahead = scratch.get(..count).unwrap_or_default().into();
-        }
-        &self.ahead
-    }
-
-    /// Bytes that [`Link::read_ahead`] keeps.
-    #[must_use]
-    pub fn ahead_bytes(&self) -> usize {
-        self.ahead.len()
-    }
-
     /// Reads at most `budget` bytes through `scratch` and hands every frame they complete to
-    /// `sink`, in order, after those that were read ahead. One system call in the usual case.
+    /// `sink`, in order. One system call in the usual case.
     ///
     /// # Errors
     /// [`Lost`] when the peer is gone or the transport failed, after everything the peer had said
@@ -269,11 +249,7 @@ impl Link {
         feed: &mut dyn FnMut(&mut Inbox, &mut u64, &[u8]),
     ) -> Result<Flow, Lost> {
         assert!(!scratch.is_empty(), "a link reads through a buffer");
-        let ahead = std::mem::take(&mut self.ahead);
-        let mut left = budget.saturating_sub(ahead.len());
-        if !ahead.is_empty() {
-            feed(&mut self.inbox, &mut self.frames, &ahead);
-        }
+        let mut left = budget;
         while self.readable {
             if left == 0 {
                 return Ok(Flow::More);

@@ -41,9 +41,6 @@ fn whatever_the_transport_does_no_frame_is_lost_and_none_is_left_behind_unannoun
                 rig.wire().end();
             }
             rig.announce();
-            if rng.below(2) == 0 {
-                rig.link.read_ahead(&mut rig.scratch);
-            }
             let (before, budget) = (rig.link.bytes_received(), 1 + rng.below(200));
             let flow = rig.receive(budget).unwrap();
             assert!(rig.link.bytes_received() - before <= budget as u64, "seed {seed}");

@@ -246,7 +246,7 @@ impl Server {
         }
         match received {
             None | Some(Ok(Flow::Drained)) => {}
-            Some(Ok(Flow::More)) => self.note_readable(conn),
+            Some(Ok(Flow::More)) => self.connections.note_readable(conn),
             Some(Ok(Flow::Finished)) if !self.handshakes.is_pending(conn) => {
                 self.finished(now, conn);
             }
@@ -321,7 +321,7 @@ impl Server {
     /// After an answer of a party was sent: reads its other unauthenticated connections.
     pub(super) fn resume_handshakes(&mut self, party: &Party) {
         for conn in self.handshakes.authenticating_of(party) {
-            self.note_readable(conn);
+            self.connections.note_readable(conn);
         }
     }
 

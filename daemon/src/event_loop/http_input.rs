@@ -197,7 +197,7 @@ impl Server {
         self.take_http_requests(now, conn);
         match flow {
             Ok(Flow::Drained) => {}
-            Ok(Flow::More) => self.note_readable(conn),
+            Ok(Flow::More) => self.connections.note_readable(conn),
             Ok(Flow::Finished) => self.note_half_close(now, conn),
             Err(lost) => {
                 tracing::debug!(%conn, %lost, "lost");
@@ -238,7 +238,7 @@ impl Server {
                 self.note_wrong_token(now, conn);
             }
         }
-        self.note_readable(conn);
+        self.connections.note_readable(conn);
     }
 
     /// Delays the answer to a wrong token, as on other listeners, and records it.

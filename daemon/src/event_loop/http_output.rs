@@ -68,7 +68,7 @@ impl Server {
         if peer.exchange().is_none() {
             peer.advance();
             if peer.take_unread() {
-                self.note_readable(conn);
+                self.connections.note_readable(conn);
             }
         }
         self.send_http(now, conn);
@@ -99,7 +99,7 @@ impl Server {
                     if is_over {
                         return self.drop_peer(now, conn);
                     }
-                    self.note_readable(conn);
+                    self.connections.note_readable(conn);
                 } else if peer.is_finished() || self.connections.is_closing(conn) {
                     return self.drop_peer(now, conn);
                 }

@@ -6,7 +6,6 @@ use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::time::Now;
-use mio::Events;
 
 use super::server::Server;
 use super::state::connections::{AfterSend, Closed, Greeted, Sending};
@@ -14,20 +13,14 @@ use super::state::handshakes::Abandoned;
 use super::state::record_limiter::RecordKind;
 use super::state::shutdown::Stopping;
 
-/// Connections sent to between two polls for cancels.
-const SENDS: usize = 8;
-
 /// Recorded reason of a peer that disconnected before it authenticated.
 const WENT: &str = "disconnected before it was identified";
 
 impl Server {
     /// Sends the engine's output, after its writes were handed to the store.
-    pub(super) fn send(&mut self, now: Now, events: &mut Events) {
+    pub(super) fn send(&mut self, now: Now) {
         self.hand_over_to_store(now);
-        for (position, (conn, sending)) in self.connections.take_output().into_iter().enumerate() {
-            if position % SENDS == SENDS - 1 {
-                self.poll_midturn(now, events);
-            }
+        for (conn, sending) in self.connections.take_output() {
             self.send_to(now, conn, sending);
         }
     }
@@ -60,7 +53,7 @@ impl Server {
             }
             AfterSend::Blocked { is_news: false } => {}
             // A read reports the loss, after the remaining input.
-            AfterSend::Lost => self.note_readable(conn),
+            AfterSend::Lost => self.connections.note_readable(conn),
         }
     }
 
@@ -74,7 +67,7 @@ impl Server {
                 false
             }
             Some(Greeted::Lost) => {
-                self.note_readable(conn);
+                self.connections.note_readable(conn);
                 false
             }
             Some(Greeted::Waiting) | None => false,

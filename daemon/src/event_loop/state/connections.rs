@@ -8,7 +8,6 @@ use ceased_core::limits::FrameLimits;
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
 use ceased_transports::{Flow, Link, Lost, Output, Peer as Origin, Sent, Sink};
-use memchr::memmem;
 use mio::{Registry, Token as EventToken};
 
 use super::constants::FIRST_CONN;
@@ -19,18 +18,12 @@ use crate::token_file::Token;
 /// Bytes read from one peer at once: a cancel written together with its call is read with it, and
 /// prevents its start (CAN-08).
 const READ_BUDGET: usize = 256 * 1024;
-/// Bytes read ahead from one peer.
-const AHEAD_BYTES: usize = 4 * 1024;
-/// Approximate limit of bytes read ahead from all peers.
-const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Every connection of the loop, authenticated or not.
 pub(crate) struct Connections {
     open: ConnMap<Box<Connection>>,
     next_id: u64,
     reads: ReadScheduler,
-    /// Bytes that were read ahead of their turn.
-    ahead_bytes: usize,
     /// Connections with output to be sent in this turn.
     unsent: Vec<(ConnId, Sending)>,
 }
@@ -127,7 +120,6 @@ impl Default for Connections {
             open: ConnMap::default(),
             next_id: FIRST_CONN,
             reads: ReadScheduler::default(),
-            ahead_bytes: 0,
             unsent: Vec::new(),
         }
     }
@@ -153,7 +145,7 @@ impl Connections {
         let place = self.reads.front();
         let connection = Connection { link, sole, closing, recorded, token, backlog, place };
         self.open.insert(conn, Box::new(connection));
-        self.note_readable(conn, false);
+        self.note_readable(conn);
         Ok(conn)
     }
 
@@ -170,7 +162,6 @@ impl Connections {
         // Fails only if the descriptor is already deregistered.
         let _ = gone.link.deregister(registry);
         self.reads.remove(conn, gone.place);
-        self.ahead_bytes -= gone.link.ahead_bytes();
         let Connection { link, sole, recorded, .. } = *gone;
         Some(Closed { link, sole, recorded })
     }
@@ -289,43 +280,21 @@ impl Connections {
         self.reads.alone_since()
     }
 
-    /// There may be input that no event announces. A connection that `could_cancel` is peeked at
-    /// before others.
-    pub(crate) fn note_readable(&mut self, conn: ConnId, could_cancel: bool) {
+    /// There may be input that no event announces.
+    pub(crate) fn note_readable(&mut self, conn: ConnId) {
         if let Some(connection) = self.open.get_mut(conn) {
-            self.reads.insert(conn, &mut connection.place, could_cancel);
+            self.reads.insert(conn, &mut connection.place);
         }
     }
 
     /// Records an event of the poll.
-    pub(crate) fn note_event(
-        &mut self,
-        conn: ConnId,
-        event: &mio::event::Event,
-        could_cancel: bool,
-    ) {
+    pub(crate) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
         let Some(connection) = self.open.get_mut(conn) else { return };
         connection.link.on_event(event);
         if connection.backlog.is_some() {
             self.unsent.push((conn, Sending::More));
         }
-        self.reads.insert(conn, &mut connection.place, could_cancel);
-    }
-
-    /// Searches the next input of a waiting connection for a cancel, which makes it urgent.
-    pub(crate) fn peek(&mut self, conn: ConnId, scratch: &mut [u8]) {
-        let Some(connection) = self.open.get_mut(conn) else { return };
-        if self.ahead_bytes > AHEAD_BYTES_MAX {
-            return;
-        }
-        let room = scratch.get_mut(..AHEAD_BYTES).unwrap_or_default();
-        self.ahead_bytes -= connection.link.ahead_bytes();
-        let piece = connection.link.read_ahead(room);
-        self.ahead_bytes += piece.len();
-        // Common part of all cancelling methods in all protocol revisions.
-        if memmem::find(piece, b"cancel").is_some() {
-            self.reads.expedite(conn, connection.place);
-        }
+        self.reads.insert(conn, &mut connection.place);
     }
 
     /// Reads a bounded amount from an authenticated peer.
@@ -340,7 +309,6 @@ impl Connections {
         self.reads.note_read(conn, now);
         let link = &mut connection.link;
         let before = (link.frames_received(), link.bytes_received());
-        self.ahead_bytes -= link.ahead_bytes();
         let flow = link.receive(scratch, READ_BUDGET, sink);
         let frames = link.frames_received() - before.0;
         let cost = Cost::reading(frames, link.bytes_received() - before.1);
@@ -360,7 +328,6 @@ impl Connections {
         self.reads.note_read(conn, now);
         let link = &mut connection.link;
         let before = link.bytes_received();
-        self.ahead_bytes -= link.ahead_bytes();
         let flow = link.receive_bytes(scratch, READ_BUDGET, sink);
         let cost = Cost::reading(1, link.bytes_received() - before);
         connection.place = connection.place.plus(cost);
