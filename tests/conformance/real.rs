@@ -263,9 +263,19 @@ fn questions_reach_hosts_of_every_revision() {
         for (tool, seen) in seen.as_object().expect("tools") {
             // The greeting has the tasks that `ceased wrap` makes.
             let other = &wrapped["everything"][revision][tool];
-            assert!(tool == "greeting" || seen == other, "{revision} {tool}: {seen} {other}");
+            let is_alike = without_logs(seen) == without_logs(other);
+            assert!(tool == "greeting" || is_alike, "{revision} {tool}: {seen} {other}");
         }
     }
+}
+
+/// The view of a host on a call, without log lines, which the server writes at any time.
+fn without_logs(seen: &Value) -> Value {
+    let mut seen = seen.clone();
+    if let Some(all) = seen.get_mut("seen").and_then(Value::as_array_mut) {
+        all.retain(Value::is_string);
+    }
+    seen
 }
 
 /// UPS-05, UPS-07: real servers, started by `npx` and in a virtual environment, are cancelled,

@@ -7,7 +7,7 @@
 //!
 //! A test sees how a program behaves whose disk fails:
 //!
-//! ```
+//! ```no_run
 //! use ceased::Daemon;
 //! use ceased::store::{Fault, Faults, Faulty, Memory};
 //!
