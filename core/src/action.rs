@@ -41,18 +41,18 @@ pub enum Action {
     },
     /// Take one step to stop this job.
     Stop {
-        /// Which.
+        /// The job to stop.
         job: JobId,
-        /// How hard.
+        /// The step: flag, SIGTERM, SIGKILL or give up.
         step: StopStep,
-        /// On whose behalf.
+        /// Why the job is stopped.
         why: StopReason,
     },
     /// A call has ended; said once for each.
     Tell {
         /// Caller that made it.
         caller: Caller,
-        /// How it ended.
+        /// The answer, or the reason for which there is none.
         answer: Answer,
     },
     /// The peer is busy with a call.
@@ -64,7 +64,7 @@ pub enum Action {
     },
     /// An ACP peer sent a notification the host wants to hear of.
     Notified {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// The method.
         method: Box<str>,
@@ -100,15 +100,15 @@ pub enum Action {
     },
     /// The send queue of this connection is no longer empty.
     Flush {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// Send the content of the send queue if the reason allows it, close the connection, and report
     /// [`Closed`](crate::event::Event::Closed).
     Close {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Why.
+        /// Why the connection is closed.
         why: CloseReason,
     },
     /// A peer asks for the status of the host. To be answered by exactly one
@@ -129,7 +129,7 @@ pub enum Action {
     ReadOutput(Box<OutputQuery>),
     /// An operator orders something of the host, and was answered.
     Operate {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Whose order it is.
         identity: Identity,
@@ -164,7 +164,7 @@ pub enum OutputRequest {
     Whole(OutputOf),
     /// The bytes after these positions in the two streams of one job.
     Part {
-        /// Which.
+        /// The call or task that printed it.
         of: OutputOf,
         /// Places in standard output and in standard error.
         from: [u64; 2],
@@ -236,11 +236,11 @@ const _: () = assert!(size_of::<Action>() <= 112);
 pub enum AuditEvent {
     /// A plain call was cancelled by its requestor (CAN-12).
     CallCancelled {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Identity of the peer.
         identity: Identity,
-        /// Which request.
+        /// Id of the request.
         request: RequestId,
         /// The method of the request.
         tool: Arc<str>,
@@ -253,11 +253,11 @@ pub enum AuditEvent {
     },
     /// A task was cancelled (CAN-12).
     TaskCancelled {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Identity of the peer.
         identity: Identity,
-        /// Which task.
+        /// Id of the task.
         task: TaskId,
         /// The job behind it.
         job: Option<JobId>,
@@ -271,11 +271,11 @@ pub enum AuditEvent {
     },
     /// A job was cancelled by its number (CAN-12).
     JobCancelled {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Identity of the peer.
         identity: Identity,
-        /// Which.
+        /// The job.
         job: JobId,
         /// Name of its tool.
         tool: Arc<str>,
@@ -284,7 +284,7 @@ pub enum AuditEvent {
     },
     /// A cancellation named nothing that could be cancelled, or was malformed (CAN-09, CAN-14).
     CancelIgnored {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
     },
     /// A job has ended after it was told to stop, or before it began.
@@ -294,14 +294,14 @@ pub enum AuditEvent {
     Outlasted(Box<Receipt>),
     /// A handler does not look at its cancellation flag; its thread is lost until it does.
     Abandoned {
-        /// Which job.
+        /// The job.
         job: JobId,
-        /// Of which tool.
+        /// Name of its tool.
         tool: Arc<str>,
     },
     /// A task at a peer began, changed or is over (TSK-42).
     RemoteTask {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// The peer's id for it.
         task: String,
@@ -314,14 +314,14 @@ pub enum AuditEvent {
     },
     /// The store does not take writes: no task is created until it does again (DUR-01).
     StoreFailed {
-        /// Why.
+        /// Why the store takes no writes.
         why: Unstored,
     },
     /// The store has taken everything it had not taken before.
     StoreRecovered,
     /// A limit refused something.
     Refused {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Identity that was refused.
         identity: Identity,
@@ -330,11 +330,11 @@ pub enum AuditEvent {
     },
     /// A task was created (TSK-41).
     TaskCreated {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Identity of the peer.
         identity: Identity,
-        /// Which task.
+        /// Id of the task.
         task: TaskId,
         /// The job behind it.
         job: JobId,
@@ -345,22 +345,22 @@ pub enum AuditEvent {
     },
     /// A task has ended (TSK-41).
     TaskEnded {
-        /// Whose.
+        /// Owner of the task.
         identity: Identity,
-        /// Which task.
+        /// Id of the task.
         task: TaskId,
         /// Name of the tool.
         tool: Arc<str>,
-        /// How.
+        /// The status it ended in.
         status: Status,
     },
     /// The result of a task was read (TSK-41).
     TaskRetrieved {
-        /// On which connection.
+        /// The connection.
         conn: ConnId,
         /// Identity of the recipient.
         identity: Identity,
-        /// Which task.
+        /// Id of the task.
         task: TaskId,
         /// Name of the tool.
         tool: Arc<str>,
@@ -369,9 +369,9 @@ pub enum AuditEvent {
     },
     /// The ttl of a task was over, and it is forgotten (TSK-41).
     TaskExpired {
-        /// Whose.
+        /// Owner of the task.
         identity: Identity,
-        /// Which task.
+        /// Id of the task.
         task: TaskId,
         /// Name of the tool.
         tool: Arc<str>,
@@ -397,7 +397,7 @@ pub enum AuditEvent {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// Which.
+    /// The job.
     pub job: JobId,
     /// Name of its tool.
     pub tool: Arc<str>,
@@ -422,7 +422,7 @@ pub struct Receipt {
 /// A wish to stop a job. Texts are capped and free of control characters (CAN-12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancel {
-    /// Whose.
+    /// Identity that asked for it.
     pub by: Identity,
     /// On which connection it came.
     pub conn: ConnId,

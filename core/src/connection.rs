@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     Ready,
 }
 
-/// How a connection ends.
+/// The ending of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// It does not.

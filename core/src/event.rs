@@ -106,29 +106,29 @@ pub enum Event<'a> {
     },
     /// A peer closed its side and may still read ours.
     Finished {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// Treatment of its running requests.
         then: AfterInput,
     },
     /// A peer is gone.
     Closed {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A peer has not taken all that was offered, though perhaps some of it.
     Blocked {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A peer that was blocked has taken everything.
     Drained {
-        /// Which.
+        /// The connection.
         conn: ConnId,
     },
     /// A job got further.
     Progress {
-        /// Which.
+        /// The job.
         job: JobId,
         /// How far; must grow to be passed on (TSK-33).
         progress: f64,
@@ -140,23 +140,23 @@ pub enum Event<'a> {
     /// A job printed something. Enough once a second for each job: the line is the message of its
     /// heartbeat, and the status message of its task.
     Output {
-        /// Which.
+        /// The job.
         job: JobId,
         /// The last line that it printed.
         line: &'a str,
     },
     /// A job has something to say.
     Log {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// How severe.
+        /// Severity of the message.
         level: LogLevel,
         /// Any JSON value.
         data: &'a RawValue,
     },
     /// A job asks a peer something.
     Asked {
-        /// Which job.
+        /// The job.
         job: JobId,
         /// Its own number for the question.
         ask: AskId,
@@ -168,17 +168,17 @@ pub enum Event<'a> {
     /// A job has asked everything that it asks beforehand: its call becomes a task, if its client
     /// follows tasks and its tool says so ([`Tool::asks_first`](crate::tool::Tool::asks_first)).
     Escalated {
-        /// Which job.
+        /// The job.
         job: JobId,
     },
     /// A resource of the host has another content now.
     ResourceUpdated {
-        /// Which.
+        /// URI of the resource.
         uri: &'a str,
     },
     /// The host asks a peer something.
     Call {
-        /// Which peer.
+        /// Connection of the peer.
         conn: ConnId,
         /// The host's number for the call.
         ask: AskId,
@@ -194,9 +194,9 @@ pub enum Event<'a> {
     },
     /// The host cancels a job of its own accord. Its request is answered nevertheless.
     CancelJob {
-        /// Which.
+        /// The job.
         job: JobId,
-        /// Why.
+        /// Why the host stops it.
         cause: HostStopReason,
     },
     /// A notification for an ACP peer. One of a job whose request was answered is dropped.
@@ -210,21 +210,21 @@ pub enum Event<'a> {
     },
     /// The first process of a job has exited and others of it have not: they are to be stopped.
     Lingering {
-        /// Which.
+        /// The job.
         job: JobId,
     },
     /// A job that was told to stop outlasts its last step: processes of it cannot be killed, or not
     /// now. Its request or its task gets this outcome; the job goes on being stopped until it is
     /// [`Done`](Event::Done). Heard once for a job.
     Outlasted {
-        /// Which.
+        /// The job.
         job: JobId,
         /// Its outcome so far.
         outcome: Outcome,
     },
     /// A job has ended; nothing of it is left (STOP-01).
     Done {
-        /// Which.
+        /// The job.
         job: JobId,
         /// Its outcome.
         outcome: Outcome,
@@ -259,20 +259,20 @@ pub enum Event<'a> {
     /// One write was not carried out, as far as the store knows. Comes before a
     /// [`Durable`](Event::Durable) that goes past it.
     Unstored {
-        /// Which.
+        /// Number of the write.
         seq: Seq,
-        /// Why.
+        /// Why it was not carried out.
         why: Unstored,
     },
     /// The store was found unable to keep anything, without a write: its files are gone, for
     /// instance. New tasks are refused until it takes writes again, which is tried from now on.
     StoreFailed {
-        /// Why.
+        /// Why the store takes no writes.
         why: Unstored,
     },
     /// Answer to [`Action::Load`](crate::action::Action::Load).
     Loaded {
-        /// Which load.
+        /// Number of the load.
         load: LoadId,
         /// Outcome of the task; `None` when the store cannot tell.
         outcome: Option<TaskOutcome>,

@@ -19,7 +19,7 @@ pub struct Settings {
     pub server: ServerInfo,
     /// The bounds.
     pub limits: Limits,
-    /// How tasks are kept.
+    /// Lifetime and durability of tasks.
     pub tasks: TaskPolicy,
     /// The tools on offer.
     pub catalog: Catalog,

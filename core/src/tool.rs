@@ -190,7 +190,7 @@ pub struct Tool {
     pub task_support: TaskSupport,
     /// The longest it may run; no bound when `None`.
     pub timeout: Option<Duration>,
-    /// How it is stopped.
+    /// Steps and times of its stop.
     pub stop_policy: StopPolicy,
     /// How long a requestor that wants progress is told nothing at most; `None`: no heartbeat.
     pub heartbeat: Option<Duration>,

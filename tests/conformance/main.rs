@@ -12,4 +12,5 @@ mod living_systemd;
 mod packaging;
 mod real;
 mod sdk;
+mod structure;
 mod tidy;

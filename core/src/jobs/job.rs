@@ -136,7 +136,7 @@ impl Job {
             + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
     }
 
-    /// How far it is.
+    /// Its state in the life of a job.
     pub(crate) const fn state(&self) -> &JobState {
         &self.state
     }
@@ -322,9 +322,9 @@ pub(crate) enum JobState {
     Stopping {
         /// The last step taken.
         step: StopStep,
-        /// On whose behalf.
+        /// Why the job is stopped.
         why: StopReason,
-        /// Since when.
+        /// Begin of the stop.
         since: Instant,
     },
 }
@@ -363,7 +363,7 @@ pub(crate) enum JobEffect {
     Step {
         /// The step.
         step: StopStep,
-        /// On whose behalf.
+        /// Why the job is stopped.
         why: StopReason,
         /// Whether it is the first.
         is_first: bool,

@@ -39,9 +39,9 @@ pub struct RecordKey {
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
 pub struct TaskRecord {
-    /// Which task.
+    /// Id of the task.
     pub id: TaskId,
-    /// Whose (TSK-39).
+    /// Identity that the task belongs to (TSK-39).
     pub owner: Identity,
     /// Its place in the owner's list; grows with every task of any owner (TSK-19).
     pub position: u64,

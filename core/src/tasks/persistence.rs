@@ -174,7 +174,7 @@ struct Outage {
 enum Phase {
     /// It is tried again then.
     Resting {
-        /// When.
+        /// Time of the next try.
         timer: Option<Armed>,
         /// Whether it takes records of existing tasks meanwhile: only new tasks find no room.
         takes_owed: bool,

@@ -1,8 +1,8 @@
 //! The store: records handed to it, its reports, and the tasks restored from it after a restart
 //! (DUR-01).
 //!
-//! A task's record is written when it is created and when it has ended. Neither is told to
-//! anybody before it is on disk; [`reveal`](super::reveal) sees to that.
+//! A task's record is written when it is created and when it has ended. Peers see neither before it
+//! is on disk ([`persistence`](crate::tasks::persistence)).
 
 use crate::tasks::persistence::store_error;
 use alloc::boxed::Box;

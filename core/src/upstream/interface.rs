@@ -32,7 +32,7 @@ pub enum UpstreamAction {
     },
     /// Look at the processes of an instance, and report [`UpstreamEvent::Examined`].
     Examine {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
         /// The check that wants to know.
         check: CheckId,
@@ -43,7 +43,7 @@ pub enum UpstreamAction {
     /// then; report [`UpstreamEvent::StraysEnded`] when none is left, or when SIGKILL does not
     /// help.
     EndStrays {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
         /// The check that wants it.
         check: CheckId,
@@ -55,7 +55,7 @@ pub enum UpstreamAction {
     /// EOF on its standard input, SIGTERM, after `kill_grace` SIGKILL to the whole tree; report
     /// [`UpstreamEvent::Ended`] when no process is left. Its connection is closed by that event.
     End {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
         /// Between SIGTERM and SIGKILL.
         kill_grace: Duration,
@@ -81,7 +81,7 @@ pub enum UpstreamAction {
 pub enum UpstreamEvent<'a> {
     /// The process runs, and its pipes are this connection.
     Started {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
         /// A number never used before.
         conn: ConnId,
@@ -96,18 +96,18 @@ pub enum UpstreamEvent<'a> {
     },
     /// Answer to [`UpstreamAction::Examine`].
     Examined {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
-        /// For which check.
+        /// The check that asked for it.
         check: CheckId,
         /// Living processes and CPU time, from the kernel.
         processes: ProcessEvidence,
     },
     /// Answer to [`UpstreamAction::EndStrays`].
     StraysEnded {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
-        /// For which check.
+        /// The check that asked for it.
         check: CheckId,
         /// Processes that were ended.
         ended: u32,
@@ -116,7 +116,7 @@ pub enum UpstreamEvent<'a> {
     },
     /// No process of the instance is left, whatever the cause.
     Ended {
-        /// Which.
+        /// The instance of the server.
         instance: InstanceId,
         /// How its first process ended, such as `exit code 1`, or why it could not be started.
         status: &'a str,

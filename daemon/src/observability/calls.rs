@@ -69,7 +69,7 @@ impl Arguments {
     }
 }
 
-/// How a call ended.
+/// The end of a call, for counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallOutcome {
     /// The tool returned a result that is no error.

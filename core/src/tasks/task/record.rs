@@ -73,7 +73,7 @@ impl Record for Task {
     }
 }
 
-/// How a task ended.
+/// The end of a task: its outcome.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) message: Option<Box<str>>,

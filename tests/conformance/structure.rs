@@ -1,0 +1,193 @@
+//! Figures of the structure that may only fall: calls of the engine across folders, the circle of
+//! files that such calls make, long functions; and documentation that names no thing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ceased_tests::workspace;
+
+/// Calls `self.x()` of the engine into a file of another folder.
+const CROSS_CALLS_MAX: usize = 565;
+/// Files in the largest circle of such calls, within folders as well.
+const CIRCLE_MAX: usize = 58;
+/// Lines of a function.
+const FUNCTION_LINES_MAX: usize = 70;
+/// Functions that are longer, with their lines. Each line of this list is to go.
+const LONG_FUNCTIONS: [(&str, &str, usize); 13] = [
+    ("core/src/invariants.rs", "jobs", 72),
+    ("core/src/json/meta.rs", "any_object_is_merged", 74),
+    ("core/src/outgoing/requests.rs", "on_asked", 71),
+    ("core/src/server/cancel.rs", "on_cancelled", 81),
+    ("core/src/upstream/relay.rs", "send_relayed", 71),
+    ("core/src/upstream/status.rs", "write_server", 77),
+    ("daemon/src/config/describe.rs", "settings_in_words", 132),
+    ("daemon/src/config/sections.rs", "daemon", 71),
+    ("daemon/src/config/sections.rs", "limits", 145),
+    ("daemon/src/config/server_table.rs", "server", 104),
+    ("daemon/src/config/tool.rs", "command_tool", 99),
+    ("daemon/src/config/tool.rs", "tool", 82),
+    ("daemon/src/event_loop/actions.rs", "act", 72),
+];
+/// Sentences that ask instead of stating a thing.
+const QUESTIONS: [&str; 15] = [
+    "By what",
+    "For what",
+    "How",
+    "How hard",
+    "How it ended",
+    "How many there are",
+    "How severe",
+    "On whose behalf",
+    "What",
+    "When",
+    "Where",
+    "Which",
+    "Whom",
+    "Whose",
+    "Why",
+];
+
+/// A function: its name, its first line, and its lines.
+fn functions(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (first, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let indent = &line[..line.len() - code.len()];
+        let Some((lead, rest)) = code.split_once("fn ") else { continue };
+        let words = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""];
+        if !lead.split_whitespace().all(|word| words.contains(&word)) {
+            continue;
+        }
+        let end = format!("{indent}}}");
+        let is_short = line.ends_with([';', '}']);
+        let last = lines[first..].iter().position(|line| **line == end).filter(|_| !is_short);
+        let name = rest.split(['(', '<']).next().unwrap_or_default();
+        found.push((name.to_owned(), first, last.map_or(1, |last| last + 1)));
+    }
+    found
+}
+
+/// Each file of the shipped packages, without tests and benches.
+fn shipped() -> Vec<(String, String)> {
+    let mut files = workspace::rust_files();
+    files.retain(|file| {
+        let is_source = file.path.contains("/src/") && !file.path.starts_with("tests/");
+        let is_test = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
+        is_source && !is_test
+    });
+    files.into_iter().map(|file| (file.path, file.text)).collect()
+}
+
+#[test]
+fn functions_have_at_most_70_lines() {
+    let mut found = Vec::new();
+    for (path, text) in shipped() {
+        for (name, first, lines) in functions(&text).into_iter().filter(|it| it.2 > 70) {
+            let known = LONG_FUNCTIONS.iter().find(|(file, of, _)| *file == path && *of == name);
+            let max = known.map_or(FUNCTION_LINES_MAX, |(.., lines)| *lines);
+            if lines > max {
+                found.push(format!("{path}:{}: {name} has {lines} lines of {max}", first + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn documentation_states_a_thing() {
+    let mut found = Vec::new();
+    for (path, text) in shipped() {
+        for (at, line) in text.lines().enumerate() {
+            let Some((_, sentence)) = line.split_once("/// ") else { continue };
+            if sentence.strip_suffix('.').is_some_and(|it| QUESTIONS.contains(&it)) {
+                found.push(format!("{path}:{}: {sentence}", at + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// Files of the core with methods of the engine: the text of those methods.
+fn engine_files() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for (path, text) in shipped().into_iter().filter(|(path, _)| path.starts_with("core/src/")) {
+        let mut blocks = String::new();
+        for block in text.split("\nimpl Engine {\n").skip(1) {
+            blocks += block.split("\n}\n").next().unwrap_or_default();
+            blocks.push('\n');
+        }
+        if !blocks.is_empty() {
+            files.insert(path, blocks);
+        }
+    }
+    files
+}
+
+/// Names behind `self.` that are called, with line breaks of chains removed.
+fn called(text: &str) -> Vec<String> {
+    let code: String = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(" .", ".");
+    let names = code.split("self.").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+        rest[end..].starts_with('(').then(|| rest[..end].to_owned())
+    });
+    names.collect()
+}
+
+/// For each file, the files that define what it calls: with repetitions.
+fn calls() -> BTreeMap<String, Vec<String>> {
+    let files = engine_files();
+    let mut defined: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+    for (path, text) in &files {
+        for (name, first, _) in functions(text) {
+            // Methods stand one level in.
+            let is_method = text.lines().nth(first).is_some_and(|line| !line.starts_with("     "));
+            if is_method {
+                defined.entry(name).or_default().push(path);
+            }
+        }
+    }
+    let targets = |(path, text): (&String, &String)| {
+        let targets = called(text).into_iter().flat_map(|name| defined.get(&name).cloned());
+        let others = targets.flatten().filter(|target| *target != path).cloned();
+        (path.clone(), others.collect())
+    };
+    files.iter().map(targets).collect()
+}
+
+#[test]
+fn engine_calls_across_folders_may_only_fall() {
+    let folder = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    let calls = calls();
+    assert!(calls.len() > 10, "{} files with methods of the engine", calls.len());
+    let across = calls.iter().flat_map(|(from, to)| {
+        let from = folder(from);
+        to.iter().filter(move |to| folder(to) != from)
+    });
+    let across = across.count();
+    assert!(across <= CROSS_CALLS_MAX, "{across} calls across folders, of {CROSS_CALLS_MAX}");
+    println!("{across} calls across folders");
+}
+
+/// Every file that is reached from one by calls.
+fn reached<'a>(calls: &'a BTreeMap<String, Vec<String>>, from: &'a str) -> BTreeSet<&'a str> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(file) = next.pop() {
+        let targets = calls.get(file).into_iter().flatten();
+        next.extend(targets.map(String::as_str).filter(|target| seen.insert(*target)));
+    }
+    seen
+}
+
+#[test]
+fn circle_of_engine_files_may_only_shrink() {
+    let calls = calls();
+    let all: BTreeMap<&str, BTreeSet<&str>> =
+        calls.keys().map(|file| (file.as_str(), reached(&calls, file))).collect();
+    let circle = |file: &str| {
+        let mutual = all[file].iter().filter(|other| all[**other].contains(file));
+        mutual.count()
+    };
+    let largest = calls.keys().map(|file| circle(file)).max().unwrap_or_default();
+    assert!(largest <= CIRCLE_MAX, "{largest} files call each other in a circle of {CIRCLE_MAX}");
+    println!("{largest} files call each other in a circle");
+}
