@@ -59,7 +59,7 @@ impl Host {
     fn take(&mut self, frame: &Frame<'_>) {
         self.handle(match *frame {
             Frame::Line(frame) => Event::Frame { conn: PEER, frame },
-            Frame::TooLong => Event::TooLong { conn: PEER },
+            Frame::TooLong(skeleton) => Event::TooLong { conn: PEER, skeleton },
             Frame::NotJsonRpc(bytes) => Event::NotJsonRpc { conn: PEER, bytes },
         });
     }

@@ -34,6 +34,7 @@ use crate::rpc::error::code;
 use crate::rpc::frame::LongLine;
 use crate::rpc::message::{BAD_ID, LIMIT_REACHED, Members, Message};
 use crate::rpc::send_queue::SendQueue;
+use crate::rpc::skeleton::Skeleton;
 use crate::server::host_request::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::requests::{BatchId, Reply};
@@ -186,7 +187,7 @@ impl Engine {
             }
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
             Event::LongFrame { conn, frame } => self.on_long_frame(conn, frame),
-            Event::TooLong { conn } => self.on_overlong(conn),
+            Event::TooLong { conn, skeleton } => self.on_overlong(conn, skeleton),
             Event::NotJsonRpc { conn, bytes } => self.on_alien(conn, bytes),
             Event::Finished { conn, then } => self.on_finished(conn, then),
             Event::Closed { conn } => self.on_closed(conn),
@@ -336,15 +337,28 @@ impl Engine {
         self.counters.frames += 1;
         let mut seen = Members::default();
         let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
-        self.on_content(conn, dialect, message);
+        self.on_content(conn, dialect, message, frame);
     }
 
     #[inline]
-    fn on_content(&mut self, conn: ConnId, dialect: &'static Dialect, message: Message<'_>) {
-        if let Message::Batch(messages) = &message {
-            return self.on_batch(conn, messages);
+    fn on_content(
+        &mut self,
+        conn: ConnId,
+        dialect: &'static Dialect,
+        message: Message<'_>,
+        frame: &[u8],
+    ) {
+        match &message {
+            Message::Batch(messages) => self.on_batch(conn, messages),
+            Message::Invalid { error, .. } if error.message.starts_with(LIMIT_REACHED) => {
+                self.counters.invalid += 1;
+                self.on_skipped(conn, Skeleton::of(frame).text(), error);
+            }
+            Message::Request { .. }
+            | Message::Notification { .. }
+            | Message::Response { .. }
+            | Message::Invalid { .. } => self.on_message(conn, dialect, message, None),
         }
-        self.on_message(conn, dialect, message, None);
     }
 
     /// Takes a frame with its buffer, which the result of a relayed request is sent in.
@@ -365,7 +379,7 @@ impl Engine {
         // Its encoding is checked already.
         let mut seen = Members::default();
         let message = Message::parse_text(frame.get(), depth_max, &mut seen);
-        self.on_content(conn, dialect, message);
+        self.on_content(conn, dialect, message, frame.get().as_bytes());
     }
 
     #[inline(never)]
@@ -425,15 +439,9 @@ impl Engine {
                 self.on_request(reply, method, params.as_ref());
                 return;
             }
-            // UPS-14: skipped and counted. A frame that passes a limit may be an answer.
-            Message::Invalid { error, .. } if self.upstreams.by_conn.contains_key(&conn) => {
+            // UPS-14: skipped and counted.
+            Message::Invalid { .. } if self.upstreams.by_conn.contains_key(&conn) => {
                 self.counters.invalid += 1;
-                let instance = self.upstreams.by_conn.get(&conn).copied();
-                if let (Some(id), Some(what)) =
-                    (instance, error.message.strip_prefix(LIMIT_REACHED))
-                {
-                    self.on_unreadable_answer(id, what);
-                }
                 return;
             }
             Message::Invalid { id: Some(id), error } => {

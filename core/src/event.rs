@@ -92,10 +92,12 @@ pub enum Event<'a> {
         /// The line.
         frame: LongLine,
     },
-    /// A line passed the limit and is being skipped.
+    /// A line passed the limit and is skipped.
     TooLong {
         /// Connection of the sender.
         conn: ConnId,
+        /// First level of the message, with `{}` for long members; empty if there is none.
+        skeleton: &'a str,
     },
     /// The first bytes of a connection start no JSON-RPC message.
     NotJsonRpc {

@@ -50,17 +50,29 @@ fn over_each_transport(limits: &str, check: impl Fn(&mut Peer)) {
 fn too_long_messages_are_refused() {
     const MAX: usize = 4096;
     over_each_transport(&format!("message_bytes = {MAX}"), |peer| {
-        let line = |len: usize| {
-            let id = 900;
-            let params = |pad: usize| format!(r#"{{"pad":"{}"}}"#, "x".repeat(pad));
-            let empty = request(id, "ping", &params(0)).len();
-            request(id, "ping", &params(len - empty))
+        let line = |len: usize, id_is_last: bool| {
+            let line = |pad: usize| {
+                let params = format!(r#"{{"pad":"{}"}}"#, "x".repeat(pad));
+                match id_is_last {
+                    true => {
+                        format!(r#"{{"method":"ping","params":{params},"jsonrpc":"2.0","id":900}}"#)
+                    }
+                    false => request(900, "ping", &params),
+                }
+            };
+            line(len - line(0).len())
         };
-        for (len, fits) in [(MAX, true), (MAX + 1, false), (20 * MAX, false), (MAX, true)] {
-            peer.send(&line(len));
+        let lens =
+            [(MAX, true), (MAX + 1, false), (20 * MAX, false), (60 * MAX, false), (MAX, true)];
+        let orders = [false, true];
+        for ((len, fits), id_is_last) in
+            lens.into_iter().flat_map(|it| orders.map(|order| (it, order)))
+        {
+            peer.send(&line(len, id_is_last));
             let answer = peer.message().expect("the connection stays open");
+            assert_eq!(answer["id"], 900, "{len}: {answer}");
             if fits {
-                assert_eq!((&answer["id"], &answer["result"]), (&json!(900), &json!({})), "{len}");
+                assert_eq!(answer["result"], json!({}), "{len}");
                 continue;
             }
             assert_eq!(answer["error"]["code"], INVALID_REQUEST, "{len}: {answer}");
@@ -93,6 +105,7 @@ fn too_deep_messages_are_refused() {
             assert!(matches!(code, Some(INVALID_REQUEST | PARSE_ERROR)), "{depth}: {answer}");
             let message = answer["error"]["message"].as_str().expect("a message");
             assert!(message.contains("json_depth = 16"), "{message}");
+            assert_eq!(answer["id"], 900);
             assert_eq!(peer.result("ping", "{}"), json!({}));
         }
         // Brackets in a string do not count.

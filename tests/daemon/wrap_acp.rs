@@ -310,6 +310,25 @@ fn client_that_does_not_read_holds_the_agent_back() {
     assert_eq!(answer["result"]["stopReason"], "end_turn");
 }
 
+/// UPS-14: a prompt and an answer that are longer than any message fail their turns alone, and a
+/// notification is dropped; the agent goes on.
+#[test]
+fn overlong_messages_fail_their_turns_alone() {
+    let extra = Some("--message-bytes=1MiB");
+    let mut editor = Editor::start(Options { extra, ..Options::default() });
+    let session = editor.session();
+    let bytes = 2 << 20;
+    for (id, text) in [(2, format!("huge {bytes}")), (3, "x".repeat(bytes))] {
+        editor.prompt(id, &session, &text);
+        let answer = editor.answer(&json!(id));
+        let said = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains("message_bytes = 1048576"), "{answer:.200}");
+    }
+    editor.prompt(4, &session, "words");
+    assert_eq!(editor.answer(&json!(4))["result"]["stopReason"], "end_turn");
+    assert_eq!(editor.pids().len(), 1, "the agent is not replaced");
+}
+
 /// Options that an agent has no use for are refused.
 #[test]
 fn options_of_a_server_are_refused() {

@@ -33,6 +33,9 @@ def call(id, params):
             sys.stdout.flush()
         if not arguments["ends"]:
             time.sleep(600)
+    elif params["name"] == "huge":
+        send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * arguments["bytes"]}})
+        return send({"result": {"content": [{"type": "text", "text": "x" * arguments["bytes"]}]}, "jsonrpc": "2.0", "id": id})
     send({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": arguments.get("text") or str(os.getpid())}]}})
 for line in sys.stdin:
     message = json.loads(line)
@@ -42,7 +45,7 @@ for line in sys.stdin:
         send({"jsonrpc": "2.0", "id": id, "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
             "serverInfo": {"name": "options", "version": "1"}}})
     elif method == "tools/list":
-        send({"jsonrpc": "2.0", "id": id, "result": {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ["pid", "sleep", "flood"]]}})
+        send({"jsonrpc": "2.0", "id": id, "result": {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ["pid", "sleep", "flood", "huge"]]}})
     elif method == "tools/call":
         threading.Thread(target=call, args=(id, message["params"]), daemon=True).start()
     elif method == "ping":
@@ -282,6 +285,29 @@ fn flood_without_line_ends_takes_no_memory() {
         "params": {"requestId": 3}}));
     wait_until("the flooding server is gone", || wrapped.servers() != flooding);
     text(&wrapped.call(4, "pid", &json!({})));
+    wrapped.end();
+}
+
+/// UPS-14: a request and an answer that are longer than any message fail one call each, beside calls
+/// that are under way; the server goes on.
+#[test]
+fn overlong_messages_fail_their_calls_alone() {
+    let mut wrapped = Wrapped::open(&["--message-bytes", "1MiB"]);
+    let bytes = 2 << 20;
+    wrapped.say(&call(1, "sleep", &json!({"s": 2})));
+    let servers = wrapped.servers();
+    let is_limit = |answer: &Value| {
+        let said = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains("message_bytes = 1048576"), "{answer:.200}");
+    };
+    is_limit(&wrapped.call(2, "huge", &json!({"bytes": bytes})));
+    is_limit(&wrapped.call(3, "pid", &json!({"x": "x".repeat(bytes)})));
+    let params = json!({"name": "pid", "arguments": {"x": "x".repeat(bytes)}});
+    let line = format!(r#"{{"method":"tools/call","params":{params},"jsonrpc":"2.0","id":4}}"#);
+    writeln!(wrapped.input.as_mut().unwrap(), "{line}").unwrap();
+    is_limit(&wrapped.answer(4));
+    assert!(!text(&wrapped.answer(1)).is_empty());
+    assert_eq!(wrapped.servers(), servers, "the server is not replaced");
     wrapped.end();
 }
 

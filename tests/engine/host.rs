@@ -451,7 +451,7 @@ fn events_for_a_connection_that_is_gone() {
     let gone = ConnId::new(99);
     for conn in [c, gone] {
         w.feed(Input::Frame(conn, call(1).into_bytes()));
-        w.feed(Input::TooLong(conn));
+        w.feed(Input::TooLong(conn, String::new()));
         w.feed(Input::NotJsonRpc(conn, b"x".to_vec()));
         w.feed(Input::Finished(conn, AfterInput::Answer));
         w.feed(Input::Blocked(conn));

@@ -497,7 +497,7 @@ fn disturb(world: &mut World, rng: &mut Rng, conns: &mut [ConnId; 2]) {
     match rng.below(12) {
         0 => world.frame(conn, "{\"jsonrpc\":"),
         1 => world.frame(conn, r#"[{"jsonrpc":"2.0","id":5,"method":"ping"}]"#),
-        2 => world.feed(Input::TooLong(conn)),
+        2 => world.feed(Input::TooLong(conn, String::new())),
         3 => world.stop_reading(conn),
         4 => world.block(conn),
         5 => world.read_again(conn),

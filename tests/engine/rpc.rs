@@ -106,10 +106,19 @@ fn lines_too_long_and_too_deep() {
     let limits = Limits { frames, depth_max: 10, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let c = w.open();
-    w.feed(Input::TooLong(c));
-    let answer = w.next(c);
-    assert_eq!(answer["error"]["code"], -32600);
-    assert!(answer["error"]["message"].as_str().unwrap().contains("1000"), "{answer}");
+    for (skeleton, id) in [
+        ("", None),
+        (r#"{"jsonrpc":"2.0","method":"tools/call","params":{}}"#, None),
+        (r#"{"jsonrpc":"2.0","method":"tools/call","params":{},"id":{}}"#, None),
+        (r#"{"method":"tools/call","params":{},"jsonrpc":"2.0","id":1.0}"#, Some(json!(1.0))),
+        (r#"{"jsonrpc":"2.0","id":"a","method":"initialize","params":{}}"#, Some(json!("a"))),
+    ] {
+        w.overlong(c, skeleton);
+        let answer = w.next(c);
+        assert_eq!(answer["error"]["code"], -32600);
+        assert_eq!(answer.get("id"), id.as_ref(), "{skeleton}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains("1000"), "{answer}");
+    }
     let nested = |depth: usize| {
         let (open, close) = ("[".repeat(depth), "]".repeat(depth));
         format!(r#"{{"jsonrpc":"2.0","method":"x","params":{open}{close}}}"#)
@@ -118,7 +127,31 @@ fn lines_too_long_and_too_deep() {
     w.silent(c);
     w.send(c, &nested(10));
     assert_eq!(w.next(c)["error"]["code"], -32700);
+    w.send(c, &nested(10).replace("\"method\"", "\"id\":7,\"method\""));
+    w.expect_error(c, json!(7), -32700);
     w.result(c, "ping", json!({}));
+}
+
+/// RPC-01: an answer that is too long or nests too deep counts as an error of the peer.
+#[test]
+fn skipped_answer_is_an_error_for_its_question() {
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    for is_deep in [false, true] {
+        let mut w = World::new();
+        let c = w.open_with(Identity::User(1), "2025-11-25", json!({"sampling": {}}));
+        let job = w.call(c, json!(1), "echo");
+        let caller = w.asked(job, 1, "sampling/createMessage");
+        let question = w.next(c);
+        let answer = format!(r#"{{"result":{{}},"jsonrpc":"2.0","id":{}}}"#, question["id"]);
+        match is_deep {
+            true => w.send(c, &answer.replace("{}", &deep)),
+            false => w.overlong(c, &answer),
+        }
+        w.silent(c);
+        let [(told, words)] = w.told_words().try_into().expect("one answer");
+        assert_eq!(told, caller);
+        assert!(words.starts_with("error {\"code\":-31003,"), "{words}");
+    }
 }
 
 /// RPC-02: ids that are none get -32600 and harm nothing in flight.

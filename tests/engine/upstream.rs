@@ -11,6 +11,7 @@ mod notifications;
 mod places;
 mod questions;
 mod server_task;
+mod skipped;
 mod starts;
 mod tasked;
 
@@ -668,7 +669,7 @@ fn garbage_of_a_server_is_skipped() {
     kit.silent(upstream);
     kit.send(client, &call(&json!(1), "work"));
     kit.one(upstream);
-    kit.feed(Event::TooLong { conn: upstream });
+    kit.feed(Event::TooLong { conn: upstream, skeleton: "" });
     assert!(kit.one(client)["error"]["message"].to_string().contains("message_bytes"));
     assert!(kit.wanted.is_empty());
 }

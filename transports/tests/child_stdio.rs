@@ -46,7 +46,7 @@ impl Rig {
         let mut sink = |frame: Frame<'_>| {
             frames.push(match frame {
                 Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
-                Frame::TooLong => "<too long>".into(),
+                Frame::TooLong(_) => "<too long>".into(),
                 Frame::NotJsonRpc(_) => "<no JSON-RPC>".into(),
             });
         };

@@ -88,7 +88,7 @@ impl Line {
         let frames = &mut self.frames;
         self.link.receive(&mut self.scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| match frame {
             Frame::Line(line) => frames.push(line.to_vec()),
-            Frame::TooLong | Frame::NotJsonRpc(_) => panic!("{frame:?}"),
+            Frame::TooLong(_) | Frame::NotJsonRpc(_) => panic!("{frame:?}"),
         })
     }
 

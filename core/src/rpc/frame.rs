@@ -10,15 +10,18 @@ use alloc::vec::Vec;
 use crate::limits::FrameLimits;
 pub use crate::rpc::long_line::LongLine;
 use crate::rpc::long_line::Taken;
+use crate::rpc::skeleton::Skeleton;
 
 /// Decoded piece of a peer's byte stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// One line without its end; never empty, never longer than the limit.
     Line(&'a [u8]),
-    /// A line longer than the limit. Reported once, when the limit is passed; the rest of the line
-    /// is skipped and the stream stays usable.
-    TooLong,
+    /// A line longer than the limit, which is skipped; the stream stays usable. Reported once: when
+    /// the limit is passed if the id has come, else at the end of the line, or when it is known to
+    /// be no message. Holds the first level of the message with `{}` for long members; empty if
+    /// there is no such message.
+    TooLong(&'a str),
     /// The first byte that is not white space starts no JSON-RPC message: an HTTP request, a TLS
     /// handshake, typed text. The decoder ignores all later bytes. Holds the rest of the first
     /// piece.
@@ -46,6 +49,9 @@ impl<F: FnMut(Frame<'_>)> Sink for F {
 /// Length in bytes of the first piece from which a line counts as long.
 const LONG: usize = 16 * 1024;
 
+/// Length of a line, in limits, within which its id is looked for.
+const LOOKED_AT: usize = 64;
+
 /// Byte order mark, which some writers put before their first message.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -57,6 +63,8 @@ pub struct Inbox {
     stage: Stage,
     /// An incomplete frame that is long; `partial` is empty then.
     long: Option<Box<LongLine>>,
+    /// A line that is skipped and not reported yet.
+    skipped: Option<Box<Skeleton>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +88,7 @@ impl Inbox {
             frame_bytes_max: limits.frame_bytes_max,
             stage: Stage::Fresh { mark: 0 },
             long: None,
+            skipped: None,
         }
     }
 
@@ -159,6 +168,9 @@ impl Inbox {
     /// A JSON-RPC message is an object, which is invalid when cut short: the peer gets a parse
     /// error, and the cut message is never mistaken for another one.
     pub fn finish(&mut self, mut sink: &mut dyn FnMut(Frame<'_>)) {
+        if let Some(skipped) = self.skipped.take() {
+            sink(Frame::TooLong(skipped.text()));
+        }
         let last = match self.long.take() {
             Some(long) => long.into_bytes(),
             None => core::mem::take(&mut self.partial),
@@ -186,8 +198,7 @@ impl Inbox {
                 piece.get(count..)
             }
             Taken::TooLong => {
-                self.stage = Stage::Skipping;
-                sink.frame(Frame::TooLong);
+                self.skip(&[&long.into_bytes()], sink);
                 Some(piece)
             }
             Taken::NotText => {
@@ -197,10 +208,30 @@ impl Inbox {
         }
     }
 
+    /// Skips a line that begins with these pieces.
+    fn skip(&mut self, pieces: &[&[u8]], sink: &mut dyn Sink) {
+        self.stage = Stage::Skipping;
+        let mut skeleton = Box::new(self.skeleton());
+        pieces.iter().for_each(|piece| skeleton.read(piece));
+        if skeleton.is_over() || skeleton.end_early() {
+            return sink.frame(Frame::TooLong(skeleton.text()));
+        }
+        self.skipped = Some(skeleton);
+    }
+
+    /// The skeleton of a line that is skipped.
+    fn skeleton(&self) -> Skeleton {
+        Skeleton::within(self.frame_bytes_max.saturating_mul(LOOKED_AT))
+    }
+
     /// Handles the piece up to a line end.
     fn line(&mut self, tail: &[u8], sink: &mut dyn Sink) {
         if self.stage == Stage::Skipping {
             self.stage = Stage::Lines;
+            if let Some(mut skeleton) = self.skipped.take() {
+                skeleton.read(tail);
+                sink.frame(Frame::TooLong(skeleton.text()));
+            }
             return;
         }
         if self.partial.is_empty() && tail.len() <= self.frame_bytes_max {
@@ -209,7 +240,10 @@ impl Inbox {
         // An idle connection keeps no buffer.
         let mut line = core::mem::take(&mut self.partial);
         if line.len() + tail.len() > self.frame_bytes_max {
-            return sink.frame(Frame::TooLong);
+            let mut skeleton = self.skeleton();
+            skeleton.read(&line);
+            skeleton.read(tail);
+            return sink.frame(Frame::TooLong(skeleton.text()));
         }
         line.extend_from_slice(tail);
         emit(&line, sink);
@@ -217,13 +251,22 @@ impl Inbox {
 
     /// Handles the piece after the last line end.
     fn rest(&mut self, tail: &[u8], sink: &mut dyn Sink) {
-        if self.stage == Stage::Skipping || tail.is_empty() {
+        if tail.is_empty() {
+            return;
+        }
+        if self.stage == Stage::Skipping {
+            if let Some(mut skeleton) = self.skipped.take() {
+                skeleton.read(tail);
+                if skeleton.is_over() {
+                    return sink.frame(Frame::TooLong(skeleton.text()));
+                }
+                self.skipped = Some(skeleton);
+            }
             return;
         }
         if self.partial.len() + tail.len() > self.frame_bytes_max {
-            self.partial = Vec::new();
-            self.stage = Stage::Skipping;
-            return sink.frame(Frame::TooLong);
+            let partial = core::mem::take(&mut self.partial);
+            return self.skip(&[&partial, tail], sink);
         }
         if self.partial.is_empty() && tail.len() >= LONG {
             let mut long = Box::new(LongLine::new(tail.len()));
@@ -258,7 +301,7 @@ mod tests {
             inbox.feed(piece, &mut |frame| {
                 frames.push(match frame {
                     Frame::Line(line) => String::from_utf8_lossy(line).to_string(),
-                    Frame::TooLong => "<overlong>".to_string(),
+                    Frame::TooLong(_) => "<overlong>".to_string(),
                     Frame::NotJsonRpc(_) => "<alien>".to_string(),
                 });
             });
@@ -315,17 +358,48 @@ mod tests {
     #[test]
     fn an_endless_line_is_not_buffered_and_reported_once() {
         let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: 1024 });
-        let mut reported = 0;
-        inbox.feed(b"{", &mut |_| {});
-        for _ in 0..10_000 {
-            inbox.feed(&[b'x'; 1000], &mut |frame| {
-                assert_eq!(frame, Frame::TooLong);
-                reported += 1;
-            });
-            assert!(inbox.partial.capacity() <= 4096);
+        let first = br#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":""#;
+        let last = br#"{"jsonrpc":"2.0","params":{"a":""#;
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{}}"#;
+        let late = r#"{"jsonrpc":"2.0","params":{},"id":1,"method":"m"}"#;
+        for (start, count, early, told) in
+            [(&first[..], 10_000, true, text), (last, 50, false, late), (last, 10_000, true, "")]
+        {
+            let mut frames = vec![];
+            inbox.feed(start, &mut |frame| panic!("{frame:?}"));
+            for _ in 0..count {
+                inbox.feed(&[b'x'; 1000], &mut |frame| frames.push(alloc::format!("{frame:?}")));
+                assert!(inbox.partial.capacity() <= 4096);
+            }
+            assert_eq!(frames.len(), usize::from(early));
+            let end = b"\"},\"id\":1,\"method\":\"m\"}\n{}\n";
+            inbox.feed(end, &mut |frame| frames.push(alloc::format!("{frame:?}")));
+            let frame = |frame: Frame<'_>| alloc::format!("{frame:?}");
+            assert_eq!(frames, [frame(Frame::TooLong(told)), frame(Frame::Line(b"{}"))]);
         }
-        assert_eq!(reported, 1);
-        inbox.feed(b"\n{}\n", &mut |frame| assert_eq!(frame, Frame::Line(b"{}")));
+    }
+
+    /// A long line that passes the limit later is read from its start.
+    #[test]
+    fn id_of_a_long_line_is_found_however_it_is_cut() {
+        let params = "x".repeat(3 * LONG);
+        let line = alloc::format!("{{\"params\":\"{params}\",\"id\":5,\"method\":\"m\"}}");
+        for max in [1000, LONG + 1, 2 * LONG, line.len() - 1] {
+            for size in [LONG / 2, LONG, 2 * LONG, line.len() + 1] {
+                for end in ["\n", ""] {
+                    let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: max });
+                    let mut frames = vec![];
+                    let mut sink = |frame: Frame<'_>| frames.push(alloc::format!("{frame:?}"));
+                    for piece in alloc::format!("{line}{end}").as_bytes().chunks(size) {
+                        inbox.feed(piece, &mut sink);
+                    }
+                    inbox.finish(&mut sink);
+                    let text = r#"{"params":{},"id":5,"method":"m"}"#;
+                    let found = alloc::format!("{:?}", Frame::TooLong(text));
+                    assert_eq!(frames, [found], "{max} {size}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -366,14 +440,15 @@ mod tests {
             (b"{}\n", 99, None),
             (b" \t", 99, None),
             (b"GET / HTTP/1.1", 99, None),
-            (b"{}\n{\"long\":1}", 5, None),
+            (b"{}\n{\"long\":1", 5, Some("<overlong>")),
         ] {
             let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: max });
             inbox.feed(stream, &mut |_| {});
             let mut frames = vec![];
             inbox.finish(&mut |frame| match frame {
                 Frame::Line(line) => frames.push(String::from_utf8_lossy(line).to_string()),
-                Frame::TooLong | Frame::NotJsonRpc(_) => panic!("reported twice: {frame:?}"),
+                Frame::TooLong(_) => frames.push("<overlong>".to_string()),
+                Frame::NotJsonRpc(_) => panic!("reported twice: {frame:?}"),
             });
             assert_eq!(frames.first().map(String::as_str), last);
             assert!(frames.len() <= 1 && inbox.partial.is_empty());

@@ -8,3 +8,4 @@ pub mod message;
 pub(crate) mod params;
 pub(crate) mod result;
 pub mod send_queue;
+pub(crate) mod skeleton;

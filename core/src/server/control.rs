@@ -31,22 +31,6 @@ use crate::time::Instant;
 const TICK_MAX: usize = 128;
 
 impl Engine {
-    pub(crate) fn on_overlong(&mut self, conn: ConnId) {
-        self.counters.overlong += 1;
-        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            let max = self.settings.limits.frames.frame_bytes_max;
-            let what =
-                alloc::format!("message_bytes = {max}: the answer of the server was skipped");
-            return self.on_unreadable_answer(*instance, &what);
-        }
-        if self.end_agent_of(conn, "it sent a line longer than message_bytes") {
-            return;
-        }
-        let max = self.settings.limits.frames.frame_bytes_max;
-        let message = alloc::format!("limit reached: message_bytes = {max}: the line was skipped");
-        self.refuse_unreadable(conn, &ErrorObject::new(code::INVALID_REQUEST, message), None);
-    }
-
     /// The first bytes are no JSON-RPC: nothing after them is read, whatever it says. A person
     /// at a terminal is told the reason; a browser or a TLS client gets nothing.
     pub(crate) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
@@ -390,6 +374,7 @@ impl Engine {
                 Timer::ServerTask(id) => self.on_server_task_timer(id),
                 Timer::Upstream(id) => self.on_upstream_timer(id),
                 Timer::Lists(id) => self.on_lists_timer(id),
+                Timer::SlowStart => self.on_slow_start(),
                 Timer::Agent(client) => self.on_agent_timer(client),
             }
         }

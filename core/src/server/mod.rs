@@ -20,6 +20,7 @@ pub(crate) mod rate;
 pub(crate) mod requests;
 pub(crate) mod respond;
 pub(crate) mod session;
+pub(crate) mod skipped;
 pub(crate) mod stateless;
 pub(crate) mod status;
 pub(crate) mod subscriptions;

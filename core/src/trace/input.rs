@@ -33,7 +33,7 @@ pub enum Input {
     Opened(ConnId, Identity, Role, #[serde(default)] Rights),
     OpenedAcp(ConnId, Identity, AcpForm, AcpRole),
     Frame(ConnId, #[serde(with = "bytes")] Vec<u8>),
-    TooLong(ConnId),
+    TooLong(ConnId, String),
     NotJsonRpc(ConnId, #[serde(with = "bytes")] Vec<u8>),
     Finished(ConnId, AfterInput),
     Closed(ConnId),
@@ -98,7 +98,7 @@ impl Input {
             }
             Event::Frame { conn, frame } => Self::Frame(*conn, frame.to_vec()),
             Event::LongFrame { conn, frame } => Self::Frame(*conn, frame.get().as_bytes().to_vec()),
-            Event::TooLong { conn } => Self::TooLong(*conn),
+            Event::TooLong { conn, skeleton } => Self::TooLong(*conn, (*skeleton).to_owned()),
             Event::NotJsonRpc { conn, bytes } => Self::NotJsonRpc(*conn, bytes.to_vec()),
             Event::Finished { conn, then } => Self::Finished(*conn, *then),
             Event::Closed { conn } => Self::Closed(*conn),
@@ -157,7 +157,7 @@ impl Input {
                 Event::OpenedAcp { conn: *conn, identity, form: *form, side: *side }
             }
             Self::Frame(conn, frame) => Event::Frame { conn: *conn, frame },
-            Self::TooLong(conn) => Event::TooLong { conn: *conn },
+            Self::TooLong(conn, skeleton) => Event::TooLong { conn: *conn, skeleton },
             Self::NotJsonRpc(conn, bytes) => Event::NotJsonRpc { conn: *conn, bytes },
             Self::Finished(conn, then) => Event::Finished { conn: *conn, then: *then },
             Self::Closed(conn) => Event::Closed { conn: *conn },

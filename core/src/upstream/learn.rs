@@ -160,6 +160,17 @@ impl Engine {
         self.end_reading(id);
     }
 
+    /// Ends the list that a request asked for a page of, since the answer cannot be read; false if
+    /// it asked for none.
+    pub(crate) fn end_list_of(&mut self, id: InstanceId, call: CallId, problem: &str) -> bool {
+        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return false };
+        let Some((at, read)) = instance.reading.end_call(call, problem) else { return false };
+        self.take_list(id, at, read);
+        self.ask_for_lists(id);
+        self.end_reading(id);
+        true
+    }
+
     /// The deadline of a list has passed: it counts as ended.
     pub(crate) fn on_lists_timer(&mut self, id: InstanceId) {
         let now = self.now.at;

@@ -45,17 +45,16 @@ impl Engine {
         self.settings.outputs && is_whole
     }
 
-    /// An answer of an instance cannot be read (UPS-14): it fails the only request that it can
+    /// An answer of an instance has no readable id (UPS-14): it fails the only request that it can
     /// belong to. Of several calls none can be told, and the instance is replaced.
-    pub(crate) fn on_unreadable_answer(&mut self, id: InstanceId, what: &str) {
+    pub(crate) fn on_unreadable_answer(&mut self, id: InstanceId, problem: &str) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let mut calls = instance.calls.iter();
         let has_lists = !instance.reading.open_lists().is_empty();
         match (calls.next().copied(), calls.next()) {
-            (None, _) => self.on_unreadable_list(id, &alloc::format!("limit reached: {what}")),
+            (None, _) => self.on_unreadable_list(id, problem),
             (Some(job), None) if !has_lists => {
-                let message = alloc::format!("limit reached: {what}");
-                let error = ErrorObject::new(code::LIMIT_REACHED, message);
+                let error = ErrorObject::new(code::LIMIT_REACHED, String::from(problem));
                 self.end_relayed(job, Outcome::Error(error));
             }
             (Some(_), _) => self.drain_instance(id, "an answer passed a limit"),

@@ -182,9 +182,7 @@ impl Reading {
     pub(crate) fn end_unreadable(&mut self, problem: &str) -> Option<(usize, ListRead)> {
         let open = self.open_lists();
         if let [at] = *open.as_slice() {
-            let State::Open(pages) = core::mem::take(&mut self.states[at]) else { return None };
-            self.given_up.push(pages.call);
-            return Some((at, ListRead { problem: Some(problem.into()), ..pages.read }));
+            return self.end_open(at, problem);
         }
         self.one_at_a_time = true;
         for at in open {
@@ -194,6 +192,22 @@ impl Reading {
             }
         }
         None
+    }
+
+    /// Ends the list that waits for the answer to a request, which cannot be read.
+    pub(crate) fn end_call(&mut self, call: CallId, problem: &str) -> Option<(usize, ListRead)> {
+        let is_of = |state: &State| matches!(state, State::Open(pages) | State::Late(pages) if pages.call == call);
+        let at = self.states.iter().position(is_of)?;
+        self.end_open(at, problem)
+    }
+
+    fn end_open(&mut self, at: usize, problem: &str) -> Option<(usize, ListRead)> {
+        let (State::Open(pages) | State::Late(pages)) = core::mem::take(&mut self.states[at])
+        else {
+            return None;
+        };
+        self.given_up.push(pages.call);
+        Some((at, ListRead { problem: Some(problem.into()), ..pages.read }))
     }
 
     /// Lists whose answers are waited for.

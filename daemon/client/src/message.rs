@@ -1,6 +1,7 @@
 //! Messages of a server: answers, requests, and notifications.
 
 use ceased_core::ids::RequestId;
+use ceased_core::rpc::error::code::LIMIT_REACHED;
 use ceased_core::rpc::frame::Frame;
 use serde::Deserialize;
 use serde_json::Value;
@@ -82,9 +83,17 @@ impl Message {
                     .map_err(|why| broken(&format!("a line is not UTF-8 ({why})"), line))?;
                 Self::parse(text)
             }
-            Frame::TooLong => Err(Error::Protocol(format!(
-                "a line is longer than {LINE_BYTES_MAX} bytes; ask for less at once"
-            ))),
+            Frame::TooLong(skeleton) => {
+                let message =
+                    format!("a line is longer than {LINE_BYTES_MAX} bytes; ask for less at once");
+                match Self::parse(skeleton) {
+                    Ok(Some(Self::Answer { id, .. })) => {
+                        let error = RpcError { code: LIMIT_REACHED, message, data: None };
+                        Ok(Some(Self::Answer { id, outcome: Err(error) }))
+                    }
+                    Ok(_) | Err(_) => Err(Error::Protocol(message)),
+                }
+            }
             Frame::NotJsonRpc(said) => Err(broken("the server does not speak JSON-RPC", said)),
         }
     }

@@ -343,7 +343,7 @@ impl Server {
 /// A frame received together with the first one.
 enum BufferedFrame {
     Line(Vec<u8>),
-    TooLong,
+    TooLong(String),
     NotJsonRpc(Vec<u8>),
 }
 
@@ -351,7 +351,7 @@ impl BufferedFrame {
     fn new(frame: &Frame<'_>) -> Self {
         match frame {
             Frame::Line(line) => Self::Line(line.to_vec()),
-            Frame::TooLong => Self::TooLong,
+            Frame::TooLong(skeleton) => Self::TooLong((*skeleton).to_owned()),
             Frame::NotJsonRpc(bytes) => Self::NotJsonRpc(bytes.to_vec()),
         }
     }
@@ -359,7 +359,7 @@ impl BufferedFrame {
     fn event(&self, conn: ConnId) -> Event<'_> {
         match self {
             Self::Line(frame) => Event::Frame { conn, frame },
-            Self::TooLong => Event::TooLong { conn },
+            Self::TooLong(skeleton) => Event::TooLong { conn, skeleton },
             Self::NotJsonRpc(bytes) => Event::NotJsonRpc { conn, bytes },
         }
     }

@@ -29,7 +29,7 @@ impl Sink for EngineSink<'_> {
         let conn = self.conn;
         let event = match frame {
             Frame::Line(frame) => Event::Frame { conn, frame },
-            Frame::TooLong => Event::TooLong { conn },
+            Frame::TooLong(skeleton) => Event::TooLong { conn, skeleton },
             Frame::NotJsonRpc(bytes) => Event::NotJsonRpc { conn, bytes },
         };
         self.engine.handle(self.now, event, self.actions);

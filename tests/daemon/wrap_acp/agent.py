@@ -62,6 +62,9 @@ def prompt(id, session, text):
         open(os.path.join(folder, "flood"), "w").close()
         for number in range(int(rest)):
             update(session, "x" * 1000)
+    if word == "huge":
+        update(session, "x" * int(rest))
+        return send({"result": {"stopReason": "end_turn", "_meta": {"x": "x" * int(rest)}}, "jsonrpc": "2.0", "id": id})
     if word == "latched":
         for _ in range(3):
             if latched[0]:

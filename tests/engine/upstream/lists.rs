@@ -1,9 +1,9 @@
 //! UPS-09, UPS-10, UPS-11: deadlines, pages and freshness of lists, lists whose changes are not
 //! told, and names that two servers have.
 
-use ceased_core::ConnId;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::UpstreamServer;
+use ceased_core::{ConnId, Event};
 use serde_json::{Value, json};
 
 use super::kit::{Kit, initialize, tool};
@@ -92,6 +92,23 @@ fn hanging_list_delays_no_other_and_is_taken_when_it_comes() {
     assert_eq!(kit.one(client)["result"]["prompts"][0]["name"], "late");
 }
 
+/// UPS-14: a list whose answer is too long is empty, beside one that comes.
+#[test]
+fn skipped_list_is_empty_alone() {
+    let capabilities = json!({"tools": {TELLS: true}, "prompts": {TELLS: true}});
+    let (mut kit, client, upstream, asked) = begun(wrapped(), &capabilities);
+    kit.one(client);
+    kit.send(client, &request(1, "prompts/list"));
+    let id = &of(&asked, "prompts/list")["id"];
+    let skeleton = &format!(r#"{{"result":{{}},"jsonrpc":"2.0","id":{id}}}"#);
+    kit.feed(Event::TooLong { conn: upstream, skeleton });
+    let prompts = kit.one(client);
+    assert_eq!((&prompts["id"], &prompts["result"]["prompts"]), (&json!(1), &json!([])));
+    assert!(warnings(&kit)[0].contains("message_bytes"), "{:?}", warnings(&kit));
+    kit.answer(upstream, of(&asked, "tools/list"), &json!({"tools": [tool("work")]}));
+    assert_eq!(names(&kit.one(client)), ["work"]);
+}
+
 /// One server with a list that hangs holds up the lists of others for five seconds, once.
 #[test]
 fn hanging_list_of_one_server_delays_others_only_to_its_deadline() {
@@ -113,7 +130,7 @@ fn hanging_list_of_one_server_delays_others_only_to_its_deadline() {
     assert_eq!(names(&kit.one(client)), ["b_work"], "it is known by now");
 }
 
-/// An answer that cannot be read ends the list that it is of, found by asking one list after the
+/// An answer without a readable id ends the list that it is of, found by asking one list after the
 /// other.
 #[test]
 fn unreadable_list_counts_as_its_end() {
@@ -122,13 +139,13 @@ fn unreadable_list_counts_as_its_end() {
     kit.read(client);
     assert_eq!(asked.len(), 2);
     let deep = format!("{}{}", "[".repeat(400), "]".repeat(400));
-    let line = |id: &Value| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":{deep}}}}}"#);
-    kit.line(upstream, &line(&of(&asked, "tools/list")["id"]));
+    let line = format!(r#"{{"jsonrpc":"2.0","id":[],"result":{{"tools":{deep}}}}}"#);
+    kit.line(upstream, &line);
     // It could be of either: they are asked for again, one after the other.
     let again = kit.one(upstream);
     assert_eq!(again["method"], "tools/list");
     kit.answer(upstream, of(&asked, "prompts/list"), &json!({"prompts": [{"name": "stale"}]}));
-    kit.line(upstream, &line(&again["id"]));
+    kit.line(upstream, &line);
     assert_eq!(names(&kit.one(client)), [""; 0]);
     assert!(warnings(&kit)[0].contains("tools/list: limit reached: json_depth"), "it is told");
     let prompts = kit.one(upstream);

@@ -285,6 +285,39 @@ fn decode(token: &str) -> Option<String> {
     serde_json::from_str(token).ok()
 }
 
+/// First level of an object that nests deeper than this, with `{}` for its objects and arrays;
+/// `None` for any other text.
+#[must_use]
+pub fn deep_skeleton(frame: &[u8], depth_max: usize) -> Option<String> {
+    let text = std::str::from_utf8(frame).ok()?;
+    if deepest(text) <= depth_max.min(LEVELS_MAX) {
+        return None;
+    }
+    if !text.trim_ascii_start().starts_with('{') {
+        return Some(String::new());
+    }
+    let (mut depth, mut quoted, mut escaped, mut skeleton) = (0_usize, false, false, String::new());
+    for c in text.chars() {
+        let was_quoted = quoted;
+        (quoted, escaped) = match c {
+            _ if escaped => (quoted, false),
+            '"' => (!quoted, false),
+            '\\' => (quoted, quoted),
+            _ => (quoted, false),
+        };
+        match c {
+            '{' | '[' if !was_quoted => {
+                skeleton += ["{", "{}", ""][depth.min(2)];
+                depth += 1;
+            }
+            '}' | ']' if !was_quoted && depth > 1 => depth -= 1,
+            _ if depth < 2 => skeleton.push(c),
+            _ => {}
+        }
+    }
+    Some(skeleton)
+}
+
 /// Nesting of the brackets outside of strings.
 fn deepest(text: &str) -> usize {
     let (mut depth, mut most, mut quoted) = (0_usize, 0, false);

@@ -216,7 +216,7 @@ impl Rig {
         self.link.receive(&mut self.scratch, budget, &mut |frame: Frame<'_>| {
             frames.push(match frame {
                 Frame::Line(line) => String::from_utf8_lossy(line).into_owned(),
-                Frame::TooLong | Frame::NotJsonRpc(_) => format!("{frame:?}"),
+                Frame::TooLong(_) | Frame::NotJsonRpc(_) => format!("{frame:?}"),
             });
         })
     }

@@ -80,7 +80,7 @@ fn echo(stdio: Result<Stdio, StdioError>, input: &str, output: &str) -> ExitCode
     loop {
         let flow = link.receive(&mut scratch, SCRATCH_BYTES, &mut |frame: Frame<'_>| match frame {
             Frame::Line(line) => queue.line(line),
-            Frame::TooLong | Frame::NotJsonRpc(_) => panic!("{frame:?}"),
+            Frame::TooLong(_) | Frame::NotJsonRpc(_) => panic!("{frame:?}"),
         });
         match flow {
             Ok(flow) => finished |= flow == Flow::Finished,

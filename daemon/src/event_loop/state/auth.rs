@@ -46,7 +46,10 @@ impl TokenHandshake {
         let mut seen = Members::default();
         let message = match frame {
             Frame::Line(line) => Some(Message::parse(line, depth_max, &mut seen)),
-            Frame::TooLong | Frame::NotJsonRpc(_) => None,
+            Frame::TooLong(skeleton) => {
+                Some(Message::parse(skeleton.as_bytes(), depth_max, &mut seen))
+            }
+            Frame::NotJsonRpc(_) => None,
         };
         match message {
             Some(Message::Request { id, method, params }) if method == AUTHENTICATE => {

@@ -203,7 +203,10 @@ impl Host {
         match (kind, conn, job) {
             (b'o' | b'A' | b'C', ..) => self.open(kind, number),
             (b'<', Some(conn), _) => self.feed(Event::Frame { conn, frame: text }),
-            (b'l', Some(conn), _) => self.feed(Event::TooLong { conn }),
+            (b'l', Some(conn), _) => {
+                let skeleton = &String::from_utf8_lossy(text);
+                self.feed(Event::TooLong { conn, skeleton });
+            }
             (b'a', Some(conn), _) => self.feed(Event::NotJsonRpc { conn, bytes: text }),
             (b'f', Some(conn), _) => {
                 let then = match text.len() % 3 {

@@ -43,7 +43,7 @@ fn cut(stream: &[u8], size: usize) -> Vec<Cut> {
     let mut sink = |frame: Frame<'_>| {
         cuts.push(match frame {
             Frame::Line(line) => Cut::Line(line.to_vec()),
-            Frame::TooLong => Cut::Overlong,
+            Frame::TooLong(_) => Cut::Overlong,
             Frame::NotJsonRpc(_) => Cut::Alien,
         });
     };

@@ -164,7 +164,7 @@ pub(super) fn compare(
     let given_up: Vec<u64> = flooded.map(|(conn, _)| *conn).collect();
     let spare = (!given_up.is_empty()).then(|| oracle.clone());
     let mut expected = oracle.input(at, wall, named, unsent);
-    if matches!(input, Input::TooLong(_)) {
+    if matches!(input, Input::TooLong(..)) {
         oracle.marks.insert(Mark::Overlong);
     }
     for conn in &given_up {
@@ -280,7 +280,7 @@ fn renamed(
         Input::Done(id, outcome) => (Some(Input::Done(name(id), outcome.clone())), of_job(id)),
         Input::Opened(conn, ..)
         | Input::Frame(conn, _)
-        | Input::TooLong(conn)
+        | Input::TooLong(conn, _)
         | Input::NotJsonRpc(conn, _)
         | Input::Finished(conn, _)
         | Input::Closed(conn)

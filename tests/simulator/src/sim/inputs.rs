@@ -61,7 +61,7 @@ pub(super) fn ask_of(call: u64, wish: &Wish) -> OutgoingRequest {
 pub(super) fn input_of(conn: ConnId, frame: &Frame<'_>) -> Input {
     match frame {
         Frame::Line(line) => Input::Frame(conn, line.to_vec()),
-        Frame::TooLong => Input::TooLong(conn),
+        Frame::TooLong(skeleton) => Input::TooLong(conn, (*skeleton).to_owned()),
         Frame::NotJsonRpc(bytes) => Input::NotJsonRpc(conn, bytes.to_vec()),
     }
 }

@@ -207,6 +207,14 @@ impl World {
         self.feed(Input::Frame(conn, line.as_bytes().to_vec()));
     }
 
+    /// A line arrives that is too long, of which the first level is known.
+    pub fn overlong(&mut self, conn: ConnId, skeleton: &str) {
+        if let Ok(message) = serde_json::from_str::<Value>(skeleton) {
+            self.peers.get_mut(&conn).expect("the peer exists").asks(&message);
+        }
+        self.feed(Input::TooLong(conn, skeleton.to_owned()));
+    }
+
     /// One line arrives, followed by a turn.
     pub fn send(&mut self, conn: ConnId, line: &str) {
         self.frame(conn, line);

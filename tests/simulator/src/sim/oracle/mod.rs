@@ -145,7 +145,7 @@ impl Oracle {
                 self.open(conn.get(), &identity.to_string(), *role);
             }
             Input::Frame(conn, frame) => self.frame(conn.get(), frame, unsent),
-            Input::TooLong(conn) => self.unreadable(conn.get(), -32600, None),
+            Input::TooLong(conn, skeleton) => self.skipped(conn.get(), skeleton, -32600),
             Input::NotJsonRpc(conn, bytes) => self.alien(conn.get(), bytes),
             Input::Finished(conn, then) => self.finish(conn.get(), *then),
             Input::Closed(conn) => self.gone(conn.get()),

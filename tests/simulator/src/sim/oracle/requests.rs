@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ceased_core::log_level::LogLevel;
 use ceased_core::tool::{StopPolicy, TaskSupport, Tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::able::Able;
 use super::beats::Beats;
@@ -36,7 +36,11 @@ impl Oracle {
             // Nothing is left that the peer could fail to take.
             self.conns.get_mut(&conn).expect("it was there").stall = None;
         }
-        match slow::classify(frame, self.settings.limits.depth_max) {
+        let depth_max = self.settings.limits.depth_max;
+        if let Some(skeleton) = slow::deep_skeleton(frame, depth_max) {
+            return self.skipped(conn, &skeleton, -32700);
+        }
+        match slow::classify(frame, depth_max) {
             Said::Batch(messages) => self.batch(conn, &messages, crowded),
             said @ (Said::Request { .. }
             | Said::Notification { .. }
@@ -45,6 +49,37 @@ impl Oracle {
                 let text = String::from_utf8_lossy(frame);
                 self.message(conn, said, &text, None, crowded);
             }
+        }
+    }
+
+    /// A message that passes a limit, of which the first level is known: a request fails, and an
+    /// answer counts as an error.
+    pub(super) fn skipped(&mut self, conn: u64, skeleton: &str, code: i64) {
+        let Some(entry) = self.conns.get(&conn) else { return };
+        if matches!(entry.ended, Ended::Closing { .. }) {
+            return;
+        }
+        match slow::classify(skeleton.as_bytes(), usize::MAX) {
+            Said::Request { id, token, .. } if id != Id::Null => {
+                self.settle(conn, None, Some(format!("{token}:E {code}")));
+            }
+            Said::Response { id: Some(id), .. } => {
+                let limits = &self.settings.limits;
+                let limit = match code {
+                    -32600 => {
+                        let max = limits.frames.frame_bytes_max;
+                        format!("message_bytes = {max}: the message was skipped")
+                    }
+                    _ => format!("json_depth = {}: the message nests deeper", limits.depth_max),
+                };
+                let error = json!({"code": -31003, "message": format!("limit reached: {limit}")});
+                self.response(conn, Some(id), false, &json!({"error": error}).to_string());
+            }
+            Said::Request { .. }
+            | Said::Notification { .. }
+            | Said::Response { .. }
+            | Said::Batch(_)
+            | Said::Invalid { .. } => self.unreadable(conn, code, None),
         }
     }
 
