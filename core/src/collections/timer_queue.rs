@@ -47,6 +47,8 @@ pub enum Timer {
     Upstream(InstanceId),
     /// The earliest deadline of the lists of an instance.
     Lists(InstanceId),
+    /// The next start of an instance that takes long.
+    SlowStart,
     /// The next deadline of the agent of a client.
     Agent(ConnId),
 }
@@ -70,7 +72,7 @@ impl Timer {
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,
             Self::Relayed(_) | Self::ServerTask(_) => 14,
-            Self::Upstream(_) | Self::Lists(_) | Self::Agent(_) => 15,
+            Self::Upstream(_) | Self::Lists(_) | Self::SlowStart | Self::Agent(_) => 15,
         }
     }
 }

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
@@ -12,6 +13,9 @@ use crate::ids::{InstanceId, JobId};
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::{Instance, Key, Phase};
+
+/// Time from which a start is a long one: an installation, or a server that hangs.
+const SLOW: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// The identity whose requests an instance serves; `None` for one that waits for a call.
@@ -92,14 +96,16 @@ impl Engine {
         ranked.into_iter().for_each(|(_, job)| self.assign(job));
     }
 
-    /// Starts instances that wait for it, as many as may start at once (UPS-09).
+    /// Starts instances that wait for it, as many as may start at once (UPS-09). A start that takes
+    /// long counts for its own identity alone, up to twice as many starts in all.
     pub(crate) fn start_queued(&mut self) {
         let max = self.settings.start_at_once.max(1);
-        while self.upstreams.starting() < max {
-            let Some(id) = self.next_queued() else { break };
+        while self.upstreams.starting() < max.saturating_mul(2) {
+            let Some(id) = self.next_queued(max) else { break };
             let Some(instance) = self.upstreams.instances.get_mut(&id) else { break };
             instance.phase = Phase::Starting;
             instance.start_by = self.now.at + instance.server.start_timeout;
+            instance.slow_at = self.now.at + SLOW;
             self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
             let client = match &instance.key {
                 Key::Client(conn) => Some(*conn),
@@ -117,10 +123,12 @@ impl Engine {
             let start = UpstreamAction::Start { instance: id, server, owner, client };
             self.out.push(Action::Upstream(start));
         }
+        self.arm_slow_start();
     }
 
-    /// The next instance to start: the first of the identity whose turn it is.
-    fn next_queued(&self) -> Option<InstanceId> {
+    /// The next instance to start: the first of the identity whose turn it is, among those that may
+    /// start.
+    fn next_queued(&self, max: usize) -> Option<InstanceId> {
         let last = self.upstreams.last_started.as_ref();
         let all = self.upstreams.instances.iter();
         let queued = all.filter(|(_, instance)| instance.phase == Phase::Queued);
@@ -128,6 +136,28 @@ impl Engine {
             let identity = self.identity_of_instance(instance);
             (identity <= last, identity, *id)
         });
-        turns.min().map(|(_, _, id)| id)
+        let may_start = |identity| {
+            let delays = |instance: &&Instance| {
+                self.now.at < instance.slow_at || self.identity_of_instance(instance) == identity
+            };
+            self.upstreams.all_starting().filter(delays).count() < max
+        };
+        turns.filter(|(_, identity, _)| may_start(*identity)).min().map(|(_, _, id)| id)
+    }
+
+    /// Arms the timer for the next start that takes long, if an instance waits for it.
+    fn arm_slow_start(&mut self) {
+        let waits = |instance: &Instance| instance.phase == Phase::Queued;
+        let is_awaited = self.upstreams.instances.values().any(waits);
+        let slow = self.upstreams.all_starting().map(|instance| instance.slow_at);
+        match slow.filter(|at| is_awaited && *at > self.now.at).min() {
+            Some(at) => self.timers.arm(&mut self.upstreams.slow_timer, Timer::SlowStart, at),
+            None => self.timers.disarm(&mut self.upstreams.slow_timer, Timer::SlowStart),
+        }
+    }
+
+    pub(crate) fn on_slow_start(&mut self) {
+        self.upstreams.slow_timer = None;
+        self.start_queued();
     }
 }

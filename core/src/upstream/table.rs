@@ -62,6 +62,8 @@ pub(crate) struct Upstreams {
     pub(crate) starts_eager: bool,
     /// The identity whose instance was started last.
     pub(crate) last_started: Option<Identity>,
+    /// Armed while an instance waits for its start.
+    pub(crate) slow_timer: Option<Armed>,
     next_instance: u64,
     next_check: u64,
 }
@@ -168,6 +170,8 @@ pub(crate) struct Instance {
     pub(crate) timer: Option<Armed>,
     /// Latest end of the handshake.
     pub(crate) start_by: Instant,
+    /// From then on its start takes long.
+    pub(crate) slow_at: Instant,
     /// Whether `server/discover` was its first message.
     pub(crate) is_probed: bool,
     /// The answer to `server/discover` that came while `initialize` was under way.
@@ -252,6 +256,7 @@ impl Instance {
             calls: BTreeSet::new(),
             timer: None,
             start_by: Instant::ZERO,
+            slow_at: Instant::ZERO,
             is_probed: false,
             discovered: None,
             refusal: None,
@@ -350,11 +355,16 @@ impl Upstreams {
     }
 
     /// Instances that the host is starting or that are in their handshake.
-    pub(crate) fn starting(&self) -> usize {
+    pub(crate) fn all_starting(&self) -> impl Iterator<Item = &Instance> {
         let starts = |instance: &&Instance| {
             matches!(instance.phase, Phase::Starting | Phase::Probing | Phase::Initializing)
         };
-        self.instances.values().filter(starts).count()
+        self.instances.values().filter(starts)
+    }
+
+    /// How many there are.
+    pub(crate) fn starting(&self) -> usize {
+        self.all_starting().count()
     }
 
     /// Whether a server has an instance that is on its way to tell its identity or lists.

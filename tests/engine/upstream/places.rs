@@ -67,6 +67,27 @@ fn starts_take_turns_between_identities() {
     assert_eq!(order, [1, 2, 3, 1, 1]);
 }
 
+/// Starts that hang delay other identities for five seconds.
+#[test]
+fn slow_starts_delay_their_own_identity_alone() {
+    let of = |name: &str| UpstreamServer { max_instances: 64, ..server(name) };
+    let servers = vec![std::sync::Arc::new(of("s"))];
+    let mut kit = Kit::with(Settings { servers, start_at_once: 2, ..Settings::default() });
+    for uid in [1, 1, 1, 1, 2, 3, 4] {
+        let conn = open_as(&mut kit, uid);
+        ask(&mut kit, conn);
+    }
+    assert_eq!(owners(&mut kit), [1, 1]);
+    kit.pass(4_900);
+    assert_eq!(owners(&mut kit), [1, 1]);
+    kit.pass(200);
+    assert_eq!(owners(&mut kit), [1, 1, 2, 3], "no more than twice as many");
+    let starts = kit.starts();
+    let upstream = kit.started(starts[2]);
+    kit.handshake(upstream, &[tool("work")]);
+    assert_eq!(owners(&mut kit), [1, 1, 2, 3, 4]);
+}
+
 /// One identity has its share of the places and no more; the rest of its calls wait.
 #[test]
 fn identity_has_its_share_of_instances() {
