@@ -41,6 +41,12 @@ output_schema = { type = "object", properties = { n = { type = "integer" } }, re
 [tool.input.json]
 type = "string"
 [[tool]]
+name = "any"
+command = ["printf", "%s", "{json}"]
+output = "json"
+[tool.input.json]
+type = "string"
+[[tool]]
 name = "blocks"
 command = ["printf", "%s", "{json}"]
 output = "content"
@@ -200,6 +206,31 @@ fn json_output_is_checked_structured_content() {
         assert!(texts(&bad).last().is_some_and(|text| text.contains(why)), "{bad}");
         assert_eq!(bad["structuredContent"], Value::Null);
     }
+}
+
+/// `output = "json"`: texts that others print are passed on as they are, with and without a schema.
+#[test]
+fn json_output_keeps_the_text_of_its_values() {
+    let daemon = daemon();
+    let mut peer = daemon.peer();
+    for tool in ["any", "numbers"] {
+        for (printed, kept) in [
+            (r#"{"n":1,"a":"\ud83d"}"#, r#"{"n":1,"a":"\ud83d"}"#),
+            (r#"{"n":18446744073709551616}"#, r#"{"n":18446744073709551616}"#),
+            ("{\r\n \"n\": 1.0,\n \"m\": 1e999}\n", r#"{   "n": 1.0,  "m": 1e999}"#),
+            ("\u{feff}{\"n\":2,\"n\":2.50}", r#"{"n":2,"n":2.50}"#),
+        ] {
+            if tool == "numbers" && (printed.contains("1e999") || printed.contains("\"n\":2,")) {
+                continue;
+            }
+            let call = peer.call(tool, &json!({"json": printed}).to_string());
+            let line = peer.line().expect("an answer");
+            assert!(line.contains(&format!("\"structuredContent\":{kept},")), "{call}: {line}");
+        }
+    }
+    let deep = format!("{{\"n\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let bad = result(&mut peer, "any", &json!({"json": deep}));
+    assert!(texts(&bad).last().is_some_and(|text| text.contains("nests deeper")), "{bad}");
 }
 
 /// `output = "content"`: blocks of the protocol, which are checked.

@@ -3,16 +3,22 @@
 use std::borrow::Cow;
 
 use ceased_core::ids::JobId;
+use ceased_core::json::raw::Json;
 use ceased_core::protocol::revision::{ContentTypes, Dialect};
 use ceased_core::reason::StopReason;
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use crate::config::{CommandTool, Output, show_size};
 use crate::tools::content::{Content, ResourceLink};
 use crate::tools::handler::ToolResult;
+use crate::tools::json_text;
 use ceased_process::plain_text::plain_text;
 use ceased_process::{Captured, Exit, Reached};
 
+/// Nesting of a printed object at most: less than what readers take (128), as it is inside of a
+/// message.
+const DEPTH_MAX: usize = 120;
 /// Share of a limited text that its beginning gets, in quarters. Errors and summaries come last.
 const HEAD_QUARTERS: usize = 1;
 /// Bytes within which a cut moves to the end of a line.
@@ -99,13 +105,12 @@ impl Ended<'_> {
             Ok(printed) => without_mark(printed),
             Err(why) => return self.unusable(exit, &why),
         };
-        let value: Value = match serde_json::from_str(&printed) {
-            Ok(value @ Value::Object(_)) => value,
-            Ok(_) => return self.unusable(exit, "it is JSON, but not an object"),
-            Err(error) => return self.unusable(exit, &format!("it is not JSON: {error}")),
+        let object = match printed_object(&printed) {
+            Ok(object) => object,
+            Err(why) => return self.unusable(exit, &why),
         };
         if let Some(schema) = &self.command.output_schema
-            && let Err(why) = schema.accept(printed.trim())
+            && let Err(why) = schema.accept(&json_text::without_halves(object.get()))
         {
             let why = why.replacen("arguments", "output", 1);
             return self.unusable(exit, &format!("it does not match `output_schema`: {why}"));
@@ -114,13 +119,13 @@ impl Ended<'_> {
         let mut content = Vec::new();
         push_text(&mut content, output.text);
         self.push_link(&mut content, output.omitted > 0);
-        ToolResult { content, structured_content: Some(value), is_error: false }
+        ToolResult { content, structured_content: Some(object), is_error: false }
     }
 
     /// Standard output is a JSON array of content blocks.
     fn content(&self, exit: &Exit) -> ToolResult {
         let blocks = whole(&exit.stdout).map(without_mark).and_then(|printed| {
-            serde_json::from_str::<Vec<Content>>(&printed)
+            serde_json::from_str::<Vec<Content>>(&json_text::without_halves(&printed))
                 .map_err(|error| format!("it is not a JSON array of content blocks: {error}"))
         });
         let blocks = match blocks {
@@ -244,6 +249,21 @@ fn whole(captured: &Captured) -> Result<Cow<'_, str>, String> {
     }
 }
 
+/// The object that a command printed, with the text of its values as it is: numbers of any size, and
+/// halves of surrogate pairs, which programs that count in 16 bits print.
+fn printed_object(printed: &str) -> Result<Json, String> {
+    let raw: &RawValue =
+        serde_json::from_str(printed).map_err(|error| format!("it is not JSON: {error}"))?;
+    if !raw.get().starts_with('{') {
+        return Err("it is JSON, but not an object".into());
+    }
+    if json_text::depth(raw.get()) > DEPTH_MAX {
+        return Err(format!("it nests deeper than {DEPTH_MAX} objects and arrays"));
+    }
+    // Line breaks stand between values alone, and a message is one line.
+    Ok(Json::written(raw.get().replace(['\n', '\r'], " ")))
+}
+
 /// The text behind a byte order mark, which programs of other systems print first.
 fn without_mark(text: Cow<'_, str>) -> Cow<'_, str> {
     match text.strip_prefix('\u{feff}') {
@@ -304,7 +324,7 @@ fn verdict(exit: &Exit, stopped: Option<&str>) -> String {
 }
 
 /// Facts for a program; see [`EXIT_SCHEMA`].
-fn numbers(exit: &Exit, stopped: Option<&str>, omitted: bool) -> Value {
+fn numbers(exit: &Exit, stopped: Option<&str>, omitted: bool) -> Json {
     let mut numbers = json!({
         "exitCode": exit.code,
         "signal": exit.signal,
@@ -326,7 +346,7 @@ fn numbers(exit: &Exit, stopped: Option<&str>, omitted: bool) -> Value {
             members.insert("survivors".into(), left.into());
         }
     }
-    numbers
+    Json::written(numbers.to_string())
 }
 
 /// The end of a head of at most `max` bytes: after a line where one ends nearby.

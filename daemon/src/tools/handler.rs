@@ -299,7 +299,7 @@ pub struct ToolResult {
     pub content: Vec<Content>,
     /// Content for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub structured_content: Option<Value>,
+    pub structured_content: Option<Json>,
     /// Whether the tool failed.
     pub is_error: bool,
 }
@@ -323,10 +323,10 @@ impl ToolResult {
         const BEGIN: &str = r#"{"content":["#;
         const STRUCTURED: &str = r#","structuredContent":"#;
         let end = if self.is_error { r#","isError":true}"# } else { r#","isError":false}"# };
-        let structured = self.structured_content.as_ref().map(serde_json::to_string).transpose()?;
+        let structured = self.structured_content.as_ref().map(Json::get);
         // Room for everything but escapes: it is written once, and neither moved nor cut.
         let room: usize = self.content.iter().map(Content::room).sum();
-        let more = structured.as_ref().map_or(0, |json| STRUCTURED.len() + json.len());
+        let more = structured.map_or(0, |json| STRUCTURED.len() + json.len());
         let mut out = String::with_capacity(BEGIN.len() + room + 1 + more + end.len());
         out.push_str(BEGIN);
         for (position, block) in self.content.iter().enumerate() {
@@ -338,7 +338,7 @@ impl ToolResult {
         out.push(']');
         if let Some(structured) = structured {
             out.push_str(STRUCTURED);
-            out.push_str(&structured);
+            out.push_str(structured);
         }
         out.push_str(end);
         Ok(Json::written(out))
@@ -347,7 +347,7 @@ impl ToolResult {
     /// Sets the content for programs; must be an object.
     #[must_use]
     pub fn with_structured(mut self, value: Value) -> Self {
-        self.structured_content = Some(value);
+        self.structured_content = Some(Json::written(value.to_string()));
         self
     }
 }
