@@ -252,6 +252,29 @@ fn shared_servers_make_a_configuration() {
     assert!(ran.code == Some(0) && ran.out.contains("server git"), "{ran:?}");
 }
 
+/// The daemon's configuration is as it was if the host's file cannot be written after it.
+#[test]
+fn shared_servers_are_moved_whole_or_not_at_all() {
+    for old in [None, Some("[[server]]\nname = \"bare\"\ncommand = [\"z\"]\n")] {
+        let host = Host::new(TEXT);
+        // There is no longer name for the copy.
+        let file = host.0.path().join(format!("{}.json", "x".repeat(250)));
+        fs::copy(host.file(), &file).unwrap();
+        let config = host.0.path().join("etc/ceased/config.toml");
+        if let Some(old) = old {
+            fs::create_dir_all(config.parent().unwrap()).unwrap();
+            fs::write(&config, old).unwrap();
+        }
+        let mut command = host.0.command(&["adopt", "--shared", "--write"]);
+        command.arg(&file).env("XDG_CONFIG_HOME", host.0.path().join("etc"));
+        let ran = Program::start(&host.0, command).wait();
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains("config.toml is as it was"), "{ran:?}");
+        assert_eq!(fs::read_to_string(&config).ok().as_deref(), old);
+        assert_eq!(fs::read_to_string(&file).unwrap(), TEXT);
+    }
+}
+
 /// The output of `import` is a configuration.
 #[test]
 fn check_accepts_the_output_of_import() {

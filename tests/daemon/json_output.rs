@@ -171,6 +171,7 @@ fn operations(commands: &Commands, daemon: Daemon) {
     assert!(checked["tools"].as_array().is_some_and(|tools| tools.len() > 5), "{checked}");
     let stopped = commands.document("stop", 0, &["stop", "--json"]);
     assert_eq!(stopped["pid"], daemon.pid());
+    assert_eq!(stopped["survivors"].as_array().map(Vec::len), Some(0));
     drop(daemon);
     let store = commands.document("store-check", 0, &["store", "check", "--json"]);
     assert_eq!(store["intact"], true);

@@ -121,6 +121,33 @@ fn a_call_with_unkillable_processes_is_answered() {
     }
 }
 
+/// `ceased stop` names a process that is left, and fails.
+#[test]
+fn stop_names_unkillable_processes() {
+    for (containment, is_json) in [("guard", true), ("groups", false)] {
+        let Some(mut lasting) = Lasting::start(containment) else { return };
+        let mark = marker();
+        let mut peer = lasting.daemon.peer();
+        let call = peer.call("rooted", &json!({"mark": mark}).to_string());
+        let answer = peer.answer(call)["result"].clone();
+        if answer["structuredContent"]["exitCode"] == 3 {
+            return eprintln!("SKIPPED: set-uid programs have no effect here");
+        }
+        let (pid, _) = carriers(&mark)[0];
+        let stop = lasting.daemon.home.start(if is_json { &["stop", "--json"] } else { &["stop"] });
+        assert_eq!(lasting.daemon.wait().code(), Some(1));
+        let ran = stop.wait();
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.err.contains(&format!("are left, and may still run: {pid} (")), "{ran:?}");
+        if is_json {
+            let said: Value = serde_json::from_str(&ran.out).expect("JSON");
+            assert_eq!(said["survivors"][0]["pid"], pid, "{said}");
+        }
+        remove(&lasting.until());
+        wait_until("the tool ends by itself", || carriers(&mark).is_empty());
+    }
+}
+
 /// STOP-02: shutdown does not wait for unkillable processes, stays within its bound, and reports
 /// them by its exit code and its receipts.
 #[test]

@@ -206,6 +206,7 @@ fn a_failed_start_prints_its_reason() {
     let (_, said, code) = hello_lenient(nest.connect(&["--spawn"]));
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("workers"), "{said}");
+    assert_eq!(said.matches("workerz").count(), 1, "it is told once: {said}");
     // The configuration names the socket of a spawned daemon.
     let (_, said, code) = hello_lenient(nest.connect(&["--spawn", "--socket", "/nowhere"]));
     assert_eq!(code, Some(2), "{said}");

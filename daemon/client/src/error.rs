@@ -94,6 +94,23 @@ impl fmt::Display for Error {
     }
 }
 
+impl Error {
+    /// The error object that the server answered with.
+    #[must_use]
+    pub const fn rpc(&self) -> Option<&RpcError> {
+        match self {
+            Self::Rpc(error) => Some(error),
+            Self::Unreachable { .. }
+            | Self::Protocol(_)
+            | Self::TimedOut(_)
+            | Self::Interrupted
+            | Self::Closed
+            | Self::Refused(_)
+            | Self::Io(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for RpcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (error {})", self.message, self.code)

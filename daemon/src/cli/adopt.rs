@@ -1,11 +1,12 @@
 //! `ceased adopt`: the servers of hosts' configurations behind ceased, and back.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::adopt_args::AdoptArgs;
 use super::adopt_targets::{Target, targets};
-use super::args::AdoptArgs;
 use super::host_entry::{failure, label};
 use super::shared_servers::Shared;
 use super::{Backend, Exit, Failure, Io, format};
@@ -126,7 +127,23 @@ fn plan(
     Ok(Plan { title: None, named: path.to_owned(), file, outcome, diff, copy: None })
 }
 
-/// Writes the daemon's configuration and then the files, once all of them can be written.
+/// A file that was written, and the copy of its old content; none of a new file.
+pub(super) struct Written {
+    pub(super) path: PathBuf,
+    pub(super) copy: Option<PathBuf>,
+}
+
+impl Written {
+    /// Gives the file its old content again; removes a new one.
+    fn take_back(&self) -> std::io::Result<()> {
+        match &self.copy {
+            Some(copy) => fs::rename(copy, &self.path),
+            None => fs::remove_file(&self.path),
+        }
+    }
+}
+
+/// Writes the daemon's configuration and then the files, all of them or none.
 fn write_all(
     args: &AdoptArgs,
     plans: &mut [Plan],
@@ -140,16 +157,29 @@ fn write_all(
     for plan in &changed {
         plan.file.permit().map_err(refused)?;
     }
+    shared.map_or(Ok(()), Shared::permit)?;
+    let mut written = Vec::new();
     if let Some(shared) = shared {
-        shared.permit()?;
-        shared.write(io)?;
+        written.extend(shared.write()?);
     }
-    for plan in &mut changed {
+    for plan in &changed {
         let new = plan.outcome.apply(&plan.file.text);
-        let copy = plan.file.replace(&new).map_err(refused)?;
-        let path = plan.file.path.display();
-        io.say(&format!("wrote {path}; {} has the old content", copy.display()));
-        plan.copy = Some(copy);
+        match plan.file.replace(&new) {
+            Ok(copy) => written.push(Written { path: plan.file.path.clone(), copy: Some(copy) }),
+            Err(why) => return Err(take_back(&written, refused(why))),
+        }
+    }
+    let is_shared = written.len() > changed.len();
+    for (number, Written { path, copy }) in written.iter().enumerate() {
+        let old = copy.as_ref().map(|copy| format!("; {} has the old content", copy.display()));
+        let next = match is_shared && number == 0 {
+            true => "; `ceased reload` has a running daemon read it",
+            false => "",
+        };
+        io.say(&format!("wrote {}{}{next}", path.display(), old.unwrap_or_default()));
+    }
+    for (plan, written) in changed.iter_mut().rev().zip(written.into_iter().rev()) {
+        plan.copy = written.copy;
     }
     if let (false, Some(target)) = (args.undo, &args.target) {
         io.say(&format!(
@@ -158,6 +188,19 @@ fn write_all(
         ));
     }
     Ok(())
+}
+
+/// Takes back what was written before a file that cannot be written.
+fn take_back(written: &[Written], failure: Failure) -> Failure {
+    let mut message = failure.message;
+    for one in written.iter().rev() {
+        let path = one.path.display();
+        message.push_str(&match one.take_back() {
+            Ok(()) => format!("\n{path} is as it was"),
+            Err(why) => format!("\n{path} is changed, and cannot be taken back: {why}"),
+        });
+    }
+    Failure::new(failure.exit, message)
 }
 
 /// Says how the change is written.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::AdoptArgs;
+use super::adopt_args::AdoptArgs;
 use super::{Exit, Failure, Io};
 use crate::host_files::{Host, all_hosts, host_by_name};
 

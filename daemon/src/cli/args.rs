@@ -1,6 +1,5 @@
 //! Definition of the command line.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,12 +7,12 @@ use std::time::Duration;
 use ceased_core::tool::TaskSupport;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
-use serde_json::{Value, json};
 
+use super::adopt_args::{AdoptArgs, ImportArgs};
+use super::argument_values::{duration, duration_or_none, host_and_port, message_bytes};
+use super::probe_args::{ProbeArgs, ProbeServerArgs};
 use super::{EngineFiles, completion};
 use crate::config::Level;
-use crate::config::units::parse_size;
-use crate::probe;
 use crate::wrap::WrapOptions;
 use ceased_core::upstream::server::Watchdogs;
 use ceased_core::upstream::spoken::Revision;
@@ -252,219 +251,6 @@ pub(super) struct WrapArgs {
     command: Vec<OsString>,
 }
 
-/// `probe`.
-#[derive(Debug, Args)]
-pub(super) struct ProbeArgs {
-    /// The command is an ACP agent
-    #[arg(long, conflicts_with_all = ["tool", "stubborn_tool", "revision", "restart", "socket", "url"])]
-    pub(super) acp: bool,
-    /// The command is a client or host, which gets a scripted server: {server} in an argument stands
-    /// for the server's command line, {config} for a file with an mcpServers object
-    #[arg(long, conflicts_with_all = ["acp", "tool", "stubborn_tool", "revision", "restart", "socket", "url"])]
-    pub(super) client: bool,
-    /// Prompt whose turn takes longer than the time limit
-    #[arg(
-        long,
-        value_name = "TEXT",
-        requires = "acp",
-        default_value = "Count from 1 to 5000, each number on a line of its own, and use no tool."
-    )]
-    prompt: String,
-    /// Prompt whose turn starts a process that takes long [default: the prompt]
-    #[arg(long, value_name = "TEXT", requires = "acp")]
-    work_prompt: Option<String>,
-    /// Prompt whose turn asks the client for permission
-    #[arg(long, value_name = "TEXT", requires = "acp")]
-    question_prompt: Option<String>,
-    /// Tool of which a call takes long, at least twenty seconds [default: one that waits, by its
-    /// name and schema]
-    #[arg(long, value_name = "NAME")]
-    tool: Option<String>,
-    /// Arguments of that call
-    #[arg(long, value_name = "JSON", value_parser = object, requires = "tool")]
-    args: Option<Value>,
-    /// Arguments with which the same tool ends by itself after about a second
-    #[arg(long, value_name = "JSON", value_parser = object, requires = "tool")]
-    brief_args: Option<Value>,
-    /// Tool whose work ignores a cancel, such as a process that ignores SIGTERM
-    #[arg(long, value_name = "NAME")]
-    stubborn_tool: Option<String>,
-    /// Arguments of that tool
-    #[arg(long, value_name = "JSON", value_parser = object, requires = "stubborn_tool")]
-    stubborn_args: Option<Value>,
-    /// Protocol revision to speak [default: 2025-11-25, or 2026-07-28 if the server refuses that]
-    #[arg(long, value_name = "REVISION")]
-    revision: Option<String>,
-    /// Checks to do, by their ids or the beginnings of ids, separated by commas
-    #[arg(long, value_name = "ID", value_delimiter = ',')]
-    pub(super) only: Vec<String>,
-    /// Checks to leave out, as for --only
-    #[arg(long, value_name = "ID", value_delimiter = ',')]
-    pub(super) skip: Vec<String>,
-    /// Print the text of these checks with their rules and remedies, without a target
-    #[arg(long, value_name = "ID", value_delimiter = ',')]
-    pub(super) explain: Vec<String>,
-    /// File with known deviations, an id of a check on each line: the exit code is 0 if nothing
-    /// else deviates
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(super) baseline: Option<PathBuf>,
-    /// Write all deviations as a baseline to this file; the exit code is 0 then
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(super) write_baseline: Option<PathBuf>,
-    /// Time limit of each thing that has to happen
-    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s")]
-    timeout: Duration,
-    /// How long to watch for a thing that must not happen
-    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "1s")]
-    window: Duration,
-    /// The command finds its tasks again when it is started anew
-    #[arg(long)]
-    restart: bool,
-    /// Checks at once
-    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..))]
-    at_once: u8,
-    /// Memory of the processes of one check, such as "2GiB"
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "4GiB")]
-    memory_max: u64,
-    /// Processes and threads of one check
-    #[arg(long, value_name = "N", default_value = "4096")]
-    pids_max: u32,
-    /// Bytes that may be received on one connection; then it counts as closed
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64MiB")]
-    output_max: u64,
-    /// Write the result as JSON to this file; - is stdout, instead of the table
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(super) json: Option<PathBuf>,
-    /// Write the result as JUnit XML to this file
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(super) junit: Option<PathBuf>,
-    /// Write the result as Markdown to this file
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(super) markdown: Option<PathBuf>,
-    /// Unix socket of the server, with JSON lines; {port} in it and in the command is a free port,
-    /// another for each instance
-    #[arg(long, value_name = "PATH", conflicts_with = "url")]
-    socket: Option<String>,
-    /// URL of the server, over Streamable HTTP; {port} as for --socket
-    #[arg(long, value_name = "URL", value_parser = server_url)]
-    url: Option<String>,
-    /// Header of every HTTP request, such as "X-Key: secret"; may be repeated
-    #[arg(long, value_name = "HEADER", value_parser = header, requires = "url")]
-    header: Vec<(String, String)>,
-    /// File with the bearer token, alone or as `name token`
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, requires = "url")]
-    pub(super) token_file: Option<PathBuf>,
-    /// Program of the server and its arguments; with --socket or --url it may be absent, and checks
-    /// that need the processes of the server are unknown
-    #[arg(trailing_var_arg = true, required_unless_present_any = ["socket", "url", "explain"], value_name = "COMMAND",
-          value_hint = clap::ValueHint::CommandWithArguments)]
-    command: Vec<OsString>,
-}
-
-/// `probe-server`.
-#[derive(Debug, Args)]
-pub(super) struct ProbeServerArgs {
-    /// Socket of the probe; without it, a process that waits
-    pub(super) socket: Option<PathBuf>,
-}
-
-/// A URL of a server, in which {port} may stand.
-fn server_url(text: &str) -> Result<String, String> {
-    probe::check_url(text).map(|()| text.to_owned())
-}
-
-/// A header as a name in lower case and a value.
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("must be NAME: VALUE")?;
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let is_value = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
-    if name.is_empty() || !name.bytes().all(is_name) || !value.bytes().all(is_value) {
-        return Err("must consist of printable ASCII characters".to_owned());
-    }
-    Ok((name.to_ascii_lowercase(), value.trim().to_owned()))
-}
-
-impl ProbeArgs {
-    /// The options of a probe of a client.
-    pub(super) fn client_options(
-        &self,
-        checks: BTreeSet<&'static str>,
-    ) -> probe::client::ClientOptions {
-        probe::client::ClientOptions {
-            command: self.command.clone(),
-            checks,
-            timeout: self.timeout,
-            at_once: self.at_once.into(),
-            memory_max: self.memory_max,
-            pids_max: self.pids_max,
-            output_max: self.output_max,
-        }
-    }
-
-    /// The options of a probe of an agent.
-    pub(super) fn agent_options(
-        &self,
-        checks: BTreeSet<&'static str>,
-    ) -> probe::agent::AgentOptions {
-        probe::agent::AgentOptions {
-            command: self.command.clone(),
-            prompt: self.prompt.clone(),
-            work_prompt: self.work_prompt.clone(),
-            question_prompt: self.question_prompt.clone(),
-            checks,
-            timeout: self.timeout,
-            window: self.window,
-            at_once: self.at_once.into(),
-            memory_max: self.memory_max,
-            pids_max: self.pids_max,
-            output_max: self.output_max,
-        }
-    }
-
-    /// The transport and the address of the server.
-    pub(super) fn target(&self) -> probe::Target {
-        match (&self.socket, &self.url) {
-            (Some(path), _) => probe::Target::Socket(path.clone()),
-            (None, Some(url)) => probe::Target::Url(url.clone()),
-            (None, None) => probe::Target::Stdio,
-        }
-    }
-
-    /// The options of the probe.
-    pub(super) fn options(&self, checks: BTreeSet<&'static str>) -> probe::Options {
-        let call = |name: &Option<String>, arguments: &Option<Value>| {
-            let arguments = arguments.clone().unwrap_or_else(|| json!({}));
-            name.clone().map(|name| probe::ToolCall { name, arguments })
-        };
-        probe::Options {
-            command: self.command.clone(),
-            target: self.target(),
-            headers: self.header.clone(),
-            long: call(&self.tool, &self.args),
-            brief: self.brief_args.clone(),
-            stubborn: call(&self.stubborn_tool, &self.stubborn_args),
-            revision: self.revision.clone(),
-            checks,
-            timeout: self.timeout,
-            window: self.window,
-            at_once: self.at_once.into(),
-            restart: self.restart,
-            memory_max: self.memory_max,
-            pids_max: self.pids_max,
-            output_max: self.output_max,
-        }
-    }
-}
-
-/// A JSON object.
-fn object(text: &str) -> Result<Value, String> {
-    match serde_json::from_str(text) {
-        Ok(object @ Value::Object(_)) => Ok(object),
-        Ok(_) => Err("must be a JSON object, such as {\"seconds\": 60}".to_owned()),
-        Err(why) => Err(format!("is no JSON: {why}")),
-    }
-}
-
 /// `--share` of `wrap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum WrapShare {
@@ -614,42 +400,6 @@ pub(super) struct ConnectArgs {
     pub(super) eof_grace: Option<Duration>,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
-}
-
-/// `adopt`.
-#[derive(Debug, Args)]
-pub(super) struct AdoptArgs {
-    /// A host, such as cursor, claude, vscode, zed, codex, or its file, such as .mcp.json; every file
-    /// that is found is shown without it
-    #[arg(value_name = "HOST|FILE", value_hint = clap::ValueHint::FilePath)]
-    pub(super) target: Option<PathBuf>,
-    /// Write the file, and keep the old content in FILE.bak
-    #[arg(long)]
-    pub(super) write: bool,
-    /// Remove ceased from every entry; [[server]] tables stay in the daemon's config
-    #[arg(long, conflicts_with = "shared")]
-    pub(super) undo: bool,
-    /// Move the servers into the daemon's config; the host reaches each through `ceased connect
-    /// --server NAME`
-    #[arg(long)]
-    pub(super) shared: bool,
-    /// Config file of the daemon, with --shared [default: as of `serve`]
-    #[arg(long, value_name = "FILE", requires = "shared")]
-    pub(super) config: Option<PathBuf>,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-/// `import`.
-#[derive(Debug, Args)]
-pub(super) struct ImportArgs {
-    /// The host's file, such as ~/.claude.json, .mcp.json, .vscode/mcp.json
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    pub(super) file: PathBuf,
-    /// Print one JSON document
-    #[arg(long)]
-    pub(super) json: bool,
 }
 
 /// `trust`.
@@ -914,56 +664,4 @@ pub(super) struct WatchArgs {
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) daemon: DaemonArgs,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    match duration_or_none(text)? {
-        Duration::ZERO => Err("must be more than zero".to_owned()),
-        duration => Ok(duration),
-    }
-}
-
-/// Longest accepted duration, within the range of the clock.
-const DURATION_MAX: Duration = Duration::from_secs(100 * 31_557_600);
-
-/// Most bytes of an incomplete message of one client.
-const MESSAGE_BYTES_MAX: u64 = 128 * 1024 * 1024;
-
-/// Parses the length of a message.
-fn message_bytes(text: &str) -> Result<usize, String> {
-    let bytes = parse_size(text)?;
-    let fits = (1024..=MESSAGE_BYTES_MAX).contains(&bytes);
-    usize::try_from(bytes).ok().filter(|_| fits).ok_or("must be from 1KiB to 128MiB".into())
-}
-
-/// As [`duration`], but zero is allowed.
-fn duration_or_none(text: &str) -> Result<Duration, String> {
-    let duration = match seconds(text) {
-        Some(duration) => duration,
-        None => humantime::parse_duration(text)
-            .map_err(|why| format!("{why}; write it like \"90s\" or \"1h 30m\""))?,
-    };
-    if duration > DURATION_MAX {
-        let most = humantime::format_duration(DURATION_MAX);
-        return Err(format!("must be at most {most}"));
-    }
-    Ok(duration)
-}
-
-/// A number without a unit: seconds, as for `timeout` and `sleep`.
-fn seconds(text: &str) -> Option<Duration> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let seconds: f64 = text.parse().ok().filter(|_| is_number)?;
-    Duration::try_from_secs_f64(seconds).ok()
-}
-
-/// Checked here because an invalid address must not look like a missing daemon, for which scripts
-/// wait.
-fn host_and_port(text: &str) -> Result<String, String> {
-    match text.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-            Ok(text.to_owned())
-        }
-        Some(_) | None => Err("write it like \"localhost:7411\" or \"[::1]:7411\"".to_owned()),
-    }
 }

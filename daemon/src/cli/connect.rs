@@ -30,23 +30,26 @@ pub(super) fn connect(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let endpoints = discover::endpoints(&args.daemon, io, backend)?;
+    let (endpoints, ignored) = discover::places(&args.daemon, io, backend)?;
     let token = discover::token(&args.daemon, io)?;
     let site = backend.site(args.daemon.config.as_deref());
-    // An invalid config was reported while the daemon was located.
     let configured =
         site.as_ref().map_or(DaemonLocation::default().eof_grace, |site| site.eof_grace);
     let grace = args.eof_grace.unwrap_or(configured);
-    let daemon = match discover::first_reachable(&endpoints) {
+    let reached = discover::first_reachable(&endpoints);
+    let spawns = args.spawn && reached.as_ref().is_err_and(|unreachable| unreachable.is_absent);
+    // The failure of a start names it as well.
+    if let Some(ignored) = ignored.filter(|_| !spawns) {
+        io.say(&ignored);
+    }
+    let daemon = match reached {
         Ok((socket, endpoint)) => {
             if args.spawn {
                 spawn::check(&socket, endpoint, io)?;
             }
             socket
         }
-        Err(unreachable) if unreachable.is_absent && args.spawn => {
-            spawn::connect(&endpoints, &site?, grace, io)?
-        }
+        Err(_) if spawns => spawn::connect(&endpoints, &site?, grace, io)?,
         Err(unreachable) => return Err(unreachable.into()),
     };
     // A token is used only with `--tcp`, which is then the only endpoint.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::args::ControlArgs;
+use super::survivors::Processes;
 use super::{Backend, Exit, Failure, Io, discover, format, ps};
 use crate::client::{Client, Error, METHOD_NOT_FOUND};
 
@@ -26,7 +27,6 @@ struct Status {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Host {
-    pid: u32,
     /// Reloads that are over; operators alone are told.
     reloads: Option<u64>,
     /// Why the latest one changed nothing.
@@ -91,7 +91,8 @@ pub(super) fn reload(
     }
 }
 
-/// `ceased stop`: the daemon shuts down as at SIGTERM, and has ended when this returns.
+/// `ceased stop`: the daemon shuts down as at SIGTERM, and has ended when this returns. Fails if
+/// processes of its jobs or servers are left.
 pub(super) fn stop(
     args: &ControlArgs,
     io: &mut Io<'_>,
@@ -101,11 +102,19 @@ pub(super) fn stop(
     let grace = site.map_or(Duration::from_secs(10), |site| site.shutdown_grace);
     let mut session = discover::daemon(&args.daemon, io, backend)?;
     let client = &mut session.client;
-    let pid = look(client)?.pid;
+    // Of another machine nothing is known but its connection.
+    let is_local = args.daemon.tcp.is_none();
+    let mut processes = Processes::default();
+    let mut look = |client: &mut Client| -> Result<u32, Failure> {
+        let status = ps::read(&ps::status(client)?, &args.daemon)?;
+        processes.note(&status);
+        Ok(status.host.pid)
+    };
+    let pid = look(client)?;
     order(client, "ceased/shutdown")?;
     let until = Instant::now() + grace + ENDS_WITHIN;
     // The connection ends first, and the process when nothing that it ran is left.
-    let process = args.daemon.tcp.is_none().then(|| PathBuf::from(format!("/proc/{pid}")));
+    let process = is_local.then(|| PathBuf::from(format!("/proc/{pid}")));
     let mut is_open = true;
     while is_open || process.as_ref().is_some_and(|process| is_alive(process)) {
         if Instant::now() >= until {
@@ -117,16 +126,25 @@ pub(super) fn stop(
             continue;
         }
         match client.idle(LOOK_EVERY, &mut |_| {}) {
-            Ok(()) => {}
+            // Processes that have begun since; a daemon that is about to end refuses.
+            Ok(()) => _ = look(client),
             Err(Error::Closed | Error::Io(_)) => is_open = false,
             Err(error) => return Err(error.into()),
         }
     }
     io.say(&format!("the daemon has ended (process {pid})"));
+    let left = is_local.then(|| processes.wait());
     if args.json {
-        format::json(&json!({"stopped": true, "pid": pid}), io)?;
+        let survivors = left.as_ref().map(Processes::to_json);
+        format::json(&json!({"stopped": true, "pid": pid, "survivors": survivors}), io)?;
     }
-    Ok(Exit::Done)
+    match left.and_then(|left| left.text()) {
+        Some(left) => {
+            io.say(&format!("processes that it started are left, and may still run: {left}"));
+            Ok(Exit::Failed)
+        }
+        None => Ok(Exit::Done),
+    }
 }
 
 /// Whether a process runs. A zombie has ended.

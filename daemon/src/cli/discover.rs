@@ -28,25 +28,39 @@ pub(super) fn endpoints(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Vec<Endpoint>, Failure> {
+    let (endpoints, ignored) = places(args, io, backend)?;
+    if let Some(ignored) = ignored {
+        io.say(&ignored);
+    }
+    Ok(endpoints)
+}
+
+/// As [`endpoints`], with the line about a configuration that is ignored.
+pub(super) fn places(
+    args: &DaemonArgs,
+    io: &Io<'_>,
+    backend: &dyn Backend,
+) -> Result<(Vec<Endpoint>, Option<String>), Failure> {
     if let Some(path) = &args.socket {
-        return Ok(vec![Endpoint::Unix(path.clone())]);
+        return Ok((vec![Endpoint::Unix(path.clone())], None));
     }
     if let Some(address) = &args.tcp {
-        return Ok(vec![Endpoint::Tcp(address.clone())]);
+        return Ok((vec![Endpoint::Tcp(address.clone())], None));
     }
     if let Some(path) = &io.env.socket {
-        return Ok(vec![Endpoint::Unix(path.into())]);
+        return Ok((vec![Endpoint::Unix(path.into())], None));
     }
+    let mut ignored = None;
     match backend.site(args.config.as_deref()) {
         // The default of a configuration without a listener: a daemon that was started in another
         // environment is at another of the user's places.
         Ok(DaemonLocation { config: Some(_), socket: Some(path), .. })
             if path == io.env.sockets.default_socket() =>
         {
-            return Ok(io.env.sockets.own.iter().cloned().map(Endpoint::Unix).collect());
+            return Ok((io.env.sockets.own.iter().cloned().map(Endpoint::Unix).collect(), None));
         }
         Ok(DaemonLocation { config: Some(_), socket: Some(path), .. }) => {
-            return Ok(vec![Endpoint::Unix(path)]);
+            return Ok((vec![Endpoint::Unix(path)], None));
         }
         Ok(_) => {}
         Err(failure) if args.config.is_some() => return Err(failure),
@@ -54,10 +68,11 @@ pub(super) fn endpoints(
         // address.
         Err(failure) => {
             let first = failure.message.lines().next().unwrap_or_default();
-            io.say(&format!("ignoring the config: {first}"));
+            ignored = Some(format!("ignoring the config: {first}"));
         }
     }
-    Ok(io.env.sockets.candidates().map(|path| Endpoint::Unix(path.into())).collect())
+    let candidates = io.env.sockets.candidates().map(|path| Endpoint::Unix(path.into()));
+    Ok((candidates.collect(), ignored))
 }
 
 /// Connects to the first reachable one of `endpoints`.
@@ -280,19 +295,12 @@ fn no_agent(error: &RpcError) -> Option<Failure> {
 }
 
 fn no_handshake(endpoint: &Endpoint, error: Error) -> Failure {
-    match error {
-        Error::Interrupted => Failure::from(error),
-        Error::Rpc(rpc) if is_refusal(rpc.code) => {
+    match error.rpc() {
+        Some(rpc) if is_refusal(rpc.code) => {
             Failure::new(Exit::Failed, clean(&format!("access denied by {endpoint}: {rpc}")))
         }
-        Error::Unreachable { .. }
-        | Error::Protocol(_)
-        | Error::Rpc(_)
-        | Error::TimedOut(_)
-        | Error::Closed
-        | Error::Refused(_)
-        | Error::Io(_)
-        | _ => {
+        None if matches!(error, Error::Interrupted) => Failure::from(error),
+        Some(_) | None => {
             let what = format!("the MCP handshake with {endpoint} failed: {error}");
             Failure::new(Exit::Unreachable, clean(&format!("no daemon reachable; {what}")))
         }
@@ -316,20 +324,12 @@ fn reach(
     };
     let has_token = token.is_some();
     let options = options(io, token)?;
-    let client = Client::on(socket, options).map_err(|error| match &error {
-        Error::Rpc(rpc) if rpc.code == code::UNAUTHENTICATED && !has_token => Failure::new(
+    let client = Client::on(socket, options).map_err(|error| match error.rpc() {
+        Some(rpc) if rpc.code == code::UNAUTHENTICATED && !has_token => Failure::new(
             Exit::Failed,
             format!("{endpoint} wants a token\ngive it with --token-file FILE or in $CEASED_TOKEN"),
         ),
-        Error::Rpc(_)
-        | Error::Unreachable { .. }
-        | Error::Protocol(_)
-        | Error::TimedOut(_)
-        | Error::Interrupted
-        | Error::Closed
-        | Error::Refused(_)
-        | Error::Io(_)
-        | _ => no_handshake(endpoint, error),
+        Some(_) | None => no_handshake(endpoint, error),
     })?;
     Ok(Ok(Session { client, server: None }))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::args::ImportArgs;
+use super::adopt_args::ImportArgs;
 use super::host_entry::{failure, label};
 use super::{Exit, Failure, Io, format};
 use crate::config::Config;

@@ -4,8 +4,10 @@
 //! of the daemon are behind [`Backend`].
 
 mod adopt;
+mod adopt_args;
 mod adopt_targets;
 mod args;
+mod argument_values;
 mod arguments;
 mod browser;
 mod call;
@@ -27,6 +29,7 @@ mod local_time;
 mod logs;
 mod output;
 mod probe;
+mod probe_args;
 mod probe_report;
 mod probe_text;
 mod project_tools;
@@ -39,6 +42,7 @@ mod servers;
 mod shared_servers;
 mod spawn;
 mod status;
+mod survivors;
 mod table;
 mod tasks;
 mod tools;

@@ -5,8 +5,8 @@ use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
-use super::args::{ProbeArgs, ProbeServerArgs};
 use super::format::clean;
+use super::probe_args::{ProbeArgs, ProbeServerArgs};
 use super::{Backend, Exit, Failure, Io, discover, probe_report, probe_text};
 use crate::probe::{self, About, Baseline, Findings};
 

@@ -6,8 +6,9 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use super::adopt::Written;
 use super::host_entry::failure;
-use super::{Backend, DaemonLocation, Exit, Failure, Io};
+use super::{Backend, DaemonLocation, Exit, Failure};
 use crate::config::{Config, Environment};
 use crate::host_files::{Base, Binary, Format, HostFile, Outcome, entries, share, tables};
 use crate::printable::clean;
@@ -142,38 +143,34 @@ impl Shared {
         old.map_err(|why| Failure::new(Exit::Failed, format!("{}\n{}", why.what, why.hint)))
     }
 
-    /// Writes the daemon's configuration; a new one can hold secrets, and is for its user alone.
-    pub(super) fn write(&self, io: &mut Io<'_>) -> Result<(), Failure> {
-        let path = self.config.display();
+    /// Writes the daemon's configuration, if it changes; a new one can hold secrets, and is for its
+    /// user alone.
+    pub(super) fn write(&self) -> Result<Option<Written>, Failure> {
         if self.added.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
+        let path = self.config.clone();
         let Some(old) = &self.old else {
             let fail = |why: std::io::Error| {
-                Failure::new(Exit::Failed, format!("cannot write {path}: {why}"))
+                Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
             };
-            if let Some(dir) = self.config.parent() {
+            if let Some(dir) = path.parent() {
                 DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fail)?;
             }
             let mut options = OpenOptions::new();
             let options = options.write(true).create_new(true).mode(0o600);
-            let mut file = options.open(&self.config).map_err(fail)?;
+            let mut file = options.open(&path).map_err(fail)?;
             let written = file.write_all(self.text().as_bytes()).and_then(|()| file.sync_all());
             if let Err(why) = written {
                 // Half of a configuration is worse than none.
-                let _ = fs::remove_file(&self.config);
+                let _ = fs::remove_file(&path);
                 return Err(fail(why));
             }
-            io.say(&format!("wrote {path}; `ceased reload` has a running daemon read it"));
-            return Ok(());
+            return Ok(Some(Written { path, copy: None }));
         };
         let copy = old
             .replace(&self.text())
             .map_err(|why| Failure::new(Exit::Failed, format!("{}\n{}", why.what, why.hint)))?;
-        let copy = copy.display();
-        io.say(&format!(
-            "wrote {path}; {copy} has the old content; `ceased reload` has a running daemon read it"
-        ));
-        Ok(())
+        Ok(Some(Written { path: old.path.clone(), copy: Some(copy) }))
     }
 }

@@ -228,8 +228,8 @@ fn not_cancellable(client: &mut Client, id: &str) -> Failure {
 
 /// Error of a failed lookup of a task.
 pub(super) fn unknown(error: Error, id: &str) -> Failure {
-    match &error {
-        Error::Rpc(rpc) if rpc.code == INVALID_PARAMS => {
+    match error.rpc() {
+        Some(rpc) if rpc.code == INVALID_PARAMS => {
             // A ceased daemon sends exactly this text; the text of another server is appended.
             let said = &rpc.message;
             let message = match said.contains("there is no task") {
@@ -238,14 +238,6 @@ pub(super) fn unknown(error: Error, id: &str) -> Failure {
             };
             Failure::new(Exit::UnknownTask, clean(&message))
         }
-        Error::Rpc(_)
-        | Error::Unreachable { .. }
-        | Error::Protocol(_)
-        | Error::TimedOut(_)
-        | Error::Interrupted
-        | Error::Closed
-        | Error::Refused(_)
-        | Error::Io(_)
-        | _ => error.into(),
+        Some(_) | None => error.into(),
     }
 }

@@ -26,6 +26,12 @@ pub struct Process {
 }
 
 impl Process {
+    /// Looks up a live process of this machine.
+    #[must_use]
+    pub fn find(pid: i32) -> Option<Self> {
+        Self::look_up(Pid::from_raw(pid)?)
+    }
+
     /// Looks up the live ones of these processes.
     pub(crate) fn of(pids: impl IntoIterator<Item = Pid>) -> Vec<Self> {
         pids.into_iter().filter_map(Self::look_up).take(LISTED_MAX).collect()
