@@ -18,6 +18,7 @@ mod fair;
 mod files;
 mod flood;
 mod handlers;
+mod held_bytes;
 mod http;
 mod idempotency;
 mod idle;
