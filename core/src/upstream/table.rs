@@ -446,5 +446,6 @@ impl Upstreams {
             + { self.jobs.values().filter_map(|relayed| relayed.task.as_ref()) }
                 .filter(|task| task.timer.is_some())
                 .count()
+            + usize::from(self.slow_timer.is_some())
     }
 }
