@@ -1,11 +1,11 @@
-//! Bytes that are held for one identity, over every socket of the real daemon: a hostile identity
-//! fills its share, and another one is served (TSK-36).
+//! Bytes that are held for one identity in the real daemon: a hostile identity fills its share, and
+//! another one is served (TSK-36).
 
 use ceased_tests::daemon::http::Http;
-use ceased_tests::daemon::{Daemon, Peer, assert_none_left, carriers, marker, wait_until};
+use ceased_tests::daemon::{Daemon, carriers, marker, wait_until};
 use serde_json::{Value, json};
 
-use crate::fair::{ANN, BOB, ONE, OTHER, token_peer, with_tokens};
+use crate::fair::{ANN, BOB, with_tokens};
 use crate::http::kit::{headers, modern};
 
 const SHARE: usize = 4 << 20;
@@ -13,8 +13,6 @@ const SHARE: usize = 4 << 20;
 const GROWTH_KIB_MAX: usize = 48 * 1024;
 /// Length of one argument.
 const LONG: usize = 900_000;
-/// Connections of the hostile identity.
-const CROWD: usize = 6;
 
 fn daemon() -> Daemon {
     let http =
@@ -29,94 +27,6 @@ fn daemon() -> Daemon {
 fn is_refusal(answer: &Value) -> bool {
     let limit = json!({"limit": "held_bytes_per_identity", "max": SHARE});
     answer["error"]["data"] == limit
-}
-
-/// Requests that are held until they are answered: long arguments, long ids with long progress
-/// tokens, and subscriptions of many URIs.
-fn fill(kind: &str, number: usize) -> Value {
-    let name = |letter: &str| format!("{number:06}{}", letter.repeat(8000));
-    let call = |id: Value, text: &str, token: Value| {
-        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
-            "name": "echo", "arguments": {"text": text}, "_meta": {"progressToken": token}}})
-    };
-    match kind {
-        "arguments" => call(json!(number), &"x".repeat(LONG), json!(number)),
-        "names" => call(json!(name("i")), "x", json!(name("t"))),
-        _ => {
-            let uris: Vec<String> = (0..100).map(|of| format!("x://{of}/{}", name("u"))).collect();
-            let mut listen: Value =
-                serde_json::from_str(&modern(1, "subscriptions/listen", "")).expect("JSON");
-            listen["id"] = json!(number);
-            listen["params"]["notifications"] = json!({"resourceSubscriptions": uris});
-            listen
-        }
-    }
-}
-
-/// Fills the share of an identity, whose calls occupy its workers, by connections of its own.
-fn attack(mut connect: impl FnMut() -> Peer, mark: &str) -> Vec<Peer> {
-    let mut crowd: Vec<Peer> = (0..CROWD).map(|_| connect()).collect();
-    let arguments = json!({"t": mark}).to_string();
-    for _ in 0..7 {
-        crowd[0].call("hang", &arguments);
-    }
-    wait_until("its workers are busy", || carriers(mark).len() == 7);
-    for (kind, count) in [("arguments", 12), ("names", 600), ("subscriptions", 12)] {
-        let mut is_refused = false;
-        for number in 0..count {
-            let peer = &mut crowd[1 + number % (CROWD - 1)];
-            peer.send(&fill(kind, 1000 + number).to_string());
-        }
-        for peer in &mut crowd[1..] {
-            let ping = peer.request("ping", "{}");
-            loop {
-                let answer = peer.message().expect("the connection stays open");
-                is_refused |= is_refusal(&answer);
-                if answer["id"] == ping {
-                    break;
-                }
-            }
-        }
-        assert!(is_refused, "{kind} have a share");
-    }
-    crowd
-}
-
-/// Another identity calls with arguments of its own while the share of the first is full.
-fn is_served(mut other: Peer) {
-    for _ in 0..3 {
-        let text = "y".repeat(LONG);
-        let call = other.call("echo", &json!({"text": text}).to_string());
-        assert_eq!(other.text(call).len(), LONG);
-    }
-}
-
-#[test]
-fn hostile_identity_fills_its_share_alone_over_a_unix_socket() {
-    let (daemon, mark) = (daemon(), marker());
-    if daemon.peer_of(ONE).is_none() {
-        return;
-    }
-    let before = daemon.vitals();
-    let crowd = attack(|| daemon.peer_of(ONE).expect("this test runs as root"), &mark);
-    is_served(daemon.peer_of(OTHER).expect("this test runs as root"));
-    check_memory(&daemon, before.memory_peak_kib);
-    drop(crowd);
-    wait_until("its calls have ended", || carriers(&mark).is_empty());
-    is_served(daemon.peer_of(ONE).expect("this test runs as root"));
-}
-
-#[test]
-fn hostile_identity_fills_its_share_alone_over_tcp() {
-    let (daemon, mark) = (daemon(), marker());
-    let before = daemon.vitals();
-    let crowd = attack(|| token_peer(&daemon, ANN), &mark);
-    is_served(token_peer(&daemon, BOB));
-    check_memory(&daemon, before.memory_peak_kib);
-    drop(crowd);
-    wait_until("its calls have ended", || carriers(&mark).is_empty());
-    is_served(token_peer(&daemon, ANN));
-    assert_none_left(&mark);
 }
 
 fn check_memory(daemon: &Daemon, before_kib: usize) {
