@@ -133,7 +133,7 @@ fn called(text: &str) -> Vec<String> {
     names.collect()
 }
 
-/// For each file, the files that define what it calls: with repetitions.
+/// For each file, the files that define the methods that it calls, with repetitions.
 fn calls() -> BTreeMap<String, Vec<String>> {
     let files = engine_files();
     let mut defined: BTreeMap<String, Vec<&String>> = BTreeMap::new();

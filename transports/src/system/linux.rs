@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
-use super::PeerIds;
+use super::peer_ids::PeerIds;
 
 /// Longest path of a socket in bytes: `sun_path` has 108, the last is for the NUL.
 pub(crate) const PATH_BYTES_MAX: usize = 107;

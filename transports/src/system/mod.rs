@@ -8,16 +8,10 @@
 mod linux;
 #[cfg(not(target_os = "linux"))]
 mod other;
+mod peer_ids;
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::*;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use other::*;
-
-/// User, group and process of a peer on a Unix socket. The process is `None` where the system has
-/// no number for it.
-pub(crate) struct PeerIds {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) pid: Option<u32>,
-}
+pub(crate) use peer_ids::PeerIds;

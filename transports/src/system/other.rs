@@ -13,7 +13,7 @@ use rustix::net::{
     self, AddressFamily, SendFlags, SocketAddrAny, SocketAddrUnix, SocketType, sockopt,
 };
 
-use super::PeerIds;
+use super::peer_ids::PeerIds;
 
 /// Longest path of a socket in bytes: `sun_path` has 104, the last is for the NUL.
 pub(crate) const PATH_BYTES_MAX: usize = 103;
