@@ -250,7 +250,7 @@ impl Host<'_> {
         let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":");
         let frame = [head.as_bytes(), line, b"}"].concat();
         match frame.len() > BYTES_MAX {
-            true => self.feed(Event::TooLong { conn }),
+            true => self.feed(Event::TooLong { conn, skeleton: "" }),
             false => self.feed(Event::Frame { conn, frame: &frame }),
         }
     }
