@@ -274,7 +274,7 @@ impl Engine {
         (connection.phase == Phase::Ready).then_some(connection.dialect)
     }
 
-    /// How many there are.
+    /// Number of open requests of the connection.
     pub(crate) fn open_requests(&self, conn: ConnId) -> usize {
         self.connections.get(&conn).map_or(0, |connection| connection.requests.len())
     }

@@ -9,7 +9,7 @@ use crate::fair::{ANN, BOB, with_tokens};
 use crate::http::kit::{headers, modern};
 
 const SHARE: usize = 4 << 20;
-/// Memory that it may take: the share, and what its messages take until they are refused.
+/// Memory that it may take: the share, and its messages until they are refused.
 const GROWTH_KIB_MAX: usize = 48 * 1024;
 /// Length of one argument.
 const LONG: usize = 900_000;
@@ -58,7 +58,7 @@ fn hostile_identity_fills_its_share_alone_over_http() {
     crowd.extend((10..14).map(|id| call(ANN, id, "echo", &long)));
     let refusal = |http: &mut Http| is_refusal(&http.reply().json());
     assert!(refusal(&mut call(ANN, 20, "echo", &long)), "arguments have a share");
-    // What is left of the share goes to long ids.
+    // The rest of the share goes to long ids.
     crowd.extend((0..40).map(|number| {
         let body = modern(1, "tools/call", r#""name":"echo","arguments":{"text":"x"}"#);
         let id = format!(r#""id":"{number:06}{}""#, "i".repeat(8000));

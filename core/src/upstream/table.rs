@@ -362,7 +362,7 @@ impl Upstreams {
         self.instances.values().filter(starts)
     }
 
-    /// How many there are.
+    /// Number of instances that start.
     pub(crate) fn starting(&self) -> usize {
         self.all_starting().count()
     }

@@ -1,6 +1,5 @@
 //! `ceased adopt`: the servers of hosts' configurations behind ceased, and back.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -9,6 +8,7 @@ use super::adopt_args::AdoptArgs;
 use super::adopt_targets::{Target, targets};
 use super::host_entry::{failure, label};
 use super::shared_servers::Shared;
+use super::written_file::{Written, take_back};
 use super::{Backend, Exit, Failure, Io, format};
 use crate::host_files::{
     Binary, Change, Format, HostFile, HostFileError, Outcome, adopt as wrap_all, diff, undo,
@@ -127,22 +127,6 @@ fn plan(
     Ok(Plan { title: None, named: path.to_owned(), file, outcome, diff, copy: None })
 }
 
-/// A file that was written, and the copy of its old content; none of a new file.
-pub(super) struct Written {
-    pub(super) path: PathBuf,
-    pub(super) copy: Option<PathBuf>,
-}
-
-impl Written {
-    /// Gives the file its old content again; removes a new one.
-    fn take_back(&self) -> std::io::Result<()> {
-        match &self.copy {
-            Some(copy) => fs::rename(copy, &self.path),
-            None => fs::remove_file(&self.path),
-        }
-    }
-}
-
 /// Writes the daemon's configuration and then the files, all of them or none.
 fn write_all(
     args: &AdoptArgs,
@@ -188,19 +172,6 @@ fn write_all(
         ));
     }
     Ok(())
-}
-
-/// Takes back what was written before a file that cannot be written.
-fn take_back(written: &[Written], failure: Failure) -> Failure {
-    let mut message = failure.message;
-    for one in written.iter().rev() {
-        let path = one.path.display();
-        message.push_str(&match one.take_back() {
-            Ok(()) => format!("\n{path} is as it was"),
-            Err(why) => format!("\n{path} is changed, and cannot be taken back: {why}"),
-        });
-    }
-    Failure::new(failure.exit, message)
 }
 
 /// Says how the change is written.

@@ -49,6 +49,7 @@ mod tools;
 mod top;
 mod view;
 mod watch;
+mod written_file;
 
 use std::cell::OnceCell;
 use std::ffi::OsString;

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::adopt::Written;
 use super::host_entry::failure;
+use super::written_file::Written;
 use super::{Backend, DaemonLocation, Exit, Failure};
 use crate::config::{Config, Environment};
 use crate::host_files::{Base, Binary, Format, HostFile, Outcome, entries, share, tables};

@@ -16,8 +16,7 @@ use crate::tools::json_text;
 use ceased_process::plain_text::plain_text;
 use ceased_process::{Captured, Exit, Reached};
 
-/// Nesting of a printed object at most: less than what readers take (128), as it is inside of a
-/// message.
+/// Nesting of a printed object at most: less than readers take (128), since a message is around it.
 const DEPTH_MAX: usize = 120;
 /// Share of a limited text that its beginning gets, in quarters. Errors and summaries come last.
 const HEAD_QUARTERS: usize = 1;
