@@ -138,9 +138,9 @@ fn skipped_answer_is_an_error_for_its_question() {
     let deep = "[".repeat(200) + &"]".repeat(200);
     for is_deep in [false, true] {
         let mut w = World::new();
-        let c = w.open_with(Identity::User(1), "2025-11-25", json!({"sampling": {}}));
+        let c = w.open_with(Identity::User(1), "2025-11-25", json!({"roots": {}}));
         let job = w.call(c, json!(1), "echo");
-        let caller = w.asked(job, 1, "sampling/createMessage");
+        let caller = w.asked(job, 1, "roots/list");
         let question = w.next(c);
         let answer = format!(r#"{{"result":{{}},"jsonrpc":"2.0","id":{}}}"#, question["id"]);
         match is_deep {
