@@ -1,8 +1,8 @@
 //! The engine: takes one event, changes its tables, returns actions.
 //!
 //! All branching on protocol rules is in the files below this one, one for each group of methods.
-//! Nothing here waits, fails or asks for the time. Rare cases
-//! are kept out of line, so that the code of a usual call is small and contiguous.
+//! Nothing here waits, fails or asks for the time. Rare cases are kept out of line, so that the code
+//! of a usual call is small and contiguous.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

@@ -52,6 +52,7 @@ pub mod fuzzing;
 mod host_files;
 mod http;
 mod ids;
+mod json_text;
 mod owned_file;
 mod peer_identity;
 mod printable;

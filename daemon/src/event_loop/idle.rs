@@ -22,8 +22,8 @@ use crate::store::directory::Phase;
 /// Interval of the file checks. One takes some microseconds.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Connections and sessions that must have ended, and half of all, before their memory is released.
-///
-/// Ends that take longer than [`AFTER_CROWD`] are several crowds, and the last of them keeps its memory if it is smaller.
+/// Ends that take longer than [`AFTER_CROWD`] are several crowds, and the last of them keeps its
+/// memory if it is smaller.
 const CROWD: usize = 256;
 /// After this the records of these disconnects are written, and their buffers are free.
 const AFTER_CROWD: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::document::{Member, Node, Value};
 use super::error::HostFileError;
+use crate::json_text::without_halves;
 
 /// The byte order mark that some editors put first.
 const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -29,47 +30,11 @@ const OPTIONS: ParseOptions = ParseOptions {
 /// A text of the same length as `text` that the parser takes: without the byte order mark, and with
 /// U+FFFD for halves of surrogate pairs, which programs in JavaScript write when they cut a string.
 fn readable(text: &str) -> Cow<'_, str> {
-    let marked = text.starts_with(BYTE_ORDER_MARK);
-    let halves = lone_surrogates(text);
-    if !marked && halves.is_empty() {
-        return Cow::Borrowed(text);
+    let mut readable = without_halves(text);
+    if text.starts_with(BYTE_ORDER_MARK) {
+        readable.to_mut().replace_range(..BYTE_ORDER_MARK.len_utf8(), "   ");
     }
-    let mut readable = text.to_owned();
-    if marked {
-        readable.replace_range(..BYTE_ORDER_MARK.len_utf8(), "   ");
-    }
-    for at in halves {
-        readable.replace_range(at..at + 4, "fffd");
-    }
-    Cow::Owned(readable)
-}
-
-/// Positions of the four digits of each escape that is half of a surrogate pair without the other.
-fn lone_surrogates(text: &str) -> Vec<usize> {
-    let unit = |at: usize| {
-        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
-        u16::from_str_radix(digits, 16).ok()
-    };
-    let (mut found, mut at) = (Vec::new(), 0);
-    while let Some(next) = text.get(at..).and_then(|rest| rest.find('\\')) {
-        at += next;
-        let pair = (unit(at), unit(at + 6));
-        at += match pair {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
-            (Some(0xd800..=0xdfff), _) => {
-                found.push(at + 2);
-                6
-            }
-            // The escaped character can be a backslash.
-            _ => {
-                1 + text
-                    .get(at + 1..)
-                    .and_then(|rest| rest.chars().next())
-                    .map_or(0, char::len_utf8)
-            }
-        };
-    }
-    found
+    readable
 }
 
 /// Reads a text, whose outermost value is an object.

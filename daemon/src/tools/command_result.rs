@@ -10,9 +10,9 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::config::{CommandTool, Output, show_size};
+use crate::json_text;
 use crate::tools::content::{Content, ResourceLink};
 use crate::tools::handler::ToolResult;
-use crate::tools::json_text;
 use ceased_process::plain_text::plain_text;
 use ceased_process::{Captured, Exit, Reached};
 

@@ -10,7 +10,6 @@ pub(crate) mod command_result;
 pub(crate) mod command_tool;
 pub(crate) mod content;
 pub(crate) mod handler;
-pub(crate) mod json_text;
 pub(crate) mod name;
 pub(crate) mod offers;
 pub(crate) mod run_command;

@@ -2,35 +2,24 @@
 
 use std::borrow::Cow;
 
-/// The text with U+FFFD for each escape of half a surrogate pair. The text must be JSON.
+/// The text with the escape of U+FFFD for each escape of half a surrogate pair, which programs that
+/// count in 16 bits write when they cut a string. It has the same length, so that places in it are
+/// those in the text.
 pub(crate) fn without_halves(text: &str) -> Cow<'_, str> {
-    let mut clean = String::new();
-    let (mut at, mut kept) = (0, 0);
+    let (mut clean, mut at) = (Cow::Borrowed(text), 0);
     while let Some(escape) = text.get(at..).and_then(|rest| rest.find('\\')) {
         let start = at + escape;
-        // Another escape than that of a unit has two characters.
-        let Some(first) = unit(text, start) else {
-            at = start + 2;
-            continue;
+        at = match (unit(text, start), unit(text, start + UNIT)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => start + 2 * UNIT,
+            (Some(0xd800..=0xdfff), _) => {
+                clean.to_mut().replace_range(start + 2..start + UNIT, "fffd");
+                start + UNIT
+            }
+            // The escaped character can be a backslash.
+            _ => start + 2,
         };
-        at = start + UNIT;
-        if !(0xd800..0xe000).contains(&first) {
-            continue;
-        }
-        let second = unit(text, at).filter(|second| (0xdc00..0xe000).contains(second));
-        if first < 0xdc00 && second.is_some() {
-            at += UNIT;
-            continue;
-        }
-        clean.push_str(text.get(kept..start).unwrap_or_default());
-        clean.push('\u{fffd}');
-        kept = at;
     }
-    if kept == 0 {
-        return Cow::Borrowed(text);
-    }
-    clean.push_str(text.get(kept..).unwrap_or_default());
-    Cow::Owned(clean)
+    clean
 }
 
 /// Length of the escape of a unit of UTF-16.
@@ -68,10 +57,10 @@ mod tests {
     #[test]
     fn halves_of_pairs_are_replaced() {
         for (text, clean) in [
-            (r#"{"a":"\ud83d"}"#, "{\"a\":\"\u{fffd}\"}"),
-            (r#"{"\ude00":"\ud83d\ud83d\ude00"}"#, "{\"\u{fffd}\":\"\u{fffd}\\ud83d\\ude00\"}"),
-            (r#""\\ud83d \u00e4 \ud83d\u0041""#, "\"\\\\ud83d \\u00e4 \u{fffd}\\u0041\""),
-            (r#""\ud83d\n""#, "\"\u{fffd}\\n\""),
+            (r#"{"a":"\ud83d"}"#, r#"{"a":"\ufffd"}"#),
+            (r#"{"\ude00":"\ud83d\ud83d\ude00"}"#, r#"{"\ufffd":"\ufffd\ud83d\ude00"}"#),
+            (r#""\\ud83d \u00e4 \ud83d\u0041""#, r#""\\ud83d \u00e4 \ufffd\u0041""#),
+            (r#""\ud83d\n""#, r#""\ufffd\n""#),
             ("{}", "{}"),
         ] {
             assert_eq!(without_halves(text), clean, "{text}");
