@@ -23,7 +23,7 @@ use tempfile::TempDir;
 const SERVER: &str = include_str!("probe/server.py");
 
 /// Probes at once: each runs many subjects at once, whose time limits pass while they wait for a CPU.
-const PROBES_MAX: usize = 7;
+const PROBES_MAX: usize = 4;
 static PROBES: Turns = Turns::new(PROBES_MAX);
 
 /// Faults that do not disturb each other, by the ids of their checks.
@@ -145,14 +145,35 @@ fn document(output: &Output) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}{said}"))
 }
 
+/// Runs a probe with these options, and asserts that the faults alone deviate.
+///
+/// Where it found something else, the checks in question are run once more without the others: the
+/// machine may have been too busy for the time limits of dozens of subjects.
+fn assert_found(faults: &[&str], only: &[&str], run: impl Fn(&[&str]) -> Output) {
+    let probe = |only: &[&str]| {
+        let output = run(only);
+        let found = document(&output);
+        let deviates = with(&found, "deviates");
+        assert_eq!(output.status.code(), Some(i32::from(!deviates.is_empty())), "{found:#}");
+        OutputSchema::read().check("probe", &found).unwrap();
+        (deviates, found)
+    };
+    let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
+    let (deviates, found) = probe(only);
+    let open: BTreeSet<String> = deviates.symmetric_difference(&expected).cloned().collect();
+    if open.is_empty() {
+        return;
+    }
+    let ids = open.iter().cloned().collect::<Vec<_>>().join(",");
+    let (deviates, again) = probe(&["--only", &ids]);
+    assert_eq!(deviates, &open & &expected, "first {found:#}, then {again:#}");
+}
+
 fn every_fault_is_found(faults: &[&str]) {
     let only: &[&str] = if faults == COMPUTES { &OF_WORK } else { &[] };
-    let output = Probe::new().run(&[&["--json", "-"], &FAULTY[..], only].concat(), faults);
-    let found = document(&output);
-    let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
-    assert_eq!(with(&found, "deviates"), expected, "{found:#}");
-    assert_eq!(output.status.code(), Some(1));
-    OutputSchema::read().check("probe", &found).unwrap();
+    let options = ["--json", "-"];
+    let run = |only: &[&str]| Probe::new().run(&[&options, &FAULTY[..], only].concat(), faults);
+    assert_found(faults, only, run);
 }
 
 /// CAN-08, CAN-09, TSK-07: faults of the first group.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -74,6 +74,7 @@ pub(crate) struct Arena {
     /// Names of processes that outlived their command.
     ended: Mutex<Vec<String>>,
     left: AtomicU32,
+    is_second_look: AtomicBool,
     /// Name of the containment.
     containment: &'static str,
     /// Bounds without effect, and a weak containment.
@@ -107,8 +108,28 @@ impl Arena {
         let report = Box::new(move |report| known.deliver(report));
         let supervisor = Supervisor::start(containment, Orphans::Leave, report)?;
         let (ended, left) = (Mutex::default(), AtomicU32::new(0));
-        let last = AtomicU64::new(0);
-        Ok(Self { supervisor, desk, last, bounds, ended, left, containment: name, notes })
+        let (last, is_second_look) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self {
+            supervisor,
+            desk,
+            last,
+            bounds,
+            ended,
+            left,
+            is_second_look,
+            containment: name,
+            notes,
+        })
+    }
+
+    /// From now on failed observations are made once more.
+    pub(crate) fn begin_second_look(&self) {
+        self.is_second_look.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether failed observations are made once more.
+    pub(crate) fn is_second_look(&self) -> bool {
+        self.is_second_look.load(Ordering::Relaxed)
     }
 
     /// Starts a command with these pipes.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::arena::Arena;
 use super::era::Era;
-use super::observed::{Departures, Worked};
+use super::observed::{Departures, Observation, Worked};
 use super::options::{Options, ToolCall};
 
 /// Facts about a subject, gathered before the checks.
@@ -39,9 +39,9 @@ pub(crate) struct Context {
     pub(crate) options: Options,
     facts: OnceLock<Facts>,
     /// Observations that several checks judge.
-    pub(crate) work: OnceLock<Result<Worked, String>>,
-    pub(crate) stubborn: OnceLock<Result<Worked, String>>,
-    pub(crate) task_work: OnceLock<Result<Worked, String>>,
+    pub(crate) work: Observation<Worked>,
+    pub(crate) stubborn: Observation<Worked>,
+    pub(crate) task_work: Observation<Worked>,
     pub(crate) departures: Departures,
 }
 
@@ -51,9 +51,9 @@ impl Context {
             arena,
             options,
             facts: OnceLock::new(),
-            work: OnceLock::new(),
-            stubborn: OnceLock::new(),
-            task_work: OnceLock::new(),
+            work: Observation::default(),
+            stubborn: Observation::default(),
+            task_work: Observation::default(),
             departures: Departures::default(),
         }
     }

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use super::arena::Job;
-use super::finding::Finding;
+use super::finding::{Finding, SessionError};
 use super::observed::{Departed, Departures};
-use super::session::Trouble;
+use super::suite::Subject;
 use super::text::listed;
 
 /// Time that processes have after their command has exited.
@@ -21,7 +21,7 @@ pub(crate) enum Cause {
 }
 
 /// A context whose subject can be ended.
-pub(crate) trait Mortal {
+pub(crate) trait Mortal: Subject {
     /// Kind of the subject.
     const PARTY: &str;
 
@@ -32,14 +32,14 @@ pub(crate) trait Mortal {
     fn timeout(&self) -> Duration;
 
     /// Ends a subject in the middle of its work.
-    fn depart(&self, cause: Cause) -> Result<Departed, Trouble>;
+    fn depart(&self, cause: Cause) -> Result<Departed, SessionError>;
 }
 
 /// Sends SIGTERM to a command.
-pub(crate) fn terminate(job: &mut Job<'_>) -> Result<(), Trouble> {
+pub(crate) fn terminate(job: &mut Job<'_>) -> Result<(), SessionError> {
     match job.terminate() {
         true => Ok(()),
-        false => Err(Trouble("the process of the command is not found".to_owned())),
+        false => Err(SessionError("the process of the command is not found".to_owned())),
     }
 }
 
@@ -55,18 +55,17 @@ pub(crate) fn departure(job: &mut Job<'_>, within: Duration) -> Departed {
     Departed { exited, millis, survivors }
 }
 
-fn departed<C: Mortal>(context: &C, cause: Cause) -> Result<&Departed, Trouble> {
+fn departed<C: Mortal>(context: &C, cause: Cause) -> Result<&Departed, SessionError> {
     let all = context.departures();
     let cell = match cause {
         Cause::Eof => &all.at_eof,
         Cause::Sigterm => &all.at_sigterm,
         Cause::ClientKilled => &all.at_kill,
     };
-    let departed = cell.get_or_init(|| context.depart(cause).map_err(|Trouble(why)| why));
-    departed.as_ref().map_err(|why| Trouble(why.clone()))
+    cell.get(context.arena(), || context.depart(cause))
 }
 
-fn exit<C: Mortal>(context: &C, cause: Cause) -> Result<Finding, Trouble> {
+fn exit<C: Mortal>(context: &C, cause: Cause) -> Result<Finding, SessionError> {
     let departed = departed(context, cause)?;
     Ok(match departed.exited {
         true => Finding::holds(format!("exits after {} ms", departed.millis)),
@@ -74,10 +73,10 @@ fn exit<C: Mortal>(context: &C, cause: Cause) -> Result<Finding, Trouble> {
     })
 }
 
-fn tree<C: Mortal>(context: &C, cause: Cause) -> Result<Finding, Trouble> {
+fn tree<C: Mortal>(context: &C, cause: Cause) -> Result<Finding, SessionError> {
     let departed = departed(context, cause)?;
     if !departed.exited {
-        return Ok(Finding::unknown(format!("the {} has not exited", C::PARTY)));
+        return Err(SessionError(format!("the {} has not exited", C::PARTY)));
     }
     Ok(match departed.survivors.is_empty() {
         true => Finding::holds("no process is left"),
@@ -86,31 +85,31 @@ fn tree<C: Mortal>(context: &C, cause: Cause) -> Result<Finding, Trouble> {
 }
 
 /// UPS-07, SUP-03.
-pub(crate) fn eof_exit<C: Mortal>(context: &C) -> Result<Finding, Trouble> {
+pub(crate) fn eof_exit<C: Mortal>(context: &C) -> Result<Finding, SessionError> {
     exit(context, Cause::Eof)
 }
 
 /// STOP-01.
-pub(crate) fn eof_tree<C: Mortal>(context: &C) -> Result<Finding, Trouble> {
+pub(crate) fn eof_tree<C: Mortal>(context: &C) -> Result<Finding, SessionError> {
     tree(context, Cause::Eof)
 }
 
 /// UPS-07, SUP-03.
-pub(crate) fn sigterm_exit<C: Mortal>(context: &C) -> Result<Finding, Trouble> {
+pub(crate) fn sigterm_exit<C: Mortal>(context: &C) -> Result<Finding, SessionError> {
     exit(context, Cause::Sigterm)
 }
 
 /// STOP-01.
-pub(crate) fn sigterm_tree<C: Mortal>(context: &C) -> Result<Finding, Trouble> {
+pub(crate) fn sigterm_tree<C: Mortal>(context: &C) -> Result<Finding, SessionError> {
     tree(context, Cause::Sigterm)
 }
 
 /// UPS-07, SUP-03.
-pub(crate) fn killed_exit<C: Mortal>(context: &C) -> Result<Finding, Trouble> {
+pub(crate) fn killed_exit<C: Mortal>(context: &C) -> Result<Finding, SessionError> {
     exit(context, Cause::ClientKilled)
 }
 
 /// STOP-01.
-pub(crate) fn killed_tree<C: Mortal>(context: &C) -> Result<Finding, Trouble> {
+pub(crate) fn killed_tree<C: Mortal>(context: &C) -> Result<Finding, SessionError> {
     tree(context, Cause::ClientKilled)
 }

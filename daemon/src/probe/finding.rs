@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 
 use super::about::About;
 
+/// Why a session of a check could not go on.
+#[derive(Debug)]
+pub(crate) struct SessionError(pub(crate) String);
+
 /// Verdict of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {

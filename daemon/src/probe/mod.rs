@@ -45,7 +45,8 @@ use serde_json::{Value, json};
 use arena::Arena;
 use context::{Context, Facts};
 use era::{Era, SESSION, TASKS};
-use session::{Session, Trouble, cancel};
+use finding::SessionError;
+use session::{Session, cancel};
 use suite::{Check, NoHandshake};
 use table::{CHECKS, HANDSHAKE, Needs};
 
@@ -104,8 +105,8 @@ enum Early {
     NoTool(String, Vec<String>),
 }
 
-impl From<Trouble> for Early {
-    fn from(Trouble(why): Trouble) -> Self {
+impl From<SessionError> for Early {
+    fn from(SessionError(why): SessionError) -> Self {
         Self::NoHandshake(NoHandshake::Unanswered(why))
     }
 }
@@ -172,8 +173,9 @@ fn run_all(
         // Instances with one address cannot run at once.
         false => 1,
     };
-    let mut done = suite::run_all(context, &together, at_once, told);
-    done.extend(suite::run_all(context, &alone, 1, told));
+    let load = |at_once| suite::Load { at_once, timeout: options.timeout };
+    let mut done = suite::run_all(context, &together, load(at_once), told);
+    done.extend(suite::run_all(context, &alone, load(1), told));
     done.sort_by_key(|it| CHECKS.iter().position(|check| check.about.id == it.about.id));
     done
 }
@@ -225,19 +227,19 @@ fn gather(context: &Context) -> Result<Facts, Early> {
 /// Starts a session, and tells a server that is not there from one that does not answer.
 fn greet(context: &Context, era: Era) -> Result<Session<'_>, NoHandshake> {
     let mut session =
-        Session::silent(context, era).map_err(|Trouble(why)| NoHandshake::Unreached(why))?;
+        Session::silent(context, era).map_err(|SessionError(why)| NoHandshake::Unreached(why))?;
     match session.greet() {
         Ok(()) => Ok(session),
-        Err(Trouble(why)) if session.has_failed() => {
+        Err(SessionError(why)) if session.has_failed() => {
             Err(NoHandshake::Unreached(format!("the server does not start: {why}")))
         }
-        Err(Trouble(why)) if session.channel.is_denied() => Err(NoHandshake::Unreached(why)),
-        Err(Trouble(why)) => Err(NoHandshake::Unanswered(why)),
+        Err(SessionError(why)) if session.channel.is_denied() => Err(NoHandshake::Unreached(why)),
+        Err(SessionError(why)) => Err(NoHandshake::Unanswered(why)),
     }
 }
 
 /// All tools of all pages.
-fn tools(session: &mut Session<'_>) -> Result<Vec<Value>, Trouble> {
+fn tools(session: &mut Session<'_>) -> Result<Vec<Value>, SessionError> {
     const PAGES_MAX: usize = 100;
     let (mut tools, mut params) = (Vec::new(), json!({}));
     for _ in 0..PAGES_MAX {
@@ -280,7 +282,7 @@ fn choose(context: &Context, tools: &[Value], facts: &mut Facts) -> Result<(), E
 }
 
 /// The error of a call that fails at once; other calls are cancelled.
-fn fails(session: &mut Session<'_>, call: &ToolCall) -> Result<Option<String>, Trouble> {
+fn fails(session: &mut Session<'_>, call: &ToolCall) -> Result<Option<String>, SessionError> {
     let id = session.next_id();
     let line = session.call(&id, call);
     session.say(&line)?;

@@ -2,6 +2,37 @@
 
 use std::sync::OnceLock;
 
+use super::arena::Arena;
+use super::finding::SessionError;
+
+/// An observation that is made once, for all checks that judge it; in the second look once more if
+/// it failed in the first.
+#[derive(Debug)]
+pub(crate) struct Observation<T> {
+    looks: [OnceLock<Result<T, String>>; 2],
+}
+
+impl<T> Default for Observation<T> {
+    fn default() -> Self {
+        Self { looks: [OnceLock::new(), OnceLock::new()] }
+    }
+}
+
+impl<T> Observation<T> {
+    /// What was observed, by `observe` if nothing was yet.
+    pub(crate) fn get(
+        &self,
+        arena: &Arena,
+        observe: impl FnOnce() -> Result<T, SessionError>,
+    ) -> Result<&T, SessionError> {
+        let [first, second] = &self.looks;
+        let has_failed = matches!(first.get(), Some(Err(_)));
+        let cell = if has_failed && arena.is_second_look() { second } else { first };
+        let observed = cell.get_or_init(|| observe().map_err(|SessionError(why)| why));
+        observed.as_ref().map_err(|why| SessionError(why.clone()))
+    }
+}
+
 /// Observation of the work of a call before and after its cancel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Worked {
@@ -33,7 +64,7 @@ pub(crate) struct Departed {
 /// Observations of the ends of a subject, each by its cause.
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
-    pub(crate) at_eof: OnceLock<Result<Departed, String>>,
-    pub(crate) at_sigterm: OnceLock<Result<Departed, String>>,
-    pub(crate) at_kill: OnceLock<Result<Departed, String>>,
+    pub(crate) at_eof: Observation<Departed>,
+    pub(crate) at_sigterm: Observation<Departed>,
+    pub(crate) at_kill: Observation<Departed>,
 }

@@ -17,6 +17,7 @@ use super::arena::Job;
 use super::channel::Channel;
 use super::context::Context;
 use super::era::{Era, TASKS};
+use super::finding::SessionError;
 use super::http::{Http, Url, connect};
 use super::life::Life;
 use super::options::ToolCall;
@@ -26,10 +27,6 @@ use super::text;
 
 /// Time between two attempts to connect to a server that starts.
 const DIAL_AGAIN: Duration = Duration::from_millis(20);
-
-/// Why a session could not go on.
-#[derive(Debug)]
-pub(crate) struct Trouble(pub(crate) String);
 
 /// A session.
 #[derive(Debug)]
@@ -54,7 +51,7 @@ pub(crate) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Starts the command, without a handshake.
-    pub(crate) fn silent(context: &'a Context, era: Era) -> Result<Self, Trouble> {
+    pub(crate) fn silent(context: &'a Context, era: Era) -> Result<Self, SessionError> {
         let options = &context.options;
         match Self::open(context, era.clone()) {
             // Another program may have taken the free port before the server did.
@@ -65,11 +62,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn open(context: &'a Context, era: Era) -> Result<Self, Trouble> {
-        let failed = |why: io::Error| Trouble(format!("no pipes can be made: {why}"));
+    fn open(context: &'a Context, era: Era) -> Result<Self, SessionError> {
+        let failed = |why: io::Error| SessionError(format!("no pipes can be made: {why}"));
         // A subject without a port in its address needs no network, and has its command as it is.
         let held = match context.options.target.has_port() {
-            true => Some(Port::free().map_err(|why| Trouble(format!("no port is free: {why}")))?),
+            true => {
+                Some(Port::free().map_err(|why| SessionError(format!("no port is free: {why}")))?)
+            }
             false => None,
         };
         let port = held.as_ref().map_or(0, |it| it.number);
@@ -88,7 +87,7 @@ impl<'a> Session<'a> {
             (Target::Stdio, Some(pipes)) => Channel::Lines(
                 Pipe::new(pipes.stdout, pipes.stdin, context.options.output_max).map_err(failed)?,
             ),
-            (Target::Stdio, None) => return Err(Trouble("there is no command".to_owned())),
+            (Target::Stdio, None) => return Err(SessionError("there is no command".to_owned())),
             (target, pipes) => {
                 own = pipes.map(drained).transpose().map_err(failed)?;
                 dial(context, &era, &target, job.as_mut())?
@@ -112,25 +111,28 @@ impl<'a> Session<'a> {
     }
 
     /// Starts the command and performs the handshake of the revision.
-    pub(crate) fn start(context: &'a Context) -> Result<Self, Trouble> {
+    pub(crate) fn start(context: &'a Context) -> Result<Self, SessionError> {
         Self::start_in(context, context.facts().era.clone())
     }
 
     /// As [`Session::start`], in this era.
-    pub(crate) fn start_in(context: &'a Context, era: Era) -> Result<Self, Trouble> {
+    pub(crate) fn start_in(context: &'a Context, era: Era) -> Result<Self, SessionError> {
         let mut session = Self::silent(context, era)?;
         session.greet()?;
         Ok(session)
     }
 
     /// Performs the handshake of the revision.
-    pub(crate) fn greet(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn greet(&mut self) -> Result<(), SessionError> {
         let id = json!("greeting");
         let hello = self.hello(&id);
         self.say(&hello)?;
         let answer = self.answer(&id)?;
         if let Some(error) = answer.get("error") {
-            return Err(Trouble(format!("the handshake is refused: {}", text::message(error))));
+            return Err(SessionError(format!(
+                "the handshake is refused: {}",
+                text::message(error)
+            )));
         }
         self.greeting = answer["result"].clone();
         self.finish_handshake()
@@ -155,7 +157,7 @@ impl<'a> Session<'a> {
     }
 
     /// Ends the handshake once the first request is answered.
-    pub(crate) fn finish_handshake(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn finish_handshake(&mut self) -> Result<(), SessionError> {
         match self.era {
             Era::Stateless => Ok(()),
             Era::Session(_) => self.say(&notification("notifications/initialized", &json!({}))),
@@ -173,15 +175,15 @@ impl<'a> Session<'a> {
     }
 
     /// The processes of the server. The table of checks asks for a command where they are needed.
-    pub(crate) fn job(&mut self) -> Result<&mut Job<'a>, Trouble> {
-        self.job.as_mut().ok_or_else(|| Trouble("there is no command".to_owned()))
+    pub(crate) fn job(&mut self) -> Result<&mut Job<'a>, SessionError> {
+        self.job.as_mut().ok_or_else(|| SessionError("there is no command".to_owned()))
     }
 
     /// The HTTP client below. The table of checks asks for it.
-    pub(crate) fn http(&mut self) -> Result<&mut Http, Trouble> {
+    pub(crate) fn http(&mut self) -> Result<&mut Http, SessionError> {
         match &mut self.channel {
             Channel::Http(http) => Ok(http),
-            Channel::Lines(_) => Err(Trouble("this is no HTTP".to_owned())),
+            Channel::Lines(_) => Err(SessionError("this is no HTTP".to_owned())),
         }
     }
 
@@ -246,23 +248,23 @@ impl<'a> Session<'a> {
     }
 
     /// Sends lines in one write.
-    pub(crate) fn say(&mut self, lines: &str) -> Result<(), Trouble> {
+    pub(crate) fn say(&mut self, lines: &str) -> Result<(), SessionError> {
         self.say_bytes(format!("{lines}\n").as_bytes())
     }
 
     /// As [`Session::say`], bytes as they are.
-    pub(crate) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn say_bytes(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let until = self.until();
         if self.channel.send(bytes, until, true).is_empty() {
             return Ok(());
         }
         if let Some(flood) = self.channel.flood() {
-            return Err(Trouble(format!("the server {flood}")));
+            return Err(SessionError(format!("the server {flood}")));
         }
-        self.life.clip(until).map_err(Trouble)?;
+        self.life.clip(until).map_err(SessionError)?;
         let within = Instant::now() + Duration::from_millis(200);
         let gone = self.job.as_mut().is_some_and(|job| job.exits(within));
-        Err(Trouble(match (gone, self.channel.failure()) {
+        Err(SessionError(match (gone, self.channel.failure()) {
             (true, _) => format!("the server is gone: {}", self.told()),
             (false, Some(why)) => why.to_owned(),
             (false, None) => {
@@ -272,18 +274,18 @@ impl<'a> Session<'a> {
     }
 
     /// Handles the next message; false if nothing came.
-    fn step(&mut self, until: Instant) -> Result<bool, Trouble> {
-        let until = self.life.clip(until).map_err(Trouble)?;
+    fn step(&mut self, until: Instant) -> Result<bool, SessionError> {
+        let until = self.life.clip(until).map_err(SessionError)?;
         match self.channel.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {
                 if let Some(flood) = self.channel.flood() {
-                    return Err(Trouble(format!("the server {flood}")));
+                    return Err(SessionError(format!("the server {flood}")));
                 }
                 if let Some(job) = &mut self.job {
                     job.is_gone(Instant::now() + Duration::from_millis(500));
                 }
-                Err(Trouble(format!("the server has closed its output: {}", self.told())))
+                Err(SessionError(format!("the server has closed its output: {}", self.told())))
             }
             Received::Message(message) => {
                 let asked = (message.get("method"), message.get("id"));
@@ -298,7 +300,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads until then.
-    pub(crate) fn watch(&mut self, until: Instant) -> Result<(), Trouble> {
+    pub(crate) fn watch(&mut self, until: Instant) -> Result<(), SessionError> {
         while self.step(until)? {}
         Ok(())
     }
@@ -308,7 +310,7 @@ impl<'a> Session<'a> {
         &mut self,
         within: Duration,
         found: impl Fn(&Self) -> bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, SessionError> {
         let until = Instant::now() + within;
         while !found(self) {
             if !self.step(until)? {
@@ -336,18 +338,18 @@ impl<'a> Session<'a> {
     }
 
     /// Waits for the answer to an id.
-    pub(crate) fn answer(&mut self, id: &Value) -> Result<Value, Trouble> {
+    pub(crate) fn answer(&mut self, id: &Value) -> Result<Value, SessionError> {
         let timeout = self.timeout();
         self.watch_for(timeout, |session| !session.answers(id).is_empty())?;
         let answer = self.answers(id).first().map(|answer| (*answer).clone());
         answer.ok_or_else(|| {
             let why = self.channel.trouble().map(|why| format!(": {why}")).unwrap_or_default();
-            Trouble(format!("no answer to request {id} within {timeout:?}{why}"))
+            SessionError(format!("no answer to request {id} within {timeout:?}{why}"))
         })
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Trouble> {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Result<Value, SessionError> {
         let id = self.next_id();
         let request = self.request(&id, method, params);
         self.say(&request)?;
@@ -355,7 +357,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a ping and waits for its answer.
-    pub(crate) fn check_alive(&mut self) -> Result<(), Trouble> {
+    pub(crate) fn check_alive(&mut self) -> Result<(), SessionError> {
         let id = json!(format!("ping-{}", self.next_id()));
         let ping = self.ping(&id);
         self.say(&ping)?;
@@ -369,7 +371,7 @@ fn dial(
     era: &Era,
     target: &Target,
     mut job: Option<&mut Job<'_>>,
-) -> Result<Channel, Trouble> {
+) -> Result<Channel, SessionError> {
     let until = Instant::now() + context.options.timeout;
     loop {
         let why = match open(context, era, target, until) {
@@ -377,25 +379,25 @@ fn dial(
             Err(why) => why,
         };
         let Some(job) = job.as_mut() else {
-            return Err(Trouble(format!("no connection: {why}")));
+            return Err(SessionError(format!("no connection: {why}")));
         };
         if job.exits(Instant::now() + DIAL_AGAIN) {
             job.is_gone(Instant::now() + DIAL_AGAIN);
-            return Err(Trouble(format!("no connection: {why}; {}", job.told())));
+            return Err(SessionError(format!("no connection: {why}; {}", job.told())));
         }
         if Instant::now() >= until {
             let within = context.options.timeout;
-            return Err(Trouble(format!("no connection within {within:?}: {why}")));
+            return Err(SessionError(format!("no connection within {within:?}: {why}")));
         }
     }
 }
 
 /// Makes sure that no other server accepts at the address of one that is about to be started.
-fn refuse_stranger(context: &Context, era: &Era, port: u16) -> Result<(), Trouble> {
+fn refuse_stranger(context: &Context, era: &Era, port: u16) -> Result<(), SessionError> {
     let target = context.options.target.at(port);
     let until = Instant::now() + context.options.timeout;
     match (target.is_stdio(), open(context, era, &target, until)) {
-        (false, Ok(_)) => Err(Trouble(
+        (false, Ok(_)) => Err(SessionError(
             "another server accepts at this address; end it, or leave the command out".to_owned(),
         )),
         (true, _) | (false, Err(_)) => Ok(()),

@@ -6,13 +6,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::about::About;
-use super::finding::{Checked, Finding};
-use super::session::Trouble;
+use super::arena::Arena;
+use super::finding::{Checked, Finding, SessionError, Verdict};
 
 /// The context of the checks of one kind of subject.
 pub(crate) trait Subject: Sync {
     /// Precondition of a check.
     type Needs: Sync;
+
+    /// The place of its jobs.
+    fn arena(&self) -> &Arena;
 
     /// The reason for which a check cannot be done.
     fn missing(&self, _: &Self::Needs) -> Option<String> {
@@ -24,7 +27,7 @@ pub(crate) trait Subject: Sync {
 pub(crate) struct Check<C: Subject> {
     pub(crate) about: About,
     pub(crate) needs: C::Needs,
-    pub(crate) run: fn(&C) -> Result<Finding, Trouble>,
+    pub(crate) run: fn(&C) -> Result<Finding, SessionError>,
 }
 
 impl<C: Subject> Check<C> {
@@ -34,40 +37,95 @@ impl<C: Subject> Check<C> {
     }
 }
 
-/// Runs checks, so many at once; the results are in the order of the checks.
+/// How checks run beside each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    /// Number of checks at once.
+    pub(crate) at_once: usize,
+    /// Time limit of everything that a subject has to do.
+    pub(crate) timeout: Duration,
+}
+
+impl Load {
+    /// A quarter of the load, for a second look; `None` if checks ran alone.
+    fn reduced(self) -> Option<Self> {
+        (self.at_once > 1).then_some(Self { at_once: self.at_once.div_ceil(4), ..self })
+    }
+}
+
+/// The result of one run of a check.
+struct Ran {
+    checked: Checked,
+    /// Whether a busy machine may be the reason that the check does not hold: a time limit passed, or
+    /// something that was waited for did not come.
+    is_late: bool,
+}
+
+/// Runs checks; the results are in the order of the checks.
+///
+/// What did not hold because a time limit passed is checked once more with fewer beside it: on a
+/// busy machine subjects that start at once are late together, which says nothing of one.
 pub(crate) fn run_all<C: Subject>(
     context: &C,
     checks: &[&Check<C>],
-    at_once: usize,
+    load: Load,
     told: &(dyn Fn(&str) + Sync),
 ) -> Vec<Checked> {
+    let mut first = run_together(context, checks, load, told);
+    let Some(reduced) = load.reduced() else {
+        return first.into_iter().map(|ran| ran.checked).collect();
+    };
+    let late: Vec<usize> = (0..first.len()).filter(|place| first[*place].is_late).collect();
+    if !late.is_empty() {
+        context.arena().begin_second_look();
+    }
+    let again: Vec<&Check<C>> = late.iter().map(|place| checks[*place]).collect();
+    for (place, ran) in late.into_iter().zip(run_together(context, &again, reduced, told)) {
+        first[place] = ran;
+    }
+    first.into_iter().map(|ran| ran.checked).collect()
+}
+
+/// Runs checks, as many at once as the load allows; the results are in the order of the checks.
+fn run_together<C: Subject>(
+    context: &C,
+    checks: &[&Check<C>],
+    load: Load,
+    told: &(dyn Fn(&str) + Sync),
+) -> Vec<Ran> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Checked)>> = Mutex::default();
+    let done: Mutex<Vec<(usize, Ran)>> = Mutex::default();
     thread::scope(|scope| {
-        for _ in 0..at_once.max(1) {
+        for _ in 0..load.at_once.max(1) {
             scope.spawn(|| {
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(check) = checks.get(place) else { break };
                     told(check.about.id);
-                    let began = Instant::now();
-                    let found = run(context, check);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((place, check.with(found, began.elapsed())));
+                    let ran = run(context, check, load.timeout);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, ran));
                 }
             });
         }
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, checked)| checked).collect()
+    done.into_iter().map(|(_, ran)| ran).collect()
 }
 
-fn run<C: Subject>(context: &C, check: &Check<C>) -> Finding {
-    match context.missing(&check.needs) {
-        Some(reason) => Finding::unknown(reason),
-        None => (check.run)(context).unwrap_or_else(|Trouble(why)| Finding::unknown(why)),
-    }
+fn run<C: Subject>(context: &C, check: &Check<C>, timeout: Duration) -> Ran {
+    let began = Instant::now();
+    let (finding, is_late) = match context.missing(&check.needs) {
+        Some(reason) => (Finding::unknown(reason), false),
+        None => match (check.run)(context) {
+            Ok(finding) => {
+                let is_late = finding.verdict == Verdict::Deviates && began.elapsed() >= timeout;
+                (finding, is_late)
+            }
+            Err(SessionError(why)) => (Finding::unknown(why), true),
+        },
+    };
+    Ran { checked: check.with(finding, began.elapsed()), is_late }
 }
 
 /// The results for a subject without a handshake, and the reason for which the probe could not be

@@ -1,15 +1,15 @@
 //! The table of checks, in the order of the report.
 
 use super::about::{About, Group};
+use super::arena::Arena;
 use super::checks::{
     calls, extension, http_requests, http_streams, load, notifications, request_ids, tasks, work,
 };
 use super::context::{Context, Facts};
 use super::endings;
 use super::era::Era;
-use super::finding::Finding;
+use super::finding::{Finding, SessionError};
 use super::options::Options;
-use super::session::Trouble;
 use super::suite::{Check, Subject};
 use super::target::Target;
 
@@ -131,6 +131,10 @@ pub(crate) struct Wants {
 impl Subject for Context {
     type Needs = Wants;
 
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
     fn missing(&self, wants: &Wants) -> Option<String> {
         let over = wants.over.missing(&self.options, &self.facts().era).map(str::to_owned);
         over.or_else(|| wants.needs.missing(self.facts(), self.options.restart))
@@ -146,7 +150,7 @@ const fn check(
     rule: &'static str,
     needs: Needs,
     [title, method, remedy]: [&'static str; 3],
-    run: fn(&Context) -> Result<Finding, Trouble>,
+    run: fn(&Context) -> Result<Finding, SessionError>,
 ) -> Check<Context> {
     let needs = Wants { needs, over: Over::Every };
     Check { about: About { id, group, rule, title, method, remedy }, needs, run }
@@ -160,7 +164,7 @@ impl Check<Context> {
     }
 }
 
-fn greeted(_: &Context) -> Result<Finding, Trouble> {
+fn greeted(_: &Context) -> Result<Finding, SessionError> {
     Ok(Finding::holds("the handshake is answered"))
 }
 

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::finding::SessionError;
 use super::observed::Worked;
-use super::session::{Session, Trouble};
+use super::session::Session;
 use super::weight::{Weight, Zone, median};
 
 /// Time between two samples.
@@ -239,9 +240,9 @@ impl After {
 /// Observes a call from before its start to the end of its work, or to the time limit.
 pub(crate) fn observe<'a>(
     session: &mut Session<'a>,
-    start: impl FnOnce(&mut Session<'a>) -> Result<Value, Trouble>,
-    cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), Trouble>,
-) -> Result<Worked, Trouble> {
+    start: impl FnOnce(&mut Session<'a>) -> Result<Value, SessionError>,
+    cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), SessionError>,
+) -> Result<Worked, SessionError> {
     let within = session.timeout();
     observe_for(session, within, start, cancel)
 }
@@ -250,9 +251,9 @@ pub(crate) fn observe<'a>(
 pub(crate) fn observe_for<'a>(
     session: &mut Session<'a>,
     within: Duration,
-    start: impl FnOnce(&mut Session<'a>) -> Result<Value, Trouble>,
-    cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), Trouble>,
-) -> Result<Worked, Trouble> {
+    start: impl FnOnce(&mut Session<'a>) -> Result<Value, SessionError>,
+    cancel: impl FnOnce(&mut Session<'a>, &Value) -> Result<(), SessionError>,
+) -> Result<Worked, SessionError> {
     session.check_alive()?;
     let (before, idle) = rest(session)?;
     let id = start(session)?;
@@ -278,7 +279,7 @@ pub(crate) fn observe_for<'a>(
 
 /// Takes samples until the processes rest, or a few times: a server that has just started may still
 /// be busy with that. The medians of the last ones are the activity at rest.
-fn rest(session: &mut Session<'_>) -> Result<(Sample, Activity), Trouble> {
+fn rest(session: &mut Session<'_>) -> Result<(Sample, Activity), SessionError> {
     let mut last = Sample::take(session);
     let mut idle: Vec<Activity> = Vec::new();
     for _ in 0..IDLE_SAMPLES {
@@ -306,7 +307,7 @@ fn watch_end(
     before: &Sample,
     mut last: Sample,
     worked: &mut Worked,
-) -> Result<(), Trouble> {
+) -> Result<(), SessionError> {
     let until = Instant::now() + within;
     let mut after = After::default();
     while Instant::now() < until {

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use ceased_tests::binary::{acp_agent, ceased};
 use ceased_tests::workspace;
-use serde_json::Value;
 
-use super::{FAULTY, document, with};
+use super::{FAULTY, assert_found, document, output_of, with};
 
 const AGENT: &str = include_str!("agent.py");
 /// Most checks wait for something.
@@ -58,8 +57,8 @@ const FAULTS: [&[&str]; 4] = [
     ],
 ];
 
-/// The result of a probe of the scripted agent with these faults.
-fn probe(faults: &[&str], options: &[&str]) -> Value {
+/// Runs a probe of the scripted agent with these faults.
+fn run(faults: &[&str], options: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("agent.py");
     fs::write(&script, AGENT).unwrap();
@@ -70,17 +69,11 @@ fn probe(faults: &[&str], options: &[&str]) -> Value {
         .args(["--question-prompt", "ask first", "--", "python3", "-S"])
         .arg(script)
         .args(faults);
-    let output = command.output().unwrap();
-    let found = document(&output);
-    let is_clean = found["deviates"] == 0;
-    assert_eq!(output.status.code(), Some(i32::from(!is_clean)), "{found:#}");
-    found
+    output_of(&mut command)
 }
 
 fn every_fault_is_found(faults: &[&str]) {
-    let found = probe(faults, &FAULTY);
-    let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
-    assert_eq!(with(&found, "deviates"), expected, "{found:#}");
+    assert_found(faults, &[], |only| run(faults, &[&FAULTY[..], only].concat()));
 }
 
 /// Each fault alone: faults of one group may hide each other.
@@ -116,7 +109,7 @@ fn planted_faults_of_an_agent_are_found_by_their_checks_4() {
 /// The agent without faults, and the list of faults against the list of checks.
 #[test]
 fn nothing_is_found_in_an_agent_without_faults_and_every_check_has_a_fault() {
-    let found = probe(&[], &[]);
+    let found = document(&run(&[], &[]));
     assert_eq!(with(&found, "deviates"), BTreeSet::new(), "{found:#}");
     assert_eq!(with(&found, "unknown"), BTreeSet::new(), "{found:#}");
     assert_eq!(found["revision"], "ACP 1, ACP 2");
@@ -133,7 +126,7 @@ fn nothing_is_found_in_an_agent_without_faults_and_every_check_has_a_fault() {
 
 #[test]
 fn agent_without_a_handshake_deviates_there_alone() {
-    let found = probe(&["agent-handshake"], &["--timeout", "1s"]);
+    let found = document(&run(&["agent-handshake"], &["--timeout", "1s"]));
     let handshake = BTreeSet::from(["agent-handshake".to_owned()]);
     assert_eq!(with(&found, "deviates"), handshake, "{found:#}");
     assert_eq!(with(&found, "holds"), BTreeSet::new());

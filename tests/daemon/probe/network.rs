@@ -8,11 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use ceased_tests::binary::ceased;
 use ceased_tests::daemon::wait_until;
-use ceased_tests::output_schema::OutputSchema;
 use ceased_tests::workspace;
 use serde_json::Value;
 
-use super::{COMPUTES, FAULTY, OF_WORK, Probe, at_once, document, output_of, with, write_work};
+use super::{
+    COMPUTES, FAULTY, OF_WORK, Probe, assert_found, at_once, document, output_of, with, write_work,
+};
 
 const SOCKET: &str = include_str!("socket_server.py");
 const HTTP: &str = include_str!("http_server.py");
@@ -54,12 +55,8 @@ impl Probe {
 
 fn every_fault_is_found(way: Way, faults: &[&str]) {
     let only: &[&str] = if faults == COMPUTES { &OF_WORK } else { &[] };
-    let output = Probe::new().run_over(way, &[&FAULTY[..], only].concat(), faults);
-    let found = document(&output);
-    let expected: BTreeSet<String> = faults.iter().map(|fault| (*fault).to_owned()).collect();
-    assert_eq!(with(&found, "deviates"), expected, "{found:#}");
-    assert_eq!(output.status.code(), Some(1));
-    OutputSchema::read().check("probe", &found).unwrap();
+    let run = |only: &[&str]| Probe::new().run_over(way, &[&FAULTY[..], only].concat(), faults);
+    assert_found(faults, only, run);
 }
 
 /// HTTP-03, HTTP-04, HTTP-05, HTTP-07.

@@ -59,4 +59,8 @@ impl Context {
 
 impl Subject for Context {
     type Needs = ();
+
+    fn arena(&self) -> &Arena {
+        &self.arena
+    }
 }

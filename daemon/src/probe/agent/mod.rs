@@ -18,9 +18,8 @@ use serde_json::Value;
 
 use super::about::About;
 use super::arena::Arena;
-use super::finding::Findings;
-use super::session::Trouble;
-use super::suite::{self, NoHandshake};
+use super::finding::{Findings, SessionError};
+use super::suite::{self, Load, NoHandshake};
 use context::{Context, Facts, V1, V2};
 use session::Session;
 use table::{CHECKS, HANDSHAKE};
@@ -50,8 +49,9 @@ pub fn probe(
     let (checks, failure, facts) = match gather(&context) {
         Ok(facts) => {
             context.learn(facts.clone());
+            let load = Load { at_once: context.options.at_once, timeout: context.options.timeout };
             let selected: Vec<_> = CHECKS.iter().filter(|it| selected(it.about.id)).collect();
-            (suite::run_all(&context, &selected, context.options.at_once, told), None, facts)
+            (suite::run_all(&context, &selected, load, told), None, facts)
         }
         Err(trouble) => {
             let is_chosen = |id| id == HANDSHAKE || selected(id);
@@ -68,7 +68,7 @@ pub fn probe(
 
 /// Learns the name of the agent and the versions that it speaks.
 fn gather(context: &Context) -> Result<Facts, NoHandshake> {
-    let unreached = |Trouble(why): Trouble| NoHandshake::Unreached(why);
+    let unreached = |SessionError(why): SessionError| NoHandshake::Unreached(why);
     let mut facts = Facts::default();
     for version in [V1, V2] {
         let mut session = Session::silent(context, version).map_err(unreached)?;
@@ -77,10 +77,10 @@ fn gather(context: &Context) -> Result<Facts, NoHandshake> {
             // An agent may refuse a version that it does not speak.
             Err(_) if version == V2 && !facts.versions.is_empty() => continue,
             Err(_) if version == V1 => continue,
-            Err(Trouble(why)) if session.has_failed() => {
+            Err(SessionError(why)) if session.has_failed() => {
                 return Err(NoHandshake::Unreached(format!("the agent does not start: {why}")));
             }
-            Err(Trouble(why)) => return Err(NoHandshake::Unanswered(why)),
+            Err(SessionError(why)) => return Err(NoHandshake::Unanswered(why)),
         };
         let Some(answered) = greeting["protocolVersion"].as_u64() else {
             let why = "initialize is answered without a protocolVersion";

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::context::{Context, V2};
 use crate::probe::arena::Job;
+use crate::probe::finding::SessionError;
 use crate::probe::life::Life;
 use crate::probe::pipe::{Pipe, Received};
-use crate::probe::session::{Trouble, notification};
+use crate::probe::session::notification;
 use crate::probe::text;
 
 /// Time after which a turn without a sign of life counts as begun.
@@ -80,8 +81,8 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Starts the agent, without a handshake.
-    pub(super) fn silent(context: &'a Context, version: u64) -> Result<Self, Trouble> {
-        let failed = |why: std::io::Error| Trouble(format!("no pipes can be made: {why}"));
+    pub(super) fn silent(context: &'a Context, version: u64) -> Result<Self, SessionError> {
+        let failed = |why: std::io::Error| SessionError(format!("no pipes can be made: {why}"));
         let (own, theirs) = stdio_pipes().map_err(failed)?;
         let job = context.arena.start(&context.options.command, theirs);
         let pipe = Pipe::new(own.stdout, own.stdin, context.options.output_max).map_err(failed)?;
@@ -91,25 +92,27 @@ impl<'a> Session<'a> {
     }
 
     /// Starts the agent and initializes it.
-    pub(super) fn start(context: &'a Context) -> Result<Self, Trouble> {
+    pub(super) fn start(context: &'a Context) -> Result<Self, SessionError> {
         Self::start_in(context, context.version())
     }
 
     /// As [`Session::start`], in this version.
-    pub(super) fn start_in(context: &'a Context, version: u64) -> Result<Self, Trouble> {
+    pub(super) fn start_in(context: &'a Context, version: u64) -> Result<Self, SessionError> {
         let mut session = Self::silent(context, version)?;
         session.greet()?;
         Ok(session)
     }
 
     /// Initializes the agent; returns the result.
-    pub(super) fn greet(&mut self) -> Result<Value, Trouble> {
+    pub(super) fn greet(&mut self) -> Result<Value, SessionError> {
         let id = json!("greeting");
         let hello = self.hello(&id, self.version);
         self.say(&hello)?;
         let answer = self.answer(&id)?;
         match answer.get("error") {
-            Some(why) => Err(Trouble(format!("initialize is refused: {}", text::message(why)))),
+            Some(why) => {
+                Err(SessionError(format!("initialize is refused: {}", text::message(why))))
+            }
             None => Ok(answer["result"].clone()),
         }
     }
@@ -153,7 +156,7 @@ impl<'a> Session<'a> {
     }
 
     /// Opens an ACP session.
-    pub(super) fn open(&mut self) -> Result<String, Trouble> {
+    pub(super) fn open(&mut self) -> Result<String, SessionError> {
         let cwd = std::env::current_dir().unwrap_or_else(|_| "/".into());
         let params = json!({"cwd": cwd.to_string_lossy(), "mcpServers": []});
         let id = self.next_id();
@@ -161,7 +164,7 @@ impl<'a> Session<'a> {
         let answer = self.answer(&id)?;
         match answer["result"]["sessionId"].as_str() {
             Some(name) => Ok(name.to_owned()),
-            None => Err(Trouble(format!("no session is opened: {}", text::message(&answer)))),
+            None => Err(SessionError(format!("no session is opened: {}", text::message(&answer)))),
         }
     }
 
@@ -175,13 +178,13 @@ impl<'a> Session<'a> {
     }
 
     /// Begins a turn, and waits for its first sign of life.
-    pub(super) fn begin(&mut self, session: &str, prompt: &str) -> Result<Turn, Trouble> {
+    pub(super) fn begin(&mut self, session: &str, prompt: &str) -> Result<Turn, SessionError> {
         let (turn, line) = self.prompt(session, prompt);
         self.say(&line)?;
         self.watch_for(BEGUN, |it| it.shows(&turn) || it.end(&turn).is_some())?;
         match self.end(&turn) {
             None => Ok(turn),
-            Some(end) => Err(Trouble(format!(
+            Some(end) => Err(SessionError(format!(
                 "the turn ends by itself with {}; give a prompt that takes longer with --prompt",
                 end.told()
             ))),
@@ -189,7 +192,7 @@ impl<'a> Session<'a> {
     }
 
     /// Begins a turn in a session of its own.
-    pub(super) fn begin_long(&mut self) -> Result<Turn, Trouble> {
+    pub(super) fn begin_long(&mut self) -> Result<Turn, SessionError> {
         let name = self.open()?;
         let prompt = self.context.options.prompt.clone();
         self.begin(&name, &prompt)
@@ -220,20 +223,20 @@ impl<'a> Session<'a> {
     }
 
     /// Waits for the end of a turn until the time limit.
-    pub(super) fn ends(&mut self, turn: &Turn) -> Result<Option<End>, Trouble> {
+    pub(super) fn ends(&mut self, turn: &Turn) -> Result<Option<End>, SessionError> {
         let timeout = self.timeout();
         self.watch_for(timeout, |it| it.end(turn).is_some())?;
         Ok(self.end(turn))
     }
 
     /// Cancels the turn, and answers its questions, as a client must.
-    pub(super) fn cancel(&mut self, turn: &Turn) -> Result<(), Trouble> {
+    pub(super) fn cancel(&mut self, turn: &Turn) -> Result<(), SessionError> {
         self.say(&cancel_turn(&turn.session))?;
         self.answer_questions()
     }
 
     /// Answers the open questions with `cancelled`.
-    pub(super) fn answer_questions(&mut self) -> Result<(), Trouble> {
+    pub(super) fn answer_questions(&mut self) -> Result<(), SessionError> {
         for id in std::mem::take(&mut self.questions) {
             let outcome = json!({"outcome": {"outcome": "cancelled"}});
             self.say(&json!({"jsonrpc": "2.0", "id": id, "result": outcome}).to_string())?;
@@ -247,33 +250,33 @@ impl<'a> Session<'a> {
     }
 
     /// Sends lines in one write.
-    pub(super) fn say(&mut self, lines: &str) -> Result<(), Trouble> {
+    pub(super) fn say(&mut self, lines: &str) -> Result<(), SessionError> {
         let until = self.life.until();
         if self.pipe.send(format!("{lines}\n").as_bytes(), until, true).is_empty() {
             return Ok(());
         }
         if let Some(flood) = self.pipe.flood() {
-            return Err(Trouble(format!("the agent {flood}")));
+            return Err(SessionError(format!("the agent {flood}")));
         }
-        self.life.clip(until).map_err(Trouble)?;
+        self.life.clip(until).map_err(SessionError)?;
         let gone = self.job.exits(Instant::now() + Duration::from_millis(200));
-        Err(Trouble(match gone {
+        Err(SessionError(match gone {
             true => format!("the agent is gone: {}", self.job.told()),
             false => format!("the agent does not read its input within {:?}", self.timeout()),
         }))
     }
 
     /// Handles the next message; false if nothing came.
-    fn step(&mut self, until: Instant) -> Result<bool, Trouble> {
-        let until = self.life.clip(until).map_err(Trouble)?;
+    fn step(&mut self, until: Instant) -> Result<bool, SessionError> {
+        let until = self.life.clip(until).map_err(SessionError)?;
         match self.pipe.receive(until) {
             Received::TimedOut => Ok(false),
             Received::Closed => {
                 if let Some(flood) = self.pipe.flood() {
-                    return Err(Trouble(format!("the agent {flood}")));
+                    return Err(SessionError(format!("the agent {flood}")));
                 }
                 self.job.is_gone(Instant::now() + Duration::from_millis(500));
-                Err(Trouble(format!("the agent has closed its output: {}", self.job.told())))
+                Err(SessionError(format!("the agent has closed its output: {}", self.job.told())))
             }
             Received::Message(message) => {
                 let id = message.get("id").filter(|id| !id.is_null()).cloned();
@@ -290,7 +293,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads for a time.
-    pub(super) fn watch(&mut self, time: Duration) -> Result<(), Trouble> {
+    pub(super) fn watch(&mut self, time: Duration) -> Result<(), SessionError> {
         let until = Instant::now() + time;
         while self.step(until)? {}
         Ok(())
@@ -301,7 +304,7 @@ impl<'a> Session<'a> {
         &mut self,
         within: Duration,
         found: impl Fn(&Self) -> bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, SessionError> {
         let until = Instant::now() + within;
         while !found(self) {
             if !self.step(until)? {
@@ -320,15 +323,15 @@ impl<'a> Session<'a> {
     }
 
     /// Waits for the answer to an id.
-    pub(super) fn answer(&mut self, id: &Value) -> Result<Value, Trouble> {
+    pub(super) fn answer(&mut self, id: &Value) -> Result<Value, SessionError> {
         let timeout = self.timeout();
         self.watch_for(timeout, |session| !session.answers(id).is_empty())?;
         let answer = self.answers(id).first().map(|answer| (*answer).clone());
-        answer.ok_or_else(|| Trouble(format!("no answer to request {id} within {timeout:?}")))
+        answer.ok_or_else(|| SessionError(format!("no answer to request {id} within {timeout:?}")))
     }
 
     /// Sends a request of an unknown extension, which every agent answers; returns the answer.
-    pub(super) fn ping(&mut self) -> Result<Value, Trouble> {
+    pub(super) fn ping(&mut self) -> Result<Value, SessionError> {
         let id = json!(format!("ping-{}", self.next_id()));
         self.say(&ping(&id))?;
         self.answer(&id)

@@ -4,8 +4,7 @@ use super::checks::{messages, turns, work};
 use super::context::Context;
 use crate::probe::about::{About, Group};
 use crate::probe::endings;
-use crate::probe::finding::Finding;
-use crate::probe::session::Trouble;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::suite::Check;
 
 /// The check of the handshake, which is done before all others.
@@ -23,7 +22,7 @@ const fn check(
     group: Group,
     rule: &'static str,
     [title, method, remedy]: [&'static str; 3],
-    run: fn(&Context) -> Result<Finding, Trouble>,
+    run: fn(&Context) -> Result<Finding, SessionError>,
 ) -> Check<Context> {
     Check { about: About { id, group, rule, title, method, remedy }, needs: (), run }
 }

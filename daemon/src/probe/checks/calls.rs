@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::probe::context::Context;
-use crate::probe::finding::Finding;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::finding::{Finding, SessionError};
+use crate::probe::session::{Session, cancel};
 use crate::probe::text;
 
 use super::request_ids::is_tool_result;
@@ -23,7 +23,7 @@ const CROSSING: Duration = Duration::from_millis(250);
 const REPEATS: u32 = 3;
 
 /// CAN-08.
-pub(crate) fn no_answer(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn no_answer(context: &Context) -> Result<Finding, SessionError> {
     let facts = context.facts();
     let brief = facts.brief.as_ref();
     let call = brief.unwrap_or_else(|| context.long());
@@ -44,7 +44,7 @@ pub(crate) fn no_answer(context: &Context) -> Result<Finding, Trouble> {
         session.say(&cancel(&id))?;
         let cancelled = Instant::now();
         let watched = session.watch(cancelled + natural + context.options.window);
-        if let Err(Trouble(why)) = watched {
+        if let Err(SessionError(why)) = watched {
             return Ok(Finding::deviates(why));
         }
         let is_answer = |message: &Value| message.get("method").is_none() && message["id"] == id;
@@ -66,7 +66,7 @@ pub(crate) fn no_answer(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// MOD-04.
-pub(crate) fn no_progress(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn no_progress(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     let call = session.call(&id, context.long());
@@ -85,7 +85,7 @@ pub(crate) fn no_progress(context: &Context) -> Result<Finding, Trouble> {
     let judged = judged.and_then(|()| session.watch(Instant::now() + window));
     let late = session.progress(&id).len() - heard.len();
     Ok(match judged {
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
         Ok(()) if late > 0 => {
             Finding::deviates(format!("{late} progress notifications in {window:?} afterwards"))
         }
@@ -94,7 +94,7 @@ pub(crate) fn no_progress(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// RPC-03: a call does not keep other requests from being answered.
-pub(crate) fn ping(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn ping(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     session.check_alive()?;
     let id = session.next_id();
@@ -102,19 +102,19 @@ pub(crate) fn ping(context: &Context) -> Result<Finding, Trouble> {
     session.say(&call)?;
     for _ in 0..3 {
         session.watch(Instant::now() + BEGUN)?;
-        if let Err(Trouble(why)) = session.check_alive() {
+        if let Err(SessionError(why)) = session.check_alive() {
             return Ok(Finding::deviates(format!("during a call: {why}")));
         }
     }
     session.say(&cancel(&id))?;
     Ok(match session.check_alive() {
         Ok(()) => Finding::holds("pings are answered during a call and after its cancel"),
-        Err(Trouble(why)) => Finding::deviates(format!("after a cancel: {why}")),
+        Err(SessionError(why)) => Finding::deviates(format!("after a cancel: {why}")),
     })
 }
 
 /// CAN-11: the cancel comes in the same write as its request.
-pub(crate) fn early(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn early(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let mut ids = Vec::new();
     for _ in 0..REPEATS {
@@ -124,7 +124,7 @@ pub(crate) fn early(context: &Context) -> Result<Finding, Trouble> {
         ids.push(id);
     }
     let watched = session.watch(Instant::now() + BRIEF + context.options.window);
-    if let Err(Trouble(why)) = watched.and_then(|()| session.check_alive()) {
+    if let Err(SessionError(why)) = watched.and_then(|()| session.check_alive()) {
         return Ok(Finding::deviates(why).repeated(REPEATS));
     }
     let ran = |id: &&Value| session.answers(id).iter().any(|answer| is_tool_result(answer));

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::probe::context::Context;
 use crate::probe::endings::{Cause, Mortal, departure, terminate};
+use crate::probe::finding::SessionError;
 use crate::probe::observed::{Departed, Departures};
-use crate::probe::session::{Session, Trouble};
+use crate::probe::session::Session;
 
 /// Time after which a call has begun.
 const BEGUN: Duration = Duration::from_millis(500);
@@ -21,7 +22,7 @@ impl Mortal for Context {
         self.options.timeout
     }
 
-    fn depart(&self, cause: Cause) -> Result<Departed, Trouble> {
+    fn depart(&self, cause: Cause) -> Result<Departed, SessionError> {
         let mut session = Session::start(self)?;
         session.check_alive()?;
         if let (Some(call), false) = (&self.facts().long, self.facts().must_be_task) {

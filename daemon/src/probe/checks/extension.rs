@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::probe::context::Context;
 use crate::probe::era::Era;
-use crate::probe::finding::Finding;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::options::ToolCall;
-use crate::probe::session::{Session, Trouble};
+use crate::probe::session::Session;
 use crate::probe::text;
 
 use super::tasks::{ensure, judged};
@@ -17,8 +17,8 @@ const POLL: Duration = Duration::from_millis(100);
 
 fn in_session(
     context: &Context,
-    procedure: impl FnOnce(&mut Session<'_>) -> Result<Option<String>, Trouble>,
-) -> Result<Finding, Trouble> {
+    procedure: impl FnOnce(&mut Session<'_>) -> Result<Option<String>, SessionError>,
+) -> Result<Finding, SessionError> {
     let mut session = Session::start_in(context, Era::Stateless)?;
     session.declare_tasks(true);
     Ok(match procedure(&mut session) {
@@ -29,7 +29,7 @@ fn in_session(
 }
 
 /// Calls a tool; the id of the task, if the server makes one of the call.
-fn create(session: &mut Session<'_>, call: &ToolCall) -> Result<Option<String>, Trouble> {
+fn create(session: &mut Session<'_>, call: &ToolCall) -> Result<Option<String>, SessionError> {
     let params = json!({"name": call.name, "arguments": call.arguments});
     let id = session.next_id();
     let request = session.request(&id, "tools/call", params);
@@ -52,7 +52,7 @@ fn create(session: &mut Session<'_>, call: &ToolCall) -> Result<Option<String>, 
     Ok(id)
 }
 
-fn get(session: &mut Session<'_>, id: &str) -> Result<Value, Trouble> {
+fn get(session: &mut Session<'_>, id: &str) -> Result<Value, SessionError> {
     let answer = session.ask("tasks/get", json!({"taskId": id}))?;
     let said = || format!("tasks/get is answered with {}", text::message(&answer));
     ensure(answer.get("result").is_some(), said)?;
@@ -60,7 +60,7 @@ fn get(session: &mut Session<'_>, id: &str) -> Result<Value, Trouble> {
 }
 
 /// Waits until a task has this status.
-fn wait_for(session: &mut Session<'_>, id: &str, status: &str) -> Result<Value, Trouble> {
+fn wait_for(session: &mut Session<'_>, id: &str, status: &str) -> Result<Value, SessionError> {
     let until = Instant::now() + session.timeout();
     loop {
         let task = get(session, id)?;
@@ -73,7 +73,7 @@ fn wait_for(session: &mut Session<'_>, id: &str, status: &str) -> Result<Value, 
 }
 
 /// EXT-02, EXT-06.
-pub(crate) fn lifecycle(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn lifecycle(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Some(id) = create(session, context.brief())? else { return Ok(None) };
         let task = wait_for(session, &id, "completed")?;
@@ -85,7 +85,7 @@ pub(crate) fn lifecycle(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// EXT-04.
-pub(crate) fn cancelled(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancelled(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Some(id) = create(session, context.long())? else { return Ok(None) };
         for _ in 0..2 {
@@ -99,7 +99,7 @@ pub(crate) fn cancelled(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// EXT-04.
-pub(crate) fn foreign(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn foreign(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         for method in ["tasks/get", "tasks/cancel"] {
             let answer = session.ask(method, json!({"taskId": "no-such-task"}))?;
@@ -111,7 +111,7 @@ pub(crate) fn foreign(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// EXT-01.
-pub(crate) fn undeclared(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn undeclared(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         session.declare_tasks(false);
         let answer = session.ask("tasks/get", json!({"taskId": "no-such-task"}))?;

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::probe::context::Context;
 use crate::probe::era::Era;
-use crate::probe::finding::Finding;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::http::{Headers, Reply};
-use crate::probe::session::{Session, Trouble};
+use crate::probe::session::Session;
 
 use super::load::{descriptors, judge_growth, settled};
 
@@ -28,13 +28,13 @@ fn post(
     session: &mut Session<'_>,
     message: &Value,
     change: impl FnOnce(&mut Headers),
-) -> Result<Reply, Trouble> {
+) -> Result<Reply, SessionError> {
     let until = session.until();
     let http = session.http()?;
     let mut headers = http.headers(message);
     change(&mut headers);
     let bytes = http.draft("POST", &headers, &message.to_string());
-    http.fetch(bytes, until).map_err(Trouble)
+    http.fetch(bytes, until).map_err(SessionError)
 }
 
 fn without(headers: &mut Headers, name: &str) {
@@ -63,7 +63,7 @@ fn judged(result: Result<(), String>, holds: &str) -> Finding {
 }
 
 /// HTTP-03: an accepted notification has no answer.
-pub(crate) fn notification(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn notification(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let message = json!({"jsonrpc": "2.0", "method": "notifications/progress",
         "params": {"progressToken": "no-such-token", "progress": 1}});
@@ -76,7 +76,7 @@ pub(crate) fn notification(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-02: a page of another origin cannot call.
-pub(crate) fn origin(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn origin(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let message = ping(&mut session);
     let reply = post(&mut session, &message, |headers| {
@@ -86,7 +86,7 @@ pub(crate) fn origin(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-10: a request that two servers could read in two ways.
-pub(crate) fn two_lengths(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn two_lengths(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let message = ping(&mut session);
     let length = message.to_string().len();
@@ -100,12 +100,12 @@ pub(crate) fn two_lengths(context: &Context) -> Result<Finding, Trouble> {
             expect("two lengths of one body", &reply, &[400]),
             "two lengths of one body are refused with 400",
         ),
-        Err(Trouble(why)) => Finding::unknown(why),
+        Err(SessionError(why)) => Finding::unknown(why),
     })
 }
 
 /// HTTP-05, HTTP-09: a revision that does not exist.
-pub(crate) fn version(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn version(context: &Context) -> Result<Finding, SessionError> {
     const WRONG: &str = "1999-01-01";
     if context.facts().revision == WITHOUT_VERSION {
         return Ok(Finding::unknown("requests of this revision name no version"));
@@ -123,7 +123,7 @@ pub(crate) fn version(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-04: a session that does not exist, and none.
-pub(crate) fn session_unknown(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn session_unknown(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if session.http()?.session.is_none() {
         return Ok(Finding::unknown(NO_SESSIONS));
@@ -139,13 +139,13 @@ pub(crate) fn session_unknown(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-04: a session that was ended.
-pub(crate) fn session_delete(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn session_delete(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if session.http()?.session.is_none() {
         return Ok(Finding::unknown(NO_SESSIONS));
     }
     let until = session.until();
-    let deleted = session.http()?.delete(until).map_err(Trouble)?;
+    let deleted = session.http()?.delete(until).map_err(SessionError)?;
     if deleted.status() == 405 {
         return Ok(Finding::unknown("the server lets no client end a session"));
     }
@@ -157,7 +157,7 @@ pub(crate) fn session_delete(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-04: ended sessions hold nothing.
-pub(crate) fn session_freed(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn session_freed(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if session.http()?.session.is_none() {
         return Ok(Finding::unknown(NO_SESSIONS));
@@ -178,7 +178,7 @@ pub(crate) fn session_freed(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// Opens another session and ends it; an error if the server does not let it.
-fn pass_session(session: &mut Session<'_>) -> Result<Result<(), String>, Trouble> {
+fn pass_session(session: &mut Session<'_>) -> Result<Result<(), String>, SessionError> {
     let hello: Value = serde_json::from_str(&session.hello(&json!("greeting"))).unwrap_or_default();
     let initialized = post(session, &hello, |headers| {
         without(headers, "mcp-session-id");
@@ -192,7 +192,7 @@ fn pass_session(session: &mut Session<'_>) -> Result<Result<(), String>, Trouble
     let mut headers = http.headers(&Value::Null);
     replace(&mut headers, "mcp-session-id", &id);
     let bytes = http.draft("DELETE", &headers, "");
-    let deleted = http.fetch(bytes, until).map_err(Trouble)?;
+    let deleted = http.fetch(bytes, until).map_err(SessionError)?;
     Ok(match deleted.status() {
         405 => Err("the server lets no client end a session".to_owned()),
         _ => Ok(()),
@@ -200,7 +200,7 @@ fn pass_session(session: &mut Session<'_>) -> Result<Result<(), String>, Trouble
 }
 
 /// HTTP-09: headers that do not equal the body.
-pub(crate) fn headers(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn headers(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let message = ping(&mut session);
     let missing = post(&mut session, &message, |headers| without(headers, "mcp-method"))?;
@@ -215,7 +215,7 @@ pub(crate) fn headers(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-09: a method that does not exist.
-pub(crate) fn unknown_method(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn unknown_method(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     let request = session.request(&id, "no/such/method", json!({}));
@@ -231,13 +231,13 @@ pub(crate) fn unknown_method(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-01: there is no stream beside those of requests.
-pub(crate) fn get(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn get(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let until = session.until();
     let http = session.http()?;
     let mut headers = http.headers(&Value::Null);
     replace(&mut headers, "accept", "text/event-stream");
     let bytes = http.draft("GET", &headers, "");
-    let reply = http.fetch(bytes, until).map_err(Trouble)?;
+    let reply = http.fetch(bytes, until).map_err(SessionError)?;
     Ok(judged(expect("GET", &reply, &[405]), "GET is refused with 405"))
 }

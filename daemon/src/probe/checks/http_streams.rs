@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::probe::context::Context;
-use crate::probe::finding::Finding;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::observed::Worked;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::session::{Session, cancel};
 use crate::probe::text::{self, listed};
 use crate::probe::weight::Weight;
 use crate::probe::work::{observe, observe_for};
@@ -21,7 +21,7 @@ const BEGUN: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Waits for the end of the response to a request.
-fn stream_ends(session: &mut Session<'_>, id: &Value) -> Result<bool, Trouble> {
+fn stream_ends(session: &mut Session<'_>, id: &Value) -> Result<bool, SessionError> {
     let until = session.until();
     while session.http()?.is_open(id) {
         if Instant::now() >= until {
@@ -33,7 +33,7 @@ fn stream_ends(session: &mut Session<'_>, id: &Value) -> Result<bool, Trouble> {
 }
 
 /// Starts a call that takes long; its id.
-fn begin(session: &mut Session<'_>, context: &Context) -> Result<Value, Trouble> {
+fn begin(session: &mut Session<'_>, context: &Context) -> Result<Value, SessionError> {
     let id = session.next_id();
     let call = session.call(&id, context.long());
     session.say(&call)?;
@@ -41,7 +41,7 @@ fn begin(session: &mut Session<'_>, context: &Context) -> Result<Value, Trouble>
 }
 
 /// HTTP-03: the response ends with the answer.
-pub(crate) fn answer_end(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn answer_end(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     let request = session.request(&id, "tools/list", serde_json::json!({}));
@@ -55,7 +55,7 @@ pub(crate) fn answer_end(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-07: the stream of a cancelled request ends.
-pub(crate) fn cancel_end(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel_end(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = begin(&mut session, context)?;
     session.watch(Instant::now() + BEGUN)?;
@@ -72,7 +72,7 @@ pub(crate) fn cancel_end(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// HTTP-07: a disconnect is no cancel.
-pub(crate) fn disconnect(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn disconnect(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let within = (context.options.window * 3).max(Duration::from_secs(2));
     let start = |session: &mut Session<'_>| begin(session, context);
@@ -105,7 +105,7 @@ fn judge_disconnect(worked: &Worked, within: Duration) -> Finding {
 }
 
 /// MOD-06: a posted cancel has no effect where the end of the stream is the cancel.
-pub(crate) fn posted_cancel(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn posted_cancel(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     let call = session.call(&id, context.brief());
@@ -113,18 +113,18 @@ pub(crate) fn posted_cancel(context: &Context) -> Result<Finding, Trouble> {
     session.watch(Instant::now() + BEGUN)?;
     let message = serde_json::from_str(&cancel(&id)).unwrap_or_default();
     let until = session.until();
-    session.http()?.post(&message, until).map_err(Trouble)?;
+    session.http()?.post(&message, until).map_err(SessionError)?;
     Ok(match session.answer(&id) {
         Ok(answer) if is_tool_result(&answer) => {
             Finding::holds("the call has its result after a posted cancel")
         }
         Ok(answer) => Finding::deviates(format!("the call ends: {}", text::message(&answer))),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 
 /// HTTP-04: the end of a session ends its calls.
-pub(crate) fn session_work(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn session_work(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if session.http()?.session.is_none() {
         return Ok(Finding::unknown("the server keeps no sessions"));
@@ -133,7 +133,7 @@ pub(crate) fn session_work(context: &Context) -> Result<Finding, Trouble> {
     let start = |session: &mut Session<'_>| begin(session, context);
     let worked = observe(&mut session, start, |session, _| {
         let until = session.until();
-        status = session.http()?.delete(until).map_err(Trouble)?.status();
+        status = session.http()?.delete(until).map_err(SessionError)?.status();
         Ok(())
     })?;
     Ok(match status {

@@ -7,8 +7,8 @@ use ceased_process::Process;
 use serde_json::json;
 
 use crate::probe::context::Context;
-use crate::probe::finding::Finding;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::finding::{Finding, SessionError};
+use crate::probe::session::{Session, cancel};
 
 /// Storms in a row, the calls of each, and those at once over HTTP.
 const STORMS: usize = 4;
@@ -34,7 +34,7 @@ pub(crate) fn descriptors(processes: &[Process]) -> usize {
 }
 
 /// CAN-11, CAN-07.
-pub(crate) fn storm(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn storm(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     session.check_alive()?;
     // Processes of calls are left to another check.
@@ -48,7 +48,7 @@ pub(crate) fn storm(context: &Context) -> Result<Finding, Trouble> {
         took += start.elapsed();
         match passed.and_then(|()| settled(&mut session, &processes, former, STORM)) {
             Ok(count) => counts.push(count),
-            Err(Trouble(why)) => return Ok(Finding::deviates(why)),
+            Err(SessionError(why)) => return Ok(Finding::deviates(why)),
         }
     }
     let seen = format!("{} calls in {} ms", STORMS * STORM, took.as_millis());
@@ -71,7 +71,7 @@ pub(super) fn judge_growth(counts: &[usize], each: usize, seen: &str) -> Finding
 }
 
 /// A storm, and a ping.
-fn unleash(session: &mut Session<'_>, context: &Context) -> Result<(), Trouble> {
+fn unleash(session: &mut Session<'_>, context: &Context) -> Result<(), SessionError> {
     let is_http = context.options.target.is_http();
     let wave = if is_http { WAVE } else { STORM };
     for _ in 0..STORM / wave {
@@ -93,7 +93,7 @@ pub(super) fn settled(
     processes: &[Process],
     former: usize,
     each: usize,
-) -> Result<usize, Trouble> {
+) -> Result<usize, SessionError> {
     let until = session.until();
     let (mut count, mut since) = (descriptors(processes), Instant::now());
     while count > former + each / PER_DESCRIPTOR
@@ -126,7 +126,7 @@ fn storm_lines(session: &mut Session<'_>, context: &Context, calls: usize) -> St
 }
 
 /// CAN-11: a cancel behind much input.
-pub(crate) fn behind_input(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn behind_input(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     session.check_alive()?;
     let id = session.next_id();
@@ -153,12 +153,12 @@ pub(crate) fn behind_input(context: &Context) -> Result<Finding, Trouble> {
             let missing = padded.iter().filter(|id| session.answers(id).is_empty()).count();
             Finding::deviates(format!("{missing} of {PADDED} requests of 1 MiB have no answer"))
         }
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 
 /// CAN-11: a client that does not read for a while.
-pub(crate) fn no_reader(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn no_reader(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     session.check_alive()?;
     let size = session.ask("tools/list", json!({}))?.to_string().len();
@@ -180,7 +180,7 @@ pub(crate) fn no_reader(context: &Context) -> Result<Finding, Trouble> {
             let missing = ids.iter().filter(|id| session.answers(id).is_empty()).count();
             Finding::deviates(format!("{missing} of {unread} requests have no answer"))
         }
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::probe::context::Context;
 use crate::probe::era::Era;
-use crate::probe::finding::Finding;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::finding::{Finding, SessionError};
+use crate::probe::session::{Session, cancel};
 use crate::probe::text;
 
 /// Answers among the messages from this place of the log on, other than to pings.
@@ -18,12 +18,12 @@ fn answers_since<'s>(session: &'s Session<'_>, mark: usize) -> Option<&'s Value>
 }
 
 /// Sends a line that must be ignored, and pings.
-fn is_ignored(session: &mut Session<'_>, line: &str) -> Result<(), Trouble> {
+fn is_ignored(session: &mut Session<'_>, line: &str) -> Result<(), SessionError> {
     let mark = session.log.len();
     session.say(line)?;
     session.check_alive()?;
     match answers_since(session, mark) {
-        Some(answer) => Err(Trouble(format!("it is answered: {}", text::message(answer)))),
+        Some(answer) => Err(SessionError(format!("it is answered: {}", text::message(answer)))),
         None => Ok(()),
     }
 }
@@ -36,11 +36,11 @@ fn all_ignored(
 ) -> Finding {
     let mark = session.log.len();
     for (name, line) in lines {
-        if let Err(Trouble(why)) = is_ignored(session, line) {
+        if let Err(SessionError(why)) = is_ignored(session, line) {
             return Finding::deviates(format!("{name}: {why}"));
         }
     }
-    if let Err(Trouble(why)) = session.watch(Instant::now() + context.options.window) {
+    if let Err(SessionError(why)) = session.watch(Instant::now() + context.options.window) {
         return Finding::deviates(why);
     }
     match answers_since(session, mark) {
@@ -50,7 +50,7 @@ fn all_ignored(
 }
 
 /// CAN-04.
-pub(crate) fn initialize(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn initialize(context: &Context) -> Result<Finding, SessionError> {
     let era = context.facts().era.clone();
     if era == Era::Stateless {
         return Ok(Finding::unknown("this revision has no initialize"));
@@ -62,12 +62,12 @@ pub(crate) fn initialize(context: &Context) -> Result<Finding, Trouble> {
     Ok(match answered {
         Ok(answer) if answer.get("result").is_some() => Finding::holds("initialize is answered"),
         Ok(answer) => Finding::deviates(format!("answered with {}", text::message(&answer))),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 
 /// CAN-09: ids that were never used.
-pub(crate) fn unknown(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn unknown(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let ids = [json!(424_242), json!("no-such-request"), json!(-1)];
     let lines = ids.map(|id| (format!("cancel of {id}"), cancel(&id)));
@@ -75,7 +75,7 @@ pub(crate) fn unknown(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-09: a request that was answered before.
-pub(crate) fn answered(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn answered(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     let ping = session.ping(&id);
@@ -86,7 +86,7 @@ pub(crate) fn answered(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-14.
-pub(crate) fn malformed(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn malformed(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let method = "notifications/cancelled";
     let params = [
@@ -110,7 +110,7 @@ pub(crate) fn malformed(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// Nothing but messages on standard output.
-pub(crate) fn stdout(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn stdout(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     session.check_alive()?;
     if let (Some(call), false) = (&context.facts().long, context.facts().must_be_task) {

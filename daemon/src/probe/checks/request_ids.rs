@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::probe::context::Context;
-use crate::probe::finding::Finding;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::finding::{Finding, SessionError};
+use crate::probe::session::{Session, cancel};
 
 /// Time after which a call that says nothing has begun.
 const BEGUN: Duration = Duration::from_millis(500);
 
 /// Starts the call that takes a second, and waits for its first sign of life: messages over HTTP
 /// arrive in no order. False if the call has ended by then.
-fn begin(session: &mut Session<'_>, context: &Context, id: &Value) -> Result<bool, Trouble> {
+fn begin(session: &mut Session<'_>, context: &Context, id: &Value) -> Result<bool, SessionError> {
     let call = session.call(id, context.brief());
     session.say(&call)?;
     session.watch_for(BEGUN, |it| !it.progress(id).is_empty() || !it.answers(id).is_empty())?;
@@ -24,7 +24,7 @@ const OVER: &str = "the call ends before its id can be used again; give --brief-
                     it takes a second";
 
 /// CAN-01, RPC-01: each id comes back as it was, once.
-pub(crate) fn forms(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn forms(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let ids = [
         json!(0),
@@ -39,10 +39,10 @@ pub(crate) fn forms(context: &Context) -> Result<Finding, Trouble> {
     session.say(&lines.join("\n"))?;
     let timeout = session.timeout();
     let all = |session: &Session<'_>| ids.iter().all(|id| !session.answers(id).is_empty());
-    if let Err(Trouble(why)) = session.watch_for(timeout, all) {
+    if let Err(SessionError(why)) = session.watch_for(timeout, all) {
         return Ok(Finding::deviates(why));
     }
-    if let Err(Trouble(why)) = session.check_alive() {
+    if let Err(SessionError(why)) = session.check_alive() {
         return Ok(Finding::deviates(why));
     }
     let wrong = ids.iter().find(|id| session.answers(id).len() != 1);
@@ -61,13 +61,13 @@ pub(crate) fn is_tool_result(answer: &Value) -> bool {
 }
 
 /// Waits for the result of a tool.
-pub(crate) fn tool_result(session: &mut Session<'_>, id: &Value) -> Result<bool, Trouble> {
+pub(crate) fn tool_result(session: &mut Session<'_>, id: &Value) -> Result<bool, SessionError> {
     let within = session.timeout();
     session.watch_for(within, |it| it.answers(id).iter().any(|answer| is_tool_result(answer)))
 }
 
 /// CAN-01: a cancel of "900" is no cancel of 900.
-pub(crate) fn types(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn types(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let (number, string) = (json!(900), json!("900"));
     if !begin(&mut session, context, &number)? {
@@ -77,12 +77,12 @@ pub(crate) fn types(context: &Context) -> Result<Finding, Trouble> {
     Ok(match tool_result(&mut session, &number) {
         Ok(true) => Finding::holds("a cancel of \"900\" leaves 900 alone"),
         Ok(false) => Finding::deviates("a cancel of \"900\" cancels 900, too"),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 
 /// MOD-05: the id of a cancelled request names a new one.
-pub(crate) fn reused(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn reused(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     let call = session.call(&id, context.long());
@@ -100,12 +100,12 @@ pub(crate) fn reused(context: &Context) -> Result<Finding, Trouble> {
         Ok(false) => Finding::deviates(format!(
             "a new request with the id of a cancelled one has no answer within {timeout:?}"
         )),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 
 /// RPC-02: a second request with an id in flight harms nothing.
-pub(crate) fn duplicate(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn duplicate(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = session.next_id();
     if !begin(&mut session, context, &id)? {
@@ -120,6 +120,6 @@ pub(crate) fn duplicate(context: &Context) -> Result<Finding, Trouble> {
     Ok(match done {
         Ok(true) => Finding::holds("the first request with the id has its result"),
         Ok(false) => Finding::deviates("the first request with the id never has its result"),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::probe::context::Context;
-use crate::probe::finding::Finding;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::observed::Worked;
 use crate::probe::options::ToolCall;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::session::{Session, cancel};
 use crate::probe::text;
 use crate::probe::work::observe;
 
@@ -25,23 +25,23 @@ const PAGES_MAX: usize = 1000;
 const POLL: Duration = Duration::from_millis(100);
 
 /// A failed expectation.
-pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Trouble> {
-    if holds { Ok(()) } else { Err(Trouble(otherwise())) }
+pub(super) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), SessionError> {
+    if holds { Ok(()) } else { Err(SessionError(otherwise())) }
 }
 
 /// The finding of a procedure whose every trouble is a deviation.
-pub(super) fn judged(result: Result<String, Trouble>) -> Finding {
+pub(super) fn judged(result: Result<String, SessionError>) -> Finding {
     match result {
         Ok(evidence) => Finding::holds(evidence),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     }
 }
 
 /// Runs a procedure in a session of its own.
 fn in_session(
     context: &Context,
-    procedure: impl FnOnce(&mut Session<'_>) -> Result<String, Trouble>,
-) -> Result<Finding, Trouble> {
+    procedure: impl FnOnce(&mut Session<'_>) -> Result<String, SessionError>,
+) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     Ok(judged(procedure(&mut session)))
 }
@@ -53,7 +53,7 @@ struct Created {
     task: Value,
 }
 
-fn create(session: &mut Session<'_>, call: &ToolCall) -> Result<Created, Trouble> {
+fn create(session: &mut Session<'_>, call: &ToolCall) -> Result<Created, SessionError> {
     let request = session.next_id();
     let params = json!({"name": call.name, "arguments": call.arguments, "task": {"ttl": TTL}});
     let line = session.request(&request, "tools/call", params);
@@ -65,25 +65,25 @@ fn create(session: &mut Session<'_>, call: &ToolCall) -> Result<Created, Trouble
     Ok(Created { request, id, task })
 }
 
-fn result_of(session: &mut Session<'_>, method: &str, id: &str) -> Result<Value, Trouble> {
+fn result_of(session: &mut Session<'_>, method: &str, id: &str) -> Result<Value, SessionError> {
     let answer = session.ask(method, json!({"taskId": id}))?;
     let said = || format!("{method} is answered with {}", text::message(&answer));
     ensure(answer.get("result").is_some(), said)?;
     Ok(answer["result"].clone())
 }
 
-fn status(session: &mut Session<'_>, id: &str) -> Result<String, Trouble> {
+fn status(session: &mut Session<'_>, id: &str) -> Result<String, SessionError> {
     let task = result_of(session, "tasks/get", id)?;
     Ok(task["status"].as_str().unwrap_or_default().to_owned())
 }
 
-fn expect_status(session: &mut Session<'_>, id: &str, expected: &str) -> Result<(), Trouble> {
+fn expect_status(session: &mut Session<'_>, id: &str, expected: &str) -> Result<(), SessionError> {
     let found = status(session, id)?;
     ensure(found == expected, || format!("the task is {found}, not {expected}"))
 }
 
 /// Waits until a task is terminal.
-fn wait_terminal(session: &mut Session<'_>, id: &str) -> Result<String, Trouble> {
+fn wait_terminal(session: &mut Session<'_>, id: &str) -> Result<String, SessionError> {
     let until = Instant::now() + session.timeout();
     loop {
         let found = status(session, id)?;
@@ -95,13 +95,13 @@ fn wait_terminal(session: &mut Session<'_>, id: &str) -> Result<String, Trouble>
     }
 }
 
-fn expect_code(answer: &Value, what: &str) -> Result<(), Trouble> {
+fn expect_code(answer: &Value, what: &str) -> Result<(), SessionError> {
     let is_right = answer["error"]["code"] == INVALID_PARAMS;
     ensure(is_right, || format!("{what}: {}, not {INVALID_PARAMS}", text::message(answer)))
 }
 
 /// TSK-07, TSK-09, TSK-14, TSK-16.
-pub(crate) fn lifecycle(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn lifecycle(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, task, .. } = create(session, context.brief())?;
         ensure(task["status"] == "working", || format!("it begins as {}", task["status"]))?;
@@ -120,7 +120,7 @@ pub(crate) fn lifecycle(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-24, TSK-26.
-pub(crate) fn cancelled(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancelled(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, .. } = create(session, context.long())?;
         let task = result_of(session, "tasks/cancel", &id)?;
@@ -135,7 +135,7 @@ pub(crate) fn cancelled(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-17.
-pub(crate) fn cancelled_result(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancelled_result(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, .. } = create(session, context.long())?;
         result_of(session, "tasks/cancel", &id)?;
@@ -144,7 +144,7 @@ pub(crate) fn cancelled_result(context: &Context) -> Result<Finding, Trouble> {
     })
 }
 
-fn cancelled_task(context: &Context) -> Result<Worked, Trouble> {
+fn cancelled_task(context: &Context) -> Result<Worked, SessionError> {
     let mut session = Session::start(context)?;
     let start = |session: &mut Session<'_>| {
         create(session, context.long()).map(|created| json!(created.id))
@@ -155,14 +155,12 @@ fn cancelled_task(context: &Context) -> Result<Worked, Trouble> {
 }
 
 /// TSK-25.
-pub(crate) fn cancelled_work(context: &Context) -> Result<Finding, Trouble> {
-    let worked =
-        context.task_work.get_or_init(|| cancelled_task(context).map_err(|Trouble(why)| why));
-    worked.as_ref().map(judge_all).map_err(|why| Trouble(why.clone()))
+pub(crate) fn cancelled_work(context: &Context) -> Result<Finding, SessionError> {
+    context.task_work.get(&context.arena, || cancelled_task(context)).map(judge_all)
 }
 
 /// TSK-15.
-pub(crate) fn waiters(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn waiters(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, .. } = create(session, context.brief())?;
         let waiters = [session.next_id(), session.next_id()];
@@ -179,7 +177,7 @@ pub(crate) fn waiters(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-15.
-pub(crate) fn waiter_cancelled(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn waiter_cancelled(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, .. } = create(session, context.long())?;
         let waiter = session.next_id();
@@ -194,7 +192,7 @@ pub(crate) fn waiter_cancelled(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-05.
-pub(crate) fn notification(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn notification(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { request, id, .. } = create(session, context.long())?;
         session.say(&cancel(&request))?;
@@ -205,7 +203,7 @@ pub(crate) fn notification(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-34.
-pub(crate) fn ttl(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn ttl(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, task, .. } = create(session, context.brief())?;
         let got = result_of(session, "tasks/get", &id)?;
@@ -218,7 +216,7 @@ pub(crate) fn ttl(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-19, TSK-20, TSK-21.
-pub(crate) fn pages(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn pages(context: &Context) -> Result<Finding, SessionError> {
     if context.facts().capabilities["tasks"].get("list").is_none() {
         return Ok(Finding::unknown("the server declares no tasks/list"));
     }
@@ -251,7 +249,7 @@ pub(crate) fn pages(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-27.
-pub(crate) fn foreign(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn foreign(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
             let answer = session.ask(method, json!({"taskId": "no-such-task"}))?;
@@ -262,7 +260,7 @@ pub(crate) fn foreign(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-22.
-pub(crate) fn cursor(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cursor(context: &Context) -> Result<Finding, SessionError> {
     if context.facts().capabilities["tasks"].get("list").is_none() {
         return Ok(Finding::unknown("the server declares no tasks/list"));
     }
@@ -274,7 +272,7 @@ pub(crate) fn cursor(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// TSK-23.
-pub(crate) fn terminal(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn terminal(context: &Context) -> Result<Finding, SessionError> {
     in_session(context, |session| {
         let Created { id, .. } = create(session, context.brief())?;
         let end = wait_terminal(session, &id)?;
@@ -285,7 +283,7 @@ pub(crate) fn terminal(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// DUR-01.
-pub(crate) fn restart(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn restart(context: &Context) -> Result<Finding, SessionError> {
     let mut first = Session::start(context)?;
     let created = create(&mut first, context.brief()).and_then(|done| {
         wait_terminal(&mut first, &done.id)?;
@@ -294,7 +292,7 @@ pub(crate) fn restart(context: &Context) -> Result<Finding, Trouble> {
     });
     let (done, running) = match created {
         Ok(ids) => ids,
-        Err(Trouble(why)) => return Ok(Finding::unknown(why)),
+        Err(SessionError(why)) => return Ok(Finding::unknown(why)),
     };
     first.job()?.kill();
     drop(first);

@@ -1,31 +1,28 @@
 //! The end of the work of a cancelled call.
 
 use crate::probe::context::Context;
-use crate::probe::finding::Finding;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::observed::Worked;
 use crate::probe::options::ToolCall;
-use crate::probe::session::{Session, Trouble, cancel};
+use crate::probe::session::{Session, cancel};
 use crate::probe::text::listed;
 use crate::probe::weight::Weight;
 use crate::probe::work::observe;
 
 /// The observation of a plain call.
-fn cancelled_call(context: &Context, call: &ToolCall) -> Result<Worked, String> {
-    let observed = Session::start(context).and_then(|mut session| {
-        let start = |session: &mut Session<'_>| {
-            let id = session.next_id();
-            let line = session.call(&id, call);
-            session.say(&line)?;
-            Ok(id)
-        };
-        observe(&mut session, start, |session, id| session.say(&cancel(id)))
-    });
-    observed.map_err(|Trouble(why)| why)
+fn cancelled_call(context: &Context, call: &ToolCall) -> Result<Worked, SessionError> {
+    let mut session = Session::start(context)?;
+    let start = |session: &mut Session<'_>| {
+        let id = session.next_id();
+        let line = session.call(&id, call);
+        session.say(&line)?;
+        Ok(id)
+    };
+    observe(&mut session, start, |session, id| session.say(&cancel(id)))
 }
 
-fn observed(context: &Context) -> Result<&Worked, Trouble> {
-    let worked = context.work.get_or_init(|| cancelled_call(context, context.long()));
-    worked.as_ref().map_err(|why| Trouble(why.clone()))
+fn observed(context: &Context) -> Result<&Worked, SessionError> {
+    context.work.get(&context.arena, || cancelled_call(context, context.long()))
 }
 
 fn judge_processes(worked: &Worked) -> Finding {
@@ -68,17 +65,17 @@ fn judge_writes(worked: &Worked) -> Finding {
 }
 
 /// CAN-06, STOP-01.
-pub(crate) fn processes(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn processes(context: &Context) -> Result<Finding, SessionError> {
     observed(context).map(judge_processes)
 }
 
 /// CAN-06.
-pub(crate) fn cpu(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cpu(context: &Context) -> Result<Finding, SessionError> {
     observed(context).map(judge_cpu)
 }
 
 /// CAN-06.
-pub(crate) fn writes(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn writes(context: &Context) -> Result<Finding, SessionError> {
     observed(context).map(judge_writes)
 }
 
@@ -94,12 +91,11 @@ pub(crate) fn judge_all(worked: &Worked) -> Finding {
 }
 
 /// UPS-05: work that ignores the cancel.
-pub(crate) fn stubborn(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn stubborn(context: &Context) -> Result<Finding, SessionError> {
     let Some(call) = &context.options.stubborn else {
         return Ok(Finding::unknown("name such a tool with --stubborn-tool"));
     };
-    let worked = context.stubborn.get_or_init(|| cancelled_call(context, call));
-    worked.as_ref().map(judge_all).map_err(|why| Trouble(why.clone()))
+    context.stubborn.get(&context.arena, || cancelled_call(context, call)).map(judge_all)
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::observed::Observed;
 use super::script::{ABORT, ECHO, PING, TIMEOUT, is_like, text_of};
-use crate::probe::finding::Finding;
-use crate::probe::session::Trouble;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::text;
 
 /// Messages to the server that got the calls, in their order.
@@ -47,7 +46,7 @@ fn cancel<'m>(messages: &[&'m Value], at: usize) -> Option<&'m Value> {
     after.iter().take(until).filter(|it| is_cancel(it)).find(names_nothing).copied()
 }
 
-fn sends_cancel(context: &Context, tool: &str) -> Result<Finding, Trouble> {
+fn sends_cancel(context: &Context, tool: &str) -> Result<Finding, SessionError> {
     let messages = messages(context.whole()?);
     let Some(at) = call(&messages, tool) else {
         return Ok(Finding::unknown(format!("the client does not call the tool {tool:?}")));
@@ -63,7 +62,7 @@ fn sends_cancel(context: &Context, tool: &str) -> Result<Finding, Trouble> {
     })
 }
 
-fn names_id(context: &Context, tool: &str) -> Result<Finding, Trouble> {
+fn names_id(context: &Context, tool: &str) -> Result<Finding, SessionError> {
     let messages = messages(context.whole()?);
     let at = call(&messages, tool);
     let Some((at, cancel)) = at.and_then(|at| Some((at, cancel(&messages, at)?))) else {
@@ -74,7 +73,7 @@ fn names_id(context: &Context, tool: &str) -> Result<Finding, Trouble> {
 }
 
 /// RPC-04.
-pub(super) fn handshake(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn handshake(context: &Context) -> Result<Finding, SessionError> {
     let observed = context.whole()?;
     if let Some(why) = observed.not_started() {
         return Ok(Finding::unknown(why));
@@ -91,7 +90,7 @@ pub(super) fn handshake(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// UPS-14, for the other direction.
-pub(super) fn stdin(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn stdin(context: &Context) -> Result<Finding, SessionError> {
     let observed = context.whole()?;
     Ok(match observed.garbage.first() {
         Some(line) => Finding::deviates(format!("a line that is no message: {line:?}")),
@@ -100,7 +99,7 @@ pub(super) fn stdin(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-04.
-pub(super) fn initialize_cancel(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn initialize_cancel(context: &Context) -> Result<Finding, SessionError> {
     let hanging = context.hanging()?;
     for observed in [hanging, context.whole()?] {
         let id_of = |number: usize| {
@@ -130,27 +129,27 @@ fn waits(context: &Context) -> String {
 }
 
 /// CAN-01: a cancel at an abort.
-pub(super) fn abort(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn abort(context: &Context) -> Result<Finding, SessionError> {
     sends_cancel(context, ABORT)
 }
 
 /// CAN-01: its id.
-pub(super) fn abort_id(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn abort_id(context: &Context) -> Result<Finding, SessionError> {
     names_id(context, ABORT)
 }
 
 /// CAN-01: a cancel at a time limit.
-pub(super) fn timeout(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn timeout(context: &Context) -> Result<Finding, SessionError> {
     sends_cancel(context, TIMEOUT)
 }
 
 /// CAN-01: its id.
-pub(super) fn timeout_id(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn timeout_id(context: &Context) -> Result<Finding, SessionError> {
     names_id(context, TIMEOUT)
 }
 
 /// CAN-03: no cancel of an answered request.
-pub(super) fn answered(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn answered(context: &Context) -> Result<Finding, SessionError> {
     let messages = messages(context.whole()?);
     let is_slow = |it: &Value| [ABORT, TIMEOUT].iter().any(|name| it["params"]["name"] == *name);
     let is_answered =
@@ -172,7 +171,7 @@ pub(super) fn answered(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// RPC-03: a ping is answered while a call runs.
-pub(super) fn ping(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn ping(context: &Context) -> Result<Finding, SessionError> {
     let messages = messages(context.whole()?);
     if call(&messages, ABORT).is_none() {
         return Ok(Finding::unknown(format!("the client does not call the tool {ABORT:?}")));
@@ -188,7 +187,7 @@ pub(super) fn ping(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-10: an answer after the cancel is ignored.
-pub(super) fn late_answer(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn late_answer(context: &Context) -> Result<Finding, SessionError> {
     let observed = context.whole()?;
     let messages = messages(observed);
     let given_up = [ABORT, TIMEOUT].iter().filter_map(|tool| call(&messages, tool));
@@ -231,23 +230,23 @@ fn all_gone(observed: &Observed, unknown: &str, context: &Context) -> Finding {
 const NOT_CLOSED: &str = "the client neither closes the server's input nor exits";
 
 /// UPS-07.
-pub(super) fn close_server(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn close_server(context: &Context) -> Result<Finding, SessionError> {
     Ok(gone(context.whole()?, 0, NOT_CLOSED, context))
 }
 
 /// STOP-01.
-pub(super) fn close_tree(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn close_tree(context: &Context) -> Result<Finding, SessionError> {
     Ok(gone(context.whole()?, 1, NOT_CLOSED, context))
 }
 
 /// UPS-07, STOP-01.
-pub(super) fn killed_tree(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn killed_tree(context: &Context) -> Result<Finding, SessionError> {
     let unknown = "the client outlives the command: name its program, without a shell or a package \
                    runner in front";
     Ok(all_gone(context.killed()?, unknown, context))
 }
 
 /// UPS-07, STOP-01.
-pub(super) fn hanging_tree(context: &Context) -> Result<Finding, Trouble> {
+pub(super) fn hanging_tree(context: &Context) -> Result<Finding, SessionError> {
     Ok(all_gone(context.hanging()?, &waits(context), context))
 }

@@ -25,7 +25,7 @@ use super::about::About;
 use super::arena::Arena;
 use super::era::STATELESS;
 use super::finding::Findings;
-use super::suite;
+use super::suite::{self, Load};
 use context::Context;
 use table::CHECKS;
 
@@ -51,7 +51,8 @@ pub fn probe(
     let context = Context::new(arena, options);
     let selected: Vec<_> =
         CHECKS.iter().filter(|it| context.options.checks.contains(it.about.id)).collect();
-    let checks = suite::run_all(&context, &selected, context.options.at_once, told);
+    let load = Load { at_once: context.options.at_once, timeout: context.options.timeout };
+    let checks = suite::run_all(&context, &selected, load, told);
     let (heard, failure) = match context.whole() {
         Ok(observed) => (observed.heard.clone(), observed.not_started()),
         Err(_) => (Vec::new(), None),

@@ -12,8 +12,8 @@ use super::observed::Observed;
 use super::script::Script;
 use super::stage::Stage;
 use crate::probe::arena::Job;
+use crate::probe::finding::SessionError;
 use crate::probe::pipe::{Pipe, Received};
-use crate::probe::session::Trouble;
 
 /// Time for which one pipe is read before the next.
 const SLICE: Duration = Duration::from_millis(5);
@@ -61,8 +61,8 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// Starts the client.
-    pub(super) fn start(context: &'a Context, hangs: bool) -> Result<Self, Trouble> {
-        let failed = |why: std::io::Error| Trouble(format!("no client can be started: {why}"));
+    pub(super) fn start(context: &'a Context, hangs: bool) -> Result<Self, SessionError> {
+        let failed = |why: std::io::Error| SessionError(format!("no client can be started: {why}"));
         let stage = Stage::new().map_err(failed)?;
         let (own, theirs) = stdio_pipes().map_err(failed)?;
         let argv = stage.fill(&context.options.command);
@@ -175,8 +175,8 @@ impl<'a> Run<'a> {
     }
 
     /// Fails if the client has written too much: its messages say nothing then.
-    fn check_flood(&self) -> Result<(), Trouble> {
-        self.flood().map_or(Ok(()), |why| Err(Trouble(why)))
+    fn check_flood(&self) -> Result<(), SessionError> {
+        self.flood().map_or(Ok(()), |why| Err(SessionError(why)))
     }
 
     /// Whether the client has closed the input of each of its servers.
@@ -228,23 +228,23 @@ impl<'a> Run<'a> {
 
 impl Context {
     /// The run to the end of the script.
-    pub(super) fn whole(&self) -> Result<&Observed, Trouble> {
-        self.once(&self.whole, whole)
+    pub(super) fn whole(&self) -> Result<&Observed, SessionError> {
+        self.whole.get(&self.arena, || whole(self))
     }
 
     /// The run without a handshake.
-    pub(super) fn hanging(&self) -> Result<&Observed, Trouble> {
-        self.once(&self.hanging, hanging)
+    pub(super) fn hanging(&self) -> Result<&Observed, SessionError> {
+        self.hanging.get(&self.arena, || hanging(self))
     }
 
     /// The run that ends with the death of the client.
-    pub(super) fn killed(&self) -> Result<&Observed, Trouble> {
-        self.once(&self.killed, killed)
+    pub(super) fn killed(&self) -> Result<&Observed, SessionError> {
+        self.killed.get(&self.arena, || killed(self))
     }
 }
 
 /// A run to the end of the client's script.
-fn whole(context: &Context) -> Result<Observed, Trouble> {
+fn whole(context: &Context) -> Result<Observed, SessionError> {
     let mut run = Run::start(context, false)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
@@ -255,7 +255,7 @@ fn whole(context: &Context) -> Result<Observed, Trouble> {
 }
 
 /// A run in which no handshake is answered.
-fn hanging(context: &Context) -> Result<Observed, Trouble> {
+fn hanging(context: &Context) -> Result<Observed, SessionError> {
     let mut run = Run::start(context, true)?;
     run.serve(Run::has_closed);
     let has_let_go = run.has_closed() || run.job.exits(Instant::now());
@@ -264,13 +264,13 @@ fn hanging(context: &Context) -> Result<Observed, Trouble> {
 }
 
 /// A run in which the client is killed during its first call.
-fn killed(context: &Context) -> Result<Observed, Trouble> {
+fn killed(context: &Context) -> Result<Observed, SessionError> {
     let mut run = Run::start(context, false)?;
     let calls = |run: &Run<'_>| run.heard.iter().any(|(_, it)| it["method"] == "tools/call");
     run.serve(calls);
     run.check_flood()?;
     if !calls(&run) {
-        return Err(Trouble(format!("the client calls no tool: {}", run.job.told())));
+        return Err(SessionError(format!("the client calls no tool: {}", run.job.told())));
     }
     run.job.strike();
     let has_let_go = run.is_dead();

@@ -3,8 +3,7 @@
 use super::checks;
 use super::context::Context;
 use crate::probe::about::{About, Group};
-use crate::probe::finding::Finding;
-use crate::probe::session::Trouble;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::suite::Check;
 
 const REMEDY_CANCEL: &str =
@@ -18,7 +17,7 @@ const fn check(
     group: Group,
     rule: &'static str,
     [title, method, remedy]: [&'static str; 3],
-    run: fn(&Context) -> Result<Finding, Trouble>,
+    run: fn(&Context) -> Result<Finding, SessionError>,
 ) -> Check<Context> {
     Check { about: About { id, group, rule, title, method, remedy }, needs: (), run }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::work::begin;
 use crate::probe::agent::context::Context;
 use crate::probe::endings::{Cause, Mortal, departure, terminate};
+use crate::probe::finding::SessionError;
 use crate::probe::observed::{Departed, Departures};
-use crate::probe::session::Trouble;
 
 /// Longest wait for a process of the turn.
 const WORKS: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ impl Mortal for Context {
         self.options.timeout
     }
 
-    fn depart(&self, cause: Cause) -> Result<Departed, Trouble> {
+    fn depart(&self, cause: Cause) -> Result<Departed, SessionError> {
         let (mut session, ..) = begin(self, WORKS)?;
         match cause {
             Cause::Eof => session.pipe.close_output(),

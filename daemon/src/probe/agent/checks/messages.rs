@@ -5,28 +5,28 @@ use serde_json::{Value, json};
 use crate::probe::agent::context::Context;
 use crate::probe::agent::context::V2;
 use crate::probe::agent::session::{Session, cancel_request, cancel_turn, ping, request};
-use crate::probe::finding::Finding;
-use crate::probe::session::{Trouble, notification};
+use crate::probe::finding::{Finding, SessionError};
+use crate::probe::session::notification;
 use crate::probe::text;
 
 /// Version that no agent speaks.
 const FUTURE: u64 = 65_535;
 
 /// The handshake is answered; a session is opened, unless the agent wants authentication.
-pub(crate) fn handshake(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn handshake(context: &Context) -> Result<Finding, SessionError> {
     Session::start(context)?;
     Ok(Finding::holds("initialize is answered"))
 }
 
 /// RPC-04.
-pub(crate) fn version(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn version(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::silent(context, context.version())?;
     let id = json!("greeting");
     let hello = session.hello(&id, FUTURE);
     session.say(&hello)?;
     let answer = match session.answer(&id) {
         Ok(answer) => answer,
-        Err(Trouble(why)) => return Ok(Finding::deviates(why)),
+        Err(SessionError(why)) => return Ok(Finding::deviates(why)),
     };
     let version = answer["result"]["protocolVersion"].as_u64();
     let is_right = version.is_some_and(|version| version < FUTURE);
@@ -34,7 +34,7 @@ pub(crate) fn version(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// UPS-14.
-pub(crate) fn stdout(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn stdout(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if let Ok(turn) = session.begin_long() {
         session.watch(session.window())?;
@@ -48,20 +48,23 @@ pub(crate) fn stdout(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-04.
-pub(crate) fn initialize_cancel(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn initialize_cancel(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::silent(context, context.version())?;
     let id = json!("greeting");
     let hello = session.hello(&id, session.version);
     session.say(&format!("{hello}\n{}", cancel_request(&id)))?;
     let answer = match session.answer(&id) {
         Ok(answer) => answer,
-        Err(Trouble(why)) => return Ok(Finding::deviates(why)),
+        Err(SessionError(why)) => return Ok(Finding::deviates(why)),
     };
     Ok(Finding::of(answer.get("result").is_some(), text::message(&answer)))
 }
 
 /// Sends lines that must be ignored, each followed by a ping.
-fn all_ignored(session: &mut Session<'_>, lines: &[(&str, String)]) -> Result<Finding, Trouble> {
+fn all_ignored(
+    session: &mut Session<'_>,
+    lines: &[(&str, String)],
+) -> Result<Finding, SessionError> {
     let mark = session.log.len();
     let is_ping = |id: &Value| id.as_str().is_some_and(|id| id.starts_with("ping-"));
     let is_answer = |it: &Value| it.get("method").is_none() && !is_ping(&it["id"]);
@@ -71,7 +74,7 @@ fn all_ignored(session: &mut Session<'_>, lines: &[(&str, String)]) -> Result<Fi
     };
     for (name, line) in lines {
         session.say(line)?;
-        if let Err(Trouble(why)) = session.ping() {
+        if let Err(SessionError(why)) = session.ping() {
             return Ok(Finding::deviates(format!("{name}: {why}")));
         }
         if let Some(said) = answer(session) {
@@ -86,7 +89,7 @@ fn all_ignored(session: &mut Session<'_>, lines: &[(&str, String)]) -> Result<Fi
 }
 
 /// ACP-08: cancels of requests that were never sent.
-pub(crate) fn cancel_unknown(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel_unknown(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let ids = [json!(999_999), json!("never"), json!(-5)];
     let lines = ids.map(|id| ("a cancel of an unknown request", cancel_request(&id)));
@@ -94,7 +97,7 @@ pub(crate) fn cancel_unknown(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-08: a cancel of an answered request.
-pub(crate) fn cancel_answered(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel_answered(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let id = json!("ping-answered");
     session.say(&ping(&id))?;
@@ -108,7 +111,7 @@ pub(crate) fn cancel_answered(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-10: malformed cancels.
-pub(crate) fn cancel_malformed(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel_malformed(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let name = "a malformed cancel";
     let of = |params: &Value| (name, notification("$/cancel_request", params));
@@ -127,14 +130,14 @@ pub(crate) fn cancel_malformed(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-08: `session/cancel` of a session that does not exist.
-pub(crate) fn cancel_no_session(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel_no_session(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let line = ("a cancel of an unknown session", cancel_turn("no-such-session"));
     all_ignored(&mut session, &[line])
 }
 
 /// RPC-01: unknown requests are refused, unknown notifications are ignored.
-pub(crate) fn unknown_method(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn unknown_method(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let answer = session.ping()?;
     if answer["error"]["code"] != -32601 {
@@ -147,7 +150,7 @@ pub(crate) fn unknown_method(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// RPC-01: ids of every form.
-pub(crate) fn id_forms(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn id_forms(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let ids = [
         json!(0),
@@ -174,17 +177,17 @@ pub(crate) fn id_forms(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// RPC-01: a line that is no JSON does not end the connection.
-pub(crate) fn parse_error(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn parse_error(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let passed = session.say("{\"jsonrpc\": \"2.0\", ").and_then(|()| session.ping());
     Ok(match passed {
         Ok(_) => Finding::holds("requests behind the line are answered"),
-        Err(Trouble(why)) => Finding::deviates(why),
+        Err(SessionError(why)) => Finding::deviates(why),
     })
 }
 
 /// RPC-02: version 2 has no id null.
-pub(crate) fn id_null(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn id_null(context: &Context) -> Result<Finding, SessionError> {
     if !context.speaks(V2) {
         return Ok(Finding::unknown("the agent does not speak version 2"));
     }
@@ -193,7 +196,7 @@ pub(crate) fn id_null(context: &Context) -> Result<Finding, Trouble> {
     session.say(&request(&Value::Null, "session/new", &params))?;
     let answer = match session.answer(&Value::Null) {
         Ok(answer) => answer,
-        Err(Trouble(why)) => return Ok(Finding::deviates(why)),
+        Err(SessionError(why)) => return Ok(Finding::deviates(why)),
     };
     Ok(Finding::of(answer["error"]["code"] == -32600, text::message(&answer)))
 }

@@ -5,8 +5,8 @@ use serde_json::json;
 use crate::probe::agent::context::Context;
 use crate::probe::agent::context::V2;
 use crate::probe::agent::session::{End, Session, Turn, cancel_request, cancel_turn, ping};
-use crate::probe::finding::Finding;
-use crate::probe::session::{Trouble, notification};
+use crate::probe::finding::{Finding, SessionError};
+use crate::probe::session::notification;
 use crate::probe::text;
 
 /// Repeats of checks in which a turn may end by itself just before the cancel.
@@ -16,7 +16,7 @@ const OF_A_TURN: [&str; 5] =
     ["agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"];
 
 /// A turn that was cancelled, and its end.
-fn cancelled<'a>(context: &'a Context) -> Result<(Session<'a>, Turn, Option<End>), Trouble> {
+fn cancelled<'a>(context: &'a Context) -> Result<(Session<'a>, Turn, Option<End>), SessionError> {
     let mut session = Session::start(context)?;
     let turn = session.begin_long()?;
     session.cancel(&turn)?;
@@ -35,7 +35,7 @@ fn judge(context: &Context, end: Option<End>) -> Finding {
     }
 }
 
-fn cancel_ends_turn(context: &Context, version: u64) -> Result<Finding, Trouble> {
+fn cancel_ends_turn(context: &Context, version: u64) -> Result<Finding, SessionError> {
     for repeat in 1..=REPEATS {
         let mut session = Session::start_in(context, version)?;
         let turn = session.begin_long()?;
@@ -46,16 +46,16 @@ fn cancel_ends_turn(context: &Context, version: u64) -> Result<Finding, Trouble>
             return Ok(judge(context, end).repeated(repeat));
         }
     }
-    Err(Trouble("no turn was cancelled".to_owned()))
+    Err(SessionError("no turn was cancelled".to_owned()))
 }
 
 /// ACP-12: `session/cancel`.
-pub(crate) fn cancel(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel(context: &Context) -> Result<Finding, SessionError> {
     cancel_ends_turn(context, context.version())
 }
 
 /// ACP-12, in version 2.
-pub(crate) fn cancel_v2(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn cancel_v2(context: &Context) -> Result<Finding, SessionError> {
     match context.speaks(V2) {
         true => cancel_ends_turn(context, V2),
         false => Ok(Finding::unknown("the agent does not speak version 2")),
@@ -63,7 +63,7 @@ pub(crate) fn cancel_v2(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-06: exactly one answer.
-pub(crate) fn one_answer(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn one_answer(context: &Context) -> Result<Finding, SessionError> {
     let (mut session, turn, end) = cancelled(context)?;
     if end.is_none() {
         return Ok(Finding::unknown("the cancelled turn does not end"));
@@ -74,7 +74,7 @@ pub(crate) fn one_answer(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-05: no update after the end.
-pub(crate) fn late_updates(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn late_updates(context: &Context) -> Result<Finding, SessionError> {
     let (mut session, turn, end) = cancelled(context)?;
     if end.is_none() {
         return Ok(Finding::unknown("the cancelled turn does not end"));
@@ -94,7 +94,7 @@ pub(crate) fn late_updates(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-06: `$/cancel_request` of the prompt.
-pub(crate) fn by_request(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn by_request(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if session.version == V2 {
         return Ok(Finding::unknown("this version answers a prompt before its turn ends"));
@@ -116,7 +116,7 @@ pub(crate) fn by_request(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-12: both cancels at once.
-pub(crate) fn both(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn both(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let turn = session.begin_long()?;
     session.say(&format!("{}\n{}", cancel_turn(&turn.session), cancel_request(&turn.id)))?;
@@ -129,7 +129,7 @@ pub(crate) fn both(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-01, ACP-10: the spellings of earlier drafts are heeded or ignored.
-pub(crate) fn spellings(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn spellings(context: &Context) -> Result<Finding, SessionError> {
     let mut seen = Vec::new();
     for member in ["id", "requestId"] {
         let mut session = Session::start(context)?;
@@ -153,7 +153,7 @@ pub(crate) fn spellings(context: &Context) -> Result<Finding, Trouble> {
                 return Ok(Finding::deviates(format!("{name} ends with {}", end.told())));
             }
         }
-        if let Err(Trouble(why)) = session.ping() {
+        if let Err(SessionError(why)) = session.ping() {
             return Ok(Finding::deviates(format!("after {name}: {why}")));
         }
     }
@@ -161,7 +161,7 @@ pub(crate) fn spellings(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// CAN-11: a cancel in one write with its prompt.
-pub(crate) fn early(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn early(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let name = session.open()?;
     let (turn, line) = session.prompt(&name, &context.options.prompt);
@@ -173,7 +173,7 @@ pub(crate) fn early(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// SUP-04: a cancel without a turn does not reach the next one.
-pub(crate) fn idle(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn idle(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let name = session.open()?;
     session.say(&cancel_turn(&name))?;
@@ -191,7 +191,7 @@ pub(crate) fn idle(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-09: the session goes on after a cancelled turn.
-pub(crate) fn next(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn next(context: &Context) -> Result<Finding, SessionError> {
     let (mut session, turn, end) = cancelled(context)?;
     if end.is_none() {
         return Ok(Finding::unknown("the cancelled turn does not end"));
@@ -212,7 +212,7 @@ pub(crate) fn next(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-12: a cancel ends the turn of its own session alone.
-pub(crate) fn other_session(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn other_session(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let turns = [session.begin_long()?, session.begin_long()?];
     let [first, second] = &turns;
@@ -229,7 +229,7 @@ pub(crate) fn other_session(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// ACP-09: a cancel ends a turn that waits for an answer of the client.
-pub(crate) fn question(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn question(context: &Context) -> Result<Finding, SessionError> {
     let Some(prompt) = &context.options.question_prompt else {
         return Ok(Finding::unknown(
             "name a prompt that asks for permission with --question-prompt",
@@ -250,7 +250,7 @@ pub(crate) fn question(context: &Context) -> Result<Finding, Trouble> {
 }
 
 /// RPC-02: a second request with the id of a running prompt.
-pub(crate) fn duplicate(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn duplicate(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     if session.version == V2 {
         return Ok(Finding::unknown("this version answers a prompt before its turn ends"));

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::probe::agent::context::Context;
 use crate::probe::agent::session::{Session, Turn};
-use crate::probe::finding::Finding;
-use crate::probe::session::Trouble;
+use crate::probe::finding::{Finding, SessionError};
 use crate::probe::text::listed;
 
 /// Time between two lists of the processes.
@@ -27,7 +26,7 @@ fn without(all: Names, known: &Names) -> Names {
 pub(super) fn begin<'a>(
     context: &'a Context,
     within: Duration,
-) -> Result<(Session<'a>, Turn, Names, Names), Trouble> {
+) -> Result<(Session<'a>, Turn, Names, Names), SessionError> {
     let mut session = Session::start(context)?;
     let name = session.open()?;
     session.permit();
@@ -46,7 +45,7 @@ pub(super) fn begin<'a>(
 }
 
 /// ACP-05, STOP-01.
-pub(crate) fn processes_end(context: &Context) -> Result<Finding, Trouble> {
+pub(crate) fn processes_end(context: &Context) -> Result<Finding, SessionError> {
     let (mut session, turn, before, started) = begin(context, context.options.timeout)?;
     if started.is_empty() {
         return Ok(Finding::unknown(
