@@ -113,7 +113,7 @@ fn a_peer_is_closed_beyond_twice_its_buffer() {
 /// A peer that reads nothing for `write_stall` is closed, even if it keeps sending.
 #[test]
 fn a_stalled_peer_is_closed() {
-    let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"300ms\"";
+    let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"2s\"";
     let daemon = Daemon::start(&Config { limits, tcp: true, ..Config::default() });
     let before = Vitals::of(daemon.pid());
     for (is_tcp, talks) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -16,8 +16,8 @@ pub(crate) const ANN: &str = "ann-ann-ann-ann-ann-ann-ann-ann-ann";
 pub(crate) const BOB: &str = "bob-bob-bob-bob-bob-bob-bob-bob-bob";
 const LIMIT_REACHED: i64 = -31003;
 /// Users without processes.
-const ONE: u32 = 54_321;
-const OTHER: u32 = 54_322;
+pub(crate) const ONE: u32 = 54_321;
+pub(crate) const OTHER: u32 = 54_322;
 
 /// A daemon with two tokens, these lines of `[daemon]` and `[limits]`, and further tables.
 pub(crate) fn with_tokens(daemon: &str, limits: &str, more: &str) -> Daemon {
@@ -42,7 +42,7 @@ fn present(peer: &mut Peer, token: &str) -> std::io::Result<()> {
     peer.try_send(format!("{said}\n").as_bytes())
 }
 
-fn token_peer(daemon: &Daemon, token: &str) -> Peer {
+pub(crate) fn token_peer(daemon: &Daemon, token: &str) -> Peer {
     let mut peer = daemon.connect_tcp();
     present(&mut peer, token).expect("it listens");
     assert_eq!(peer.answer(900)["result"], json!({}));

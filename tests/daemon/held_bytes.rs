@@ -2,10 +2,11 @@
 //! another one is served (TSK-36).
 
 use ceased_tests::daemon::http::Http;
-use ceased_tests::daemon::{Daemon, carriers, marker, wait_until};
+use ceased_tests::daemon::peer::{call, request};
+use ceased_tests::daemon::{Daemon, Peer, carriers, marker, wait_until};
 use serde_json::{Value, json};
 
-use crate::fair::{ANN, BOB, with_tokens};
+use crate::fair::{ANN, BOB, ONE, OTHER, token_peer, with_tokens};
 use crate::http::kit::{headers, modern};
 
 const SHARE: usize = 4 << 20;
@@ -74,4 +75,52 @@ fn hostile_identity_fills_its_share_alone_over_http() {
     wait_until("its calls have ended", || carriers(&mark).is_empty());
     let answer = call(ANN, 1, "echo", &long).reply().json();
     assert!(answer["result"].is_object(), "{answer:.300}");
+}
+
+/// The same for peers that keep one connection: `hostile` fills its share by arguments, ids and
+/// progress tokens, and another identity, `other`, is served.
+fn check_share(daemon: &Daemon, mut hostile: Peer, mut other: Peer) {
+    let mark = marker();
+    let before = daemon.vitals();
+    let hang = json!({"t": mark}).to_string();
+    let hung: Vec<u64> = (0..7).map(|_| hostile.call("hang", &hang)).collect();
+    wait_until("its workers are busy", || carriers(&mark).len() == 7);
+    let long = json!({"text": "x".repeat(LONG)}).to_string();
+    let queued: Vec<u64> = (0..4).map(|_| hostile.call("echo", &long)).collect();
+    let last = hostile.call("echo", &long);
+    assert!(is_refusal(&hostile.answer(last)), "arguments have a share");
+    // The rest of the share goes to long ids and progress tokens.
+    for number in 10_000..10_040 {
+        let token = format!(r#","_meta":{{"progressToken":"{number}{}"}}"#, "t".repeat(4000));
+        let line = call(number, "echo", r#"{"text":"x"}"#, &token);
+        let id = format!(r#""id":"{number}{}""#, "i".repeat(4000));
+        hostile.send(&line.replacen(&format!(r#""id":{number}"#), &id, 1));
+    }
+    hostile.send(&request(20_000, "ping", "{}"));
+    assert_eq!(hostile.answer(20_000)["result"], json!({}));
+    for _ in 0..3 {
+        let call = other.call("echo", &long);
+        let answer = other.answer(call);
+        let text = answer["result"]["content"][0]["text"].as_str().map(str::len);
+        assert_eq!(text, Some(LONG), "{answer:.300}");
+    }
+    check_memory(daemon, before.memory_peak_kib);
+    hung.into_iter().chain(queued).for_each(|call| hostile.cancel(call));
+    wait_until("its calls have ended", || carriers(&mark).is_empty());
+    let call = hostile.call("echo", &long);
+    let answer = hostile.answer(call);
+    assert!(answer["result"].is_object(), "{answer:.300}");
+}
+
+#[test]
+fn hostile_identity_fills_its_share_alone_over_tcp() {
+    let daemon = daemon();
+    check_share(&daemon, token_peer(&daemon, ANN), token_peer(&daemon, BOB));
+}
+
+#[test]
+fn hostile_identity_fills_its_share_alone_over_unix_sockets() {
+    let daemon = daemon();
+    let Some(hostile) = daemon.peer_of(ONE) else { return };
+    check_share(&daemon, hostile, daemon.peer_of(OTHER).expect("this test runs as root"));
 }
