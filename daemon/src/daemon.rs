@@ -27,8 +27,8 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    bounded, guards, isolated, keep, limits, listen_spec, open_http, operators, own_operators,
-    server_info, task_policy, thresholds, unenforced,
+    bounded, guards, isolated, keep, limits, listen_spec, numbers, open_http, operators,
+    own_operators, server_info, task_policy, thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -432,7 +432,7 @@ impl Daemon {
     }
 
     /// [`Daemon::build`]; `recording` is set to the created recording file.
-    fn assemble(mut self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
+    fn assemble(self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
         if let Some(why) = self.unusable {
             return Err(why);
         }
@@ -470,7 +470,7 @@ impl Daemon {
             *recording = Some(path.clone());
             Ok::<_, StartError>(file)
         });
-        let has_http = self.listen.iter().any(ListenPlace::is_http);
+        let has_http = self.metrics.is_some() || self.listen.iter().any(ListenPlace::is_http);
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: self.server,
@@ -497,28 +497,12 @@ impl Daemon {
             audit,
             calls: self.calls,
             thresholds: self.thresholds,
-            metrics: self.metrics,
             kept,
         })?;
-        for door in &self.listen {
-            let spec = match door {
-                ListenPlace::Address(address) => ListenSpec::open(address.clone()),
-                ListenPlace::Http(address) => open_http(address),
-                ListenPlace::Configured(listen) => listen_spec(listen)?,
-            };
-            match &spec.address {
-                Address::Stdio => server.serve_peer(stdio()?, true)?,
-                address @ (Address::Unix { .. } | Address::Tcp(_)) => {
-                    match self.inherited.claim(address) {
-                        Some(listener) => server.listen_on(spec, listener),
-                        None => drop(server.listen_for(spec)?),
-                    }
-                }
-            }
+        if let Some(address) = self.metrics {
+            server.listen_for(numbers(address))?;
         }
-        if let Some(why) = self.inherited.left() {
-            return Err(StartError::Inherited(why));
-        }
+        listen_at(&mut server, &self.listen, self.inherited)?;
         if let Some(idle) = self.idle_exit {
             server.exit_when_idle_for(idle);
         }
@@ -610,4 +594,27 @@ impl Drop for DaemonHandle {
 fn stdio() -> io::Result<Box<dyn Transport>> {
     let stdio = ceased_transports::Stdio::take_over().map_err(io::Error::other)?;
     Ok(Box::new(stdio))
+}
+
+/// Listens at these places, on inherited sockets where there are some for them.
+fn listen_at(
+    server: &mut Server,
+    places: &[ListenPlace],
+    mut inherited: InheritedSockets,
+) -> Result<(), StartError> {
+    for place in places {
+        let spec = match place {
+            ListenPlace::Address(address) => ListenSpec::open(address.clone()),
+            ListenPlace::Http(address) => open_http(address),
+            ListenPlace::Configured(listen) => listen_spec(listen)?,
+        };
+        match &spec.address {
+            Address::Stdio => server.serve_peer(stdio()?, true)?,
+            address @ (Address::Unix { .. } | Address::Tcp(_)) => match inherited.claim(address) {
+                Some(listener) => server.listen_on(spec, listener),
+                None => drop(server.listen_for(spec)?),
+            },
+        }
+    }
+    inherited.left().map_or(Ok(()), |why| Err(StartError::Inherited(why)))
 }

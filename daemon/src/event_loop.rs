@@ -60,15 +60,13 @@ use ceased_core::ids::ConnId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
 use ceased_core::time::Now;
-use ceased_transports::{Address, ListenError, SCRATCH_BYTES, Transport};
+use ceased_transports::{SCRATCH_BYTES, Transport};
 use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
-use crate::announce::say;
 use crate::event_loop::mailbox::{LoopSender, Report};
 use crate::ids::RandomIds;
 use crate::observability::calls::Calls;
-use crate::observability::metrics::Endpoint;
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::start_error::StartError;
@@ -92,7 +90,6 @@ impl Server {
             let reports = reports.clone();
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
-        let metrics = serve_metrics(options.metrics.as_ref(), &reports)?;
         let store_location = StoreLocation::of(options.kept.as_ref());
         let (kept, state_dir) =
             options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
@@ -130,7 +127,6 @@ impl Server {
             upkeep: Upkeep::default(),
             stopping: Stopping::No,
             observer,
-            _metrics: metrics,
             lost_stdio: None,
             store,
             store_location,
@@ -295,6 +291,7 @@ impl Server {
                 let by = now.at + self.shutdown_grace;
                 self.stopping = Stopping::Draining(by);
                 self.now_stopping();
+                self.http.health.note_draining();
                 self.close_listeners();
                 // The rest of the time is for flushing output, and for the supervisor.
                 let by = now.at + (self.shutdown_grace - (self.shutdown_grace / 8).min(LAST_WORDS));
@@ -318,17 +315,6 @@ impl Server {
             }
         }
     }
-}
-
-/// Serves the metrics of the loop behind `reports` at `address`, if there is one.
-fn serve_metrics(
-    address: Option<&Address>,
-    reports: &LoopSender,
-) -> Result<Option<Endpoint>, ListenError> {
-    let Some(address) = address else { return Ok(None) };
-    let (endpoint, address) = Endpoint::start(address, reports.clone())?;
-    say(format_args!("metrics on {address}"));
-    Ok(Some(endpoint))
 }
 
 /// Starts a store's thread that reports to the loop.

@@ -25,7 +25,7 @@ const LONG_FUNCTIONS: [(&str, &str, usize); 14] = [
     ("daemon/src/config/server_table.rs", "server", 104),
     ("daemon/src/config/tool.rs", "command_tool", 99),
     ("daemon/src/config/tool.rs", "tool", 82),
-    ("daemon/src/daemon.rs", "assemble", 92),
+    ("daemon/src/daemon.rs", "assemble", 76),
     ("daemon/src/event_loop/actions.rs", "act", 72),
 ];
 /// Sentences that ask instead of stating a thing.

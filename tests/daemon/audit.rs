@@ -13,6 +13,8 @@ use ceased_tests::daemon::{
 };
 use serde_json::{Value, json};
 
+use crate::fair::with_tokens;
+
 const ALERTS: &str = "[alerts]\nunknown_tasks = 5\nfast_polls = 4\n";
 
 fn audited(more: &str) -> Daemon {
@@ -243,7 +245,7 @@ fn every_call_is_recorded() {
         assert_eq!(handler.get("exit_code"), None);
         let text = fs::read_to_string(&file).expect("a file");
         assert!(!text.contains("s3cret"), "{text}");
-        let (_, page) = ask(unix(&daemon), GET);
+        let (_, page) = ask(unix(&daemon), &last("GET /metrics"));
         assert!(
             page.contains("ceased_tool_calls_total{tool=\"fail\",outcome=\"failed\"} 1"),
             "{page}"
@@ -391,7 +393,10 @@ fn unix(daemon: &Daemon) -> UnixStream {
     stream
 }
 
-const GET: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+/// A request whose response closes the connection.
+fn last(line: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+}
 
 /// The value of a sample.
 fn sample(page: &str, name: &str) -> f64 {
@@ -416,7 +421,7 @@ fn metrics_are_served_for_prometheus() {
     let mark = marker();
     let call = peer.call("family", &json!({"t": mark}).to_string());
     peer.wait_started(&[call]);
-    let (status, page) = ask(unix(&daemon), GET);
+    let (status, page) = ask(unix(&daemon), &last("GET /metrics"));
     assert_eq!(status, "HTTP/1.1 200 OK");
     for (name, value) in [
         ("ceased_connections", 1.0),
@@ -436,7 +441,7 @@ fn metrics_are_served_for_prometheus() {
     peer.cancel(call);
     wait_until("the cancel is complete", || daemon.status()["cancelling"] == 0);
     assert_none_left(&mark);
-    let (_, page) = ask(unix(&daemon), GET);
+    let (_, page) = ask(unix(&daemon), &last("GET /metrics"));
     for (name, value) in [
         ("ceased_survivors", 0.0),
         ("ceased_cancel_to_death_seconds_bucket{le=\"0.1\"}", 0.0),
@@ -472,18 +477,19 @@ fn the_metrics_server_accepts_only_get() {
     // A silent peer, and one that never completes its message.
     let silent = unix(&daemon);
     let mut endless = unix(&daemon);
-    let _ = endless.write_all(&[b'a'; 16 * 1024]);
+    let _ = endless.write_all(&[b'a'; 17 * 1024]);
     for (request, status) in [
-        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
-        ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
-        ("{\"jsonrpc\":\"2.0\"}\r\n\r\n", "HTTP/1.1 400 Bad Request"),
-        (GET, "HTTP/1.1 200 OK"),
+        (&last("GET /"), "HTTP/1.1 404 Not Found"),
+        (&last("GET /mcp"), "HTTP/1.1 404 Not Found"),
+        (&last("POST /metrics"), "HTTP/1.1 405 Method Not Allowed"),
+        (&"{\"jsonrpc\":\"2.0\"}\r\n\r\n".to_owned(), "HTTP/1.1 400 Bad Request"),
+        (&last("GET /metrics?a=b"), "HTTP/1.1 200 OK"),
     ] {
         assert_eq!(ask(unix(&daemon), request).0, status, "{request}");
     }
-    let (status, body) = ask(unix(&daemon), "HEAD /metrics HTTP/1.1\r\n\r\n");
+    let (status, body) = ask(unix(&daemon), &last("HEAD /metrics"));
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));
-    let (status, body) = ask(unix(&daemon), "HEAD / HTTP/1.1\r\n\r\n");
+    let (status, body) = ask(unix(&daemon), &last("HEAD /"));
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 404 Not Found", ""));
     let mut refused = String::new();
     let _ = endless.read_to_string(&mut refused);
@@ -508,7 +514,36 @@ fn metrics_are_served_on_loopback_only() {
         .expect("the address is logged");
     let stream = TcpStream::connect(address.1.trim()).expect("it accepts");
     stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
-    assert_eq!(ask(stream, GET).0, "HTTP/1.1 200 OK");
+    assert_eq!(ask(stream, &last("GET /metrics")).0, "HTTP/1.1 200 OK");
+}
+
+/// Health without a token on the listener of the numbers and on one of HTTP, while the daemon turns,
+/// and while it drains.
+#[test]
+fn health_is_told_without_a_token() {
+    let tables = "[metrics]\nlisten = \"unix:m.sock\"\n[[listen]]\ntransport = \"http\"\naddress = \
+                  \"127.0.0.1:0\"\ntoken_file = \"tokens\"\n\
+                  [[tool]]\nname = \"stubborn\"\ndescription = \"Ignores SIGTERM\"\n\
+                  command = [\"sh\", \"-c\", \"trap '' TERM; echo 1 >&3; while :; do sleep 1; done\"]\n\
+                  kill_grace = \"5s\"\nrun_as = \"daemon\"\n";
+    let mut daemon = with_tokens("", "", tables);
+    for path in ["/healthz", "/readyz"] {
+        let request = last(&format!("GET {path}"));
+        assert_eq!(ask(unix(&daemon), &request), ("HTTP/1.1 200 OK".into(), "ok\n".into()));
+        let stream = TcpStream::connect(daemon.http_address()).expect("it accepts");
+        stream.set_read_timeout(Some(TIME_LIMIT)).expect("a socket");
+        assert_eq!(ask(stream, &request), ("HTTP/1.1 200 OK".into(), "ok\n".into()));
+        let posted = ask(unix(&daemon), &last(&format!("POST {path}")));
+        assert_eq!(posted.0, "HTTP/1.1 405 Method Not Allowed");
+    }
+    let mut peer = daemon.peer();
+    let call = peer.call("stubborn", "{}");
+    peer.wait_started(&[call]);
+    daemon.signal(Signal::TERM);
+    wait_until("it drains", || daemon.home.log().contains("shutting down"));
+    let (status, body) = ask(unix(&daemon), &last("GET /healthz"));
+    assert_eq!((&*status, &*body), ("HTTP/1.1 503 Service Unavailable", "draining\n"));
+    daemon.wait();
 }
 
 /// TSK-38: `ceased status --json` has every value, including those of the host.

@@ -15,6 +15,7 @@ use crate::access::Access;
 use crate::config::{self, Config, Listen, most_of};
 use crate::event_loop::{Guards, ListenSpec};
 use crate::http::access::HttpRules;
+use crate::http::pages::Serves;
 use crate::observability::metrics::Thresholds;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
@@ -135,6 +136,7 @@ pub(super) fn open_http(address: &Address) -> ListenSpec {
     spec.http = Some(Arc::new(HttpRules {
         // An embedding program serves /mcp; the view belongs to a daemon of its own.
         view: false,
+        serves: Serves::Endpoint,
         address: address.clone(),
         access: spec.access.clone(),
         allow_origins: Arc::default(),
@@ -146,6 +148,14 @@ pub(super) fn open_http(address: &Address) -> ListenSpec {
         connections_per_address: config::CONNECTIONS_PER_ADDRESS,
         replay_bytes: config::REPLAY_BYTES,
     }));
+    spec
+}
+
+/// The listener of `[metrics]`.
+pub(super) fn numbers(address: Address) -> ListenSpec {
+    let mut spec = open_http(&address);
+    let rules = spec.http.take().and_then(Arc::into_inner);
+    spec.http = rules.map(|rules| Arc::new(HttpRules { serves: Serves::Numbers, ..rules }));
     spec
 }
 
@@ -167,6 +177,7 @@ fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
         keep_alive: http.keep_alive,
         sessions_per_identity: http.sessions_per_identity,
         connections_per_address: http.connections_per_address,
+        serves: Serves::Endpoint,
         replay_bytes: http.replay_bytes,
         view: http.view,
     }

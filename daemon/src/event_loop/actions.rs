@@ -70,8 +70,6 @@ impl Server {
                     tracing::warn!(%error, "cannot serve an embedded peer");
                 }
             }
-            // The requester may have timed out.
-            Report::Scrape(answer) => drop(answer.try_send(self.snapshot().prometheus())),
             Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
         }

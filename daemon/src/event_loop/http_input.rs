@@ -21,6 +21,7 @@ use super::state::shutdown::Stopping;
 use crate::access::Entry;
 use crate::http::access::{Caller, HttpRules};
 use crate::http::endpoint::Due;
+use crate::http::pages::Serves;
 use crate::http::peer::{HttpPeer, Overdue};
 use crate::peer_identity::InspectedPeer;
 
@@ -40,7 +41,7 @@ impl Server {
         rules: Arc<HttpRules>,
     ) -> io::Result<()> {
         match rules.access.decide(transport.peer()) {
-            Entry::As(identity @ Identity::User(_)) => {
+            Entry::As(identity @ Identity::User(_)) if rules.serves == Serves::Endpoint => {
                 self.admit_user_of_http(now, transport, identity, rules)
             }
             Entry::As(_) | Entry::Authenticate(_) | Entry::Refuse(_) => {
@@ -72,6 +73,10 @@ impl Server {
     /// that waits between two requests; or the response, if there is no place.
     fn seat_http(&mut self, now: Now, conn: ConnId, caller: &Caller) -> Result<(), Response> {
         let Some(peer) = self.http.peer(conn) else { return Ok(()) };
+        if peer.serves_numbers() {
+            // It stays among the connections without an identity, for which places are reserved.
+            return Ok(());
+        }
         let (rules, origin) = (Arc::clone(&peer.rules), peer.origin.clone());
         let party = Party::of(&caller.identity, &origin);
         if peer.is_seated_as(&party) {
@@ -161,9 +166,9 @@ impl Server {
         };
         let link = Link::new(transport, self.settings.limits.frames);
         let conn = self.add_connection(link, false)?;
-        let passes = Arc::clone(&self.http.passes);
+        let shared = (Arc::clone(&self.http.passes), Arc::clone(&self.http.health));
         let dated = (limits, Arc::clone(&self.http.date));
-        let peer = HttpPeer::new(rules, origin, inspected, passes, dated, now.at);
+        let peer = HttpPeer::new(rules, origin, inspected, shared, dated, now.at);
         let peer = match rejection {
             Some(response) => peer.reject(response),
             None => peer,

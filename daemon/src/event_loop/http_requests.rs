@@ -19,9 +19,9 @@ use super::state::record_limiter::RecordKind;
 use super::state::shutdown::Stopping;
 use crate::http::access::{Caller, HttpRules};
 use crate::http::envelope::{Envelope, RequestEnvelope};
-use crate::http::peer::Subject;
+use crate::http::peer::{HttpPeer, Subject};
 use crate::http::session::{Session, SessionId};
-use crate::http::{access, answer, routing, view};
+use crate::http::{access, answer, pages, routing, view};
 
 /// Header with the id of a session.
 const SESSION: &str = "mcp-session-id";
@@ -47,6 +47,14 @@ impl Server {
         caller: Caller,
     ) {
         let Request { head, body } = request;
+        if self.http.peer(conn).is_some_and(HttpPeer::serves_numbers) {
+            let page = pages::numbers(self.snapshot().prometheus());
+            return self
+                .http
+                .peer_mut(conn)
+                .into_iter()
+                .for_each(|peer| peer.output().respond(&page));
+        }
         let refused = match head.method {
             Method::Post => self.on_post(now, conn, &head, &body, caller),
             Method::Get if head.path() == view::EVENTS => self.on_view(now, conn, &head, caller),

@@ -391,7 +391,7 @@ impl Server {
         };
         // A job that is gone from the engine has no reader.
         let Some(dialect) = self.engine.dialect_of(job) else { return Outcome::Stopped };
-        let has_socket = !self.listeners.is_empty();
+        let has_socket = self.listeners.accepts_callers();
         let (tool, why) = (&*run.tool.name, run.stopped);
         let ended = Ended { job, tool, command, why, dialect, has_socket };
         outcome(Ok(ended.result(exit)))

@@ -107,8 +107,8 @@ impl Server {
         self.listeners.renew_files(self.poll.registry(), now.at);
     }
 
-    /// Closes every listener, for the shutdown.
+    /// Closes the listeners for the shutdown, except that for the numbers.
     pub(super) fn close_listeners(&mut self) {
-        self.listeners.close_all(self.poll.registry());
+        self.listeners.close_for_callers(self.poll.registry());
     }
 }

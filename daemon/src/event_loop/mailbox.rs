@@ -47,8 +47,6 @@ pub(crate) enum Report {
     Store(store::orders::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
-    /// Render the metrics for Prometheus.
-    Scrape(Sender<String>),
     /// The configuration was read again.
     Reloaded(Read),
     /// Shut down.
@@ -73,7 +71,6 @@ impl Report {
             | Self::Process(_)
             | Self::Store(_)
             | Self::Adopt(_)
-            | Self::Scrape(_)
             | Self::Reloaded(_)
             | Self::ShutDown => None,
         }
@@ -144,12 +141,6 @@ impl LoopSender {
         Ok(Self::pair(Some(waker), WAITING_MAX))
     }
 
-    /// A mailbox without a sleeping loop, for tests.
-    #[cfg(test)]
-    pub(crate) fn aside() -> (Self, LoopReceiver) {
-        Self::pair(None, usize::MAX)
-    }
-
     fn pair(waker: Option<Waker>, most: usize) -> (Self, LoopReceiver) {
         let (state, room) = (Mutex::default(), Condvar::new());
         let mailbox = Arc::new(Mailbox { waker, most, state, room });
@@ -160,17 +151,6 @@ impl LoopSender {
     pub(crate) fn send(&self, report: Report) {
         let state = self.mailbox.put(report);
         self.mailbox.wake(state);
-    }
-
-    /// As [`LoopSender::send`], without blocking; false if the queue is full.
-    pub(crate) fn try_send(&self, report: Report) -> bool {
-        let mut state = self.mailbox.state();
-        let room = !state.closed && state.waiting.len() < self.mailbox.most;
-        if room {
-            self.mailbox.push(&mut state, report);
-            self.mailbox.wake(state);
-        }
-        room
     }
 
     /// Queues a report without waking the loop; call [`LoopSender::wake`] soon.

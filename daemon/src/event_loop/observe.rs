@@ -143,8 +143,14 @@ impl Server {
                 let max = self.settings.limits.live_tasks_max;
                 self.observer.alerts.look_at_tasks(now.at, identity, live, max);
             }
-            AuditEvent::StoreFailed { why } => self.observer.store_trouble = Some((why, now.wall)),
-            AuditEvent::StoreRecovered => self.observer.store_trouble = None,
+            AuditEvent::StoreFailed { why } => {
+                self.observer.store_trouble = Some((why, now.wall));
+                self.http.health.note_store(false);
+            }
+            AuditEvent::StoreRecovered => {
+                self.observer.store_trouble = None;
+                self.http.health.note_store(true);
+            }
             AuditEvent::CallCancelled { .. }
             | AuditEvent::TaskCancelled { .. }
             | AuditEvent::JobCancelled { .. }

@@ -99,6 +99,7 @@ impl Server {
 
     /// Shutdown: closes every connection after its pending output.
     pub(super) fn close_all_connections(&mut self, now: Now) {
+        self.listeners.close_all(self.poll.registry());
         self.close_all_http(now);
         for conn in self.connections.ids() {
             self.connections.close_after_output(conn);

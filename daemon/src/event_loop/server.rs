@@ -21,7 +21,7 @@ use crate::http::endpoint::Endpoint as HttpEndpoint;
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;
 use crate::observability::calls::CallPolicy;
-use crate::observability::metrics::{Endpoint, Thresholds};
+use crate::observability::metrics::Thresholds;
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::store::open::OpenedStore;
@@ -62,8 +62,6 @@ pub(crate) struct Options {
     pub calls: CallPolicy,
     /// When to warn.
     pub thresholds: Thresholds,
-    /// Where the metrics are served, if they are.
-    pub metrics: Option<ceased_transports::Address>,
     /// Where tasks are kept; `None`: in memory alone. The settings must agree.
     pub kept: Option<OpenedStore>,
 }
@@ -143,8 +141,6 @@ pub struct Server {
     pub(super) upkeep: Upkeep,
     pub(super) stopping: Stopping,
     pub(super) observer: Observer,
-    /// Served while this lives.
-    pub(super) _metrics: Option<Endpoint>,
     /// Why the one peer it was there for could not be served to the end.
     pub(super) lost_stdio: Option<io::Error>,
     pub(super) store: Option<StoreThread>,

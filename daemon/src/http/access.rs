@@ -10,6 +10,7 @@ use ceased_core::identity::{Identity, Rights};
 use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
 use ceased_transports::{Address, Peer};
 
+use super::pages::{self, Health, Serves};
 use super::view::{self, passes, passes::Passes};
 use crate::access::{Access, Entry};
 use crate::peer_identity::InspectedPeer;
@@ -54,6 +55,8 @@ pub(crate) struct HttpRules {
     pub(crate) replay_bytes: usize,
     /// Whether the live view is served.
     pub(crate) view: bool,
+    /// The pages beside those of health.
+    pub(crate) serves: Serves,
 }
 
 /// Identity of a request.
@@ -92,6 +95,8 @@ pub(crate) struct HeadPolicy<'a> {
     pub(crate) inspected: Option<&'a InspectedPeer>,
     /// Passes of the live view.
     pub(crate) passes: &'a Mutex<Passes>,
+    /// Whether the daemon takes calls.
+    pub(crate) health: &'a Health,
     /// Identity of the request whose head was accepted last.
     pub(crate) caller: &'a mut Option<Caller>,
     /// Whether a wrong token was presented; the connection is closed then.
@@ -117,6 +122,12 @@ impl HeadPolicy<'_> {
     }
 
     fn accept(&mut self, head: &Head) -> Result<Caller, Response> {
+        if let Some(response) = self.health.answer(head) {
+            return Err(response);
+        }
+        if self.rules.serves == Serves::Numbers {
+            return pages::check_numbers(head).map(|()| Caller::of(Identity::Anonymous));
+        }
         self.rules.check_origin(head)?;
         if let Some(part) = self.part(head) {
             part.check(head, accepts_events(head))?;

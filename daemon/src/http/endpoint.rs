@@ -11,6 +11,7 @@ use ceased_core::time::Instant;
 use ceased_transports::http::HttpDate;
 
 use super::access::{Caller, HttpRules};
+use super::pages::Health;
 use super::peer::{HttpPeer, Overdue, Subject};
 use super::session::{Session, SessionId};
 use super::view::passes::Passes;
@@ -47,6 +48,8 @@ pub(crate) struct Endpoint {
     pub(crate) date: Arc<HttpDate>,
     /// Passes of the live view.
     pub(crate) passes: Arc<Mutex<Passes>>,
+    /// Whether the daemon takes calls.
+    pub(crate) health: Arc<Health>,
     /// Rules for peers whose process is being inspected, by ticket.
     inspected: BTreeMap<u64, Arc<HttpRules>>,
 }

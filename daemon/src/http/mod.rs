@@ -17,6 +17,7 @@ pub(crate) mod answer;
 pub(crate) mod delivery;
 pub(crate) mod endpoint;
 pub(crate) mod envelope;
+pub(crate) mod pages;
 pub(crate) mod peer;
 pub(crate) mod routing;
 pub(crate) mod session;

@@ -16,6 +16,7 @@ use ceased_transports::http::{
 use super::access::{self, Caller, HeadPolicy, HttpRules, Wanted};
 use super::answer;
 use super::envelope::FrameKind;
+use super::pages::{Health, Serves};
 use super::view::{self, passes::Passes};
 use crate::event_loop::state::party::Party;
 use crate::peer_identity::InspectedPeer;
@@ -42,6 +43,8 @@ pub(crate) struct HttpPeer {
     inspected: Option<InspectedPeer>,
     /// Passes of the live view, of the daemon.
     passes: Arc<Mutex<Passes>>,
+    /// Whether the daemon takes calls.
+    health: Arc<Health>,
     caller: Option<Caller>,
     wrong_token: bool,
     exchange: Option<Box<Exchange>>,
@@ -110,7 +113,7 @@ impl HttpPeer {
         rules: Arc<HttpRules>,
         origin: Origin,
         inspected: Option<InspectedPeer>,
-        passes: Arc<Mutex<Passes>>,
+        (passes, health): (Arc<Mutex<Passes>>, Arc<Health>),
         (limits, date): (HttpLimits, Arc<HttpDate>),
         now: Instant,
     ) -> Self {
@@ -120,6 +123,7 @@ impl HttpPeer {
             origin,
             inspected,
             passes,
+            health,
             caller: None,
             wrong_token: false,
             exchange: None,
@@ -164,12 +168,8 @@ impl HttpPeer {
         if let Some(response) = &self.rejection {
             return self.http.give_up(response);
         }
-        let Self { http, rules, origin, inspected, passes, caller, wrong_token, .. } = self;
-        let inspected = inspected.as_ref();
-        http.receive(
-            bytes,
-            &mut HeadPolicy { rules, peer: origin, inspected, passes, caller, wrong_token },
-        );
+        let (http, mut policy) = self.with_policy();
+        http.receive(bytes, &mut policy);
     }
 
     /// Reads on in the bytes that arrived, after a response.
@@ -177,16 +177,27 @@ impl HttpPeer {
         if self.retired {
             return self.http.close();
         }
-        let Self { http, rules, origin, inspected, passes, caller, wrong_token, .. } = self;
-        let inspected = inspected.as_ref();
-        http.advance(&mut HeadPolicy {
-            rules,
-            peer: origin,
-            inspected,
-            passes,
-            caller,
-            wrong_token,
-        });
+        let (http, mut policy) = self.with_policy();
+        http.advance(&mut policy);
+    }
+
+    /// The connection, and the check of its heads.
+    fn with_policy(&mut self) -> (&mut HttpConnection, HeadPolicy<'_>) {
+        let policy = HeadPolicy {
+            rules: &self.rules,
+            peer: &self.origin,
+            inspected: self.inspected.as_ref(),
+            passes: &self.passes,
+            health: &self.health,
+            caller: &mut self.caller,
+            wrong_token: &mut self.wrong_token,
+        };
+        (&mut self.http, policy)
+    }
+
+    /// Whether it is one for the numbers of the daemon.
+    pub(crate) fn serves_numbers(&self) -> bool {
+        self.rules.serves == Serves::Numbers
     }
 
     /// The next whole request and its caller.

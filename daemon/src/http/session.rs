@@ -450,6 +450,7 @@ mod tests {
     /// A session that waits for `gone` seconds after a loss, and for 1000 otherwise.
     fn session(gone: u64) -> Session {
         let rules = HttpRules {
+            serves: crate::http::pages::Serves::Endpoint,
             address: Address::Stdio,
             access: Access::Anonymous,
             allow_origins: Arc::new([]),

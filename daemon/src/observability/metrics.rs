@@ -2,7 +2,6 @@
 //! (TSK-38).
 
 pub(crate) mod alerts;
-mod endpoint;
 mod histogram;
 mod text;
 
@@ -19,7 +18,6 @@ use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
 pub(crate) use alerts::{Alerts, Thresholds};
-pub(crate) use endpoint::Endpoint;
 use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;

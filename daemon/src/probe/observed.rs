@@ -19,7 +19,7 @@ impl<T> Default for Observation<T> {
 }
 
 impl<T> Observation<T> {
-    /// What was observed, by `observe` if nothing was yet.
+    /// The observation, made by `observe` if there is none yet.
     pub(crate) fn get(
         &self,
         arena: &Arena,

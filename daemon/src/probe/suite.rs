@@ -63,7 +63,7 @@ struct Ran {
 
 /// Runs checks; the results are in the order of the checks.
 ///
-/// What did not hold because a time limit passed is checked once more with fewer beside it: on a
+/// A check that did not hold because a time limit passed is done once more with fewer beside it: on a
 /// busy machine subjects that start at once are late together, which says nothing of one.
 pub(crate) fn run_all<C: Subject>(
     context: &C,

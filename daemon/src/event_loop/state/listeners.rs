@@ -15,6 +15,7 @@ use crate::access::{Access, Entry};
 use crate::announce::say;
 use crate::config::Users;
 use crate::http::access::HttpRules;
+use crate::http::pages::Serves;
 use crate::token_file;
 
 /// Every listener of the loop.
@@ -80,6 +81,11 @@ impl BoundListener {
     fn has_lost_file(&self) -> bool {
         self.has_file() && !self.listener.is_in_place()
     }
+
+    /// Whether it is that of `[metrics]`, which a reload leaves alone.
+    fn serves_numbers(&self) -> bool {
+        self.http.as_ref().is_some_and(|rules| rules.serves == Serves::Numbers)
+    }
 }
 
 impl Listeners {
@@ -87,8 +93,9 @@ impl Listeners {
         self.bound.len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.bound.is_empty()
+    /// Whether callers can connect.
+    pub(crate) fn accepts_callers(&self) -> bool {
+        self.bound.iter().any(|bound| !bound.serves_numbers())
     }
 
     /// Adds a bound listener; returns its address, with the port chosen by the system.
@@ -130,8 +137,14 @@ impl Listeners {
             // Peers that connected before are not announced by epoll.
             bound.again = Some(now);
             // Only after registering: a reader of this line may send signals at once.
-            let kind = if bound.http.is_some() { " (http)" } else { "" };
-            say(format_args!("listening on {}{kind}", in_words(bound.listener.address())));
+            let address = in_words(bound.listener.address());
+            match &bound.http {
+                Some(rules) if rules.serves == Serves::Numbers => {
+                    say(format_args!("metrics on {address}"));
+                }
+                Some(_) => say(format_args!("listening on {address} (http)")),
+                None => say(format_args!("listening on {address}")),
+            }
         }
         Ok(())
     }
@@ -283,7 +296,7 @@ impl Listeners {
     fn close_except(&mut self, registry: &Registry, kept: &BTreeSet<usize>) {
         let mut at = 0;
         self.bound.retain_mut(|bound| {
-            let is_wanted = kept.contains(&at);
+            let is_wanted = kept.contains(&at) || bound.serves_numbers();
             at += 1;
             let address = bound.listener.address();
             if !is_wanted && bound.owner == Owner::Manager {
@@ -299,11 +312,16 @@ impl Listeners {
         });
     }
 
-    /// Closes every listener, for the shutdown.
+    /// Closes every listener at which callers connect, for the shutdown.
+    pub(crate) fn close_for_callers(&mut self, registry: &Registry) {
+        let (kept, mut closed) = self.bound.drain(..).partition(BoundListener::serves_numbers);
+        self.bound = kept;
+        close(&mut closed, registry);
+    }
+
+    /// Closes every listener.
     pub(crate) fn close_all(&mut self, registry: &Registry) {
-        for mut bound in self.bound.drain(..) {
-            let _ = bound.listener.deregister(registry);
-        }
+        close(&mut std::mem::take(&mut self.bound), registry);
     }
 
     /// Whether there are socket files to check.
@@ -338,6 +356,12 @@ impl Listeners {
                 }
             }
         }
+    }
+}
+
+fn close(closed: &mut [BoundListener], registry: &Registry) {
+    for bound in closed {
+        let _ = bound.listener.deregister(registry);
     }
 }
 
