@@ -297,6 +297,12 @@ impl Engine {
         self.jobs.get(job).map(|job| job.terms.dialect())
     }
 
+    /// Time at which a job was asked for.
+    #[must_use]
+    pub fn asked_at(&self, job: JobId) -> Option<Instant> {
+        self.jobs.get(job).map(|job| job.since)
+    }
+
     /// The connection that a job came from, which may be gone.
     #[must_use]
     pub fn connection(&self, job: JobId) -> Option<ConnId> {

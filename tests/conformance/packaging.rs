@@ -204,6 +204,19 @@ fn units_are_not_exposed_more_than_needed() {
     }
 }
 
+/// OBS-01: the alerts for Prometheus are valid and fire when they should.
+#[test]
+fn alerts_fire_when_they_should() {
+    if !has("promtool", "alerts_fire_when_they_should") {
+        assert!(std::env::var_os("CI").is_none(), "with $CI set that is a failure");
+        return;
+    }
+    let rules = packaging().join("monitoring/ceased.rules.yml");
+    run(Command::new("promtool").args(["check", "rules"]).arg(rules));
+    let cases = packaging().join("monitoring/ceased.rules.test.yml");
+    run(Command::new("promtool").args(["test", "rules"]).arg(cases));
+}
+
 /// Each right of the root unit has its reason, and each reason its right.
 #[test]
 fn rights_of_the_peer_unit_have_reasons() {

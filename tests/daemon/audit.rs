@@ -11,6 +11,7 @@ use std::time::Duration;
 use ceased_tests::daemon::{
     Config, Daemon, Home, Signal, TIME_LIMIT, assert_none_left, marker, wait_for_family, wait_until,
 };
+use ceased_tests::workspace;
 use serde_json::{Value, json};
 
 use crate::fair::with_tokens;
@@ -448,6 +449,9 @@ fn metrics_are_served_for_prometheus() {
         ("ceased_cancel_to_death_seconds_bucket{le=\"30\"}", 1.0),
         ("ceased_cancel_to_death_seconds_bucket{le=\"+Inf\"}", 1.0),
         ("ceased_cancelled_total", 1.0),
+        ("ceased_queue_wait_seconds_count", 1.0),
+        ("ceased_tool_call_seconds_bucket{tool=\"family\",le=\"+Inf\"}", 1.0),
+        ("ceased_tool_call_seconds_count{tool=\"family\"}", 1.0),
     ] {
         assert!((sample(&page, name) - value).abs() < 0.5, "{name} is not {value}: {page}");
     }
@@ -457,6 +461,21 @@ fn metrics_are_served_for_prometheus() {
     let meanings: std::collections::BTreeSet<&str> = said.clone().map(|(_, help)| help).collect();
     assert_eq!(meanings.len(), said.count(), "{page}");
     assert!(!meanings.contains("A counter of the engine."), "{page}");
+    // Alerts and dashboard name families of this page, or of servers, which are there with one.
+    let monitoring = workspace::root().join("daemon/packaging/monitoring");
+    for file in ["ceased.rules.yml", "grafana.json"] {
+        let text = fs::read_to_string(monitoring.join(file)).expect("a file of the package");
+        let named = text.split("ceased_").skip(1).map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
+            rest[..end.unwrap_or(rest.len())].trim_end_matches("_bucket")
+        });
+        for name in named.filter(|name| !name.starts_with("server_")) {
+            assert!(page.contains(&format!("# TYPE ceased_{name} ")), "{file}: ceased_{name}");
+        }
+    }
+    let dashboard = fs::read(monitoring.join("grafana.json")).expect("a file of the package");
+    let dashboard: Value = serde_json::from_slice(&dashboard).expect("JSON");
+    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 10));
     // Every sample belongs to a described family.
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap_or_default();

@@ -9,6 +9,7 @@ mod servers;
 
 use super::format::{clean, counted};
 use layout::{Layout, known, millis, span};
+use model::{Durations, Host};
 pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task};
 use row::matches;
 pub(super) use row::{Key, Row, Tone};
@@ -69,6 +70,24 @@ impl Sort {
     }
 }
 
+impl Host {
+    /// Ended calls, and the time that they waited before; `None` for a viewer that is no operator.
+    fn calls_in_words(&self) -> Option<String> {
+        let (ran, waited) = (self.call_time.as_ref()?, self.queue_wait.as_ref()?);
+        let wait = waited.p95_ms.map(|p95| format!("; 95 % waited {} at most", millis(p95)));
+        Some(format!("ended: {}{}", ran.in_words(), wait.unwrap_or_default()))
+    }
+}
+
+impl Durations {
+    /// Their number, the bound of 95 of 100, and the longest one.
+    fn in_words(&self) -> String {
+        let (count, slowest) = (self.count, millis(self.longest_ms));
+        let p95 = self.p95_ms.map(|p95| format!(", 95 % within {}", millis(p95)));
+        format!("{count}{}, slowest {slowest}", p95.unwrap_or_default())
+    }
+}
+
 impl Status {
     /// The number of jobs that wait for an answer, if there are any.
     fn asking(&self) -> String {
@@ -105,12 +124,9 @@ impl Status {
         let deaths = &host.cancel_to_death;
         // A viewer that is no operator is told of its own cancels alone.
         let mut third = match deaths {
-            Some(deaths) => format!(
-                "cancels done: {}, slowest {}; survivors {}",
-                deaths.count,
-                millis(deaths.longest_ms),
-                known(host.survivors)
-            ),
+            Some(deaths) => {
+                format!("cancels done: {}; survivors {}", deaths.in_words(), known(host.survivors))
+            }
             None => {
                 let slowest = host.receipts.iter().filter_map(|receipt| receipt.died_after_ms);
                 format!(
@@ -174,6 +190,7 @@ impl Status {
             ),
             (Tone::Plain, "connections", format!("{}{}", self.connections, limit("connections"))),
         ];
+        lines.extend(self.host.calls_in_words().map(|text| (Tone::Plain, "calls", text)));
         lines.extend(self.servers_in_words().map(|(tone, text)| (tone, "servers", text)));
         lines.extend(self.agents_in_words().map(|text| (Tone::Plain, "agents", text)));
         let store = &self.host.store;

@@ -57,12 +57,10 @@ impl Server {
         arguments: Json,
         task: Option<TaskId>,
     ) {
-        match &*tool.name == run_command::NAME {
-            true => {
-                self.observer.calls.begin(job, &tool, &run_command::shown(arguments.get()), task);
-            }
-            false => self.observer.calls.begin(job, &tool, arguments.get(), task),
-        }
+        let waited = self.engine.asked_at(job).map(|since| now.at - since).unwrap_or_default();
+        let shown = (&*tool.name == run_command::NAME).then(|| run_command::shown(arguments.get()));
+        let shown = shown.as_deref().unwrap_or(arguments.get());
+        self.observer.calls.begin(job, &tool, shown, task, waited);
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };

@@ -248,6 +248,7 @@ impl Server {
             store_bytes: store.and_then(|store| store.health().bytes()),
             metrics: &self.observer.metrics,
             tools: self.observer.calls.tools(),
+            times: self.observer.calls.times(),
             counters: engine.counters(),
             gauges: engine.gauges(),
             limits: self.settings.limits,

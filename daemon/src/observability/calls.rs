@@ -11,6 +11,7 @@ use ceased_core::tool::Tool;
 use ceased_process::{Ending, Exit};
 use serde_json::Value;
 
+use super::histogram::Histogram;
 use crate::config::RecordCalls;
 
 /// Bytes of the arguments of one call that are recorded; longer ones are counted instead.
@@ -152,8 +153,7 @@ pub(crate) struct CallRecord {
 #[derive(Debug, Default)]
 pub(crate) struct ToolNumbers {
     pub(crate) outcomes: BTreeMap<CallOutcome, u64>,
-    pub(crate) seconds: f64,
-    pub(crate) count: u64,
+    pub(crate) took: Histogram,
 }
 
 /// The calls under way, and the numbers of those that have ended.
@@ -162,6 +162,10 @@ pub(crate) struct Calls {
     policy: CallPolicy,
     running: HashMap<JobId, Running>,
     tools: BTreeMap<Arc<str>, ToolNumbers>,
+    /// Times that calls of all tools ran.
+    took: Histogram,
+    /// Times that calls waited before they began.
+    waited: Histogram,
 }
 
 impl Calls {
@@ -169,8 +173,16 @@ impl Calls {
         Self { policy, ..Self::default() }
     }
 
-    /// A call begins.
-    pub(crate) fn begin(&mut self, job: JobId, tool: &Tool, arguments: &str, task: Option<TaskId>) {
+    /// A call begins, after it has waited for a place.
+    pub(crate) fn begin(
+        &mut self,
+        job: JobId,
+        tool: &Tool,
+        arguments: &str,
+        task: Option<TaskId>,
+        waited: Duration,
+    ) {
+        self.waited.add(waited);
         let (tool, arguments) = (Arc::clone(&tool.name), Arguments::of(arguments));
         let running = Running { tool, task, started: Instant::now(), arguments };
         self.running.insert(job, running);
@@ -210,13 +222,18 @@ impl Calls {
         let name = if is_known { Arc::clone(tool) } else { OTHER.into() };
         let numbers = self.tools.entry(name).or_default();
         *numbers.outcomes.entry(outcome).or_default() += 1;
-        numbers.seconds += duration.as_secs_f64();
-        numbers.count += 1;
+        numbers.took.add(duration);
+        self.took.add(duration);
     }
 
     /// The numbers of each tool that was called.
     pub(crate) const fn tools(&self) -> &BTreeMap<Arc<str>, ToolNumbers> {
         &self.tools
+    }
+
+    /// Times that calls of all tools ran, and times that they waited before.
+    pub(crate) const fn times(&self) -> (&Histogram, &Histogram) {
+        (&self.took, &self.waited)
     }
 
     /// The arguments of a call that runs, for its owner and operators: `n=30 name="a b"`, without

@@ -2,7 +2,6 @@
 //! (TSK-38).
 
 pub(crate) mod alerts;
-mod histogram;
 mod text;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,10 +17,10 @@ use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
 pub(crate) use alerts::{Alerts, Thresholds};
-use histogram::Histogram;
 
 use crate::observability::audit::CancelRecord;
 use crate::observability::calls::ToolNumbers;
+use crate::observability::histogram::Histogram;
 use crate::observability::job_status::JobStatus;
 
 /// Number of receipts kept for views.
@@ -124,6 +123,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) metrics: &'a Metrics,
     /// Ended calls by tool.
     pub(crate) tools: &'a BTreeMap<Arc<str>, ToolNumbers>,
+    /// Times that calls ran, and times that they waited before.
+    pub(crate) times: (&'a Histogram, &'a Histogram),
     pub(crate) counters: &'a Counters,
     pub(crate) gauges: Gauges,
     /// Limits of the gauges.
@@ -194,6 +195,8 @@ struct Totals<'a> {
     sent_bytes: u64,
     refused_by_limit: &'a BTreeMap<&'static str, u64>,
     cancel_to_death: &'a Histogram,
+    call_time: &'a Histogram,
+    queue_wait: &'a Histogram,
 }
 
 /// The host's part of a detailed status.
@@ -303,6 +306,8 @@ impl<'a> Snapshot<'a> {
             sent_bytes,
             refused_by_limit: &self.metrics.refused,
             cancel_to_death: &self.metrics.deaths,
+            call_time: self.times.0,
+            queue_wait: self.times.1,
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod calls;
+pub(crate) mod histogram;
 pub(crate) mod job_status;
 #[cfg(feature = "cli")]
 pub mod logging;

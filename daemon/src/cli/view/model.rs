@@ -149,7 +149,9 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) abandoned_threads: u64,
     pub(in crate::cli) audit_dropped: u64,
     /// `None` for a viewer that is no operator.
-    pub(in crate::cli) cancel_to_death: Option<Deaths>,
+    pub(in crate::cli) cancel_to_death: Option<Durations>,
+    pub(in crate::cli) call_time: Option<Durations>,
+    pub(in crate::cli) queue_wait: Option<Durations>,
     pub(in crate::cli) store: Store,
     pub(in crate::cli) receipts: Vec<Receipt>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
@@ -199,9 +201,11 @@ impl Store {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(in crate::cli) struct Deaths {
+pub(in crate::cli) struct Durations {
     pub(in crate::cli) count: u64,
     pub(in crate::cli) longest_ms: f64,
+    /// `None` of none.
+    pub(in crate::cli) p95_ms: Option<f64>,
 }
 
 /// As in the audit log.

@@ -23,7 +23,7 @@ fn status() -> Status {
         "peers": [{"connection": "c1024", "identity": "uid:7", "protocol": "2025-11-25",
             "elapsedMs": 90_061_000, "requests": 12, "inFlight": 1}],
         "host": {"pid": 42, "uptimeMs": 90_061_000, "survivors": 0,
-            "cancelToDeath": {"count": 9, "longestMs": 1002.4},
+            "cancelToDeath": {"count": 9, "longestMs": 1002.4, "p95Ms": 20.0},
             "receipts": [{"identity": "uid:7", "by": "uid:7", "job": 0, "tool": "tree",
                 "why": "requested", "stage": "SIGKILL", "processes_ended": 6,
                 "died_after_ms": 1002.4, "ended_ago_ms": 12_000, "survivors": 0}],
@@ -86,7 +86,10 @@ fn list_shows_all_sections() {
     assert!(short.all(|row| row.text.chars().count() <= 80), "{rows:?}");
     let [_, busy, verdict] = status.summary();
     assert!(busy.1.starts_with("jobs: 1 running, 1 queued, 1 cancelling"), "{}", busy.1);
-    assert_eq!(verdict, (Tone::Good, "cancels done: 9, slowest 1.0s; survivors 0".into()));
+    assert_eq!(
+        verdict,
+        (Tone::Good, "cancels done: 9, 95 % within 20ms, slowest 1.0s; survivors 0".into())
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use ceased_core::stats::{AgentStats, ServerStats};
 
 use super::Snapshot;
+use crate::observability::histogram::Histogram;
 
 /// A page under construction.
 struct Page(String);
@@ -16,6 +17,22 @@ impl Page {
 
     fn sample(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
         let _ = writeln!(self.0, "ceased_{name}{labels} {value}");
+    }
+
+    /// The samples of a histogram; `label` is one pair without braces, or empty.
+    fn histogram(&mut self, name: &str, label: &str, values: &Histogram) {
+        let comma = if label.is_empty() { "" } else { "," };
+        let alone = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
+        for (end, count) in values.cumulative() {
+            let end = end.map_or("+Inf".into(), |millis| (millis as f64 / 1e3).to_string());
+            self.sample(
+                &format!("{name}_bucket"),
+                &format!("{{{label}{comma}le=\"{end}\"}}"),
+                count,
+            );
+        }
+        self.sample(&format!("{name}_sum"), &alone, values.sum().as_secs_f64());
+        self.sample(&format!("{name}_count"), &alone, values.count());
     }
 
     fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
@@ -30,7 +47,7 @@ impl Snapshot<'_> {
     pub(crate) fn prometheus(&self) -> String {
         let mut page = Page(String::with_capacity(8 * 1024));
         self.gauges(&mut page);
-        self.deaths(&mut page);
+        self.times(&mut page);
         self.counts(&mut page);
         self.tools(&mut page);
         self.servers(&mut page);
@@ -100,11 +117,10 @@ impl Snapshot<'_> {
                 page.sample("tool_calls_total", &labels, count);
             }
         }
-        page.family("tool_call_seconds", "summary", "Time that ended calls ran, by tool.");
+        page.family("tool_call_seconds", "histogram", "Time that ended calls ran, by tool.");
         for (tool, numbers) in self.tools {
-            let labels = format!("{{tool=\"{}\"}}", label(tool));
-            page.sample("tool_call_seconds_sum", &labels, numbers.seconds);
-            page.sample("tool_call_seconds_count", &labels, numbers.count);
+            let label = format!("tool=\"{}\"", label(tool));
+            page.histogram("tool_call_seconds", &label, &numbers.took);
         }
     }
 
@@ -169,17 +185,13 @@ impl Snapshot<'_> {
         }
     }
 
-    fn deaths(&self, page: &mut Page) {
-        let name = "cancel_to_death_seconds";
+    fn times(&self, page: &mut Page) {
         let help = "Time from the request to stop a job until its last process or handler ended.";
-        let deaths = &self.metrics.deaths;
-        page.family(name, "histogram", help);
-        for (end, count) in deaths.cumulative() {
-            let end = end.map_or("+Inf".into(), |millis| (millis as f64 / 1e3).to_string());
-            page.sample(&format!("{name}_bucket"), &format!("{{le=\"{end}\"}}"), count);
-        }
-        page.sample(&format!("{name}_sum"), "", deaths.sum().as_secs_f64());
-        page.sample(&format!("{name}_count"), "", deaths.count());
+        page.family("cancel_to_death_seconds", "histogram", help);
+        page.histogram("cancel_to_death_seconds", "", &self.metrics.deaths);
+        let help = "Time that calls waited for a place before they began.";
+        page.family("queue_wait_seconds", "histogram", help);
+        page.histogram("queue_wait_seconds", "", self.times.1);
     }
 
     fn counts(&self, page: &mut Page) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 /// Upper bounds of the buckets in milliseconds; a last bucket takes longer durations.
-pub(super) const BOUNDS_MS: [u64; 14] =
+pub(crate) const BOUNDS_MS: [u64; 14] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000];
 
 /// Counts of durations.
@@ -18,7 +18,7 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    pub(super) fn add(&mut self, took: Duration) {
+    pub(crate) fn add(&mut self, took: Duration) {
         let bucket = BOUNDS_MS.partition_point(|bound| Duration::from_millis(*bound) < took);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
@@ -28,7 +28,7 @@ impl Histogram {
     }
 
     /// Upper bound (`None` for the last bucket) and cumulative count of each bucket.
-    pub(super) fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         let ends = BOUNDS_MS.into_iter().map(Some).chain([None]);
         ends.zip(self.counts).scan(0, |total, (end, count)| {
             *total += count;
@@ -36,12 +36,22 @@ impl Histogram {
         })
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    pub(super) const fn sum(&self) -> Duration {
+    pub(crate) const fn sum(&self) -> Duration {
         self.sum
+    }
+
+    /// The duration that 95 of 100 do not exceed, at the precision of the buckets; the longest one in
+    /// the last bucket. `None` of none.
+    fn p95(&self) -> Option<Duration> {
+        let count = self.count();
+        let rank = count - count / 20;
+        let reaches = |(_, below): &(Option<u64>, u64)| *below >= rank;
+        let (bound, _) = self.cumulative().find(reaches).filter(|_| count > 0)?;
+        Some(bound.map_or(self.longest, |bound| self.longest.min(Duration::from_millis(bound))))
     }
 }
 
@@ -53,6 +63,8 @@ impl Serialize for Histogram {
             count: u64,
             sum_ms: f64,
             longest_ms: f64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            p95_ms: Option<f64>,
             /// Upper bound in milliseconds and cumulative count.
             buckets: Vec<(Option<u64>, u64)>,
         }
@@ -61,6 +73,7 @@ impl Serialize for Histogram {
             count: self.count(),
             sum_ms: millis(self.sum),
             longest_ms: millis(self.longest),
+            p95_ms: self.p95().map(millis),
             buckets: self.cumulative().collect(),
         }
         .serialize(serializer)
@@ -84,5 +97,18 @@ mod tests {
         assert_eq!(counts.iter().rev().nth(1), Some(&(Some(30_000), 4)));
         assert_eq!(counts.last(), Some(&(None, 6)));
         assert_eq!(histogram.count(), 6);
+    }
+
+    #[test]
+    fn p95_is_a_bound_that_was_reached() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.p95(), None);
+        histogram.add(Duration::from_micros(700));
+        assert_eq!(histogram.p95(), Some(Duration::from_micros(700)));
+        (0..94).for_each(|_| histogram.add(Duration::from_millis(3)));
+        (0..5).for_each(|_| histogram.add(Duration::from_secs(60)));
+        assert_eq!(histogram.p95(), Some(Duration::from_millis(5)));
+        histogram.add(Duration::from_secs(60));
+        assert_eq!(histogram.p95(), Some(Duration::from_secs(60)));
     }
 }
