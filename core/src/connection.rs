@@ -10,7 +10,7 @@ use crate::collections::lazy_box::{IsEmpty, LazyBox};
 use crate::collections::timer_queue::Armed;
 use crate::event::AfterInput;
 use crate::identity::{Identity, Rights};
-use crate::ids::{JobId, RequestId};
+use crate::ids::{ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
 use crate::policy::account::{Account, Charge, ChargedText};
 use crate::protocol::capabilities::PeerCapabilities;
@@ -23,6 +23,17 @@ use crate::rpc::send_queue::SendQueue;
 use crate::server::requests::{BatchId, Requests, Topic};
 use crate::time::Instant;
 use crate::upstream::scope::Scope;
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counterpart {
+    /// A client, or a server that the host has connected.
+    Peer,
+    /// An instance of a server behind this one.
+    Instance(InstanceId),
+    /// The agent of the client with this connection.
+    Agent(ConnId),
+}
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +59,7 @@ pub(crate) enum Ending {
 /// of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    pub(crate) counterpart: Counterpart,
     pub(crate) identity: Identity,
     pub(crate) rights: Rights,
     /// When it was opened.
@@ -146,6 +158,7 @@ impl ColdState {
 impl Connection {
     pub(crate) fn new(identity: Identity, seed: Seed) -> Self {
         Self {
+            counterpart: Counterpart::Peer,
             identity,
             rights: Rights::Full,
             since: Instant::ZERO,

@@ -6,22 +6,20 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::action::{Action, AuditEvent};
-use crate::collections::det_map::{Seed, Table};
-use crate::collections::lazy_box::LazyBox;
-use crate::collections::tally::Tally;
+use crate::action::Action;
+use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
-use crate::connection::{Connection, Ending, Phase};
+use crate::connection::{Counterpart, Phase};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::identity::Identity;
 use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
+use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::account::{Account, Accounts};
@@ -52,12 +50,10 @@ pub struct Engine {
     pub(crate) server_info: Arc<[u8]>,
     pub(crate) id_source: Box<dyn IdSource>,
     pub(crate) now: Now,
-    pub(crate) out: Vec<Action>,
+    /// Connections, and everything that leaves the engine.
+    pub(crate) outbox: Outbox,
     /// Seed of the hashes of its tables.
     pub(crate) seed: Seed,
-    pub(crate) connections: Table<ConnId, Box<Connection>>,
-    /// Connections of each identity.
-    pub(crate) peers: Tally,
     /// Bytes that are held for each identity.
     pub(crate) accounts: Accounts,
     pub(crate) jobs: Jobs,
@@ -81,7 +77,6 @@ pub struct Engine {
     /// Counts of suspicious requests by identity (TSK-41).
     pub(crate) watch: AbuseDetector,
     pub(crate) drain: Option<Drain>,
-    pub(crate) counters: Counters,
     /// Buffer of the most frequent answers; empty between events.
     pub(crate) scratch: Vec<u8>,
     /// The loosest limits so far: a reload does not evict admitted peers.
@@ -138,14 +133,12 @@ impl Engine {
         let server_info =
             crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
         let mut engine = Self {
+            outbox: Outbox::new(Arc::clone(&settings), seed),
             settings,
             server_info,
             id_source,
             now: Now::default(),
-            out: Vec::new(),
             seed,
-            connections: Table::new(seed),
-            peers: Tally::default(),
             accounts: Accounts::default(),
             jobs: Jobs::new(seed),
             keyed: KeyedCalls::default(),
@@ -160,7 +153,6 @@ impl Engine {
             next_survey: 1,
             watch: AbuseDetector::default(),
             drain: None,
-            counters: Counters::default(),
             scratch: Vec::new(),
             loosest,
         };
@@ -177,7 +169,7 @@ impl Engine {
     pub fn handle(&mut self, now: Now, event: Event<'_>, actions: &mut Vec<Action>) {
         assert!(now.at >= self.now.at, "the monotonic clock went back");
         self.now = now;
-        core::mem::swap(&mut self.out, actions);
+        self.outbox.begin(now.at, actions);
         match event {
             Event::Opened { conn, identity, rights, role } => {
                 self.on_opened(conn, (identity, rights), role);
@@ -221,9 +213,10 @@ impl Engine {
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
         }
+        self.end_unread();
         // The last thing there is to do, so that a host may stop at it.
         self.exit_if_drained();
-        core::mem::swap(&mut self.out, actions);
+        self.outbox.end(actions);
     }
 
     /// Time and reason of the next [`Event::Tick`].
@@ -246,7 +239,7 @@ impl Engine {
 
     /// The bytes to send on a connection; `None` once it is closed.
     pub fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
-        Some(&mut *self.connections.get_mut(&conn)?.send_queue)
+        Some(&mut *self.outbox.connection_mut(conn)?.send_queue)
     }
 
     /// Whether requests of a connection wait for their answers.
@@ -258,25 +251,20 @@ impl Engine {
     /// Requests of a connection that wait for their answers, here or at its agent.
     pub(crate) fn waiting_requests(&self, conn: ConnId) -> usize {
         let agent = self.agents.clients.get(&conn);
-        self.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_requests())
+        self.outbox.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_requests())
     }
 
     /// Whether a request of a connection waits for its answer.
     #[must_use]
     pub fn has_open_request(&self, conn: ConnId, id: &RequestId) -> bool {
-        self.connections.get(&conn).is_some_and(|connection| connection.requests.contains(id))
+        self.outbox.connection(conn).is_some_and(|connection| connection.requests.contains(id))
     }
 
     /// The revision of a session; `None` before `initialize` was accepted.
     #[must_use]
     pub fn session_dialect(&self, conn: ConnId) -> Option<&'static Dialect> {
-        let connection = self.connections.get(&conn)?;
+        let connection = self.outbox.connection(conn)?;
         (connection.phase == Phase::Ready).then_some(connection.dialect)
-    }
-
-    /// Number of open requests of the connection.
-    pub(crate) fn open_requests(&self, conn: ConnId) -> usize {
-        self.connections.get(&conn).map_or(0, |connection| connection.requests.len())
     }
 
     /// Identity that owns a job that is not gone yet.
@@ -319,7 +307,7 @@ impl Engine {
     /// The account of the identity of a connection; `None` once it is closed.
     #[must_use]
     pub fn account(&self, conn: ConnId) -> Option<Account> {
-        self.connections.get(&conn).map(|connection| connection.account().clone())
+        self.outbox.connection(conn).map(|connection| connection.account().clone())
     }
 
     /// Bytes that are held for an identity.
@@ -331,16 +319,22 @@ impl Engine {
     /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
-        &self.counters
+        self.outbox.counters()
+    }
+
+    /// Identity of the peer of a connection.
+    #[must_use]
+    pub fn identity(&self, conn: ConnId) -> Option<&Identity> {
+        self.outbox.identity(conn)
     }
 
     pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
         if let Some(side) = self.agents.side_of(conn) {
-            self.counters.frames += 1;
+            self.outbox.counters_mut().frames += 1;
             return self.on_supervised_frame(conn, side, frame);
         }
-        let Some(dialect) = self.dialect_read(conn) else { return };
-        self.counters.frames += 1;
+        let Some(dialect) = self.outbox.dialect_read(conn) else { return };
+        self.outbox.counters_mut().frames += 1;
         let mut seen = Members::default();
         let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
         self.on_content(conn, dialect, message, frame);
@@ -357,7 +351,7 @@ impl Engine {
         match &message {
             Message::Batch(messages) => self.on_batch(conn, messages),
             Message::Invalid { error, .. } if error.message.starts_with(LIMIT_REACHED) => {
-                self.counters.invalid += 1;
+                self.outbox.counters_mut().invalid += 1;
                 self.on_skipped(conn, Skeleton::of(frame).text(), error);
             }
             Message::Request { .. }
@@ -372,8 +366,8 @@ impl Engine {
         if self.agents.side_of(conn).is_some() {
             return self.on_frame(conn, frame.get().as_bytes());
         }
-        let Some(dialect) = self.dialect_read(conn) else { return };
-        self.counters.frames += 1;
+        let Some(dialect) = self.outbox.dialect_read(conn) else { return };
+        self.outbox.counters_mut().frames += 1;
         let depth_max = self.settings.limits.depth_max;
         let frame = match self.upstreams.by_conn.contains_key(&conn) {
             true => match LongResult::read(frame, depth_max) {
@@ -391,13 +385,13 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
-        let batches = self.dialect(conn).batch == Batch::Accept;
+        let batches = self.outbox.dialect(conn).batch == Batch::Accept;
         if !batches && self.upstreams.by_conn.contains_key(&conn) {
             // UPS-14: skipped and counted.
-            self.counters.invalid += 1;
+            self.outbox.counters_mut().invalid += 1;
             return;
         }
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let refusal = match connection.dialect.batch {
             Batch::Refuse => Some("this session has no batches: send one message a line".into()),
             Batch::Accept if messages.is_empty() => Some("the batch is empty".into()),
@@ -408,16 +402,17 @@ impl Engine {
         };
         if let Some(refusal) = refusal {
             let error = ErrorObject::new(code::INVALID_REQUEST, refusal);
-            return self.refuse_unreadable(conn, &error, None);
+            return self.outbox.refuse_unreadable(conn, &error, None);
         }
         let account = connection.requests.account();
         let batch = connection.aside.open_batch(messages.len(), account);
         for message in messages {
             // Its own answers may have been too much for the peer.
-            let Some(dialect) = self.dialect_read(conn) else { return };
+            let Some(dialect) = self.outbox.dialect_read(conn) else { return };
             let mut seen = Members::default();
             let message = Message::parse_one(message, &mut seen);
             self.on_message(conn, dialect, message, Some(batch));
+            self.end_unread();
         }
     }
 
@@ -436,9 +431,9 @@ impl Engine {
                 self.on_notification(conn, method, params.as_ref());
             }
             Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
-                self.counters.invalid += 1;
+                self.outbox.counters_mut().invalid += 1;
                 let error = ErrorObject::new(code::INVALID_REQUEST, BAD_ID);
-                return self.refuse_unreadable(conn, &error, batch);
+                return self.outbox.refuse_unreadable(conn, &error, batch);
             }
             Message::Request { id, ref method, ref params } => {
                 let reply = Reply::new(conn, id, batch, dialect);
@@ -447,15 +442,15 @@ impl Engine {
             }
             // UPS-14: skipped and counted.
             Message::Invalid { .. } if self.upstreams.by_conn.contains_key(&conn) => {
-                self.counters.invalid += 1;
+                self.outbox.counters_mut().invalid += 1;
                 return;
             }
             Message::Invalid { id: Some(id), error } => {
-                return self.fail(Reply::new(conn, id, batch, dialect), &error);
+                return self.outbox.fail(Reply::new(conn, id, batch, dialect), &error);
             }
             Message::Invalid { id: None, error } => {
-                self.counters.invalid += 1;
-                return self.refuse_unreadable(conn, &error, batch);
+                self.outbox.counters_mut().invalid += 1;
+                return self.outbox.refuse_unreadable(conn, &error, batch);
             }
             Message::Notification { ref method, ref params } => {
                 self.on_notification(conn, method, params.as_ref());
@@ -466,63 +461,27 @@ impl Engine {
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }
         if let Some(batch) = batch {
-            self.settle_in_batch(conn, batch, |_| {});
+            self.outbox.settle_in_batch(conn, batch, |_| {});
         }
     }
 
-    /// Dialect of a connection; `None` when nothing of it is read any more.
-    pub(crate) fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
-        let connection = self.connections.get(&conn)?;
-        (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
-    }
-
+    /// Closes the connection to a peer, or ends the server or agent behind a connection.
     #[cold]
     pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
-        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            return self.fail_instance(*instance, "it does not read, or broke the protocol");
-        }
-        if self.end_agent_of(conn, "it does not read") {
-            return;
-        }
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
-        // A peer that does not even take our last words is closed a second time, without them.
-        if matches!(connection.ending, Ending::Closing(was) if !was.flushes() || why.flushes()) {
-            return;
-        }
-        connection.ending = Ending::Closing(why);
-        if !why.flushes() {
-            let lost = connection.send_queue.handles();
-            if !lost.is_empty() {
-                connection.aside.lost_handles.extend(lost);
+        match self.outbox.counterpart(conn) {
+            Counterpart::Peer => self.outbox.close(conn, why),
+            Counterpart::Instance(id) => {
+                self.fail_instance(id, "it does not read, or broke the protocol");
             }
-            connection.send_queue = LazyBox::default();
+            Counterpart::Agent(_) => _ = self.end_agent_of(conn, "it does not read"),
         }
-        self.out.push(Action::Close { conn, why });
     }
 
-    pub(crate) fn note(&mut self, note: AuditEvent) {
-        self.out.push(Action::Audit(note));
-    }
-
-    pub(crate) fn dialect(&self, conn: ConnId) -> &'static Dialect {
-        self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
-    }
-
-    /// Identity of the peer of a connection.
-    pub(crate) fn identity_of(&self, conn: ConnId) -> Identity {
-        self.connections.get(&conn).map_or(Identity::Anonymous, |c| c.identity.clone())
-    }
-
-    /// A text of a peer, fit for a log and a status message: no control characters, capped
-    /// (CAN-12, TSK-43).
-    pub(crate) fn clean(&self, text: &str) -> String {
-        let max = self.settings.limits.text_bytes_max;
-        let mut clean: String =
-            text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max + 1).collect();
-        if clean.len() > max {
-            clean.truncate(clean.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
-            clean.push('…');
+    /// Ends servers and agents that have read too little.
+    #[inline]
+    pub(crate) fn end_unread(&mut self) {
+        while let Some(conn) = self.outbox.take_unread() {
+            self.close(conn, CloseReason::Flooded);
         }
-        clean
     }
 }

@@ -37,8 +37,8 @@ impl Engine {
 pub(crate) fn check(engine: &Engine) {
     engine.tasks.check();
     accounts(engine);
-    let admitted = engine.connections.sum(|peer| usize::from(peer.is_admitted));
-    assert_eq!(engine.peers.len(), admitted, "connections are counted");
+    let admitted = engine.outbox.connections().sum(|peer| usize::from(peer.is_admitted));
+    assert_eq!(engine.outbox.admitted(), admitted, "connections are counted");
     requests(engine);
     jobs(engine);
     calls(engine);
@@ -49,7 +49,7 @@ pub(crate) fn check(engine: &Engine) {
     timers(engine);
     for (id, entry) in engine.tasks.iter() {
         for (conn, request) in entry.aside.waiters.iter() {
-            let work = engine.connections.get(conn).and_then(|c| c.requests.work(request));
+            let work = engine.outbox.connection(*conn).and_then(|c| c.requests.work(request));
             let Some(Work::Task(task, form)) = work else {
                 panic!("a waiter waits (TSK-15)");
             };
@@ -60,12 +60,12 @@ pub(crate) fn check(engine: &Engine) {
             assert!(!creating || of_call, "{id} exists for nobody yet (DUR-01)");
         }
         for (conn, request) in entry.aside.listeners.iter() {
-            let work = engine.connections.get(conn).and_then(|c| c.requests.work(request));
+            let work = engine.outbox.connection(*conn).and_then(|c| c.requests.work(request));
             let Some(Work::Listen(listening)) = work else {
                 panic!("{id} is listened to by nobody (MOD-08)");
             };
             assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
-            let viewer = engine.connections.get(conn).map(|c| &c.identity);
+            let viewer = engine.outbox.connection(*conn).map(|c| &c.identity);
             assert_eq!(viewer, Some(engine.tasks.owner(entry)), "who listens may see (TSK-39)");
         }
         if let Some(job) = entry.job {
@@ -79,7 +79,7 @@ pub(crate) fn check(engine: &Engine) {
 fn accounts(engine: &Engine) {
     engine.accounts.check();
     let mut of: BTreeMap<&Identity, usize> = BTreeMap::new();
-    for (conn, connection) in &engine.connections {
+    for (conn, connection) in engine.outbox.connections() {
         if connection.account().is_unowned() {
             continue;
         }
@@ -107,12 +107,12 @@ fn accounts(engine: &Engine) {
 }
 
 fn requests(engine: &Engine) {
-    for (conn, connection) in &engine.connections {
+    for (conn, connection) in engine.outbox.connections() {
         let max = engine.loosest.inflight;
         // A cancel is never refused, and leaves one task less.
         let cancels = |work: &Work| matches!(work, Work::Task(_, TaskView::Cancelled));
         let cancelling = connection.requests.iter().filter(|(.., work)| cancels(work)).count();
-        let bounded = engine.open_requests(*conn) - cancelling;
+        let bounded = engine.outbox.open_requests(*conn) - cancelling;
         assert!(bounded <= max, "{conn:?} has too many requests");
         for (id, reply, work) in connection.requests.iter() {
             assert_eq!(reply.id, *id);
@@ -202,7 +202,8 @@ fn jobs(engine: &Engine) {
         match job.purpose() {
             Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => {}
             Purpose::Answer(request) => {
-                let work = engine.connections.get(&job.conn).and_then(|c| c.requests.work(request));
+                let work =
+                    engine.outbox.connection(job.conn).and_then(|c| c.requests.work(request));
                 let waits = work == Some(&Work::Job(*id));
                 assert!(waits, "{id} answers a request");
             }
@@ -315,7 +316,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
 
 /// Number of callers that wait on one connection; own requests of the engine have a remote task.
 fn open_calls(engine: &Engine, conn: ConnId) -> usize {
-    let connection = engine.connections.get(&conn).expect("calls wait on a connection");
+    let connection = engine.outbox.connection(conn).expect("calls wait on a connection");
     let peer = engine.outgoing.on(conn).expect("it was listed");
     let is_of_caller = |call: &Call| matches!(call.receiver(), CallFor::Caller(_));
     let mut open = peer.remote_tasks().filter(|(_, remote)| is_of_caller(&remote.call)).count();
@@ -375,9 +376,9 @@ fn timers(engine: &Engine) {
     let armed = engine.jobs.iter().map(|(_, job)| job).filter(|job| job.timer.is_some()).count()
         + engine.jobs.iter().filter(|(_, job)| job.progress.heartbeat.is_some()).count()
         + engine.tasks.iter().filter(|(_, task)| task.timer.is_some()).count()
-        + engine.connections.values().filter(|c| c.aside.catch_up_timer.is_some()).count()
-        + engine.connections.values().filter(|c| c.aside.stall_timer.is_some()).count()
-        + engine.connections.values().filter(|c| c.aside.linger_timer.is_some()).count()
+        + engine.outbox.connections().values().filter(|c| c.aside.catch_up_timer.is_some()).count()
+        + engine.outbox.connections().values().filter(|c| c.aside.stall_timer.is_some()).count()
+        + engine.outbox.connections().values().filter(|c| c.aside.linger_timer.is_some()).count()
         + engine
             .outgoing
             .peers()

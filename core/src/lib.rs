@@ -70,6 +70,7 @@ mod jobs;
 pub mod json;
 pub mod limits;
 pub mod log_level;
+mod outbox;
 pub mod outgoing;
 pub mod policy;
 pub mod protocol;

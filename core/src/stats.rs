@@ -11,7 +11,7 @@ impl Engine {
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         Sizes {
-            connections: self.connections.len(),
+            connections: self.outbox.connections().len(),
             requests: self.requests(),
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
@@ -25,7 +25,7 @@ impl Engine {
     #[must_use]
     pub fn occupancy(&self) -> Load {
         let (running, queued) = (self.jobs.running(), self.jobs.queue().len());
-        Load { connections: self.peers.len(), running, queued }
+        Load { connections: self.outbox.admitted(), running, queued }
     }
 
     /// How much there is of everything that monitoring asks for (TSK-38). Linear in connections
@@ -34,7 +34,7 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let cancelling = self.cancelling();
         Gauges {
-            connections: self.connections.len().saturating_sub(
+            connections: self.outbox.connections().len().saturating_sub(
                 // Those to servers and agents are no peers.
                 self.upstreams.by_conn.len() + self.agents.by_conn.len(),
             ),
@@ -48,7 +48,7 @@ impl Engine {
 
     /// Requests that wait for an answer.
     fn requests(&self) -> usize {
-        self.connections.sum(|connection| connection.requests.len())
+        self.outbox.connections().sum(|connection| connection.requests.len())
     }
 
     /// Jobs that were told to stop and have not ceased.

@@ -149,6 +149,15 @@ fn core_has_no_import_circle() {
     assert_layered("core/src/");
 }
 
+/// The outbox is below every group of methods: those of the engine are in files that import it.
+#[test]
+fn outbox_does_not_reach_the_engine() {
+    let graph = graph("core/src/");
+    for module in ["outbox", "outbox::answering", "outbox::sending"] {
+        assert!(!reach(&graph, module).contains("engine"), "{module} imports the engine");
+    }
+}
+
 #[test]
 fn transports_have_no_import_circle() {
     assert_layered("transports/src/");

@@ -35,25 +35,25 @@ impl Engine {
         method: &str,
         params: Option<&Params<'_>>,
     ) {
-        let dialect = self.dialect(conn);
+        let dialect = self.outbox.dialect(conn);
         let Some((request, method)) = named_request(dialect, method, params) else {
             // CAN-14: a malformed cancel is counted and ignored.
-            self.counters.cancels_malformed += 1;
-            return self.note(AuditEvent::CancelIgnored { conn });
+            self.outbox.counters_mut().cancels_malformed += 1;
+            return self.outbox.note(AuditEvent::CancelIgnored { conn });
         };
         let Some(id) = self.cancellable(conn, &request) else {
-            self.counters.cancels_ignored += 1;
-            return self.note(AuditEvent::CancelIgnored { conn });
+            self.outbox.counters_mut().cancels_ignored += 1;
+            return self.outbox.note(AuditEvent::CancelIgnored { conn });
         };
-        self.counters.cancelled += 1;
-        if let (Some(connection), Some(job)) = (self.connections.get(&conn), self.jobs.get_mut(id))
+        self.outbox.counters_mut().cancelled += 1;
+        if let (Some(connection), Some(job)) = (self.outbox.connection(conn), self.jobs.get_mut(id))
         {
             let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
             let (by, of) = (identity.clone(), Some(request.clone()));
             job.note_cancel(Cancel { by, conn, request: of, reason: None });
             let job = Some(id);
             let reason = None;
-            self.note(AuditEvent::CallCancelled {
+            self.outbox.note(AuditEvent::CallCancelled {
                 conn,
                 identity,
                 request,
@@ -68,7 +68,7 @@ impl Engine {
 
     /// Job of a request that its peer may cancel and has not cancelled yet.
     fn cancellable(&self, conn: ConnId, request: &RequestId) -> Option<JobId> {
-        let connection = self.connections.get(&conn)?;
+        let connection = self.outbox.connection(conn)?;
         // ACP-10: without the declared capability a cancel is ignored.
         connection.acp.filter(|party| party.accepts_cancels(connection.dialect))?;
         // ACP-08: a cancel of an unknown or answered request is ignored.
@@ -96,14 +96,14 @@ impl Engine {
     /// with the job's outcome while it is being stopped (ACP-06, ACP-07).
     pub(crate) fn cancel_with_response(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get(id) else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         match job.state() {
             // The host does not know of this job.
-            JobState::Held(_) => self.counters.late_reports += 1,
+            JobState::Held(_) => self.outbox.counters_mut().late_reports += 1,
             JobState::Queued(_) => {
-                self.counters.jobs_never_started += 1;
+                self.outbox.counters_mut().jobs_never_started += 1;
                 if let Some(job) = self.remove_job(id) {
                     self.deliver_outcome(id, &job, Outcome::Stopped, Some(why));
                 }
@@ -118,7 +118,7 @@ impl Engine {
     pub(crate) fn end_grace(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get(id) else { return };
         let (conn, Purpose::Answer(request)) = (job.conn, job.purpose()) else { return };
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let error = match connection.dialect.after_cancel {
             AfterCancel::Answer { .. } if !why.is_no_cancel() => cancelled(connection.dialect, why),
             AfterCancel::Answer { .. } | AfterCancel::Silence | AfterCancel::Recall => return,
@@ -126,7 +126,7 @@ impl Engine {
         let reply = connection.requests.settle(request, Settled::Job(id));
         self.jobs.release(id);
         if let (Some(reply), Some(error)) = (reply, error) {
-            self.fail(reply, &error);
+            self.outbox.fail(reply, &error);
         }
         self.close_if_finished(conn);
     }
@@ -139,7 +139,7 @@ impl Engine {
         why: Option<StopReason>,
     ) -> TaskOutcome {
         let cancel = why.filter(|why| !why.is_no_cancel());
-        let cancelled = |why| cancelled(self.dialect(job.conn), why);
+        let cancelled = |why| cancelled(self.outbox.dialect(job.conn), why);
         let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
         match outcome {
             Outcome::Result(result) => {
@@ -158,12 +158,12 @@ impl Engine {
 
     /// Answer to a request whose job is cut off; `None` where the dialect has none.
     pub(crate) fn cut_off(&self, conn: ConnId, why: StopReason) -> Option<ErrorObject> {
-        cancelled(self.dialect(conn), why)
+        cancelled(self.outbox.dialect(conn), why)
     }
 
     /// Effect of cancelling this outgoing request.
     pub(crate) fn cancel_effect(&self, conn: ConnId, id: CallId) -> CancelEffect {
-        let Some(connection) = self.connections.get(&conn) else {
+        let Some(connection) = self.outbox.connection(conn) else {
             return CancelEffect::Refuse(Refusal::NoConnection);
         };
         if self.outgoing.remote(conn, id).is_some() {

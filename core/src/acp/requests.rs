@@ -44,7 +44,7 @@ impl Engine {
 
     /// Offers of the host to the peer of an ACP connection.
     fn offer(&self, conn: ConnId) -> Option<&Offer> {
-        let party = self.connections.get(&conn)?.acp?;
+        let party = self.outbox.connection(conn)?.acp?;
         Some(self.settings.acp.on(party.side))
     }
 
@@ -60,12 +60,12 @@ impl Engine {
             let message = "the daemon is shutting down";
             let refusal = || ErrorObject::new(code::SHUTTING_DOWN, message);
             let error = self.cut_off(conn, StopReason::Shutdown).unwrap_or_else(refusal);
-            return self.fail(reply, &error);
+            return self.outbox.fail(reply, &error);
         }
         let service = self.offer(conn).and_then(|offer| offer.services.get(method));
         let service = service.filter(|_| !method.starts_with(PROTOCOL_LEVEL));
         let Some(service) = service.map(Arc::clone) else {
-            return self.unknown_method(reply, method);
+            return self.outbox.unknown_method(reply, method);
         };
         let job = self.jobs.next_id();
         self.serve(reply, service, params);
@@ -82,13 +82,13 @@ impl Engine {
         method: &str,
         params: Option<&Params<'_>>,
     ) {
-        if self.dialect(conn).cancel_heard.iter().any(|(heard, _)| *heard == method) {
+        if self.outbox.dialect(conn).cancel_heard.iter().any(|(heard, _)| *heard == method) {
             return self.on_service_cancelled(conn, method, params);
         }
         let wanted = self.offer(conn).is_some_and(|offer| offer.notifications.contains(method));
         if wanted && !method.starts_with(PROTOCOL_LEVEL) {
             let params = params.map(|params| params.to_raw());
-            self.out.push(Action::Notified { conn, method: method.into(), params });
+            self.outbox.push(Action::Notified { conn, method: method.into(), params });
         }
     }
 
@@ -102,12 +102,12 @@ impl Engine {
                 .filter(|job| matches!(job.purpose(), Purpose::Answer(_)))
                 .map(|job| job.conn),
         };
-        let conn = conn.filter(|conn| self.dialect(*conn).methods == Methods::Services);
+        let conn = conn.filter(|conn| self.outbox.dialect(*conn).methods == Methods::Services);
         let Some(conn) = conn else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
-        self.send(conn, |json| {
+        self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",").member("method", method);
             if let Some(params) = params {
                 json.raw(",\"params\":").raw(params.get());
@@ -118,7 +118,7 @@ impl Engine {
 
     /// ACP state of a connection on which we have this role.
     fn acp_as(&mut self, conn: ConnId, side: AcpRole) -> Option<&mut AcpPeer> {
-        let party = self.connections.get_mut(&conn)?.acp.as_mut()?;
+        let party = self.outbox.connection_mut(conn)?.acp.as_mut()?;
         (party.side == side).then_some(party)
     }
 

@@ -32,7 +32,7 @@ impl Engine {
     /// Begins a session as its client.
     pub(crate) fn begin_session(&mut self, conn: ConnId, role: AsClient) {
         let dialect = Dialect::NEWEST_WITH_INITIALIZE;
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let lists = connection.identity != Identity::Anonymous;
         let declared = Declared::of(role.offers, &self.settings.services, lists);
         connection.side = Side::Client(Box::new(ClientSide {
@@ -76,13 +76,13 @@ impl Engine {
         };
         let settled = matches!(answer, Answer::Result(_));
         if settled {
-            self.send(conn, |json| {
+            self.outbox.send(conn, |json| {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
             });
         }
         self.tell(caller, answer);
         if !settled {
-            self.close(conn, CloseReason::NoSession);
+            self.outbox.close(conn, CloseReason::NoSession);
         }
     }
 
@@ -108,7 +108,7 @@ impl Engine {
             .ok_or("the server speaks no revision of the protocol that we speak")?;
         let capabilities: Capabilities<'_> =
             serde_json::from_str(said.capabilities.get()).unwrap_or_default();
-        let Some(connection) = self.connections.get_mut(&conn) else { return Ok(()) };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return Ok(()) };
         connection.dialect = dialect;
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
@@ -123,7 +123,7 @@ impl Engine {
     /// as without tasks.
     pub(crate) fn learn_tools(&mut self, conn: ConnId, result: Raw<'_>) {
         let max = self.settings.limits.remote_tools_max;
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let Side::Client(side) = &mut connection.side else { return };
         for (name, support) in read_tools(result) {
             if side.tools.len() < max || side.tools.contains_key(&name) {
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Forgets the task support of the server's tools, which changed.
     pub(crate) fn forget_tools(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn)
+        if let Some(connection) = self.outbox.connection_mut(conn)
             && let Side::Client(side) = &mut connection.side
         {
             side.tools.clear();
@@ -149,7 +149,9 @@ impl Engine {
         params: Option<&Params<'_>>,
         declared: Declared,
     ) {
-        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let Some(connection) = self.outbox.connection(reply.conn) else {
+            return self.outbox.forget(reply);
+        };
         let core = connection.dialect.tasks == TaskRules::Core;
         let tasks = core && declared.tasks();
         match (method, connection.phase) {
@@ -158,17 +160,17 @@ impl Engine {
             }),
             (_, Phase::Fresh) => {
                 let message = "this session is not initialized: answer initialize first";
-                self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+                self.outbox.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
             }
             (_, Phase::Ready) if self.drain.is_some() => {
-                self.fail(reply, &crate::jobs::result::shutting_down());
+                self.outbox.fail(reply, &crate::jobs::result::shutting_down());
             }
             ("tasks/get", Phase::Ready) if tasks => self.get_task(reply, params),
             ("tasks/result", Phase::Ready) if tasks => self.await_task(reply, params),
             ("tasks/list", Phase::Ready) if tasks => self.list_tasks(reply, params),
             ("tasks/cancel", Phase::Ready) if tasks => self.cancel_task(reply, params),
             (_, Phase::Ready) => match declared.offer(method) {
-                Offer::Undeclared => self.unknown_method(reply, method),
+                Offer::Undeclared => self.outbox.unknown_method(reply, method),
                 Offer::Plain => self.call_service(reply, method, params, false),
                 Offer::Tasks => self.call_service(reply, method, params, core),
             },

@@ -20,9 +20,9 @@ const STEPS_IN_ONE: f64 = 1e6;
 impl Engine {
     /// A job printed something.
     pub(crate) fn on_output(&mut self, id: JobId, line: &str) {
-        let line: Box<str> = self.clean(line).into_boxed_str();
+        let line: Box<str> = self.outbox.clean(line).into_boxed_str();
         let Some(job) = self.jobs.get_mut(id) else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         let task = job.task;
@@ -94,7 +94,7 @@ impl Engine {
     pub(crate) fn place(&self, job: &Job) -> String {
         let queue = self.jobs.queue();
         match queue.closed_gate(job.id) {
-            Some(gate) => format!("waiting {}", self.clean(&format!("{gate}"))),
+            Some(gate) => format!("waiting {}", self.outbox.clean(&format!("{gate}"))),
             None => format!("waiting, {} ahead", queue.before(&job.owner, job.id)),
         }
     }

@@ -88,7 +88,7 @@ impl Engine {
                     self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + LINGER);
                 }
             }
-            JobEffect::Drop => self.counters.jobs_never_started += 1,
+            JobEffect::Drop => self.outbox.counters_mut().jobs_never_started += 1,
             JobEffect::Step { step, why, is_first: true } => {
                 self.cancel_asks(id);
                 self.take_step(id, step, why);
@@ -109,7 +109,7 @@ impl Engine {
         }
         let task = job.task;
         let tool = alloc::sync::Arc::clone(&job.tool);
-        self.counters.jobs_started += 1;
+        self.outbox.counters_mut().jobs_started += 1;
         // It runs now: the message of a task that had to wait says so no longer.
         if let Some(task) = task.and_then(|task| self.tasks.get_mut(task)) {
             task.queued = false;
@@ -119,7 +119,7 @@ impl Engine {
         }
         // A read-only tool has no side effect that could leak the id of a task that is not durable.
         let task = task.filter(|task| tool.read_only || self.is_visible(*task));
-        self.out.push(Action::Start { job: id, tool, arguments, task });
+        self.outbox.push(Action::Start { job: id, tool, arguments, task });
     }
 
     /// Tells a job to stop; one that has not begun is removed.
@@ -129,7 +129,7 @@ impl Engine {
             && !begun
             && let Some(job) = self.remove_job(id)
         {
-            self.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
+            self.outbox.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
         }
     }
 
@@ -139,7 +139,7 @@ impl Engine {
             self.timers.disarm(&mut job.timer, Timer::Job(id));
             return self.stop_relayed(id, why);
         }
-        self.out.push(Action::Stop { job: id, step, why });
+        self.outbox.push(Action::Stop { job: id, step, why });
         match job.tool.stop_policy.after(step) {
             Some((wait, _)) => {
                 self.timers.arm(&mut job.timer, Timer::Job(id), self.now.at + wait);
@@ -160,9 +160,9 @@ impl Engine {
     }
 
     fn abandon(&mut self, id: JobId) {
-        self.counters.jobs_abandoned += 1;
+        self.outbox.counters_mut().jobs_abandoned += 1;
         if let Some(job) = self.jobs.get(id) {
-            self.note(AuditEvent::Abandoned { job: id, tool: job.tool.name.clone() });
+            self.outbox.note(AuditEvent::Abandoned { job: id, tool: job.tool.name.clone() });
         }
         self.on_done(id, Outcome::Stopped);
     }
@@ -171,14 +171,14 @@ impl Engine {
     /// the rest of a pipeline does; if not, they are stopped: they have no business left.
     pub(crate) fn on_lingering(&mut self, id: JobId) {
         if !self.advance_job(id, JobInput::MainExited) {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
         }
     }
 
     pub(crate) fn on_done(&mut self, id: JobId, outcome: Outcome) {
         let removed = self.remove_job(id);
         let Some(job) = &removed else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         let why = match job.state() {
@@ -191,7 +191,7 @@ impl Engine {
                 if step != StopStep::Abandon {
                     let mut receipt = receipt(id, job, why, Some(step), since);
                     receipt.upstream = self.upstreams.receipts.remove(&id).map(Box::new);
-                    self.note(AuditEvent::Ceased(receipt));
+                    self.outbox.note(AuditEvent::Ceased(receipt));
                 }
                 Some(why)
             }
@@ -218,12 +218,12 @@ impl Engine {
             Purpose::Orphan => {}
             Purpose::NoReceiver => match outcome {
                 Outcome::Result(_) | Outcome::Error(_) | Outcome::Refused(_) => {
-                    self.counters.late_reports += 1;
+                    self.outbox.counters_mut().late_reports += 1;
                 }
                 Outcome::Stopped => {}
             },
             Purpose::Answer(request) => {
-                let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+                let Some(connection) = self.outbox.connection_mut(job.conn) else { return };
                 let ends = connection.ending != Ending::Open;
                 if let Some(reply) = connection.requests.settle(request, Settled::Job(id)) {
                     self.show_held_progress(id, job);
@@ -256,7 +256,7 @@ impl Engine {
         self.show_held_progress(id, job);
         let outcome = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
         let outcome = outcome.map(Json::kept);
-        let failure = crate::jobs::result::failure(&outcome).map(|text| self.clean(&text));
+        let failure = crate::jobs::result::failure(&outcome).map(|text| self.outbox.clean(&text));
         let (change, message) = match failure {
             None => (Change::Complete, None),
             Some(text) => (Change::Fail, Some(text.into_boxed_str())),
@@ -278,7 +278,7 @@ impl Engine {
         }
         // Of a job that has told nothing there is nothing to hold back.
         if job.progress.latest.is_some()
-            && let Some(connection) = self.connections.get_mut(&job.conn)
+            && let Some(connection) = self.outbox.connection_mut(job.conn)
         {
             connection.held_progress.remove(&id);
         }
@@ -330,7 +330,7 @@ impl Engine {
     ) {
         let room = self.settings.limits.write_buffer_bytes;
         let Some(job) = self.jobs.get_mut(id) else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         let total = total.filter(|total| total.is_finite());
@@ -339,7 +339,7 @@ impl Engine {
             told.latest = Some((progress, total, message.map(Into::into)));
         }
         if told.token.is_none() || !progress.is_finite() {
-            self.counters.progress_dropped += 1;
+            self.outbox.counters_mut().progress_dropped += 1;
             return;
         }
         // TSK-33: a value that stands or falls is a sign of life, told by one that grows.
@@ -357,7 +357,7 @@ impl Engine {
         self.arm_heartbeat(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         let told = &mut *job.progress;
-        let Some(connection) = self.connections.get_mut(&job.conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(job.conn) else { return };
         if connection.send_queue.len() >= room {
             // The peer does not read: only the latest value waits for it.
             connection.held_progress.insert(id);
@@ -398,7 +398,7 @@ impl Engine {
             audience: self.audience(job),
             progress,
             total,
-            message: message.map(|text| self.clean(text)),
+            message: message.map(|text| self.outbox.clean(text)),
         }
     }
 
@@ -406,7 +406,7 @@ impl Engine {
     fn forget_held_progress(&mut self, id: JobId, job: &Job) {
         // Of a job that has told nothing there is nothing to hold back.
         if job.progress.latest.is_some()
-            && let Some(connection) = self.connections.get_mut(&job.conn)
+            && let Some(connection) = self.outbox.connection_mut(job.conn)
         {
             connection.held_progress.remove(&id);
         }
@@ -414,7 +414,7 @@ impl Engine {
 
     /// The peer reads again: shows it the latest of everything held back.
     pub(crate) fn show_all_held_progress(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         for id in core::mem::take(&mut connection.held_progress) {
             self.show_held_progress_of(id);
         }
@@ -428,14 +428,14 @@ impl Engine {
         }
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.progress.forget_held();
-        if let Some(connection) = self.connections.get_mut(&job.conn) {
+        if let Some(connection) = self.outbox.connection_mut(job.conn) {
             connection.held_progress.remove(&id);
         }
     }
 
     pub(super) fn write_progress(&mut self, message: ProgressMessage) {
         let (Some(token), Some(audience)) = (&message.token, &message.audience) else {
-            self.counters.progress_dropped += 1;
+            self.outbox.counters_mut().progress_dropped += 1;
             return;
         };
         self.say(audience, |json| {
@@ -453,7 +453,7 @@ impl Engine {
         let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
             let Audience { conn, request, recall, .. } = audience;
             let tag = Tag { request: request.as_ref(), recall: *recall, handle: None };
-            return self.send_for(*conn, tag, write);
+            return self.outbox.send_for(*conn, tag, write);
         };
         let mut message = Vec::new();
         write(&mut Writer::new(&mut message));
@@ -462,7 +462,7 @@ impl Engine {
 
     pub(crate) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
         if !self.jobs.contains(id) {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         }
         let Some(audience) = self.log_audience(id, level) else { return };
@@ -494,7 +494,7 @@ impl Engine {
     fn log_audience(&self, id: JobId, level: LogLevel) -> Option<Audience> {
         let job = self.jobs.get(id)?;
         let audience = self.audience(job)?;
-        let connection = self.connections.get(&audience.conn)?;
+        let connection = self.outbox.connection(audience.conn)?;
         if connection.dialect.methods == Methods::Services {
             return None;
         }

@@ -38,12 +38,12 @@ impl Engine {
     pub(crate) fn on_outlasted(&mut self, id: JobId, outcome: Outcome) {
         let stopping = self.jobs.get(id).filter(|job| !job.outlasts()).map(Job::state);
         let Some(JobState::Stopping { step, why, since }) = stopping else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         let (step, why, since) = (*step, *why, *since);
         let Some(mut job) = self.jobs.take_outlasting(id) else { return };
-        self.note(AuditEvent::Outlasted(receipt(id, &job, why, Some(step), since)));
+        self.outbox.note(AuditEvent::Outlasted(receipt(id, &job, why, Some(step), since)));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         self.free_task(job.task, id, job.conn);
         if *job.purpose() != Purpose::NoReceiver {

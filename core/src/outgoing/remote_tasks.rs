@@ -83,7 +83,7 @@ impl Engine {
             | CallFor::Question
             | CallFor::RelayedCancel(_)
             | CallFor::RelayedPoll(_) => {
-                self.counters.late_responses += 1;
+                self.outbox.counters_mut().late_responses += 1;
             }
         }
     }
@@ -144,7 +144,7 @@ impl Engine {
         whom: CallFor,
         method: &str,
     ) -> Option<CallId> {
-        let connection = self.connections.get(&conn)?;
+        let connection = self.outbox.connection(conn)?;
         let remote = self.outgoing.remote(conn, id)?;
         if connection.ending != Ending::Open {
             return None;
@@ -264,7 +264,7 @@ impl Engine {
     }
 
     fn send_task_cancel(&mut self, conn: ConnId, task: &str) {
-        let Some(connection) = self.connections.get(&conn) else { return };
+        let Some(connection) = self.outbox.connection(conn) else { return };
         if connection.peer.tasks.cancel && connection.ending == Ending::Open {
             self.place_call(conn, CallFor::Cancel, &about("tasks/cancel", task), None);
         }
@@ -298,21 +298,21 @@ impl Engine {
     fn note_followed(&mut self, conn: ConnId, id: CallId, state: RemoteState) {
         if let Some(remote) = self.outgoing.remote(conn, id) {
             let note = self.remote_note(conn, &remote.id, &remote.call, state);
-            self.note(note);
+            self.outbox.note(note);
         }
     }
 
     fn note_remote(&mut self, conn: ConnId, task: &str, call: &Call, state: RemoteState) {
         let note = self.remote_note(conn, task, call, state);
-        self.note(note);
+        self.outbox.note(note);
     }
 
     fn remote_note(&self, conn: ConnId, task: &str, call: &Call, state: RemoteState) -> AuditEvent {
         AuditEvent::RemoteTask {
             conn,
-            task: self.clean(task),
+            task: self.outbox.clean(task),
             method: call.method.clone(),
-            label: call.label.as_deref().map(|label| self.clean(label)),
+            label: call.label.as_deref().map(|label| self.outbox.clean(label)),
             state,
         }
     }

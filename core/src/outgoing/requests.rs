@@ -131,7 +131,7 @@ impl Engine {
         task: Option<TaskId>,
     ) -> Result<CallId, Refusal> {
         let limits = &self.settings.limits;
-        let connection = self.connections.get(&conn).ok_or(Refusal::NoConnection)?;
+        let connection = self.outbox.connection(conn).ok_or(Refusal::NoConnection)?;
         match (connection.ending, connection.phase) {
             // A half-closed peer cannot answer.
             (Ending::Finished(_) | Ending::Closing(_), _) => return Err(Refusal::NoConnection),
@@ -190,11 +190,11 @@ impl Engine {
         }
         let progress =
             ask.answer_timeout.is_some_and(|answer_timeout| answer_timeout.extend_on_progress);
-        if progress && self.dialect(conn).methods == Methods::Tools {
+        if progress && self.outbox.dialect(conn).methods == Methods::Tools {
             meta.push(("progressToken", number.as_bytes()));
         }
         let tag = Tag::of(request.as_ref());
-        self.send_for(conn, tag, |json| {
+        self.outbox.send_for(conn, tag, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&number).raw(",");
             json.member("method", &ask.method);
             match (&ask.params, &ask.task, meta.is_empty()) {
@@ -208,6 +208,7 @@ impl Engine {
             }
             json.raw("}");
         });
+        self.end_unread();
     }
 
     /// The peer's own request during which a job makes a call on the same connection.
@@ -233,14 +234,14 @@ impl Engine {
         let outcome = texts.map(|result| result.raw());
         let call = id.as_ref().and_then(CallId::named);
         let Some(call) = call.filter(|call| self.outgoing.was_made(*call)) else {
-            self.counters.unasked_responses += 1;
+            self.outbox.counters_mut().unasked_responses += 1;
             return;
         };
         if let Ok(result) = outcome {
             self.note_answered(conn, call, result);
         }
         let Some(mut taken) = self.outgoing.take(conn, call) else {
-            self.counters.late_responses += 1;
+            self.outbox.counters_mut().late_responses += 1;
             if let Ok(result) = texts {
                 self.cancel_late_task(conn, &result);
             }
@@ -272,7 +273,7 @@ impl Engine {
             }
             CallFor::NoReceiver | CallFor::Cancel => return,
         };
-        let session = self.dialect(conn).methods == Methods::Tools;
+        let session = self.outbox.dialect(conn).methods == Methods::Tools;
         match (&*taken.method, outcome) {
             ("initialize", _) if session => {
                 return self.on_initialize_answered(conn, caller, outcome);
@@ -312,7 +313,7 @@ impl Engine {
         }
         if let Some(params) = params {
             let params = params.to_raw();
-            self.out.push(Action::TellProgress { caller, params });
+            self.outbox.push(Action::TellProgress { caller, params });
         }
     }
 
@@ -327,7 +328,7 @@ impl Engine {
         if let Some(remote) = self.outgoing.remote_mut(conn, id) {
             remote.call.timer = None;
         }
-        let session = self.dialect(conn).methods == Methods::Tools;
+        let session = self.outbox.dialect(conn).methods == Methods::Tools;
         let answer = match wanted {
             Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
             Wanted::Cancelled => Answer::Cancelled,
@@ -370,13 +371,13 @@ impl Engine {
         let Some((conn, call)) = at else {
             // CAN-02, CAN-03: no cancel for an unknown or answered request.
             let refusal = Refusal::NotInProgress;
-            return self.out.push(Action::RefuseCancel { caller, refusal });
+            return self.outbox.push(Action::RefuseCancel { caller, refusal });
         };
         match self.cancel_effect(conn, call) {
             CancelEffect::Forget if self.cannot_cancel_task(conn, call) => {
                 // CAN-05, TSK-02: a task needs `tasks/cancel`, which the peer does not support.
                 let refusal = Refusal::NotDeclared;
-                self.out.push(Action::RefuseCancel { caller, refusal });
+                self.outbox.push(Action::RefuseCancel { caller, refusal });
             }
             CancelEffect::Forget => {
                 self.cancel_call(conn, call, reason);
@@ -385,14 +386,14 @@ impl Engine {
             CancelEffect::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
             // CAN-04, ACP-03, ACP-04: the request cannot be cancelled.
             CancelEffect::Refuse(refusal) => {
-                self.out.push(Action::RefuseCancel { caller, refusal });
+                self.outbox.push(Action::RefuseCancel { caller, refusal });
             }
         }
     }
 
     /// True for a task whose peer does not support `tasks/cancel`.
     fn cannot_cancel_task(&self, conn: ConnId, id: CallId) -> bool {
-        let Some(connection) = self.connections.get(&conn) else { return false };
+        let Some(connection) = self.outbox.connection(conn) else { return false };
         let with_task = self.outgoing.remote(conn, id).is_some()
             || self.outgoing.call(conn, id).is_some_and(|call| call.with_task);
         with_task && !connection.peer.tasks.cancel
@@ -424,9 +425,9 @@ impl Engine {
 
     /// Sends a cancel in the peer's dialect (CAN-01, ACP-01).
     pub(crate) fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
-        let reason = reason.map(|reason| self.clean(reason));
-        let dialect = self.dialect(conn);
-        self.send(conn, |json| {
+        let reason = reason.map(|reason| self.outbox.clean(reason));
+        let dialect = self.outbox.dialect(conn);
+        self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",").member("method", dialect.cancel_method);
             json.raw(",\"params\":{").string(dialect.cancel_id).raw(":").display(id.get());
             if let (Some(member), Some(reason)) = (dialect.cancel_reason, &reason) {
@@ -434,6 +435,7 @@ impl Engine {
             }
             json.raw("}}");
         });
+        self.end_unread();
     }
 
     /// Removes a request from its connection's table.
@@ -483,7 +485,7 @@ impl Engine {
                 self.on_question_answered(job, ask, answer);
             }
             None => {
-                self.out.push(Action::Tell { caller, answer });
+                self.outbox.push(Action::Tell { caller, answer });
                 change(self);
             }
         }
@@ -500,7 +502,7 @@ impl Engine {
     pub(crate) fn deliver(&mut self, caller: Caller, answer: Answer) {
         match self.relayed_caller(caller) {
             Some((job, ask)) => self.on_question_answered(job, ask, answer),
-            None => self.out.push(Action::Tell { caller, answer }),
+            None => self.outbox.push(Action::Tell { caller, answer }),
         }
     }
 

@@ -16,24 +16,17 @@ use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
 
 impl Engine {
-    /// Whether the peer of a connection sees and may do everything.
-    pub(crate) fn is_operator(&self, conn: ConnId) -> bool {
-        self.connections
-            .get(&conn)
-            .is_some_and(|peer| self.has_operator_rights(&peer.identity, peer.rights))
-    }
-
     /// Whether the peer of a connection may know of a job (TSK-39). Anonymous
     /// peers share an identity, so none may know the jobs of another (TSK-40).
     pub(crate) fn may_see(&self, conn: ConnId, job: &Job) -> bool {
-        let own = match self.identity(conn) {
+        let own = match self.outbox.identity(conn) {
             None => false,
             Some(Identity::Anonymous) => job.conn == conn,
             Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
         };
         // No peer may know of a task that is being created (DUR-01).
         let exists = !matches!(job.state(), JobState::Held(_));
-        exists && (own || self.is_operator(conn))
+        exists && (own || self.outbox.is_operator(conn))
     }
 
     /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless,
@@ -42,18 +35,18 @@ impl Engine {
     pub(crate) fn cancel_any_job(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let (job, reason) = match read_job(params) {
             Ok(read) => read,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let (id, conn) = (JobId::new(job), reply.conn);
         let reason = reason.and_then(Raw::cleaned_string);
-        let reason = reason.map(|reason| self.clean(&reason).into());
+        let reason = reason.map(|reason| self.outbox.clean(&reason).into());
         let seen = self.jobs.get(id).filter(|job| self.may_see(conn, job));
-        let (Some(job), Some(by)) = (seen, self.identity(conn).cloned()) else {
+        let (Some(job), Some(by)) = (seen, self.outbox.identity(conn).cloned()) else {
             return match self.cancel_agent_request(conn, id, reason) {
                 Ok(()) => self.answer(reply, |json| {
                     json.raw("{}");
                 }),
-                Err(error) => self.fail(reply, &error),
+                Err(error) => self.outbox.fail(reply, &error),
             };
         };
         let (purpose, task) = (job.purpose().clone(), job.task);

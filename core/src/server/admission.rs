@@ -6,7 +6,6 @@
 
 use crate::limits::ConnectionLimit;
 use alloc::borrow::ToOwned as _;
-use alloc::boxed::Box;
 
 use crate::action::AuditEvent;
 use crate::connection::{Connection, Ending};
@@ -27,7 +26,7 @@ impl Engine {
     ) {
         let connection = Connection { rights, ..Connection::new(identity, self.seed) };
         self.admit_connection(conn, connection, role);
-        let is_admitted = self.connections.get(&conn).is_some_and(|it| it.is_admitted);
+        let is_admitted = self.outbox.connection(conn).is_some_and(|it| it.is_admitted);
         let sole = self.settings.agents.first().filter(|_| self.settings.agent_only).cloned();
         if let Some(agent) = sole.filter(|_| is_admitted) {
             self.supervise(conn, &agent);
@@ -47,43 +46,33 @@ impl Engine {
         let full = self.make_place(&connection.identity, connection.rights);
         connection.is_admitted = full.is_none();
         connection.is_lone = role == Role::Stateless;
-        if connection.is_admitted {
-            self.peers.add(&connection.identity);
-        }
-        let before = self.connections.insert(conn, Box::new(connection));
-        assert!(before.is_none(), "a connection id is given once");
+        self.outbox.insert(conn, connection);
         match (full, role) {
             (None, Role::Server | Role::Stateless) => {}
             (None, Role::Client(role)) => self.begin_session(conn, role),
             (Some(_), Role::Client(role)) => {
                 self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
-                self.close(conn, CloseReason::TooMany);
+                self.outbox.close(conn, CloseReason::TooMany);
             }
             (Some(limit), Role::Server | Role::Stateless) => {
-                self.counters.refused += 1;
-                let identity = self.identity_of(conn);
-                self.note(AuditEvent::Refused { conn, identity, limit: limit.name });
-                self.refuse_unreadable(conn, &limit.error(), None);
-                self.close(conn, CloseReason::TooMany);
+                self.outbox.counters_mut().refused += 1;
+                let identity = self.outbox.identity_of(conn);
+                self.outbox.note(AuditEvent::Refused { conn, identity, limit: limit.name });
+                self.outbox.refuse_unreadable(conn, &limit.error(), None);
+                self.outbox.close(conn, CloseReason::TooMany);
             }
         }
-    }
-
-    /// Whether an identity sees and may do everything on a connection with these rights.
-    pub(crate) fn has_operator_rights(&self, identity: &Identity, rights: Rights) -> bool {
-        // SEC-05: a process inside a job is never an operator.
-        rights == Rights::Full && self.settings.operators.contains(identity)
     }
 
     /// The limit that keeps one more connection of an identity out. A host that asks
     /// first can refuse a peer without opening a connection for it.
     #[must_use]
     pub fn connection_limit(&self, identity: &Identity, rights: Rights) -> Option<ConnectionLimit> {
-        let is_operator = self.has_operator_rights(identity, rights);
+        let is_operator = self.outbox.has_operator_rights(identity, rights);
         let places = self.settings.limits.operator_connections;
         let full = self.full(identity)?;
         if is_operator
-            && (self.peers.len_of(identity) < places || self.longest_idle(identity).is_some())
+            && (self.outbox.admitted_of(identity) < places || self.longest_idle(identity).is_some())
         {
             return None;
         }
@@ -97,27 +86,24 @@ impl Engine {
         if let Some(limit) = self.connection_limit(identity, rights) {
             return Some(limit);
         }
-        if self.peers.len_of(identity) < self.settings.limits.operator_connections {
+        if self.outbox.admitted_of(identity) < self.settings.limits.operator_connections {
             return None;
         }
         let Some(idle) = self.longest_idle(identity) else { return Some(full) };
         // Its place is free from now on, though it is still told why it was closed.
-        if let Some(idle) = self.connections.get_mut(&idle) {
-            idle.is_admitted = false;
-        }
-        self.peers.remove(identity);
+        self.outbox.displace(idle);
         let message = "closed: idle for longest, and a new connection needs its place".to_owned();
-        self.refuse_unreadable(idle, &limit_error(full.name, full.max, message), None);
-        self.close(idle, CloseReason::Displaced);
+        self.outbox.refuse_unreadable(idle, &limit_error(full.name, full.max, message), None);
+        self.outbox.close(idle, CloseReason::Displaced);
         None
     }
 
     fn full(&self, identity: &Identity) -> Option<ConnectionLimit> {
         let limits = &self.settings.limits;
         let (max, share) = (limits.connections_max, limits.connections_per_identity_max);
-        if self.peers.len() >= max {
+        if self.outbox.admitted() >= max {
             Some(ConnectionLimit { name: "connections", max })
-        } else if self.peers.len_of(identity) >= share {
+        } else if self.outbox.admitted_of(identity) >= share {
             Some(ConnectionLimit { name: "connections_per_identity", max: share })
         } else {
             None
@@ -135,7 +121,7 @@ impl Engine {
                 && !self.has_open_requests(conn)
                 && self.outgoing.has_no_calls(conn)
         };
-        let longest = self.connections.least(|conn, peer| {
+        let longest = self.outbox.connections().least(|conn, peer| {
             let has_agent = self.agents.side_of(*conn).is_some();
             let rank = (has_agent, peer.requests_made > 0, peer.last_request, *conn);
             is_idle(*conn, peer).then_some(rank)

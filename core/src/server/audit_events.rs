@@ -15,25 +15,25 @@ impl Engine {
         let Some((job, conn)) = early.or_else(works) else { return };
         let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
         let live = self.tasks.live_beside(task);
-        self.note(AuditEvent::TaskCreated { conn, identity, task: id, job, tool, live });
+        self.outbox.note(AuditEvent::TaskCreated { conn, identity, task: id, job, tool, live });
     }
 
     /// The outcome of a task is about to be handed out, if it has one.
     pub(crate) fn note_retrieval(&mut self, conn: ConnId, id: TaskId, method: &'static str) {
-        let Some(identity) = self.identity(conn).cloned() else { return };
+        let Some(identity) = self.outbox.identity(conn).cloned() else { return };
         let ended = self.tasks.get(id).filter(|task| task.view().status.is_terminal());
         let Some(tool) = ended.map(|task| task.tool.clone()) else { return };
         let task = id;
-        self.note(AuditEvent::TaskRetrieved { conn, identity, task, tool, method });
+        self.outbox.note(AuditEvent::TaskRetrieved { conn, identity, task, tool, method });
     }
 
     /// A job was cancelled by its number.
     pub(crate) fn note_job_cancelled(&mut self, conn: ConnId, id: JobId) {
-        let Some(identity) = self.identity(conn).cloned() else { return };
+        let Some(identity) = self.outbox.identity(conn).cloned() else { return };
         let Some(job) = self.jobs.get(id) else { return };
         let reason = job.cancel().and_then(|cancel| cancel.reason);
         let tool = job.tool.name.clone();
-        self.note(AuditEvent::JobCancelled { conn, identity, job: id, tool, reason });
+        self.outbox.note(AuditEvent::JobCancelled { conn, identity, job: id, tool, reason });
     }
 
     /// A task was asked for: too early, if its `pollInterval` has not passed since the last time.
@@ -51,16 +51,16 @@ impl Engine {
     #[cold]
     pub(crate) fn suspect(&mut self, conn: ConnId, pattern: AbusePattern) {
         match pattern {
-            AbusePattern::UnknownTasks => self.counters.unknown_tasks += 1,
-            AbusePattern::FastPolls => self.counters.fast_polls += 1,
+            AbusePattern::UnknownTasks => self.outbox.counters_mut().unknown_tasks += 1,
+            AbusePattern::FastPolls => self.outbox.counters_mut().fast_polls += 1,
         }
         let policy = self.settings.limits.suspicion;
-        let Some(connection) = self.connections.get(&conn) else { return };
+        let Some(connection) = self.outbox.connection(conn) else { return };
         let identity = connection.identity.clone();
         if self.watch.count(&identity, pattern, self.now.at, &policy) {
-            self.counters.suspicions += 1;
+            self.outbox.counters_mut().suspicions += 1;
             let (count, window) = (policy.threshold(pattern), policy.window);
-            self.note(AuditEvent::Suspicious { conn, identity, pattern, count, window });
+            self.outbox.note(AuditEvent::Suspicious { conn, identity, pattern, count, window });
         }
     }
 }

@@ -29,11 +29,11 @@ impl Engine {
     pub(crate) fn on_cancelled(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let Some(cancellation) = self.read_cancellation(params) else {
             // CAN-14
-            self.counters.cancels_malformed += 1;
-            return self.note(AuditEvent::CancelIgnored { conn });
+            self.outbox.counters_mut().cancels_malformed += 1;
+            return self.outbox.note(AuditEvent::CancelIgnored { conn });
         };
         let stopped = self.recall(conn, &cancellation);
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         // CAN-05 holds for sessions: elsewhere this is the only cancel without a handle (MOD-04).
         let creates_task = |reply: &Reply, work: &Work| {
             // CAN-04
@@ -48,14 +48,14 @@ impl Engine {
             }
             // CAN-09, CAN-05: unknown, answered, or the creating request of a task, which was or
             // will be answered with the task. CAN-04: initialize is answered as soon as it is read.
-            self.counters.cancels_ignored += 1;
-            return self.note(AuditEvent::CancelIgnored { conn });
+            self.outbox.counters_mut().cancels_ignored += 1;
+            return self.outbox.note(AuditEvent::CancelIgnored { conn });
         };
         let (identity, method) = (connection.identity.clone(), connection.dialect.cancel_method);
-        self.counters.cancelled += 1;
+        self.outbox.counters_mut().cancelled += 1;
         // CAN-08: a batch waits no longer for this response.
         if let Some(batch) = batch {
-            self.settle_in_batch(conn, batch, |_| {});
+            self.outbox.settle_in_batch(conn, batch, |_| {});
         }
         let Cancellation { request, reason } = cancellation;
         let (job, tool) = match work {
@@ -101,7 +101,15 @@ impl Engine {
                 (None, form.unwrap_or("ceased/status").into())
             }
         };
-        self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
+        self.outbox.note(AuditEvent::CallCancelled {
+            conn,
+            identity,
+            request,
+            tool,
+            job,
+            method,
+            reason,
+        });
         if let Some(job) = job {
             self.release_job_claim(job, StopReason::Requested);
         }
@@ -112,7 +120,7 @@ impl Engine {
     /// to be named by it; whether there was anything to stop. Of requests of a session there is
     /// nothing to take back.
     fn recall(&mut self, conn: ConnId, by: &Cancellation) -> bool {
-        let Some(connection) = self.connections.get_mut(&conn) else { return false };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return false };
         let Some(queue) = connection.send_queue.some() else { return false };
         let handles = queue.recall(&by.request);
         if queue.is_empty()
@@ -138,7 +146,7 @@ impl Engine {
                 },
             };
         }
-        self.counters.cancelled += u64::from(stopped);
+        self.outbox.counters_mut().cancelled += u64::from(stopped);
         stopped
     }
 
@@ -157,19 +165,27 @@ impl Engine {
         if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
             return false;
         }
-        self.cancel_live_task(conn, id, self.dialect(conn).cancel_method, reason);
+        self.cancel_live_task(conn, id, self.outbox.dialect(conn).cancel_method, reason);
         true
     }
 
     fn stop_unnamed_call(&mut self, conn: ConnId, id: JobId, by: &Cancellation) -> bool {
-        let identity = self.identity_of(conn);
+        let identity = self.outbox.identity_of(conn);
         let Some(job) = self.jobs.get_mut(id) else { return false };
         let (request, reason) = (by.request.clone(), by.reason.clone());
         let tool = job.tool.name.clone();
         let of = Some(request.clone());
         job.note_cancel(Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() });
-        let (job, method) = (Some(id), self.dialect(conn).cancel_method);
-        self.note(AuditEvent::CallCancelled { conn, identity, request, tool, job, method, reason });
+        let (job, method) = (Some(id), self.outbox.dialect(conn).cancel_method);
+        self.outbox.note(AuditEvent::CallCancelled {
+            conn,
+            identity,
+            request,
+            tool,
+            job,
+            method,
+            reason,
+        });
         self.release_job_claim(id, StopReason::Requested);
         true
     }
@@ -179,7 +195,7 @@ impl Engine {
         self.forget_key_of(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        if let Some(connection) = self.connections.get_mut(&job.conn) {
+        if let Some(connection) = self.outbox.connection_mut(job.conn) {
             connection.held_progress.remove(&id);
         }
         // CAN-08, TSK-33: whatever the job still hands in or says has no receiver.
@@ -198,6 +214,9 @@ impl Engine {
             Err(_) => params?.request_named("requestId", false)?,
         };
         let reason = members.reason.and_then(Raw::cleaned_string);
-        Some(Cancellation { request, reason: reason.map(|reason| self.clean(&reason).into()) })
+        Some(Cancellation {
+            request,
+            reason: reason.map(|reason| self.outbox.clean(&reason).into()),
+        })
     }
 }

@@ -34,7 +34,7 @@ impl Engine {
     /// The first bytes are no JSON-RPC: nothing after them is read, whatever it says. A person
     /// at a terminal is told the reason; a browser or a TLS client gets nothing.
     pub(crate) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
-        self.counters.invalid += 1;
+        self.outbox.counters_mut().invalid += 1;
         if self.upstreams.by_conn.contains_key(&conn) {
             // UPS-14: skipped and counted.
             return;
@@ -50,13 +50,17 @@ impl Engine {
                 .is_some_and(|word| word.len() >= 3 && word.iter().all(u8::is_ascii_uppercase));
         if printable && !http {
             let message = "the first line is not JSON: this connection speaks JSON-RPC";
-            self.refuse_unreadable(conn, &ErrorObject::new(code::PARSE_ERROR, message), None);
+            self.outbox.refuse_unreadable(
+                conn,
+                &ErrorObject::new(code::PARSE_ERROR, message),
+                None,
+            );
         }
-        self.close(conn, CloseReason::Alien);
+        self.outbox.close(conn, CloseReason::Alien);
     }
 
     pub(crate) fn on_finished(&mut self, conn: ConnId, then: AfterInput) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         if connection.ending != Ending::Open {
             return;
         }
@@ -66,7 +70,7 @@ impl Engine {
         if self.on_supervised_end(conn, Some(then)) {
             return;
         }
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.ending = Ending::Finished(then);
         let after = match then {
             AfterInput::Answer => None,
@@ -80,7 +84,7 @@ impl Engine {
         self.lose_calls(conn, calls);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
-        if let Some(connection) = self.connections.get_mut(&conn)
+        if let Some(connection) = self.outbox.connection_mut(conn)
             && matches!(then, AfterInput::AnswerWithin(_))
         {
             connection.aside.lingering = connection.requests.len();
@@ -97,10 +101,10 @@ impl Engine {
         if self.drain.as_ref().is_some_and(|drain| drain.tells) {
             return;
         }
-        if self.connections.get(&conn).is_some_and(|connection| {
+        if self.outbox.connection(conn).is_some_and(|connection| {
             matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
         }) {
-            self.close(conn, why);
+            self.outbox.close(conn, why);
         }
     }
 
@@ -113,11 +117,7 @@ impl Engine {
             return;
         }
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
-        let Some(mut connection) = self.connections.remove(&conn) else { return };
-        if connection.is_admitted {
-            self.peers.remove(&connection.identity);
-        }
-        self.connections.shrink();
+        let Some(mut connection) = self.outbox.remove(conn) else { return };
         let mut aside = connection.aside.take();
         self.timers.disarm(&mut aside.catch_up_timer, Timer::CatchUp(conn));
         self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
@@ -159,8 +159,8 @@ impl Engine {
                 Work::Question(of) => self.withdraw_question(of, None),
             }
             match self.cut_off(conn, StopReason::Disconnected) {
-                Some(error) => self.fail(reply, &error),
-                None => self.forget(reply),
+                Some(error) => self.outbox.fail(reply, &error),
+                None => self.outbox.forget(reply),
             }
         }
     }
@@ -171,13 +171,13 @@ impl Engine {
             return;
         }
         let at = self.now.at + self.settings.limits.write_stall;
-        if let Some(connection) = self.connections.get_mut(&conn) {
+        if let Some(connection) = self.outbox.connection_mut(conn) {
             self.timers.arm(&mut connection.aside.stall_timer, Timer::Stall(conn), at);
         }
     }
 
     pub(crate) fn on_drained(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn)
+        if let Some(connection) = self.outbox.connection_mut(conn)
             && let Some(aside) = connection.aside.some()
         {
             self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
@@ -189,6 +189,7 @@ impl Engine {
     pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
         self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
+        self.outbox.configure(Arc::clone(&settings));
         let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
         self.configure_upstreams();
@@ -207,7 +208,7 @@ impl Engine {
 
     /// Tells every client that one of its lists may be another now.
     pub(crate) fn announce_list(&mut self, topic: Topic, allow: &Allow) {
-        let all = self.connections.iter();
+        let all = self.outbox.connections().iter();
         let all = all.filter(|(_, peer)| allow.permits(&peer.identity));
         let audience: Vec<ConnId> = all.map(|(conn, _)| *conn).collect();
         self.announce_list_to(topic, &audience);
@@ -217,7 +218,7 @@ impl Engine {
     pub(crate) fn announce_list_to(&mut self, topic: Topic, audience: &[ConnId]) {
         let Some(method) = topic.method() else { return };
         let is_session = |conn: &&ConnId| {
-            self.connections.get(conn).is_some_and(|peer| {
+            self.outbox.connection(**conn).is_some_and(|peer| {
                 peer.phase == Phase::Ready
                     && peer.dialect.methods == Methods::Tools
                     && matches!(peer.side, Side::Server)
@@ -228,7 +229,7 @@ impl Engine {
             if self.hold_topic(conn, topic) {
                 continue;
             }
-            self.send(conn, |json| {
+            self.outbox.send(conn, |json| {
                 json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw("}");
             });
         }
@@ -271,7 +272,7 @@ impl Engine {
         if let Some(drain) = &mut self.drain {
             drain.tells = false;
         }
-        let conns: Vec<_> = self.connections.keys().copied().collect();
+        let conns: Vec<_> = self.outbox.connections().keys().copied().collect();
         conns.into_iter().for_each(|conn| self.close_if_finished(conn));
     }
 
@@ -290,10 +291,10 @@ impl Engine {
     }
 
     fn answer_all_requests(&mut self) {
-        let conns: Vec<_> = self.connections.keys().copied().collect();
+        let conns: Vec<_> = self.outbox.connections().keys().copied().collect();
         for conn in conns {
             self.end_subscriptions(conn);
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
             for (_, reply, work) in connection.requests.take_all() {
                 match work {
                     Work::Job(job) => _ = self.jobs.release(job),
@@ -312,7 +313,7 @@ impl Engine {
                     Some(error) => error,
                     None => result::shutting_down(),
                 };
-                self.fail(reply, &error);
+                self.outbox.fail(reply, &error);
             }
         }
     }
@@ -332,7 +333,7 @@ impl Engine {
             drain.exit_said = true;
             self.timers.disarm(&mut drain.kill_timer, Timer::DrainKill);
             self.timers.disarm(&mut drain.end_timer, Timer::DrainEnd);
-            self.out.push(Action::Exit);
+            self.outbox.push(Action::Exit);
         }
     }
 
@@ -349,7 +350,7 @@ impl Engine {
                 Timer::Job(id) => self.on_job_timer(id),
                 Timer::Task(id) => self.on_task_timer(id),
                 Timer::Stall(conn) => {
-                    if let Some(connection) = self.connections.get_mut(&conn) {
+                    if let Some(connection) = self.outbox.connection_mut(conn) {
                         connection.aside.stall_timer = None;
                     }
                     self.close(conn, CloseReason::Stalled);
@@ -385,7 +386,7 @@ impl Engine {
     /// to a script that was written into a pipe are on their way.
     fn linger_or_end(&mut self, conn: ConnId, grace: Duration) {
         let waits = self.awaits_start(conn);
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let open = connection.requests.len();
         if !grace.is_zero() && (waits || open < connection.aside.lingering) {
             connection.aside.lingering = open;
@@ -399,7 +400,7 @@ impl Engine {
     }
 
     fn on_linger_timer(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.aside.linger_timer = None;
         match connection.ending {
             Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
@@ -415,11 +416,11 @@ impl Engine {
                 let probe = connection.aside.probes;
                 if connection.dialect.methods == Methods::Services {
                     // There is no such request in ACP, and an unknown one is ignored there.
-                    return self.send(conn, |json| {
+                    return self.outbox.send(conn, |json| {
                         json.raw(r#"{"jsonrpc":"2.0","method":"_ceased/probe"}"#);
                     });
                 }
-                self.send(conn, |json| {
+                self.outbox.send(conn, |json| {
                     json.raw("{\"jsonrpc\":\"2.0\",\"id\":\"probe-").display(probe);
                     json.raw("\",\"method\":\"ping\"}");
                 });

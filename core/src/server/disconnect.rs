@@ -65,7 +65,7 @@ impl Engine {
         }
         let conn = job.conn;
         let Some(task) = self.fresh_task_id() else { return };
-        let connection = self.connections.get_mut(&conn);
+        let connection = self.outbox.connection_mut(conn);
         let reply = connection.and_then(|of| of.requests.settle(&request, Settled::Job(id)));
         let Some(reply) = reply else { return };
         let ttl = self.default_grant(&owner);

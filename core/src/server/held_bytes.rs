@@ -3,12 +3,9 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use core::cmp::Reverse;
 
-use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::policy::account::{Account, CAPABILITY_BYTES_MAX, ChargedText, NAME_BYTES_MAX};
-use crate::reason::CloseReason;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::requests::Reply;
@@ -70,10 +67,10 @@ impl Engine {
     ) -> Option<Reply> {
         if let Some(error) = overlong(&reply, method, params) {
             let reply = self.as_claimed(reply, params);
-            self.fail(reply, &error);
+            self.outbox.fail(reply, &error);
             return None;
         }
-        let Some(connection) = self.connections.get(&reply.conn) else { return Some(reply) };
+        let Some(connection) = self.outbox.connection(reply.conn) else { return Some(reply) };
         let limits = &self.settings.limits;
         let (most, share) = (limits.held_bytes_max, limits.held_bytes_per_identity_max);
         let account = connection.account();
@@ -84,30 +81,23 @@ impl Engine {
             return Some(reply);
         }
         // Operators have their shares however much others hold.
-        if !is_past_share && self.has_operator_rights(&connection.identity, connection.rights) {
+        if !is_past_share
+            && self.outbox.has_operator_rights(&connection.identity, connection.rights)
+        {
             return Some(reply);
         }
         let reply = self.as_claimed(reply, params);
         if is_past_share {
             let what = "bytes are held for you: let calls finish, cancel some, or read answers";
-            self.refuse(reply, "held_bytes_per_identity", share, what);
+            self.outbox.refuse(reply, "held_bytes_per_identity", share, what);
         } else {
-            self.refuse(reply, "held_bytes", most, "bytes are held already: try again later");
+            self.outbox.refuse(
+                reply,
+                "held_bytes",
+                most,
+                "bytes are held already: try again later",
+            );
         }
         None
-    }
-
-    /// Closes the connection of an identity that has most unsent bytes: with them the identity
-    /// holds more than its share.
-    #[cold]
-    pub(crate) fn cut_output(&mut self, account: &Account) {
-        let largest = self.connections.least(|conn, peer| {
-            let is_open = !matches!(peer.ending, Ending::Closing(_));
-            let is_own = is_open && peer.account().is(account);
-            is_own.then(|| (Reverse(peer.send_queue.len()), *conn))
-        });
-        if let Some((_, conn)) = largest {
-            self.close(conn, CloseReason::Flooded);
-        }
     }
 }

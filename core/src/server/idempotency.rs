@@ -56,10 +56,10 @@ pub(crate) fn read_key(given: Option<Raw<'_>>) -> Result<Option<Box<str>>, Error
 impl Engine {
     /// Answers a request that repeats a call; returns the reply of one that is to be carried out.
     pub(crate) fn lookup(&mut self, reply: Reply, request: &Request) -> Option<Reply> {
-        let owner = self.identity_of(reply.conn);
+        let owner = self.outbox.identity_of(reply.conn);
         if owner == Identity::Anonymous {
             let message = "an idempotency key is for peers with an identity";
-            self.fail(reply, &ErrorObject::invalid_params(message));
+            self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             return None;
         }
         let Some(id) = self.keyed.find(&owner, &request.key) else {
@@ -68,7 +68,7 @@ impl Engine {
         let Some(first) = self.keyed.get(id) else { return Some(reply) };
         if !first.wish.is(&request.wish) {
             let message = "this idempotency key was used for another call: take a new one";
-            self.fail(reply, &ErrorObject::invalid_params(message));
+            self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             return None;
         }
         match &first.progress {
@@ -81,7 +81,7 @@ impl Engine {
                 self.respond_with_task(reply, task, TaskView::Handle);
             }
             Progress::Running(_) | Progress::Ending { .. } => {
-                self.fail(reply, &under_way(&request.key));
+                self.outbox.fail(reply, &under_way(&request.key));
             }
         }
         None
@@ -92,11 +92,11 @@ impl Engine {
         let (count, bytes) = self.keyed.held_by(owner);
         if count >= limits.keys_max {
             let what = "calls with a key of yours are remembered: wait until some are forgotten";
-            self.refuse(reply, "idempotency_keys_per_identity", limits.keys_max, what);
+            self.outbox.refuse(reply, "idempotency_keys_per_identity", limits.keys_max, what);
         } else if bytes >= limits.stored_bytes_max {
             let what = "bytes of answers to calls with a key are remembered: wait until some are \
                         forgotten";
-            self.refuse(reply, "stored_bytes_per_identity", limits.stored_bytes_max, what);
+            self.outbox.refuse(reply, "stored_bytes_per_identity", limits.stored_bytes_max, what);
         } else {
             return Some(reply);
         }

@@ -124,7 +124,7 @@ impl Engine {
             if self.suspended.get(state).is_none() {
                 return Some(state);
             }
-            self.counters.id_collisions += 1;
+            self.outbox.counters_mut().id_collisions += 1;
         }
         None
     }
@@ -147,7 +147,7 @@ impl Engine {
         let at = self.now.at + self.settings.limits.parked_for;
         self.timers.arm(&mut call.timer, Timer::Suspended(state), at);
         self.suspended.suspend(state, call);
-        let connection = self.connections.get_mut(&conn);
+        let connection = self.outbox.connection_mut(conn);
         let settled = Settled::Job(id);
         if let Some(reply) = connection.and_then(|c| c.requests.settle(&request, settled)) {
             self.answer_as(ResultType::InputRequired(state), reply, |json| {
@@ -170,7 +170,7 @@ impl Engine {
         let Some(state) = self.named_call(&reply, tool, retry.state) else {
             // Another's is as unknown as one that never was (TSK-39).
             let message = "params.requestState names no call of this tool that waits for input";
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         let open = match self.suspended.get(state).map(|call| &call.work) {
             Some(Waiting::Job(id)) => self.open_questions(Some(*id)),
@@ -178,13 +178,13 @@ impl Engine {
         };
         let responses = match inputs::read(retry.responses, &open) {
             Ok(responses) => responses,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
-        if self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
+        if self.outbox.is_full(reply.conn) {
+            return self.outbox.refuse_inflight(reply);
         }
         match self.unsuspend(state) {
-            None => self.forget(reply),
+            None => self.outbox.forget(reply),
             Some(Waiting::Outcome(outcome)) => self.answer_with(reply, outcome),
             Some(Waiting::Job(id)) => {
                 self.resume(id, reply, claim, retry.progress_token);
@@ -202,7 +202,7 @@ impl Engine {
     /// The suspended call a retry names, if it is for this tool and of its sender.
     fn named_call(&self, reply: &Reply, tool: &str, state: Raw<'_>) -> Option<RequestState> {
         let state = RequestState::parse(&state.string()?)?;
-        let viewer = &self.connections.get(&reply.conn)?.identity;
+        let viewer = &self.outbox.connection(reply.conn)?.identity;
         let call = self.suspended.get(state)?;
         (call.owner == *viewer && *call.tool == *tool).then_some(state)
     }
@@ -213,10 +213,10 @@ impl Engine {
         let request = reply.id.clone();
         let terms = RequestContext::Request(*claim);
         let Some(job) = self.jobs.answer_now(id, reply.conn, request, terms) else {
-            return self.forget(reply);
+            return self.outbox.forget(reply);
         };
         job.progress.tell(token.map(|token| token.get().into()));
-        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+        if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.requests.open(reply, Work::Job(id));
         }
         self.arm_heartbeat(id);

@@ -27,7 +27,7 @@ impl Engine {
     /// limited to, nor of one that shows through.
     fn sees_offers(&self, conn: ConnId) -> bool {
         !self.settings.provider.is_empty()
-            && self.scope_of(conn).is_none()
+            && self.outbox.scope_of(conn).is_none()
             && self.shown_through(conn).is_none()
     }
 
@@ -40,7 +40,7 @@ impl Engine {
             _ => None,
         };
         let kind = kind.filter(|_| self.sees_offers(conn));
-        let peer = self.identity_of(conn);
+        let peer = self.outbox.identity_of(conn);
         let all = self.settings.provider.iter();
         all.filter(move |offer| Some(offer.kind) == kind && offer.serve.allow.permits(&peer))
     }
@@ -73,7 +73,7 @@ impl Engine {
         let uri = params::find(params, ["uri"]).ok().and_then(|[uri]| uri?.string());
         self.sees_offers(conn)
             && uri.is_some_and(|uri| {
-                self.settings.provider.resource(&uri, &self.identity_of(conn)).is_some()
+                self.settings.provider.resource(&uri, &self.outbox.identity_of(conn)).is_some()
             })
     }
 
@@ -88,7 +88,7 @@ impl Engine {
             return Some(reply);
         }
         let text = params.map_or("{}", Params::get);
-        let peer = self.identity_of(reply.conn);
+        let peer = self.outbox.identity_of(reply.conn);
         let settings = Arc::clone(&self.settings);
         let provider = &settings.provider;
         let (tool, arguments) = match method {
@@ -141,7 +141,7 @@ impl Engine {
             self.forget_watch(HOST, uri, &Watcher::session(reply.conn));
         } else if self.watches_of(reply.conn) >= max {
             let what = "resources are subscribed to on this connection: unsubscribe from some";
-            return self.refuse(reply, "subscriptions_per_connection", max, what);
+            return self.outbox.refuse(reply, "subscriptions_per_connection", max, what);
         } else {
             self.watch_of_host(uri, Watcher::session(reply.conn));
         }
@@ -152,7 +152,7 @@ impl Engine {
 
     /// Whether the host has a resource of this URI for a connection.
     pub(crate) fn has_offer(&self, conn: ConnId, uri: &str) -> bool {
-        let peer = self.identity_of(conn);
+        let peer = self.outbox.identity_of(conn);
         self.sees_offers(conn) && self.settings.provider.resource(uri, &peer).is_some()
     }
 

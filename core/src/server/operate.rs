@@ -11,15 +11,16 @@ impl Engine {
     /// outcome of a reload is in `ceased/status`.
     pub(crate) fn operate(&mut self, reply: Reply, order: OperatorOrder) {
         let conn = reply.conn;
-        let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
+        let operator =
+            self.outbox.identity(conn).cloned().filter(|_| self.outbox.is_operator(conn));
         let Some(identity) = operator else {
             let message = alloc::format!(
                 "{} is for operators: root, the user that the daemon runs as, and `operators` of [daemon], each outside of jobs",
                 order.method()
             );
-            return self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
         };
-        self.out.push(Action::Operate { conn, identity, order });
+        self.outbox.push(Action::Operate { conn, identity, order });
         self.answer(reply, |json| {
             json.raw("{}");
         });

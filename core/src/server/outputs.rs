@@ -73,11 +73,11 @@ impl Engine {
     /// TSK-39: a link for a user that the kernel tells. A token would gain a second one by it, and
     /// an anonymous peer is no identity of its own.
     pub(crate) fn link_view(&mut self, reply: Reply) {
-        if matches!(self.identity(reply.conn), Some(Identity::User(_))) {
+        if matches!(self.outbox.identity(reply.conn), Some(Identity::User(_))) {
             return self.ask_for_output(reply, HostForm::View, OutputRequest::View);
         }
         let message = "ceased/view is for users of this machine: connect to the Unix socket";
-        self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+        self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
     }
 
     /// A part of the output of one job, by its number or its task.
@@ -85,14 +85,14 @@ impl Engine {
         match read_server(params) {
             Ok(Some(request)) => return self.ask_for_output(reply, HostForm::Logs, request),
             Ok(None) => {}
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         }
         match read_part(params) {
             Ok((of, from)) => {
                 let of = self.resolved(of);
                 self.ask_for_output(reply, HostForm::Logs, OutputRequest::Part { of, from });
             }
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
         }
     }
 
@@ -105,9 +105,9 @@ impl Engine {
             }
             Ok([Some(_)]) => {
                 let message = "unknown cursor: resources/list has one page";
-                self.fail(reply, &ErrorObject::invalid_params(message));
+                self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
         }
     }
 
@@ -116,9 +116,9 @@ impl Engine {
             Ok([None]) => {}
             Ok([Some(_)]) => {
                 let message = "unknown cursor: resources/templates/list has one page";
-                return self.fail(reply, &ErrorObject::invalid_params(message));
+                return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
         self.wake_upstreams(reply.conn);
@@ -136,7 +136,7 @@ impl Engine {
         let uri = params::find(params, ["uri"]).and_then(|[uri]| params::text("uri", uri));
         let uri = match uri {
             Ok(uri) => uri,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         match output_of(&uri) {
             Some(of) => {
@@ -146,7 +146,7 @@ impl Engine {
             }
             None => {
                 let error = no_resource(&reply, &uri);
-                self.fail(reply, &error);
+                self.outbox.fail(reply, &error);
             }
         }
     }
@@ -158,19 +158,21 @@ impl Engine {
     }
 
     fn ask_for_output(&mut self, reply: Reply, form: HostForm, request: OutputRequest) {
-        if self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
+        if self.outbox.is_full(reply.conn) {
+            return self.outbox.refuse_inflight(reply);
         }
         let (conn, id) = (reply.conn, reply.id.clone());
         let read = StatusId::new(self.next_survey);
-        let sees_all = self.is_operator(conn);
-        let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
+        let sees_all = self.outbox.is_operator(conn);
+        let Some(connection) = self.outbox.connection_mut(conn) else {
+            return self.outbox.forget(reply);
+        };
         let (identity, rights) = (connection.identity.clone(), connection.rights);
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(read));
         self.surveys.insert(read, HostRequest { conn, request: id, form });
         let viewer = Viewer { identity, rights, conn, sees_all };
-        self.out.push(Action::ReadOutput(Box::new(OutputQuery { read, request, viewer })));
+        self.outbox.push(Action::ReadOutput(Box::new(OutputQuery { read, request, viewer })));
     }
 
     /// The host has read: answers the request, if that still waits.
@@ -188,16 +190,16 @@ impl Engine {
             // OUT-01: output that the peer may not read is as if it had never been.
             (None, HostForm::Resource(uri)) => {
                 let error = no_resource(&reply, uri);
-                self.fail(reply, &error);
+                self.outbox.fail(reply, &error);
             }
             (None, HostForm::View) => {
                 let message = "no listener serves the live view to this machine: add a [[listen]] \
                                with transport = \"http\" and a loopback address";
-                self.fail(reply, &ErrorObject::invalid_params(message));
+                self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
             (None, HostForm::Logs | HostForm::Resources | HostForm::Status) => {
                 let message = "there is no such output: the job never ran, or is forgotten";
-                self.fail(reply, &ErrorObject::invalid_params(message));
+                self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
             (Some(output), HostForm::Logs | HostForm::View | HostForm::Status) => {
                 self.answer(reply, |json| {
@@ -222,7 +224,7 @@ impl Engine {
     /// Takes a request that waits for the host; `None` when it does not any more.
     pub(crate) fn take_host_request(&mut self, id: StatusId) -> Option<(Reply, HostForm)> {
         let HostRequest { conn, request, form } = self.surveys.remove(&id)?;
-        let connection = self.connections.get_mut(&conn)?;
+        let connection = self.outbox.connection_mut(conn)?;
         let reply = connection.requests.settle(&request, Settled::Survey(id))?;
         Some((reply, form))
     }

@@ -20,12 +20,12 @@ impl Engine {
     /// answered so.
     pub(crate) fn rated(&mut self, reply: Reply, params: Option<&Params<'_>>) -> Option<Reply> {
         let Some(per_second) = self.settings.limits.task_ops_per_second else { return Some(reply) };
-        let sender = self.identity_of(reply.conn);
+        let sender = self.outbox.identity_of(reply.conn);
         let Err(wait) = self.task_ops.take(&sender, per_second, self.now.at) else {
             return Some(reply);
         };
-        self.counters.refused += 1;
-        self.note(AuditEvent::Refused { conn: reply.conn, identity: sender, limit: LIMIT });
+        self.outbox.counters_mut().refused += 1;
+        self.outbox.note(AuditEvent::Refused { conn: reply.conn, identity: sender, limit: LIMIT });
         let millis = wait.as_nanos().div_ceil(1_000_000);
         let message = alloc::format!(
             "limit reached: {LIMIT} = {per_second}: that many task requests of yours came within \
@@ -35,7 +35,7 @@ impl Engine {
             "{{\"limit\":\"{LIMIT}\",\"max\":{per_second},\"retryAfterMs\":{millis}}}"
         );
         let reply = self.as_claimed(reply, params);
-        self.fail(reply, &ErrorObject::new(code::LIMIT_REACHED, message).with_data(data));
+        self.outbox.fail(reply, &ErrorObject::new(code::LIMIT_REACHED, message).with_data(data));
         None
     }
 }

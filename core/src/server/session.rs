@@ -1,6 +1,6 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
-use crate::action::{AuditEvent, OperatorOrder};
+use crate::action::OperatorOrder;
 use crate::connection::Phase;
 use crate::engine::Engine;
 use crate::identity::Identity;
@@ -12,7 +12,6 @@ use crate::protocol::revision::{self, Dialect, Methods, Results, TaskRules};
 use crate::protocol::role::Side;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::rpc::error::limit_error;
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::kept_capabilities;
 use crate::server::rate;
@@ -25,20 +24,21 @@ use crate::upstream::questions::passed_capabilities;
 
 impl Engine {
     pub(crate) fn on_request(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
-        self.counters.requests += 1;
-        let Some(connection) = self.connections.get_mut(&reply.conn) else {
-            return self.forget(reply);
+        self.outbox.counters_mut().requests += 1;
+        let Some(connection) = self.outbox.connection_mut(reply.conn) else {
+            return self.outbox.forget(reply);
         };
         connection.requests_made += 1;
         connection.last_request = self.now.at;
         // RPC-02: the first request with this id is not touched.
         if connection.requests.contains(&reply.id) {
-            let message = self.clean(&alloc::format!("the id {} is still in flight", reply.id));
-            return self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+            let message =
+                self.outbox.clean(&alloc::format!("the id {} is still in flight", reply.id));
+            return self.outbox.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         if connection.send_queue.len() >= self.settings.limits.write_buffer_bytes {
             let reply = self.as_claimed(reply, params);
-            return self.refuse(
+            return self.outbox.refuse(
                 reply,
                 "write_buffer_bytes",
                 self.settings.limits.write_buffer_bytes,
@@ -47,7 +47,9 @@ impl Engine {
         }
         let methods = connection.dialect.methods;
         let Some(reply) = self.affordable(reply, method, params) else { return };
-        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let Some(connection) = self.outbox.connection(reply.conn) else {
+            return self.outbox.forget(reply);
+        };
         match methods {
             Methods::Services => return self.on_service_request(reply, method, params),
             Methods::Tools => {}
@@ -99,23 +101,24 @@ impl Engine {
             }),
             ("initialize", Phase::Fresh) if reply.batch.is_none() => self.initialize(reply, params),
             ("initialize", Phase::Fresh) => {
-                self.invalid_request(reply, "initialize cannot be part of a batch");
+                self.outbox.invalid_request(reply, "initialize cannot be part of a batch");
             }
             // RPC-04
             ("initialize", Phase::Ready) => {
-                self.invalid_request(reply, "this session is initialized already");
+                self.outbox.invalid_request(reply, "this session is initialized already");
             }
             ("ceased/scope", Phase::Fresh) => self.narrow(reply, params),
             ("ceased/agent", Phase::Fresh) => self.attach_agent(reply, params),
             ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
-                self.fail(reply, &request_meta::missing("protocolVersion", "a string"));
+                self.outbox.fail(reply, &request_meta::missing("protocolVersion", "a string"));
             }
             (_, Phase::Fresh) => {
-                self.invalid_request(reply, "this session is not initialized: initialize first");
+                self.outbox
+                    .invalid_request(reply, "this session is not initialized: initialize first");
             }
             (_, Phase::Ready) if self.drain.is_some() => {
                 let message = "the daemon is shutting down";
-                self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+                self.outbox.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
             }
             ("tools/list", Phase::Ready) if self.upstreams.is_empty() => {
                 self.list_tools(reply, params);
@@ -143,16 +146,10 @@ impl Engine {
             }
             (_, Phase::Ready) => {
                 if let Some(reply) = self.on_upstream_method(reply, method, params) {
-                    self.unknown_method(reply, method);
+                    self.outbox.unknown_method(reply, method);
                 }
             }
         }
-    }
-
-    #[cold]
-    pub(crate) fn unknown_method(&mut self, reply: Reply, method: &str) {
-        let message = alloc::format!("there is no method {:?}", self.clean(method));
-        self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
     }
 
     pub(crate) fn on_notification(
@@ -161,7 +158,7 @@ impl Engine {
         method: &str,
         params: Option<&Params<'_>>,
     ) {
-        let dialect = self.dialect(conn);
+        let dialect = self.outbox.dialect(conn);
         if dialect.methods == Methods::Services {
             self.on_service_notification(conn, method, params);
         } else if method == dialect.cancel_method && self.upstreams.by_conn.contains_key(&conn) {
@@ -204,9 +201,9 @@ impl Engine {
             .and_then(|[version, able]| Ok((params::text("protocolVersion", version)?, able)));
         let (version, capabilities) = match read {
             Ok(read) => read,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         let dialect = Dialect::negotiate(&version);
         connection.dialect = dialect;
         connection.unreadable_id = dialect.unreadable_id;
@@ -230,7 +227,7 @@ impl Engine {
 
     /// Answers `initialize` in the dialect of its connection.
     pub(crate) fn answer_initialize(&mut self, reply: Reply) {
-        let Some(connection) = self.connections.get(&reply.conn) else { return };
+        let Some(connection) = self.outbox.connection(reply.conn) else { return };
         let dialect = connection.dialect;
         // TSK-40: without an identity a list would show the tasks of all peers to all peers.
         let lists = connection.identity != Identity::Anonymous;
@@ -280,13 +277,13 @@ impl Engine {
             .and_then(|[level]| params::text("level", level))
         {
             Ok(word) => word,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let Some(level) = LogLevel::ALL.iter().find(|level| level.as_str() == word) else {
-            let message = alloc::format!("there is no log level {:?}", self.clean(&word));
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            let message = alloc::format!("there is no log level {:?}", self.outbox.clean(&word));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
-        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+        if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.log_level = *level;
         }
         self.relay_log_level(reply.conn, *level);
@@ -298,13 +295,13 @@ impl Engine {
     pub(crate) fn list_tools(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let [cursor] = match params::find(params, ["cursor"]) {
             Ok(members) => members,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         if cursor.is_some() {
             let message = "unknown cursor: tools/list has one page";
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         }
-        let (dialect, peer) = (reply.dialect, self.identity_of(reply.conn));
+        let (dialect, peer) = (reply.dialect, self.outbox.identity_of(reply.conn));
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             match dialect.results {
@@ -316,40 +313,5 @@ impl Engine {
             };
             json.bytes(&settings.catalog.list(dialect.tool_members, &peer));
         });
-    }
-
-    #[cold]
-    pub(crate) fn invalid_request(&mut self, reply: Reply, message: &'static str) {
-        self.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
-    }
-
-    /// Whether as many requests of a connection wait for an answer as may.
-    pub(crate) fn is_full(&self, conn: ConnId) -> bool {
-        self.open_requests(conn) >= self.settings.limits.inflight_max
-    }
-
-    /// Answers that too many requests of the connection wait already.
-    #[cold]
-    pub(crate) fn refuse_inflight(&mut self, reply: Reply) {
-        let max = self.settings.limits.inflight_max;
-        let what = "requests wait for an answer: let some finish or cancel them";
-        self.refuse(reply, "inflight_per_connection", max, what);
-    }
-
-    /// Answers that a limit is reached (TSK-36).
-    #[cold]
-    pub(crate) fn refuse(
-        &mut self,
-        reply: Reply,
-        limit: &'static str,
-        max: usize,
-        what: &'static str,
-    ) {
-        self.counters.refused += 1;
-        if let Some(identity) = self.identity(reply.conn).cloned() {
-            self.note(AuditEvent::Refused { conn: reply.conn, identity, limit });
-        }
-        let message = alloc::format!("limit reached: {limit} = {max}: {what}");
-        self.fail(reply, &limit_error(limit, max, message));
     }
 }

@@ -15,7 +15,7 @@ use crate::server::requests::Reply;
 impl Engine {
     /// A line was longer than a message may be.
     pub(crate) fn on_overlong(&mut self, conn: ConnId, skeleton: &str) {
-        self.counters.overlong += 1;
+        self.outbox.counters_mut().overlong += 1;
         let max = self.settings.limits.frames.frame_bytes_max;
         let message = format!("{LIMIT_REACHED}message_bytes = {max}: the message was skipped");
         self.on_skipped(conn, skeleton, &ErrorObject::new(code::INVALID_REQUEST, message));
@@ -24,14 +24,14 @@ impl Engine {
     /// A message was skipped, of which the first level is left: a request fails, and an answer
     /// fails its request alone (UPS-14).
     pub(crate) fn on_skipped(&mut self, conn: ConnId, skeleton: &str, error: &ErrorObject) {
-        let Some(dialect) = self.dialect_read(conn) else { return };
+        let Some(dialect) = self.outbox.dialect_read(conn) else { return };
         let is_server =
             self.upstreams.by_conn.contains_key(&conn) || self.agents.by_conn.contains_key(&conn);
         let mut seen = Members::default();
         match Message::parse_text(skeleton, scan::DEPTH_MAX, &mut seen) {
             Message::Response { id: Some(id), .. } => self.on_skipped_answer(conn, &id, error),
             Message::Request { id, .. } if id.id != RequestId::Null => {
-                self.fail(Reply::new(conn, id, None, dialect), error);
+                self.outbox.fail(Reply::new(conn, id, None, dialect), error);
             }
             // It has no answer, and no request waits for it.
             Message::Request { .. } | Message::Notification { .. } if is_server => {}
@@ -70,6 +70,6 @@ impl Engine {
         if self.end_agent_of(conn, "it sent a message longer than message_bytes") {
             return;
         }
-        self.refuse_unreadable(conn, error, None);
+        self.outbox.refuse_unreadable(conn, error, None);
     }
 }

@@ -44,7 +44,7 @@ impl Engine {
         self.note_dialect(&reply);
         let claim = match claim {
             Ok(claim) => claim,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         reply.dialect = claim.dialect;
         // A look at the daemon is no reason to start servers.
@@ -52,11 +52,13 @@ impl Engine {
             self.note_capabilities(&reply, params, &claim);
         }
         if reply.batch.is_some() {
-            return self.invalid_request(reply, "this revision has no batches: one message a line");
+            return self
+                .outbox
+                .invalid_request(reply, "this revision has no batches: one message a line");
         }
         if self.drain.is_some() {
             let message = "the daemon is shutting down";
-            return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
         match method {
             "server/discover" if self.shown_through(reply.conn).is_some() => {
@@ -75,7 +77,7 @@ impl Engine {
             "ceased/restart" => self.restart_server(reply, params),
             "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
-                self.fail(reply, &missing_tasks("the task methods"));
+                self.outbox.fail(reply, &missing_tasks("the task methods"));
             }
             "tasks/get" => self.get_detailed_task(reply, params, &claim),
             "tasks/update" => self.update_task(reply, params),
@@ -83,7 +85,7 @@ impl Engine {
             // MOD-07: also capabilities of sessions alone.
             _ => {
                 if let Some(reply) = self.on_upstream_method(reply, method, params) {
-                    self.unknown_method(reply, method);
+                    self.outbox.unknown_method(reply, method);
                 }
             }
         }
@@ -92,7 +94,7 @@ impl Engine {
     /// An unreadable frame on a connection without a session is refused in the form of the
     /// revision that is spoken there.
     fn note_dialect(&mut self, reply: &Reply) {
-        if let Some(connection) = self.connections.get_mut(&reply.conn)
+        if let Some(connection) = self.outbox.connection_mut(reply.conn)
             && connection.phase == Phase::Fresh
         {
             connection.unreadable_id = reply.dialect.unreadable_id;
@@ -111,7 +113,7 @@ impl Engine {
         }
         let meta = params::any_members(params).meta.as_ref();
         let said = meta.and_then(|meta| meta.capabilities).map_or("{}", Raw::get);
-        if let Some(connection) = self.connections.get_mut(&reply.conn)
+        if let Some(connection) = self.outbox.connection_mut(reply.conn)
             && connection.phase == Phase::Fresh
             && connection.peer != claim.peer
         {
@@ -123,7 +125,7 @@ impl Engine {
                 declared.and_then(|declared| kept_capabilities(&account, share, declared));
         }
         let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
-        if self.connections.get(&reply.conn).is_some_and(|peer| is_first(peer)) {
+        if self.outbox.connection(reply.conn).is_some_and(is_first) {
             self.start_eager_for(reply.conn);
         }
     }

@@ -39,11 +39,11 @@ impl Engine {
     pub(crate) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let detail = match params::find(params, ["detail"]) {
             Ok([detail]) => detail.map_or(Some(false), Raw::flag),
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let Some(detail) = detail else {
             let message = "params.detail must be true or false";
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         if detail {
             return self.survey(reply);
@@ -57,8 +57,8 @@ impl Engine {
 
     /// Asks the host for its part of a detailed status.
     fn survey(&mut self, reply: Reply) {
-        if self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
+        if self.outbox.is_full(reply.conn) {
+            return self.outbox.refuse_inflight(reply);
         }
         let (conn, request) = (reply.conn, reply.id.clone());
         let survey = StatusId::new(self.next_survey);
@@ -66,12 +66,14 @@ impl Engine {
         let jobs = seen.map(|(id, _)| *id).collect();
         let mut instances = self.visible_instances(conn);
         instances.extend(self.visible_agents(conn));
-        let viewer = self.identity(conn).filter(|_| !self.is_operator(conn)).cloned();
-        let Some(connection) = self.connections.get_mut(&conn) else { return self.forget(reply) };
+        let viewer = self.outbox.identity(conn).filter(|_| !self.outbox.is_operator(conn)).cloned();
+        let Some(connection) = self.outbox.connection_mut(conn) else {
+            return self.outbox.forget(reply);
+        };
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(survey));
         self.surveys.insert(survey, HostRequest { conn, request, form: HostForm::Status });
-        self.out.push(Action::CollectHostStatus { survey, jobs, instances, viewer });
+        self.outbox.push(Action::CollectHostStatus { survey, jobs, instances, viewer });
     }
 
     /// The host has answered: answers the requestor, if that is still wanted.
@@ -92,11 +94,11 @@ impl Engine {
     }
 
     fn write_status(&self, json: &mut Writer<'_>, conn: ConnId) {
-        let viewer = self.identity(conn).cloned().unwrap_or(Identity::Anonymous);
+        let viewer = self.outbox.identity(conn).cloned().unwrap_or(Identity::Anonymous);
         json.member("server", &self.settings.server.name).raw(",");
         json.member("version", &self.settings.server.version);
         json.raw(",").member("identity", &alloc::format!("{viewer}"));
-        json.raw(",\"operator\":").display(self.is_operator(conn));
+        json.raw(",\"operator\":").display(self.outbox.is_operator(conn));
         // As the log names it.
         json.raw(",\"connection\":\"").display(conn).raw("\"");
         json.raw(",\"draining\":").display(self.drain.is_some());
@@ -105,7 +107,7 @@ impl Engine {
         self.write_agents(json, conn);
         self.write_limits(json);
         json.raw(",\"counters\":{");
-        let counters = self.is_operator(conn).then(|| self.counters.named());
+        let counters = self.outbox.is_operator(conn).then(|| self.outbox.counters().named());
         for (position, (name, count)) in counters.into_iter().flatten().enumerate() {
             json.raw(if position == 0 { "" } else { "," }).string(name).raw(":").display(count);
         }
@@ -115,17 +117,17 @@ impl Engine {
     /// Numbers of the things that the viewer may see (TSK-39): they show nothing of the activity of
     /// other identities. Anonymous peers are not told of tasks (TSK-40).
     fn write_totals(&self, json: &mut Writer<'_>, conn: ConnId, viewer: &Identity) {
-        let is_operator = self.is_operator(conn);
+        let is_operator = self.outbox.is_operator(conn);
         let connections = match viewer {
             // Those to servers are no peers.
             _ if is_operator => {
                 let behind = self.upstreams.by_conn.len() + self.agents.by_conn.len();
-                self.connections.len().saturating_sub(behind)
+                self.outbox.connections().len().saturating_sub(behind)
             }
             // It is there itself.
             Identity::Anonymous => 1,
             Identity::User(_) | Identity::Token(_) => {
-                self.connections.sum(|peer| usize::from(peer.identity == *viewer))
+                self.outbox.connections().sum(|peer| usize::from(peer.identity == *viewer))
             }
         };
         json.raw(",\"connections\":").display(connections);
@@ -167,13 +169,13 @@ impl Engine {
 
     /// The connections the viewer may know of: its own, or for an operator the oldest of all.
     fn write_peers(&self, json: &mut Writer<'_>, viewer: ConnId) {
-        let everybody = self.is_operator(viewer);
-        let identity = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
+        let everybody = self.outbox.is_operator(viewer);
+        let identity = self.outbox.identity(viewer).filter(|own| **own != Identity::Anonymous);
         let is_own = |conn: &ConnId, peer: &Connection| {
             *conn == viewer || identity.is_some_and(|own| peer.identity == *own)
         };
         json.raw(",\"peers\":[");
-        let seen = self.connections.iter().filter(|(conn, peer)| {
+        let seen = self.outbox.connections().iter().filter(|(conn, peer)| {
             let is_peer = !self.upstreams.by_conn.contains_key(conn)
                 && !self.agents.by_conn.contains_key(conn);
             is_peer && (everybody || is_own(conn, peer))
@@ -196,9 +198,9 @@ impl Engine {
     /// The newest tasks the viewer may know of. Anonymous ones are guarded by their ids alone, so
     /// that they are not listed here (TSK-40).
     fn write_tasks(&self, json: &mut Writer<'_>, viewer: ConnId) {
-        let identity = self.identity(viewer);
+        let identity = self.outbox.identity(viewer);
         let tasks = match identity {
-            _ if self.is_operator(viewer) => self.tasks.newest(None, LISTED_MAX),
+            _ if self.outbox.is_operator(viewer) => self.tasks.newest(None, LISTED_MAX),
             None | Some(Identity::Anonymous) => Vec::new(),
             own @ Some(Identity::User(_) | Identity::Token(_)) => {
                 self.tasks.newest(own, LISTED_MAX)
@@ -283,7 +285,7 @@ impl Engine {
                 json.raw(",\"total\":").display(total);
             }
             if let Some(message) = message {
-                json.raw(",").member("message", &self.clean(message));
+                json.raw(",").member("message", &self.outbox.clean(message));
             }
         }
         if let Some(task) = job.task.filter(|task| self.is_visible(*task)) {

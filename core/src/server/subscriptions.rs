@@ -44,11 +44,11 @@ impl Engine {
     ) {
         let (mut wanted, named, uris) = match read_wanted(params, claim) {
             Ok(wanted) => wanted,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         // Before servers are waited for: they keep none of so many.
         if let Some((max, what)) = self.too_many_watches(reply.conn, uris.as_ref()) {
-            return self.refuse(reply, "subscriptions_per_connection", max, what);
+            return self.outbox.refuse(reply, "subscriptions_per_connection", max, what);
         }
         let names_resources = uris.as_ref().is_some_and(|uris| !uris.is_empty());
         let text = params.map_or("{}", Params::get);
@@ -57,12 +57,14 @@ impl Engine {
         let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
         if let Some((name, max, what)) = self.too_many_topics(reply.conn, named.as_ref()) {
-            return self.refuse(reply, name, max, what);
+            return self.outbox.refuse(reply, name, max, what);
         }
         if let Some((max, what)) = self.too_many_watches(reply.conn, uris.as_ref()) {
-            return self.refuse(reply, "subscriptions_per_connection", max, what);
+            return self.outbox.refuse(reply, "subscriptions_per_connection", max, what);
         }
-        let Some(connection) = self.connections.get(&reply.conn) else { return self.forget(reply) };
+        let Some(connection) = self.outbox.connection(reply.conn) else {
+            return self.outbox.forget(reply);
+        };
         // MOD-08, TSK-39: it gets nothing of an invisible task, not even that there is none.
         let viewer = &connection.identity;
         let asked = named.as_ref().map_or(0, BTreeSet::len);
@@ -89,9 +91,9 @@ impl Engine {
         named: Option<&BTreeSet<TaskId>>,
     ) -> Option<(&'static str, usize, &'static str)> {
         let limits = self.settings.limits;
-        let connection = self.connections.get(&conn)?;
+        let connection = self.outbox.connection(conn)?;
         let subscriptions = connection.requests.subscriptions().count();
-        if subscriptions >= limits.subscriptions_max || self.is_full(conn) {
+        if subscriptions >= limits.subscriptions_max || self.outbox.is_full(conn) {
             let max = limits.subscriptions_max.min(limits.inflight_max);
             let what = "subscriptions are open on this connection: cancel some";
             return Some(("subscriptions_per_connection", max, what));
@@ -141,7 +143,7 @@ impl Engine {
         match request_meta::of(Some(&params)) {
             Some(Ok(claim)) => self.listen(reply, Some(&params), &claim),
             // The metadata was read before the wait.
-            Some(Err(_)) | None => self.forget(reply),
+            Some(Err(_)) | None => self.outbox.forget(reply),
         }
     }
 
@@ -154,7 +156,7 @@ impl Engine {
         names_resources: bool,
     ) {
         let tag = Tag { request: Some(&reply.id), recall: true, handle: None };
-        self.send_for(reply.conn, tag, |json| {
+        self.outbox.send_for(reply.conn, tag, |json| {
             begin(json, "notifications/subscriptions/acknowledged", reply);
             json.raw(",\"notifications\":{");
             let mut comma = "";
@@ -195,10 +197,10 @@ impl Engine {
             }
         }
         let uris = listening.uris.clone();
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.requests.open(reply, Work::Listen(listening.into()));
         self.watch_listened(conn, &id, &uris);
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         if matches!(connection.ending, Ending::Finished(_)) {
             self.end_subscriptions(conn);
             self.close_if_finished(conn);
@@ -222,7 +224,7 @@ impl Engine {
             let wants = open.filter(|(_, listening)| listening.wants(topic));
             wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
         };
-        let all = audience.iter().filter_map(|conn| Some((conn, self.connections.get(conn)?)));
+        let all = audience.iter().filter_map(|conn| Some((conn, self.outbox.connection(*conn)?)));
         let listeners: Vec<_> = all.flat_map(|(conn, peer)| wanted(*conn, peer)).collect();
         self.tell_subscribers(listeners, topic);
     }
@@ -231,7 +233,7 @@ impl Engine {
         let conns: BTreeSet<ConnId> = listeners.iter().map(|(conn, _)| *conn).collect();
         // Noted for all before one is told, or a topic might be dropped in between.
         for (conn, request) in listeners {
-            if let Some(connection) = self.connections.get_mut(&conn) {
+            if let Some(connection) = self.outbox.connection_mut(conn) {
                 connection.aside.behind.entry(request).or_default().insert(topic);
             }
         }
@@ -243,7 +245,7 @@ impl Engine {
     /// Sends the subscriptions of a connection their pending topics: while its peer reads all
     /// of it, else when there is room again, and then of each thing only how it is by then.
     pub(crate) fn catch_up(&mut self, conn: ConnId) {
-        while let Some(connection) = self.connections.get_mut(&conn) {
+        while let Some(connection) = self.outbox.connection_mut(conn) {
             let waiting = connection.send_queue.len();
             let Some(aside) = connection.aside.some() else { return };
             let Some(mut entry) = aside.behind.first_entry() else { return };
@@ -273,20 +275,20 @@ impl Engine {
     /// Whether a subscription does not know the latest of a task yet.
     pub(crate) fn has_subscription_behind(&self, id: TaskId, task: &Task) -> bool {
         task.aside.listeners.iter().any(|(conn, request)| {
-            let behind = self.connections.get(conn).and_then(|c| c.aside.behind.get(request));
+            let behind = self.outbox.connection(*conn).and_then(|c| c.aside.behind.get(request));
             behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
         })
     }
 
     pub(crate) fn on_catch_up_timer(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(&conn) {
+        if let Some(connection) = self.outbox.connection_mut(conn) {
             connection.aside.catch_up_timer = None;
         }
         self.catch_up(conn);
     }
 
     fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {
-        let Some(connection) = self.connections.get(&conn) else { return };
+        let Some(connection) = self.outbox.connection(conn) else { return };
         let Some((reply, Work::Listen(listening))) = connection.requests.get(request) else {
             return;
         };
@@ -305,7 +307,7 @@ impl Engine {
         }
         json.raw("}}");
         let tag = Tag { request: Some(request), recall: true, handle: None };
-        self.send_for(conn, tag, |json| {
+        self.outbox.send_for(conn, tag, |json| {
             json.bytes(&frame);
         });
     }
@@ -317,7 +319,7 @@ impl Engine {
                 task.aside.forget_listener(&(conn, request.clone()));
             }
         }
-        if let Some(connection) = self.connections.get_mut(&conn)
+        if let Some(connection) = self.outbox.connection_mut(conn)
             && let Some(aside) = connection.aside.some()
         {
             aside.behind.remove(request);
@@ -333,7 +335,7 @@ impl Engine {
     /// A task is gone: its listeners forget it.
     pub(crate) fn forget_topic(&mut self, task: TaskId, listeners: SmallSet<(ConnId, RequestId)>) {
         for (conn, request) in listeners.into_entries() {
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
             if let Some(aside) = connection.aside.some()
                 && let Some(topics) = aside.behind.get_mut(&request)
             {
@@ -348,11 +350,11 @@ impl Engine {
 
     /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
     pub(crate) fn end_subscriptions(&mut self, conn: ConnId) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let open = connection.requests.subscriptions();
         let over: Vec<_> = open.map(|(id, listening)| (id.clone(), listening.clone())).collect();
         for (id, listening) in over {
-            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            let Some(connection) = self.outbox.connection_mut(conn) else { return };
             let Some(reply) = connection.requests.settle(&id, Settled::Listen) else { continue };
             self.unlisten(conn, &id, &listening);
             self.answer_as(ResultType::Ended, reply, |json| {

@@ -38,7 +38,7 @@ impl Engine {
         match self.when(id, form, reply.dialect.tasks) {
             When::Now => self.show(reply, id, form),
             When::Later => self.wait_for_task(reply, id, form),
-            When::NotYet(why) => self.fail(reply, &store::untold(why)),
+            When::NotYet(why) => self.outbox.fail(reply, &store::untold(why)),
         }
     }
 
@@ -78,10 +78,10 @@ impl Engine {
 
     fn wait_for_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
         // A cancel that has taken effect is not refused afterwards.
-        if self.is_full(reply.conn) && form != TaskView::Cancelled {
-            return self.refuse_inflight(reply);
+        if self.outbox.is_full(reply.conn) && form != TaskView::Cancelled {
+            return self.outbox.refuse_inflight(reply);
         }
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         let (conn, request) = (reply.conn, reply.id.clone());
         connection.requests.open(reply, Work::Task(id, form));
         let Some(task) = self.tasks.get_mut(id) else { return };
@@ -99,7 +99,7 @@ impl Engine {
         }
         let mut waiting: Vec<(ConnId, RequestId, TaskView, TaskRules)> = Vec::new();
         for (conn, request) in task.aside.waiters.iter() {
-            let pending = self.connections.get(conn).and_then(|c| c.requests.get(request));
+            let pending = self.outbox.connection(*conn).and_then(|c| c.requests.get(request));
             if let Some((reply, Work::Task(_, form))) = pending {
                 waiting.push((*conn, request.clone(), *form, reply.dialect.tasks));
             }
@@ -129,14 +129,14 @@ impl Engine {
     ) {
         for (conn, request) in waiters.into_entries() {
             if let Some(reply) = self.take_waiter(id, conn, &request) {
-                self.fail(reply, error);
+                self.outbox.fail(reply, error);
                 self.close_if_finished(conn);
             }
         }
     }
 
     fn take_waiter(&mut self, id: TaskId, conn: ConnId, request: &RequestId) -> Option<Reply> {
-        self.connections.get_mut(&conn)?.requests.settle(request, Settled::Task(id))
+        self.outbox.connection_mut(conn)?.requests.settle(request, Settled::Task(id))
     }
 
     /// A task has ended, and perhaps its end is on disk: sends pending answers and notifications.
@@ -146,7 +146,7 @@ impl Engine {
             let creator = task.creator;
             let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
             let status = task.status();
-            self.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
+            self.outbox.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
             self.finish_call_of(id);
         }
@@ -195,7 +195,7 @@ impl Engine {
                 let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());
                 let message =
                     alloc::format!("the task is {status} already: nothing is left to cancel");
-                self.fail(reply, &ErrorObject::invalid_params(message));
+                self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
             (TaskView::State, _) | (TaskView::Cancelled, TaskRules::None | TaskRules::Core) => {
                 let object = self.task_object(id);
@@ -222,7 +222,7 @@ impl Engine {
                 let poll_interval = self.settings.tasks.poll_interval;
                 let Some(task) = self.tasks.get(id) else {
                     let error = ErrorObject::new(code::INTERNAL_ERROR, "no task");
-                    return self.fail(reply, &error);
+                    return self.outbox.fail(reply, &error);
                 };
                 let json = &mut Writer::new(&mut members);
                 let place = self.place_of_task(task);
@@ -254,7 +254,7 @@ impl Engine {
             None => self.answer(reply, |json| {
                 json.bytes(&result);
             }),
-            Some(error) => self.fail(reply, &error),
+            Some(error) => self.outbox.fail(reply, &error),
         }
         self.keep_scratch(result);
     }

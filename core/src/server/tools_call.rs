@@ -72,13 +72,13 @@ impl Engine {
     ) {
         let params = match CallParams::read(params) {
             Ok(params) => params,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         if let (Some(claim), Some(state)) = (claim, params.request_state) {
             let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
             let retry = Retry { state, responses, progress_token };
             // UPS-12: a state that is not ours is for the server that gave it.
-            let peer = self.identity_of(reply.conn);
+            let peer = self.outbox.identity_of(reply.conn);
             if self.is_own_state(state) || !self.is_stateless_tool(&params.name, reply.conn, &peer)
             {
                 return self.retry_call(reply, &params.name, claim, &retry);
@@ -91,7 +91,7 @@ impl Engine {
         match admitted {
             Ok((admitted, None)) => self.accept(reply, admitted),
             Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key),
-            Err(NotAdmitted::Error(error)) => self.fail(reply, &error),
+            Err(NotAdmitted::Error(error)) => self.outbox.fail(reply, &error),
             Err(NotAdmitted::Correctable(error)) => {
                 let answer = correctable(error, reply.dialect);
                 self.answer_with(reply, answer);
@@ -109,7 +109,7 @@ impl Engine {
     ) {
         match self.admit_service(&reply, method, params, tasks) {
             Ok(admitted) => self.accept(reply, admitted),
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
         }
     }
 
@@ -128,7 +128,7 @@ impl Engine {
         });
         let read = match read {
             Ok(read) => read,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let terms = match request_meta::of(params) {
             Some(Ok(claim)) => RequestContext::Request(claim),
@@ -162,11 +162,11 @@ impl Engine {
         });
         let read = match read {
             Ok(read) => read,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let arguments = match checked(&tool, &arguments) {
             Ok(arguments) => Json::from_checked(Cow::Owned(String::from(arguments.get()))),
-            Err(why) => return self.fail(reply, &ErrorObject::invalid_params(why)),
+            Err(why) => return self.outbox.fail(reply, &ErrorObject::invalid_params(why)),
         };
         let claim = request_meta::of(params).and_then(Result::ok);
         let admitted = Admitted {
@@ -189,7 +189,7 @@ impl Engine {
         };
         let arguments = match checked {
             Ok(arguments) => arguments,
-            Err(message) => return self.fail(reply, &ErrorObject::invalid_params(message)),
+            Err(message) => return self.outbox.fail(reply, &ErrorObject::invalid_params(message)),
         };
         let admitted = Admitted {
             tool: service,
@@ -208,14 +208,16 @@ impl Engine {
         let begun = self.jobs.running() + self.jobs.asking();
         let waiting = begun + self.jobs.queue().len() + self.jobs.held();
         if waiting >= limits.running_max.saturating_add(limits.queued_max) {
-            return self.refuse(
+            return self.outbox.refuse(
                 reply,
                 "queue",
                 limits.queued_max,
                 "that many calls wait already: try again later",
             );
         }
-        let Some(owner) = self.identity(reply.conn).cloned() else { return self.forget(reply) };
+        let Some(owner) = self.outbox.identity(reply.conn).cloned() else {
+            return self.outbox.forget(reply);
+        };
         let share = limits.queued_per_identity_max;
         let own_running = self.jobs.queue().running_of(&owner);
         let own_room = limits.running_per_identity_max.saturating_sub(own_running);
@@ -223,7 +225,7 @@ impl Engine {
         let own = self.jobs.waiting_of(&owner);
         if own >= share.saturating_add(can_start) {
             let what = "calls of yours wait already: try again later";
-            return self.refuse(reply, "queue_per_identity", share, what);
+            return self.outbox.refuse(reply, "queue_per_identity", share, what);
         }
         match admitted.task {
             None => self.call_plainly(reply, owner, admitted),
@@ -257,14 +259,14 @@ impl Engine {
         params: &CallParams<'a>,
         claim: Option<&RequestMeta>,
     ) -> Result<Admitted<'a>, NotAdmitted> {
-        let peer = self.identity(reply.conn).unwrap_or(&Identity::Anonymous);
+        let peer = self.outbox.identity(reply.conn).unwrap_or(&Identity::Anonymous);
         // TSK-39: a tool that a peer may not use does not exist for it.
-        let scope = self.scope_of(reply.conn);
+        let scope = self.outbox.scope_of(reply.conn);
         let own = self.settings.catalog.offered(&params.name, peer).filter(|_| scope.is_none());
         let own = own.cloned();
         let relayed = || self.upstreams.tool(&params.name, peer, scope, self.era_of(reply.conn));
         let Some(tool) = own.or_else(relayed) else {
-            let name = self.clean(&params.name);
+            let name = self.outbox.clean(&params.name);
             let message = alloc::format!("there is no tool {name:?}");
             return Err(ErrorObject::invalid_params(message).into());
         };
@@ -333,7 +335,7 @@ impl Engine {
     /// A user of this machine asks for a command of its own, which the host runs as that user.
     pub(crate) fn run_command(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let refused = |why: &'static str| Err(ErrorObject::new(code::FORBIDDEN, why));
-        let admitted = match (&self.settings.run, self.identity(reply.conn)) {
+        let admitted = match (&self.settings.run, self.outbox.identity(reply.conn)) {
             (None, _) => refused(
                 "this daemon runs no commands of callers; `allow_run = true` in [daemon] permits it",
             ),
@@ -347,17 +349,17 @@ impl Engine {
         };
         match admitted {
             Ok(admitted) => self.accept(reply, admitted),
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
         }
     }
 
     fn call_plainly(&mut self, reply: Reply, owner: Identity, admitted: Admitted<'_>) {
-        if self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
+        if self.outbox.is_full(reply.conn) {
+            return self.outbox.refuse_inflight(reply);
         }
         let (id, conn) = (reply.id.clone(), reply.conn);
         let job = self.jobs.next_id();
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.requests.open(reply, Work::Job(job));
         self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
     }
@@ -373,18 +375,18 @@ impl Engine {
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
             // TSK-36
             let what = "tasks of yours exist already: let some finish or expire";
-            return self.refuse(reply, limit, max, what);
+            return self.outbox.refuse(reply, limit, max, what);
         }
         if let Some(error) = self.no_creation() {
-            self.counters.refused += 1;
-            return self.fail(reply, &error);
+            self.outbox.counters_mut().refused += 1;
+            return self.outbox.fail(reply, &error);
         }
-        if self.tasks.writes().is_on() && self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
+        if self.tasks.writes().is_on() && self.outbox.is_full(reply.conn) {
+            return self.outbox.refuse_inflight(reply);
         }
         let Some(id) = self.fresh_task_id() else {
             let message = "no free task id could be generated";
-            return self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, message));
         };
         let conn = reply.conn;
         let creator = match &mut admitted.terms {
@@ -417,7 +419,7 @@ impl Engine {
             if !self.tasks.contains(id) && !self.tasks.writes().owes(id) {
                 return Some(id);
             }
-            self.counters.id_collisions += 1;
+            self.outbox.counters_mut().id_collisions += 1;
         }
         None
     }

@@ -20,29 +20,29 @@ impl Engine {
         let name = params::find(params, ["agent"]).and_then(|[it]| params::text("agent", it));
         let name = match name {
             Ok(name) => name,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         if self.drain.is_some() {
             let message = "the daemon is shutting down";
-            return self.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
         if !self.is_attachable(&reply) {
             let message = "ceased/agent must be the first request of a connection that is a stream";
-            return self.invalid_request(reply, message);
+            return self.outbox.invalid_request(reply, message);
         }
         let agent = match self.agent_for(conn, &name) {
             Ok(agent) => agent,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         if let Some((limit, max, whose)) = self.full_agent(conn, &agent) {
-            self.counters.refused += 1;
-            let identity = self.identity_of(conn);
-            self.note(AuditEvent::Refused { conn, identity, limit });
+            self.outbox.counters_mut().refused += 1;
+            let identity = self.outbox.identity_of(conn);
+            self.outbox.note(AuditEvent::Refused { conn, identity, limit });
             let message = alloc::format!(
                 "limit reached: {limit} = {max} of [[agent]] {name:?}: {whose} have as many \
                  connections to it, idle ones included"
             );
-            return self.fail(reply, &limit_error(limit, max, message));
+            return self.outbox.fail(reply, &limit_error(limit, max, message));
         }
         self.answer(reply, |json| {
             json.raw("{}");
@@ -57,7 +57,7 @@ impl Engine {
         conn: ConnId,
         agent: &UpstreamServer,
     ) -> Option<(&'static str, usize, String)> {
-        let identity = self.identity_of(conn);
+        let identity = self.outbox.identity_of(conn);
         let (max, share) = (agent.max_instances, agent.max_instances_per_identity);
         if self.agents.clients_of(&agent.name) >= max {
             return Some(("max_instances", max, String::from("its clients")));
@@ -70,7 +70,7 @@ impl Engine {
     /// Whether nothing but this request has happened on its connection, and frames of an agent can
     /// follow the answer. A client of HTTP has no stream for them.
     fn is_attachable(&self, reply: &Reply) -> bool {
-        let connection = self.connections.get(&reply.conn);
+        let connection = self.outbox.connection(reply.conn);
         let is_free = connection
             .is_some_and(|it| !it.is_lone && it.scope.is_none() && it.requests.is_empty());
         is_free && reply.batch.is_none() && self.outgoing.has_no_calls(reply.conn)
@@ -79,7 +79,7 @@ impl Engine {
     /// The agent of this name, if the peer may use it.
     fn agent_for(&self, conn: ConnId, name: &str) -> Result<Arc<UpstreamServer>, ErrorObject> {
         // TSK-39: an agent that a peer may not use is for it as if it were not there.
-        let identity = self.identity_of(conn);
+        let identity = self.outbox.identity_of(conn);
         let offered = self.settings.agents.iter().filter(|it| it.allow.permits(&identity));
         let offered: Vec<&Arc<UpstreamServer>> = offered.collect();
         if let Some(agent) = offered.iter().find(|it| *it.name == *name) {
@@ -90,7 +90,7 @@ impl Engine {
             true => String::from("there is none"),
             false => alloc::format!("there are {}", names.join(", ")),
         };
-        let message = alloc::format!("there is no agent {:?}; {there}", self.clean(name));
+        let message = alloc::format!("there is no agent {:?}; {there}", self.outbox.clean(name));
         Err(ErrorObject::invalid_params(message))
     }
 }

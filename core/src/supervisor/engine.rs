@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::action::{Action, AuditEvent, Cancel, Receipt};
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, Ending};
+use crate::connection::{Connection, Counterpart, Ending};
 use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::identity::Identity;
@@ -35,10 +35,10 @@ impl Engine {
     /// that the client could read together with the answer to `ceased/agent`.
     pub(crate) fn put_behind(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         let terms = self.terms_of(server);
-        let account = self.connections.get(&client).map(|it| it.account().clone());
+        let account = self.outbox.connection(client).map(|it| it.account().clone());
         let entry = Supervised {
             server: Arc::clone(server),
-            identity: self.identity_of(client),
+            identity: self.outbox.identity_of(client),
             since: self.now.at,
             supervision: Supervision::new(terms, &account.unwrap_or_default()),
             instance: None,
@@ -69,11 +69,11 @@ impl Engine {
         match side {
             Side::Client => {
                 let is_open = self
-                    .connections
-                    .get(&conn)
+                    .outbox
+                    .connection(conn)
                     .is_some_and(|it| !matches!(it.ending, Ending::Closing(_)));
                 if is_open {
-                    if let Some(connection) = self.connections.get_mut(&conn) {
+                    if let Some(connection) = self.outbox.connection_mut(conn) {
                         connection.requests_made += 1;
                         connection.last_request = self.now.at;
                     }
@@ -118,14 +118,14 @@ impl Engine {
                 if let Some(instance) = entry.instance {
                     let kill_grace = entry.server.kill_grace;
                     let end = UpstreamAction::End { instance, kill_grace };
-                    self.out.push(Action::Upstream(end));
+                    self.outbox.push(Action::Upstream(end));
                 }
             }
             Effect::Examine { check, since } => {
                 if let Some(instance) = entry.instance {
                     let check = crate::ids::CheckId::new(check);
                     let examine = UpstreamAction::Examine { instance, check, since };
-                    self.out.push(Action::Upstream(examine));
+                    self.outbox.push(Action::Upstream(examine));
                 }
             }
             Effect::EndStrays { check, since } => {
@@ -133,13 +133,13 @@ impl Engine {
                     let (check, kill_grace) =
                         (crate::ids::CheckId::new(check), entry.server.kill_grace);
                     let end = UpstreamAction::EndStrays { instance, check, since, kill_grace };
-                    self.out.push(Action::Upstream(end));
+                    self.outbox.push(Action::Upstream(end));
                 }
             }
             Effect::Cancelled { request, method, said } => {
                 let identity = entry.identity.clone();
-                self.counters.cancelled += 1;
-                self.note(AuditEvent::CallCancelled {
+                self.outbox.counters_mut().cancelled += 1;
+                self.outbox.note(AuditEvent::CallCancelled {
                     conn: client,
                     identity,
                     request: request.unwrap_or(RequestId::Null),
@@ -150,14 +150,15 @@ impl Engine {
                 });
             }
             Effect::Receipt(receipt) => self.write_receipt(client, receipt),
-            Effect::CloseClient => self.close(client, CloseReason::Finished),
+            Effect::CloseClient => self.outbox.close(client, CloseReason::Finished),
         }
     }
 
     /// Sends a frame as it is.
     fn pass(&mut self, conn: Option<ConnId>, frame: &[u8]) {
         if let Some(conn) = conn {
-            self.send_bytes(conn, Tag::NONE, |bytes| bytes.extend_from_slice(frame));
+            self.outbox.send_bytes(conn, Tag::NONE, |bytes| bytes.extend_from_slice(frame));
+            self.end_unread();
         }
     }
 
@@ -169,7 +170,7 @@ impl Engine {
         self.agents.by_instance.insert(instance, client);
         self.agents.counts_of(&server.name).starts += 1;
         let start = UpstreamAction::Start { instance, server, owner, client: Some(client) };
-        self.out.push(Action::Upstream(start));
+        self.outbox.push(Action::Upstream(start));
     }
 
     fn write_receipt(&mut self, client: ConnId, receipt: StopReceipt) {
@@ -197,7 +198,7 @@ impl Engine {
             since,
             upstream: Some(Box::new(upstream)),
         };
-        self.note(AuditEvent::Ceased(Box::new(receipt)));
+        self.outbox.note(AuditEvent::Ceased(Box::new(receipt)));
     }
 
     /// An event of an upstream that is an agent; false if it is none.
@@ -230,6 +231,7 @@ impl Engine {
 
     fn agent_started(&mut self, client: ConnId, conn: ConnId) {
         let mut connection = Connection::new(Identity::Anonymous, self.seed);
+        connection.counterpart = Counterpart::Agent(client);
         connection.is_admitted = false;
         connection.since = self.now.at;
         connection.last_request = self.now.at;
@@ -238,8 +240,7 @@ impl Engine {
             server: ServerCapabilities::default(),
             tools: BTreeMap::new(),
         }));
-        let before = self.connections.insert(conn, Box::new(connection));
-        assert!(before.is_none(), "a connection id is given once");
+        self.outbox.insert(conn, connection);
         self.agents.by_conn.insert(conn, client);
         if let Some(entry) = self.agents.clients.get_mut(&client) {
             entry.conn = Some(conn);
@@ -248,8 +249,10 @@ impl Engine {
     }
 
     fn agent_ended(&mut self, client: ConnId, instance: InstanceId, status: &str, stderr: &str) {
-        let (status, lines): (_, Vec<_>) =
-            (self.clean(status), stderr.lines().map(|line| self.clean(line)).collect());
+        let (status, lines): (_, Vec<_>) = (
+            self.outbox.clean(status),
+            stderr.lines().map(|line| self.outbox.clean(line)).collect(),
+        );
         self.agents.by_instance.remove(&instance);
         let conn = self.agents.clients.get_mut(&client).and_then(|entry| entry.conn.take());
         let stderr = lines.join("\n");
@@ -340,6 +343,6 @@ impl Engine {
     pub fn is_paused(&self, conn: ConnId) -> bool {
         let Some(Side::Agent(client)) = self.agents.side_of(conn) else { return false };
         let mark = self.settings.limits.write_buffer_bytes;
-        self.connections.get(&client).is_some_and(|it| it.send_queue.len() >= mark)
+        self.outbox.connection(client).is_some_and(|it| it.send_queue.len() >= mark)
     }
 }

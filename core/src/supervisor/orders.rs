@@ -27,7 +27,7 @@ impl Engine {
         });
         let found: Option<(ConnId, Box<str>, bool)> = found;
         let (Some((client, method, is_cancelling)), Some(by)) =
-            (found, self.identity(conn).cloned())
+            (found, self.outbox.identity(conn).cloned())
         else {
             let message =
                 alloc::format!("there is no job {}; it is unknown or has ended", job.get());
@@ -42,9 +42,15 @@ impl Engine {
                 alloc::format!("job {} is initialize, which cannot be cancelled", job.get());
             return Err(ErrorObject::invalid_params(message));
         }
-        self.counters.cancelled += 1;
+        self.outbox.counters_mut().cancelled += 1;
         let (identity, tool) = (by.clone(), (*method).into());
-        self.note(AuditEvent::JobCancelled { conn, identity, job, tool, reason: reason.clone() });
+        self.outbox.note(AuditEvent::JobCancelled {
+            conn,
+            identity,
+            job,
+            tool,
+            reason: reason.clone(),
+        });
         let cancel = Cancel { by, conn, request: None, reason };
         self.hand_in_to(client, Input::Cancel { job, cancel }, &[]);
         Ok(())

@@ -22,8 +22,8 @@ impl Engine {
         &self,
         viewer: ConnId,
     ) -> impl Iterator<Item = (&ConnId, &Supervised)> {
-        let is_operator = self.is_operator(viewer);
-        let own = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
+        let is_operator = self.outbox.is_operator(viewer);
+        let own = self.outbox.identity(viewer).filter(|own| **own != Identity::Anonymous);
         let seen = move |entry: &Supervised| is_operator || own == Some(&entry.identity);
         self.agents.clients.iter().filter(move |(_, entry)| seen(entry))
     }
@@ -56,8 +56,8 @@ impl Engine {
 
     /// The agents that the viewer may use, and those that its clients still have after a reload.
     pub(crate) fn write_agents(&self, json: &mut Writer<'_>, viewer: ConnId) {
-        let identity = self.identity_of(viewer);
-        let is_operator = self.is_operator(viewer);
+        let identity = self.outbox.identity_of(viewer);
+        let is_operator = self.outbox.is_operator(viewer);
         let offered = self.settings.agents.iter();
         let offered = offered.filter(|it| is_operator || it.allow.permits(&identity));
         let used = self.seen_clients(viewer).map(|(_, entry)| &entry.server);
@@ -85,7 +85,7 @@ impl Engine {
         if let Some(agent) = configured {
             json.raw(",\"maxInstances\":").display(agent.max_instances);
         }
-        if self.is_operator(viewer) {
+        if self.outbox.is_operator(viewer) {
             let counts = self.agents.counts.get(name).copied().unwrap_or_default();
             for (name, count) in [
                 ("starts", counts.starts),
@@ -126,7 +126,7 @@ impl Engine {
                 json.raw("\"requestId\":").id(request, None).raw(",");
             }
             // The client chooses it.
-            json.member("method", &self.clean(work.method));
+            json.member("method", &self.outbox.clean(work.method));
             json.raw(",\"elapsedMs\":").display((now - work.since).as_millis());
             json.raw(",").member("state", work.state.as_str());
             if let WorkState::Waiting(cause) = work.state {

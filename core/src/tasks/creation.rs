@@ -108,7 +108,7 @@ impl Engine {
         let gated = job.is_some_and(|job| self.jobs.would_wait_at_gate(job));
         let whole = self.tasks.settle_creation(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
-        self.counters.tasks_created += 1;
+        self.outbox.counters_mut().tasks_created += 1;
         let due = task.created_at + task.ttl();
         self.timers.arm(&mut task.timer, Timer::Task(id), due);
         let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
@@ -156,7 +156,7 @@ impl Engine {
         let (said, creator) = (task.aside.take_said(), task.creator);
         for message in said {
             if let Some(creator) = creator {
-                self.send(creator, |json| {
+                self.outbox.send(creator, |json| {
                     json.bytes(&message);
                 });
             }
@@ -199,7 +199,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = None;
         if matches!(job.state(), JobState::Held(_)) {
-            self.counters.jobs_never_started += 1;
+            self.outbox.counters_mut().jobs_never_started += 1;
             self.remove_job(id);
         } else {
             self.release_job_claim(id, why);

@@ -26,7 +26,7 @@ impl Engine {
     ) {
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         self.note_poll(reply.conn, id);
         self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
@@ -36,7 +36,7 @@ impl Engine {
     pub(crate) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let id = match self.named_task(reply.conn, params) {
             Ok((id, _)) => id,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let job = self.tasks.get(id).and_then(|task| task.job);
         let open = self.open_questions(job);
@@ -44,7 +44,7 @@ impl Engine {
         let responses = params::required("inputResponses", given)
             .and_then(|given| inputs::read(Some(given), &open));
         match responses {
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
             Ok(responses) => {
                 if let Some(job) = job {
                     self.take_responses(job, &responses);

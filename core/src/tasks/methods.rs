@@ -38,25 +38,19 @@ impl Engine {
         let members = params::members(params)?;
         members.once(params::TASK_ID)?;
         let task = params::text("taskId", members.task_id)?;
-        let viewer = self.identity(conn);
+        let viewer = self.outbox.identity(conn);
         let id = TaskId::parse(&task)
             .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
         let Some(id) = id else {
             self.suspect(conn, AbusePattern::UnknownTasks);
-            let named = self.clean(&task);
+            let named = self.outbox.clean(&task);
             let message =
                 alloc::format!("there is no task {named:?}; it is unknown or has expired");
             return Err(ErrorObject::invalid_params(message));
         };
         let reason =
             members.meta.as_ref().and_then(|meta| meta.reason).and_then(Raw::cleaned_string);
-        Ok((id, reason.map(|reason| self.clean(&reason).into())))
-    }
-
-    /// Identity of the peer of a connection.
-    #[must_use]
-    pub fn identity(&self, conn: ConnId) -> Option<&Identity> {
-        self.connections.get(&conn).map(|connection| &connection.identity)
+        Ok((id, reason.map(|reason| self.outbox.clean(&reason).into())))
     }
 
     /// The task object as JSON text, in the buffer that is [kept](Engine::keep_scratch) for it.
@@ -76,7 +70,7 @@ impl Engine {
     /// TSK-12
     pub(crate) fn get_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
             Ok((id, _)) => {
                 self.note_poll(reply.conn, id);
                 self.respond_with_task(reply, id, TaskView::State);
@@ -87,7 +81,7 @@ impl Engine {
     /// TSK-14, TSK-15
     pub(crate) fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
-            Err(error) => self.fail(reply, &error),
+            Err(error) => self.outbox.fail(reply, &error),
             Ok((id, _)) => self.respond_with_task(reply, id, TaskView::Outcome),
         }
     }
@@ -98,18 +92,20 @@ impl Engine {
             .and_then(|[cursor]| cursor.map(|c| params::text("cursor", Some(c))).transpose())
         {
             Ok(cursor) => cursor,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
-        let Some(viewer) = self.identity(reply.conn) else { return self.forget(reply) };
+        let Some(viewer) = self.outbox.identity(reply.conn) else {
+            return self.outbox.forget(reply);
+        };
         if *viewer == Identity::Anonymous {
             // TSK-40: it was not declared either.
             let message = "tasks/list is for peers with an identity";
-            return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
         }
         let size = self.settings.tasks.page_size.max(1);
         let Some(page) = self.tasks.page(viewer, cursor.as_deref(), size) else {
             let message = "invalid cursor: start again without one";
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         let mut list = Vec::new();
         for id in page.tasks {
@@ -131,7 +127,7 @@ impl Engine {
     pub(crate) fn cancel_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let (id, reason) = match self.named_task(reply.conn, params) {
             Ok(named) => named,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         if self.tasks.get(id).is_some_and(|task| task.status().is_terminal()) {
             return self.respond_with_task(reply, id, TaskView::TooLate);
@@ -150,16 +146,16 @@ impl Engine {
     ) {
         let Some(task) = self.tasks.get(id) else { return };
         let (job, tool) = (task.job, task.tool.clone());
-        let whom = if Some(self.tasks.owner(task)) == self.identity(conn) {
+        let whom = if Some(self.tasks.owner(task)) == self.outbox.identity(conn) {
             "the requestor"
         } else {
             "an operator"
         };
         let said = match &reason {
             None => alloc::format!("cancelled by {whom}"),
-            Some(reason) => self.clean(&alloc::format!("cancelled by {whom}: {reason}")),
+            Some(reason) => self.outbox.clean(&alloc::format!("cancelled by {whom}: {reason}")),
         };
-        if let Some(identity) = self.identity(conn).cloned() {
+        if let Some(identity) = self.outbox.identity(conn).cloned() {
             if let Some(job) = job.and_then(|job| self.jobs.get_mut(job)) {
                 let (by, reason) = (identity.clone(), reason.clone());
                 job.note_cancel(Cancel { by, conn, request: None, reason });
@@ -178,7 +174,7 @@ impl Engine {
                         method,
                         reason,
                     };
-                    self.note(note);
+                    self.outbox.note(note);
                 }
             }
         }
@@ -201,7 +197,7 @@ impl Engine {
     ) {
         let ended = self.tasks.end(id, change, self.now.wall, message, outcome);
         let Some((task, before)) = ended else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         if task.overdue {
@@ -226,7 +222,7 @@ impl Engine {
             return;
         }
         let object = self.task_object(id);
-        self.send(conn, |json| {
+        self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks/status\",\"params\":");
             json.bytes(&object).raw("}");
         });
@@ -254,9 +250,9 @@ impl Engine {
         let (key, status) = (task.0.record_key(), task.0.status());
         let (Task { job, mut aside, tool, .. }, owner) = task;
         let Aside { waiters, listeners, .. } = aside.take();
-        self.counters.tasks_expired += 1;
+        self.outbox.counters_mut().tasks_expired += 1;
         self.leave_task(id);
-        self.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
+        self.outbox.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
         let message = "the task expired before it ended: its ttl is over";
         let error = ErrorObject::new(code::TASK_EXPIRED, message);

@@ -52,7 +52,7 @@ impl Engine {
 
     /// Hands a numbered write to the store.
     pub(crate) fn order_write(&mut self, seq: Seq, write: StoreWrite) {
-        self.out.push(Action::Store { seq, write: Box::new(write) });
+        self.outbox.push(Action::Store { seq, write: Box::new(write) });
     }
 
     /// The record of a task: as it is, or as it began.
@@ -117,7 +117,7 @@ impl Engine {
 
     pub(crate) fn on_unstored(&mut self, seq: Seq, why: Unstored) {
         let Some(not_stored) = self.tasks.take_unstored(seq) else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         self.note_trouble(why);
@@ -125,14 +125,14 @@ impl Engine {
             NotStored::Probe => return self.go_on_trying(),
             // The result of the write is unknown: the record is deleted to be sure.
             NotStored::Creation(id) => {
-                self.counters.unstored += 1;
+                self.outbox.counters_mut().unstored += 1;
                 self.abandon_creation(id, &not_created(why), StopReason::Unstored);
             }
             NotStored::End(id) => {
-                self.counters.unstored += 1;
+                self.outbox.counters_mut().unstored += 1;
                 self.publish_end(id);
             }
-            NotStored::Removal | NotStored::Superseded => self.counters.unstored += 1,
+            NotStored::Removal | NotStored::Superseded => self.outbox.counters_mut().unstored += 1,
         }
         self.go_on_trying();
     }
@@ -148,7 +148,7 @@ impl Engine {
     fn note_trouble(&mut self, why: Unstored) {
         if self.tasks.writes_mut().fail(why) {
             self.rest(false);
-            self.note(AuditEvent::StoreFailed { why });
+            self.outbox.note(AuditEvent::StoreFailed { why });
         }
     }
 
@@ -189,7 +189,7 @@ impl Engine {
             StoreStep::Wait => {}
             StoreStep::Rest { takes_owed } => self.rest(takes_owed),
             StoreStep::Try => self.try_store(),
-            StoreStep::Recovered => self.note(AuditEvent::StoreRecovered),
+            StoreStep::Recovered => self.outbox.note(AuditEvent::StoreRecovered),
         }
     }
 
@@ -228,13 +228,13 @@ impl Engine {
     /// Asks for a result that is in the store alone.
     pub(crate) fn load(&mut self, id: TaskId) {
         if let Some((load, key)) = self.tasks.number_load(id) {
-            self.out.push(Action::Load { load, key });
+            self.outbox.push(Action::Load { load, key });
         }
     }
 
     pub(crate) fn on_loaded(&mut self, load: LoadId, outcome: Option<TaskOutcome>) {
         let Some(id) = self.tasks.writes_mut().take_load(load) else {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         };
         // It may have expired meanwhile, and its id may be another's by now (TSK-08).
@@ -266,14 +266,14 @@ impl Engine {
         // may take several attempts.
         self.tasks.pass_over(record.position);
         if self.tasks.contains(id) {
-            self.counters.late_reports += 1;
+            self.outbox.counters_mut().late_reports += 1;
             return;
         }
         // The wall clock is all there is to tell how long we were gone, and it may have been set.
         let most = record.ttl.max(self.settings.tasks.late_result);
         let left = record.expires.since(self.now.wall).min(most);
         if left == Duration::ZERO {
-            self.counters.tasks_expired += 1;
+            self.outbox.counters_mut().tasks_expired += 1;
             return self.store_removal(record.key());
         }
         let task = self.tasks.restore(record, self.now);

@@ -91,7 +91,7 @@ impl Upstreams {
 impl Engine {
     /// The audience that a client of a server belongs to.
     pub(crate) fn audience_of(&self, server: &UpstreamServer, client: ConnId) -> Option<Audience> {
-        Audience::of(server, &self.identity_of(client), self.era_of(client))
+        Audience::of(server, &self.outbox.identity_of(client), self.era_of(client))
     }
 
     /// The clients of an audience.
@@ -100,7 +100,7 @@ impl Engine {
         server: &UpstreamServer,
         audience: Option<&Audience>,
     ) -> Vec<ConnId> {
-        let all = self.connections.iter();
+        let all = self.outbox.connections().iter();
         let is_one = |conn: ConnId, peer: &Identity| {
             server.allow.permits(peer) && self.audience_of(server, conn).as_ref() == audience
         };

@@ -24,9 +24,9 @@ impl Engine {
     pub(crate) fn release_early(&mut self, client: ConnId) {
         let Some(early) = self.upstreams.early.remove(&client) else { return };
         for (reply, request) in early.questions {
-            match self.connections.contains_key(&reply.conn) {
+            match self.outbox.connections().contains_key(&reply.conn) {
                 true => self.ask_client(reply, client, &request),
-                false => self.forget(reply),
+                false => self.outbox.forget(reply),
             }
         }
         for topic in early.topics {
@@ -68,7 +68,7 @@ impl Engine {
             let held = { early.questions.iter() }
                 .position(|(reply, _)| reply.conn == conn && reply.id == *request);
             if let Some((reply, _)) = held.and_then(|at| early.questions.remove(at)) {
-                self.forget(reply);
+                self.outbox.forget(reply);
                 return true;
             }
         }

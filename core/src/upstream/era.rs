@@ -15,7 +15,7 @@ use crate::upstream::table::{Instance, Key, Phase};
 impl Engine {
     /// The era of a client: that of its session, or of the requests that it makes without one.
     pub(crate) fn era_of(&self, client: ConnId) -> Era {
-        match self.connections.get(&client).map(|peer| peer.phase) {
+        match self.outbox.connection(client).map(|peer| peer.phase) {
             Some(SessionPhase::Fresh) => Era::Modern,
             Some(SessionPhase::Ready) | None => Era::Session,
         }
@@ -49,7 +49,7 @@ impl Engine {
         let asked = match (&instance.server.revision, &instance.key) {
             (Revision::Exactly(revision), _) => Dialect::find(revision),
             (_, Key::Client(client)) if self.era_of(*client) == Era::Session => {
-                self.connections.get(client).map(|peer| peer.dialect)
+                self.outbox.connection(*client).map(|peer| peer.dialect)
             }
             (_, Key::Client(_) | Key::Owner(_) | Key::Call) => None,
         };
@@ -59,7 +59,7 @@ impl Engine {
     /// The era of an instance after its handshake.
     pub(crate) fn settled_era(&self, instance: &Instance) -> Option<Era> {
         let conn = instance.conn.filter(|_| instance.is_in_session())?;
-        Some(match self.dialect(conn) == &MCP_2026_07_28 {
+        Some(match self.outbox.dialect(conn) == &MCP_2026_07_28 {
             true => Era::Modern,
             false => Era::Session,
         })
@@ -67,7 +67,7 @@ impl Engine {
 
     /// Whether the requests of a client reach a server in the revision without sessions.
     pub(crate) fn reaches_stateless(&self, server: &Arc<UpstreamServer>, client: ConnId) -> bool {
-        let key = self.key_of(server, client, &self.identity_of(client));
+        let key = self.key_of(server, client, &self.outbox.identity_of(client));
         let wanted = self.wanted_era(&key, client);
         let instance = self.find_instance(server, &key, wanted);
         let instance = instance.and_then(|id| self.upstreams.instances.get(&id));

@@ -134,7 +134,7 @@ impl Engine {
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
         let number = self.outgoing.insert(conn, Call::new(whom, &request, (None, false), None));
-        let Some(connection) = self.connections.get_mut(&conn) else { return Some(number) };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return Some(number) };
         let queue = &mut connection.send_queue;
         let was_empty = queue.is_empty();
         let write = |bytes: &mut Vec<u8>| {
@@ -146,7 +146,7 @@ impl Engine {
         // UPS-04: ahead of all data that waits for the server.
         queue.urgent_frame(write);
         if was_empty {
-            self.out.push(Action::Flush { conn });
+            self.outbox.push(Action::Flush { conn });
         }
         Some(number)
     }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, Phase as SessionPhase};
+use crate::connection::{Connection, Counterpart, Phase as SessionPhase};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, InstanceId};
@@ -38,6 +38,7 @@ impl Engine {
         instance.conn = Some(conn);
         self.upstreams.by_conn.insert(conn, id);
         let mut connection = Connection::new(Identity::Anonymous, self.seed);
+        connection.counterpart = Counterpart::Instance(id);
         connection.is_admitted = false;
         connection.since = now;
         connection.last_request = now;
@@ -46,8 +47,7 @@ impl Engine {
             server: ServerCapabilities::default(),
             tools: BTreeMap::new(),
         }));
-        let before = self.connections.insert(conn, Box::new(connection));
-        assert!(before.is_none(), "a connection id is given once");
+        self.outbox.insert(conn, connection);
         if instance.phase != Phase::Starting {
             return;
         }
@@ -88,6 +88,12 @@ impl Engine {
         self.ask_instance(id, "initialize", &params, false);
     }
 
+    /// Sends a message to an instance, and ends the instance if it reads too little.
+    pub(crate) fn send_to_instance(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
+        self.outbox.send(conn, write);
+        self.end_unread();
+    }
+
     /// Sends a request of the engine itself to an instance. Returns its number.
     pub(crate) fn ask_instance(
         &mut self,
@@ -107,7 +113,7 @@ impl Engine {
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = if claim { self.claim_meta("{}") } else { String::new() };
-        self.send(conn, |json| {
+        self.send_to_instance(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",\"method\":");
             json.string(method).raw(",\"params\":");
             match (claim, params) {
@@ -199,7 +205,7 @@ impl Engine {
             return self.fail_instance(id, why);
         };
         if let Some(conn) = self.upstreams.instances.get(&id).and_then(|instance| instance.conn) {
-            self.send(conn, |json| {
+            self.send_to_instance(conn, |json| {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
             });
         }
@@ -209,7 +215,7 @@ impl Engine {
     /// A server refuses `initialize`: because another message came before it, because it has no
     /// sessions, or for a reason of its own.
     fn take_initialize_refusal(&mut self, id: InstanceId, error: &str) {
-        let error = self.clean(error);
+        let error = self.outbox.clean(error);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         if let Some(result) = instance.discovered.take() {
             return self.settle_instance(id, &MCP_2026_07_28, &result);
@@ -243,7 +249,7 @@ impl Engine {
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         let (name, conn) = (instance.server.name.clone(), instance.conn);
         let audience = instance.audience.clone();
-        if let Some(connection) = conn.and_then(|conn| self.connections.get_mut(&conn)) {
+        if let Some(connection) = conn.and_then(|conn| self.outbox.connection_mut(conn)) {
             connection.dialect = dialect;
             connection.unreadable_id = dialect.unreadable_id;
             connection.phase = SessionPhase::Ready;

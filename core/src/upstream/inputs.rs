@@ -33,9 +33,9 @@ pub(crate) fn asks_for_input(result: &ResultText<'_>) -> bool {
 impl Engine {
     /// Whether a peer knows the tool of a server without sessions by this name.
     pub(crate) fn is_stateless_tool(&self, name: &str, conn: ConnId, peer: &Identity) -> bool {
-        let is_own = self.scope_of(conn).is_none();
+        let is_own = self.outbox.scope_of(conn).is_none();
         let is_own = is_own && self.settings.catalog.offered(name, peer).is_some();
-        let tool = self.upstreams.tool(name, peer, self.scope_of(conn), self.era_of(conn));
+        let tool = self.upstreams.tool(name, peer, self.outbox.scope_of(conn), self.era_of(conn));
         let tool = tool.filter(|_| !is_own);
         let route = tool.as_ref().and_then(|tool| tool.route.as_ref());
         let server = route.and_then(|route| self.upstreams.server(&route.server));

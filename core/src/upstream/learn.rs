@@ -94,7 +94,8 @@ impl Engine {
         loop {
             let Some(instance) = self.upstreams.instances.get(&id) else { return };
             let Some((at, _)) = instance.reading.next() else { break };
-            let claim = instance.conn.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28);
+            let claim =
+                instance.conn.is_some_and(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28);
             let Some(call) = self.ask_instance(id, LISTS[at].method, "{}", claim) else { return };
             let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
             instance.reading.open(at, call);
@@ -124,7 +125,7 @@ impl Engine {
         match instance.reading.take(at, call, outcome.ok().map(Raw::get), bounds) {
             PageStep::Unasked => {}
             PageStep::Next(cursor) => {
-                let claim = claim.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28);
+                let claim = claim.is_some_and(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28);
                 let params = format!("{{\"cursor\":{cursor}}}");
                 let asked = self.ask_instance(id, LISTS[at].method, &params, claim);
                 if let (Some(call), Some(instance)) = (asked, self.upstreams.instances.get_mut(&id))
@@ -215,7 +216,7 @@ impl Engine {
 
     fn warn_of_server(&mut self, server: &UpstreamServer, what: Box<str>) {
         let server = server.name.clone();
-        self.out.push(Action::Upstream(UpstreamAction::Warn { server, what }));
+        self.outbox.push(Action::Upstream(UpstreamAction::Warn { server, what }));
     }
 
     /// Looks for tools of servers whose names are taken by the host or by an earlier server.
@@ -255,7 +256,8 @@ impl Engine {
             && let Some(mut manifest) = server.manifest.clone().map(Box::new)
         {
             manifest.audience = Self::audience_text(audience.as_ref());
-            self.out.push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
+            self.outbox
+                .push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
         }
         self.answer_waiters();
         self.pass_changes(id, said.into_iter().filter(|topic| !announced.contains(topic)));
@@ -265,7 +267,7 @@ impl Engine {
     /// afterwards may be the same (UPS-10).
     fn pass_changes(&mut self, id: InstanceId, said: impl IntoIterator<Item = Topic>) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        let all = self.connections.keys().copied();
+        let all = self.outbox.connections().keys().copied();
         let audience: Vec<ConnId> = all.filter(|conn| self.serves(instance, *conn)).collect();
         said.into_iter().for_each(|topic| self.announce_list_to(topic, &audience));
     }

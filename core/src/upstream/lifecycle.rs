@@ -105,7 +105,8 @@ impl Engine {
             self.keep_warm(&server);
         }
         let ready: Vec<ConnId> = self
-            .connections
+            .outbox
+            .connections()
             .iter()
             .filter(|(_, peer)| peer.phase == SessionPhase::Ready)
             .filter(|(_, peer)| matches!(peer.side, Side::Server))
@@ -124,9 +125,9 @@ impl Engine {
         if self.upstreams.is_empty() || self.drain.is_some() {
             return;
         }
-        let identity = self.identity_of(client);
+        let identity = self.outbox.identity_of(client);
         for server in self.eager_servers() {
-            let scope = self.scope_of(client);
+            let scope = self.outbox.scope_of(client);
             let is_seen = scope.is_none_or(|scope| scope.has(&server.name));
             if server.share != Share::Call && server.allow.permits(&identity) && is_seen {
                 // A server that cannot start now is asked again by the first request.
@@ -137,7 +138,7 @@ impl Engine {
 
     /// The requests that share an instance with those of a client.
     pub(crate) fn key_of(&self, server: &UpstreamServer, client: ConnId, owner: &Identity) -> Key {
-        let is_lone = |conn: ConnId| self.connections.get(&conn).is_some_and(|of| of.is_lone);
+        let is_lone = |conn: ConnId| self.outbox.connection(conn).is_some_and(|of| of.is_lone);
         match server.share {
             // The connections of a client without a session come and go with its requests.
             Share::Connection if is_lone(client) => Key::Owner(owner.clone()),
@@ -283,7 +284,7 @@ impl Engine {
                     self.note_failed_start(&name, audience.as_ref());
                 }
                 let end = UpstreamAction::End { instance: id, kill_grace };
-                self.out.push(Action::Upstream(end));
+                self.outbox.push(Action::Upstream(end));
             }
         }
     }
@@ -481,7 +482,7 @@ impl Engine {
 
     fn death(&self, instance: &Instance, status: &str, stderr: &str) -> ErrorObject {
         let name = &instance.server.name;
-        let status = self.clean(status);
+        let status = self.outbox.clean(status);
         let mut message = match &instance.why {
             Some(why) => format!("server {name:?} was ended: {why} ({status})"),
             None if instance.is_starting() => {
@@ -493,7 +494,7 @@ impl Engine {
         if !last.is_empty() {
             let text = last[last.len().saturating_sub(5)..].join(" | ");
             message.push_str("; its last lines: ");
-            message.push_str(&self.clean(&text));
+            message.push_str(&self.outbox.clean(&text));
         }
         let mut data = Vec::new();
         let mut json = crate::json::writer::Writer::new(&mut data);

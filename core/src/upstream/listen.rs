@@ -75,7 +75,7 @@ impl Engine {
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = self.claim_meta("{}");
-        self.send(conn, |json| {
+        self.send_to_instance(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",");
             json.member("method", LISTEN).raw(",\"params\":{\"_meta\":").raw(&meta);
             json.raw(",\"notifications\":{");
@@ -182,7 +182,7 @@ impl Engine {
             let outcome = match granted {
                 true => Outcome::Result(Json::written(String::from("{}"))),
                 false => {
-                    let own = quoted(&self.clean(&own));
+                    let own = quoted(&self.outbox.clean(&own));
                     let message = format!("the server tells of no updates of the resource {own}");
                     Outcome::Error(ErrorObject::new(code::METHOD_NOT_FOUND, message))
                 }

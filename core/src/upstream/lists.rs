@@ -41,7 +41,7 @@ impl Engine {
     /// Whether a connection sees the outputs of jobs as resources: not beside those of the servers
     /// that it is limited to, nor of one that shows through.
     pub(crate) fn owns_outputs(&self, conn: ConnId) -> bool {
-        let is_whole = self.scope_of(conn).is_none() && self.shown_through(conn).is_none();
+        let is_whole = self.outbox.scope_of(conn).is_none() && self.shown_through(conn).is_none();
         self.settings.outputs && is_whole
     }
 
@@ -78,9 +78,9 @@ impl Engine {
                 Ok([None]) => self.await_upstreams(reply, Awaited::List(at)),
                 Ok([Some(_)]) => {
                     let message = alloc::format!("unknown cursor: {method} has one page");
-                    self.fail(reply, &ErrorObject::invalid_params(message));
+                    self.outbox.fail(reply, &ErrorObject::invalid_params(message));
                 }
-                Err(error) => self.fail(reply, &error),
+                Err(error) => self.outbox.fail(reply, &error),
             }
             return None;
         }
@@ -113,7 +113,7 @@ impl Engine {
             Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
             None => {
                 let error = self.not_offered(&reply, method, text);
-                self.fail(reply, &error);
+                self.outbox.fail(reply, &error);
             }
         }
         None
@@ -208,11 +208,11 @@ impl Engine {
             self.refresh_list(reply.conn, at);
         }
         if self.is_waiting_for_upstreams(reply.conn, &awaited) {
-            if self.is_full(reply.conn) {
-                return self.refuse_inflight(reply);
+            if self.outbox.is_full(reply.conn) {
+                return self.outbox.refuse_inflight(reply);
             }
             let (conn, id) = (reply.conn, reply.id.clone());
-            let Some(connection) = self.connections.get_mut(&conn) else { return };
+            let Some(connection) = self.outbox.connection_mut(conn) else { return };
             connection.requests.open(reply, Work::Upstream(awaited));
             self.upstreams.waiters.insert((conn, id));
             return;
@@ -222,7 +222,7 @@ impl Engine {
 
     /// Starts the servers without lists, or with lists of an earlier process only.
     pub(crate) fn wake_upstreams(&mut self, conn: ConnId) {
-        let identity = self.identity_of(conn);
+        let identity = self.outbox.identity_of(conn);
         let unknown: Vec<_> = self
             .seen_servers(conn)
             .filter(|server| !server.is_verified)
@@ -267,7 +267,7 @@ impl Engine {
     pub(crate) fn answer_waiters(&mut self) {
         let waiting: Vec<_> = self.upstreams.waiters.iter().cloned().collect();
         for (conn, request) in waiting {
-            let work = self.connections.get(&conn).and_then(|of| of.requests.work(&request));
+            let work = self.outbox.connection(conn).and_then(|of| of.requests.work(&request));
             let Some(Work::Upstream(awaited)) = work.cloned() else {
                 self.upstreams.waiters.remove(&(conn, request));
                 continue;
@@ -276,7 +276,7 @@ impl Engine {
                 continue;
             }
             self.upstreams.waiters.remove(&(conn, request.clone()));
-            let Some(connection) = self.connections.get_mut(&conn) else { continue };
+            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
             if let Some(reply) = connection.requests.settle(&request, Settled::Upstream) {
                 self.answer_from_upstreams(reply, awaited);
                 self.close_if_finished(conn);
@@ -301,7 +301,7 @@ impl Engine {
                     ErrorObject::new(code::INTERNAL_ERROR, message)
                 }
             };
-            return self.fail(reply, &error);
+            return self.outbox.fail(reply, &error);
         }
         match awaited {
             Awaited::Initialize => self.answer_initialize(reply),
@@ -312,10 +312,10 @@ impl Engine {
     }
 
     fn answer_list(&mut self, reply: Reply, at: usize) {
-        let identity = self.identity_of(reply.conn);
+        let identity = self.outbox.identity_of(reply.conn);
         let list = &LISTS[at];
         let mut elements = String::new();
-        if at == TOOLS && self.scope_of(reply.conn).is_none() {
+        if at == TOOLS && self.outbox.scope_of(reply.conn).is_none() {
             let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
             let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
@@ -370,7 +370,7 @@ impl Engine {
                 .into_iter()
                 .filter_map(|element| text_member(element, key))
                 .collect();
-        let identity = self.identity_of(conn);
+        let identity = self.outbox.identity_of(conn);
         let is_plain = self.shown_through(conn).is_some();
         // A tool of the host comes before one of a server with the same name.
         let is_own = |element: &str| {
@@ -378,7 +378,7 @@ impl Engine {
             name.is_some_and(|name| self.settings.catalog.offered(&name, &identity).is_some())
         };
         let has_own =
-            self.scope_of(conn).is_none() && self.settings.catalog.iter().next().is_some();
+            self.outbox.scope_of(conn).is_none() && self.settings.catalog.iter().next().is_some();
         for server in self.seen_servers(conn) {
             let Some(manifest) = &server.manifest else { continue };
             let listed = match at {

@@ -39,7 +39,8 @@ impl Engine {
     /// Asks an instance for a level, if it has sessions and levels, and another one is set.
     pub(crate) fn ask_for_level(&mut self, id: InstanceId, level: LogLevel) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        let is_session = instance.conn.is_some_and(|conn| self.dialect(conn) != &MCP_2026_07_28);
+        let is_session =
+            instance.conn.is_some_and(|conn| self.outbox.dialect(conn) != &MCP_2026_07_28);
         let wants = instance.has_logging && instance.log_level != Some(level);
         if !wants || !is_session || !instance.is_in_session() {
             return;

@@ -20,27 +20,27 @@ impl Engine {
         let names = match params::find(params, ["servers"]) {
             Ok([Some(names)]) => texts(names.get()),
             Ok([None]) => None,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let message = "params.servers must be an array of names of servers";
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         // TSK-39: a server that a peer may not use is for it as if it were not there.
-        let identity = self.identity_of(reply.conn);
+        let identity = self.outbox.identity_of(reply.conn);
         let offered = self.upstreams.servers.iter();
         let offered = offered.filter(|server| server.server.allow.permits(&identity));
         let offered: Vec<&str> = offered.map(|server| &*server.server.name).collect();
         if let Some(unknown) = names.iter().find(|name| !offered.contains(&&***name)) {
-            let unknown = self.clean(unknown);
+            let unknown = self.outbox.clean(unknown);
             let there = match offered.is_empty() {
                 true => String::from("none is offered to you"),
                 false => alloc::format!("there are {}", offered.join(", ")),
             };
             let message = alloc::format!("there is no server {unknown:?}; {there}");
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         }
-        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+        if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.scope = Some(Box::new(Scope(names)));
         }
         self.answer(reply, |json| {
@@ -48,29 +48,24 @@ impl Engine {
         });
     }
 
-    /// The scope of a connection, if it does not see everything.
-    pub(crate) fn scope_of(&self, conn: ConnId) -> Option<&Scope> {
-        self.connections.get(&conn)?.scope.as_deref()
-    }
-
     /// The server that shows through to a connection: the only one that there is, if it is
     /// transparent, or the only one of the connection's scope.
     pub(crate) fn shown_through(&self, conn: ConnId) -> Option<&Server> {
-        let only = match (self.scope_of(conn), self.upstreams.servers.as_slice()) {
+        let only = match (self.outbox.scope_of(conn), self.upstreams.servers.as_slice()) {
             (Some(scope), _) => self.upstreams.server(scope.only()?),
             (None, [only]) if only.server.transparent => Some(only),
             (None, _) => None,
         }?;
-        Some(self.upstreams.state_for(only, self.identity(conn)?, self.era_of(conn)))
+        Some(self.upstreams.state_for(only, self.outbox.identity(conn)?, self.era_of(conn)))
     }
 
     /// Servers that the peer of a connection sees.
     pub(crate) fn seen_servers(&self, conn: ConnId) -> impl Iterator<Item = &Server> {
-        let identity = self.identity_of(conn);
-        let scope = self.scope_of(conn);
+        let identity = self.outbox.identity_of(conn);
+        let scope = self.outbox.scope_of(conn);
         let era = self.era_of(conn);
         let all = self.upstreams.servers.iter();
-        all.filter(move |server| is_permitted(server, self.identity(conn), scope))
+        all.filter(move |server| is_permitted(server, self.outbox.identity(conn), scope))
             .map(move |server| self.upstreams.state_for(server, &identity, era))
     }
 }

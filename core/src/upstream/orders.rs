@@ -21,29 +21,30 @@ impl Engine {
     /// processes of an agent.
     pub(crate) fn restart_server(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let conn = reply.conn;
-        let operator = self.identity(conn).cloned().filter(|_| self.is_operator(conn));
+        let operator =
+            self.outbox.identity(conn).cloned().filter(|_| self.outbox.is_operator(conn));
         let Some(identity) = operator else {
             let message = "ceased/restart is for operators: root, the user that the daemon runs as, and `operators` of [daemon], each outside of jobs";
-            return self.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
         };
         let name = params::find(params, ["server"]).and_then(|[it]| params::text("server", it));
         let name = match name {
             Ok(name) => name,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
         let Some(server) = self.upstreams.server(&name) else {
             let Some(processes) = self.restart_agent(&name) else {
                 let error = self.no_such_name(&name);
-                return self.fail(reply, &error);
+                return self.outbox.fail(reply, &error);
             };
-            self.out.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
+            self.outbox.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
             return self.answer(reply, |json| {
                 json.raw("{\"instances\":").display(processes).raw("}");
             });
         };
         let server = Arc::clone(&server.server);
         self.upstreams.forgive(&name);
-        self.out.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
+        self.outbox.push(Action::Operate { conn, identity, order: OperatorOrder::Restart });
         let open: Vec<(InstanceId, Key, Era, Option<Audience>)> = self
             .upstreams
             .instances
@@ -80,7 +81,7 @@ impl Engine {
             true => String::from("the daemon has none"),
             false => format!("there are {}", names.join(", ")),
         };
-        let message = format!("there is no server or agent {:?}; {there}", self.clean(name));
+        let message = format!("there is no server or agent {:?}; {there}", self.outbox.clean(name));
         ErrorObject::invalid_params(message)
     }
 }

@@ -24,7 +24,7 @@ impl Engine {
         instance: &'a Instance,
     ) -> Option<&'a Identity> {
         match &instance.key {
-            Key::Client(conn) => self.identity(*conn),
+            Key::Client(conn) => self.outbox.identity(*conn),
             Key::Owner(owner) => Some(owner),
             Key::Call => {
                 let job = instance.calls.iter().chain(&instance.waiting).next();
@@ -121,7 +121,7 @@ impl Engine {
             // An instance for single calls serves any identity.
             let owner = served.filter(|_| !is_for_calls);
             let start = UpstreamAction::Start { instance: id, server, owner, client };
-            self.out.push(Action::Upstream(start));
+            self.outbox.push(Action::Upstream(start));
         }
         self.arm_slow_start();
     }

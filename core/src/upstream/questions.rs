@@ -56,10 +56,10 @@ impl Engine {
             });
         }
         if ![SAMPLING, ELICITATION, ROOTS].contains(&method) {
-            return self.unknown_method(reply, method);
+            return self.outbox.unknown_method(reply, method);
         }
-        if self.is_full(reply.conn) {
-            return self.refuse_inflight(reply);
+        if self.outbox.is_full(reply.conn) {
+            return self.outbox.refuse_inflight(reply);
         }
         let params = params.map_or("{}", Params::get);
         let passed = params_for_other_hop(params, None);
@@ -82,7 +82,7 @@ impl Engine {
                     "{method:?} is refused: no single call can have caused it, and several clients \
                      share this instance (share = \"connection\" gives each client its own)"
                 );
-                self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+                self.outbox.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
             }
         }
     }
@@ -128,7 +128,7 @@ impl Engine {
         let Some(ask) = self.number_question(job, question) else {
             return self.refuse_question(reply, Refusal::NoJob);
         };
-        let Some(connection) = self.connections.get_mut(&reply.conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         connection.requests.open(reply, Work::Question(AskedOf::Job(job, ask)));
         self.on_asked(job, ask, None, request);
     }
@@ -151,9 +151,10 @@ impl Engine {
 
     /// How many requests of servers wait for answers of an identity's clients, and of its jobs.
     fn asking_of(&self, client: ConnId) -> usize {
-        let Some(owner) = self.identity(client) else { return 0 };
+        let Some(owner) = self.outbox.identity(client) else { return 0 };
         let asked = self.upstreams.asked.keys();
-        let of_owner = asked.filter(|(other, _)| self.identity(*other) == Some(owner)).count();
+        let of_owner =
+            asked.filter(|(other, _)| self.outbox.identity(*other) == Some(owner)).count();
         of_owner + self.jobs.queue().asking_of(owner)
     }
 
@@ -162,7 +163,7 @@ impl Engine {
         let (timeout, cap) = (limits.parked_for, limits.parked_for);
         let answer_timeout = Some(AnswerTimeout { timeout, extend_on_progress: false, cap });
         let request = OutgoingRequest { answer_timeout, ..request.clone() };
-        let refusal = match self.connections.get(&client) {
+        let refusal = match self.outbox.connection(client) {
             None => Some(Refusal::NoConnection),
             Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
             Some(connection) if connection.phase == SessionPhase::Fresh => {
@@ -177,7 +178,7 @@ impl Engine {
         }
         let call = self.place_call(client, CallFor::Question, &request, None);
         self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
-        if let Some(connection) = self.connections.get_mut(&reply.conn) {
+        if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.requests.open(reply, Work::Question(AskedOf::Client(client, call)));
         }
     }
@@ -210,7 +211,7 @@ impl Engine {
     }
 
     fn answer_question(&mut self, conn: ConnId, request: &RequestId, of: AskedOf, answer: Answer) {
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         // A question that its server has withdrawn has no answer (CAN-08).
         let Some(reply) = connection.requests.settle(request, Settled::Question(of)) else {
             return;
@@ -219,17 +220,18 @@ impl Engine {
             Answer::Result(result) => self.answer(reply, |json| {
                 json.raw(result.get());
             }),
-            Answer::Error(error) => self.fail(reply, &error_of(error.get())),
+            Answer::Error(error) => self.outbox.fail(reply, &error_of(error.get())),
             Answer::Refused(refusal) => self.refuse_question(reply, refusal),
             Answer::Unusable(why) => self.fail_question(reply, why),
             Answer::TimedOut => self.fail_question(reply, "the client did not answer in time"),
             Answer::Cancelled => self.fail_question(reply, "the call that it is for is over"),
             Answer::Lost => self.fail_question(reply, "the client is gone"),
         }
+        self.end_unread();
     }
 
     fn fail_question(&mut self, reply: Reply, why: &'static str) {
-        self.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, why));
+        self.outbox.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, why));
     }
 
     pub(crate) fn refuse_question(&mut self, reply: Reply, refusal: Refusal) {
@@ -237,7 +239,8 @@ impl Engine {
             true => code::METHOD_NOT_FOUND,
             false => code::INTERNAL_ERROR,
         };
-        self.fail(reply, &ErrorObject::new(code, format!("the client was not asked: {refusal}")));
+        self.outbox
+            .fail(reply, &ErrorObject::new(code, format!("the client was not asked: {refusal}")));
     }
 
     /// A server withdraws one of its requests.
@@ -251,20 +254,20 @@ impl Engine {
         if let Some(cancellation) = &cancellation
             && self.withdraw_early(conn, &cancellation.request)
         {
-            self.counters.cancelled += 1;
+            self.outbox.counters_mut().cancelled += 1;
             return;
         }
         let cancelled = cancellation.and_then(|cancellation| {
-            let connection = self.connections.get_mut(&conn)?;
+            let connection = self.outbox.connection_mut(conn)?;
             let cancelled = connection.requests.cancel(&cancellation.request, |_, _| false)?;
             Some((cancelled.work, cancellation.reason))
         });
         match cancelled {
             Some((Work::Question(of), reason)) => {
-                self.counters.cancelled += 1;
+                self.outbox.counters_mut().cancelled += 1;
                 self.withdraw_question(of, reason.as_deref());
             }
-            Some(_) | None => self.counters.cancels_ignored += 1,
+            Some(_) | None => self.outbox.counters_mut().cancels_ignored += 1,
         }
     }
 
@@ -364,7 +367,7 @@ impl Engine {
             // It serves one call at a time, whose client may ask for more than another.
             Key::Call => {
                 let able = |method: &str| {
-                    let clients = self.connections.values();
+                    let clients = self.outbox.connections().values();
                     { clients }.any(|client| client.peer.answers(method))
                 };
                 write_capabilities(able)
@@ -374,7 +377,7 @@ impl Engine {
 
     /// Capabilities of a client, as it wrote them.
     pub(crate) fn capabilities_of(&self, client: ConnId) -> String {
-        let Some(connection) = self.connections.get(&client) else { return "{}".into() };
+        let Some(connection) = self.outbox.connection(client) else { return "{}".into() };
         match &connection.aside.declared {
             Some(declared) => String::from(&**declared),
             None => write_capabilities(|method| connection.peer.answers(method)),
@@ -389,7 +392,7 @@ impl Engine {
             own.filter(|instance| instance.is_in_session()).filter_map(|of| of.conn).collect()
         };
         for conn in own {
-            self.send(conn, |json| {
+            self.send_to_instance(conn, |json| {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
             });
         }

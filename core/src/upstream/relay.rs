@@ -122,7 +122,7 @@ impl Engine {
         if let Some(level) = level.filter(|level| self.is_more(id, *level)) {
             self.ask_for_level(id, level);
         }
-        if self.dialect(conn) == &MCP_2026_07_28 && self.subscribe_by_listening(id, job) {
+        if self.outbox.dialect(conn) == &MCP_2026_07_28 && self.subscribe_by_listening(id, job) {
             return;
         }
         let Some(params) = self.params_to_send(conn, job) else { return };
@@ -133,7 +133,7 @@ impl Engine {
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task };
         let call = Call::new(CallFor::Relayed(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let is_modern = connection.dialect == &MCP_2026_07_28;
         let frame = connection.send_queue.frames_written();
         if let Some(server) = self.upstreams.server_mut(&route.server) {
@@ -166,7 +166,7 @@ impl Engine {
             // UPS-03: a token of ours.
             meta.push(("progressToken", token.as_bytes()));
         }
-        self.send(conn, |json| {
+        self.send_to_instance(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&token).raw(",");
             json.member("method", &route.method).raw(",\"params\":");
             write_with_meta(json, &params, &meta);
@@ -177,7 +177,7 @@ impl Engine {
     /// Params of a relayed request in the revision of its upstream. They are kept where they may be
     /// sent again with inputs.
     fn params_to_send(&mut self, conn: ConnId, job: JobId) -> Option<String> {
-        let is_modern = self.dialect(conn) == &MCP_2026_07_28;
+        let is_modern = self.outbox.dialect(conn) == &MCP_2026_07_28;
         let may_repeat = is_modern && !self.passes_inputs(job);
         let relayed = self.upstreams.jobs.get_mut(&job)?;
         let params = match may_repeat {
@@ -248,7 +248,7 @@ impl Engine {
     pub(crate) fn relayed_result(&self, id: JobId, result: Answered<'_>) -> Json {
         let to = self.upstreams.jobs.get(&id).and_then(|relayed| relayed.instance);
         let conn = to.and_then(|to| self.upstreams.instances.get(&to)?.conn);
-        let is_modern = conn.is_some_and(|conn| self.dialect(conn) == &MCP_2026_07_28);
+        let is_modern = conn.is_some_and(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28);
         if is_modern && !asks_for_input(&result.text()) {
             return without_hop_members(result);
         }
@@ -338,7 +338,7 @@ impl Engine {
         let Some(instance) = self.upstreams.instances.get(&to) else { return };
         let (server, ends) = (Arc::clone(&instance.server), instance.phase == Phase::Ending);
         let Some(conn) = instance.conn else { return };
-        let queue = self.connections.get_mut(&conn).map(|connection| &mut connection.send_queue);
+        let queue = self.outbox.connection_mut(conn).map(|connection| &mut connection.send_queue);
         if queue.is_some_and(|queue| queue.remove(sent.frame)) {
             self.upstreams.prove(id, &route.server, Proof::Unsent);
             return self.end_relayed(id, Outcome::Stopped);
@@ -361,7 +361,7 @@ impl Engine {
             self.timers.arm(&mut relayed.timer, Timer::Relayed(id), now + wait);
         }
         if !ends {
-            let is_modern = self.dialect(conn) == &MCP_2026_07_28;
+            let is_modern = self.outbox.dialect(conn) == &MCP_2026_07_28;
             let method = if is_modern { "server/discover" } else { "ping" };
             self.ask_instance(to, method, "{}", is_modern);
         }
@@ -370,8 +370,8 @@ impl Engine {
 
     /// Writes a cancel ahead of all data that waits for the upstream.
     pub(crate) fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
-        let reason = self.clean(reason);
-        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let reason = self.outbox.clean(reason);
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let queue = &mut connection.send_queue;
         let was_empty = queue.is_empty();
         queue.urgent_frame(|bytes| {
@@ -381,7 +381,7 @@ impl Engine {
             json.member("reason", &reason).raw("}}");
         });
         if was_empty {
-            self.out.push(Action::Flush { conn });
+            self.outbox.push(Action::Flush { conn });
         }
     }
 
@@ -438,16 +438,16 @@ impl Engine {
         let examine = UpstreamAction::Examine { instance: to, check, since };
         match effect {
             CheckEffect::Ignored => {}
-            CheckEffect::Examine => self.out.push(Action::Upstream(examine)),
+            CheckEffect::Examine => self.outbox.push(Action::Upstream(examine)),
             CheckEffect::ExamineAndWait(wait) => {
                 self.timers.arm(&mut relayed.timer, Timer::Relayed(id), now + wait);
-                self.out.push(Action::Upstream(examine));
+                self.outbox.push(Action::Upstream(examine));
             }
             CheckEffect::EndStrays => {
                 let Some(instance) = self.upstreams.instances.get(&to) else { return };
                 let kill_grace = instance.server.kill_grace;
                 let end = UpstreamAction::EndStrays { instance: to, check, since, kill_grace };
-                self.out.push(Action::Upstream(end));
+                self.outbox.push(Action::Upstream(end));
             }
             CheckEffect::Replace => {
                 let instance = self.upstreams.instances.get(&to);

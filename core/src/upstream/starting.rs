@@ -11,7 +11,7 @@ impl Engine {
         if self.upstreams.is_empty() {
             return false;
         }
-        let Some(connection) = self.connections.get(&conn) else { return false };
+        let Some(connection) = self.outbox.connection(conn) else { return false };
         connection.requests.iter().any(|(_, _, work)| match work {
             Work::Upstream(_) => true,
             Work::Job(job) => {

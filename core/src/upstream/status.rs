@@ -41,13 +41,13 @@ impl Engine {
     /// Whether the peer of a connection may know of an instance: it serves the peer's own requests,
     /// or the peer is an operator (TSK-39).
     fn may_see_instance(&self, viewer: ConnId, instance: &Instance) -> bool {
-        if self.is_operator(viewer) {
+        if self.outbox.is_operator(viewer) {
             return true;
         }
-        let own = self.identity(viewer).filter(|own| **own != Identity::Anonymous);
+        let own = self.outbox.identity(viewer).filter(|own| **own != Identity::Anonymous);
         match &instance.key {
             Key::Client(conn) if *conn == viewer => true,
-            Key::Client(conn) => own.is_some() && self.identity(*conn) == own,
+            Key::Client(conn) => own.is_some() && self.outbox.identity(*conn) == own,
             Key::Owner(owner) => own == Some(owner),
             // A warm instance belongs to everyone and to no one.
             Key::Call => instance
@@ -91,8 +91,8 @@ impl Engine {
             return;
         }
         let instances = self.visible_instances(viewer);
-        let identity = self.identity_of(viewer);
-        let is_operator = self.is_operator(viewer);
+        let identity = self.outbox.identity_of(viewer);
+        let is_operator = self.outbox.is_operator(viewer);
         let seen = |server: &&Server| is_operator || server.server.allow.permits(&identity);
         json.raw(",\"servers\":[");
         let servers = self.upstreams.servers.iter().filter(seen);
@@ -187,7 +187,7 @@ impl Engine {
         match &instance.key {
             Key::Client(conn) => {
                 json.raw(",\"connection\":\"").display(conn).raw("\"");
-                if let Some(identity) = self.identity(*conn) {
+                if let Some(identity) = self.outbox.identity(*conn) {
                     json.raw(",").member("identity", &alloc::format!("{identity}"));
                 }
             }

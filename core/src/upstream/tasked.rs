@@ -25,7 +25,7 @@ impl Engine {
     /// Whether an instance takes a call of this tool only as a task.
     pub(crate) fn runs_as_task(&self, id: InstanceId, method: &str, name: &str) -> bool {
         let Some(instance) = self.upstreams.instances.get(&id) else { return false };
-        let peer = instance.conn.and_then(|conn| self.connections.get(&conn));
+        let peer = instance.conn.and_then(|conn| self.outbox.connection(conn));
         let augments = peer.is_some_and(|peer| peer.peer.tasks.augments("tools/call"));
         let server = self.upstreams.state(&instance.server.name, instance.audience.as_ref());
         let support = server.and_then(|server| server.support.get(name));
@@ -81,7 +81,7 @@ impl Engine {
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
         let cancel = Call::new(CallFor::RelayedCancel(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, cancel);
-        let Some(connection) = self.connections.get_mut(&conn) else { return true };
+        let Some(connection) = self.outbox.connection_mut(conn) else { return true };
         let queue = &mut connection.send_queue;
         let was_empty = queue.is_empty();
         queue.urgent_frame(|bytes| {
@@ -91,7 +91,7 @@ impl Engine {
             json.raw("}}");
         });
         if was_empty {
-            self.out.push(Action::Flush { conn });
+            self.outbox.push(Action::Flush { conn });
         }
         true
     }

@@ -38,16 +38,16 @@ impl Engine {
     pub(crate) fn on_watch(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         let shown = match params::find(params, ["uri"]).and_then(|[uri]| params::text("uri", uri)) {
             Ok(uri) => uri,
-            Err(error) => return self.fail(reply, &error),
+            Err(error) => return self.outbox.fail(reply, &error),
         };
-        let identity = self.identity_of(reply.conn);
+        let identity = self.outbox.identity_of(reply.conn);
         let Some(server) = self.server_of_uri(&shown, reply.conn) else {
-            let message = format!("no server offers the resource {:?}", self.clean(&shown));
-            return self.fail(reply, &ErrorObject::invalid_params(message));
+            let message = format!("no server offers the resource {:?}", self.outbox.clean(&shown));
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         if server.share == Share::Call {
             let message = "a server whose instances serve one call each has no subscriptions";
-            return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+            return self.outbox.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
         }
         let own: Box<str> = uri::own(&shown).into();
         let max = self.settings.limits.subscriptions_max;
@@ -65,9 +65,11 @@ impl Engine {
             }
         } else if self.watches_of(reply.conn) >= max {
             let what = "resources are subscribed to on this connection: unsubscribe from some";
-            return self.refuse(reply, "subscriptions_per_connection", max, what);
+            return self.outbox.refuse(reply, "subscriptions_per_connection", max, what);
         }
-        let Some(of) = self.upstreams.server(&server.name) else { return self.forget(reply) };
+        let Some(of) = self.upstreams.server(&server.name) else {
+            return self.outbox.forget(reply);
+        };
         let tool = of.relayed(method, method, &shown, TaskSupport::Forbidden);
         let passed = with_member(params.map_or("{}", Params::get), "uri", &quoted(&own));
         self.call_upstream_with(reply, tool, params, &passed);
@@ -92,7 +94,7 @@ impl Engine {
         let Some(entry) = self.jobs.get(job) else { return };
         let Some(route) = entry.tool.route.clone() else { return };
         let client = entry.conn;
-        let is_open = self.connections.contains_key(&client);
+        let is_open = self.outbox.connections().contains_key(&client);
         if &*route.method == SUBSCRIBE && matches!(outcome, Outcome::Result(_)) && is_open {
             let key = (route.server.clone(), uri::own(&route.name).into());
             self.note_watcher(key, Watcher::session(client), route.name.clone());
@@ -101,7 +103,7 @@ impl Engine {
 
     /// A client watches a resource, which it knows by the URI `shown`.
     pub(crate) fn note_watcher(&mut self, key: ResourceKey, watcher: Watcher, shown: Box<str>) {
-        let Some(connection) = self.connections.get(&watcher.conn) else { return };
+        let Some(connection) = self.outbox.connection(watcher.conn) else { return };
         let shown = ChargedText::new(connection.account(), shown, key.1.len());
         self.upstreams.watched.entry(key).or_default().insert(watcher, shown);
     }
@@ -136,7 +138,7 @@ impl Engine {
         request: &RequestId,
         uris: &BTreeSet<Box<str>>,
     ) {
-        let identity = self.identity_of(conn);
+        let identity = self.outbox.identity_of(conn);
         let mut fresh: Vec<(Arc<UpstreamServer>, Box<str>)> = Vec::new();
         for shown in uris {
             let watcher = Watcher { conn, listen: Some(request.clone()) };
@@ -170,7 +172,7 @@ impl Engine {
         if !instance.is_in_session() {
             return;
         }
-        match instance.conn.map(|conn| self.dialect(conn)) {
+        match instance.conn.map(|conn| self.outbox.dialect(conn)) {
             Some(dialect) if dialect == &MCP_2026_07_28 => self.listen_upstream(id),
             Some(_) => {
                 let params = with_member("{}", "uri", &quoted(own));
@@ -199,7 +201,7 @@ impl Engine {
     /// A subscription of a client has ended, and with it its watches.
     pub(crate) fn forget_listened(&mut self, client: ConnId, request: &RequestId) {
         // With its connection everything that it watches ends.
-        let Some(identity) = self.identity(client).cloned() else { return };
+        let Some(identity) = self.outbox.identity(client).cloned() else { return };
         let keys = [Key::Owner(identity), Key::Client(client)];
         self.unwatch(&keys, |watcher| {
             watcher.conn == client && watcher.listen.as_ref() == Some(request)
@@ -249,7 +251,7 @@ impl Engine {
         match key {
             Key::Client(own) => *own == client,
             Key::Owner(owner) => {
-                self.connections.get(&client).is_some_and(|peer| peer.identity == *owner)
+                self.outbox.connection(client).is_some_and(|peer| peer.identity == *owner)
             }
             Key::Call => false,
         }
@@ -286,7 +288,7 @@ impl Engine {
     /// A new instance is told of the subscriptions of its clients.
     pub(crate) fn watch_again(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        if instance.conn.is_none_or(|conn| self.dialect(conn) == &MCP_2026_07_28) {
+        if instance.conn.is_none_or(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28) {
             return self.listen_upstream(id);
         }
         let watched: Vec<Box<str>> = self.watched_by(instance).map(Into::into).collect();
@@ -305,8 +307,9 @@ impl Engine {
         let mut watchers = watched.flat_map(|(_, watchers)| watchers.keys());
         let client = watchers.find(|watcher| self.is_served_by(key, watcher.conn));
         let client = client.map(|watcher| watcher.conn);
-        if let Some(client) = client.filter(|client| self.connections.contains_key(client)) {
-            let identity = self.identity_of(client);
+        if let Some(client) = client.filter(|client| self.outbox.connections().contains_key(client))
+        {
+            let identity = self.outbox.identity_of(client);
             let server = self.upstreams.server(&server.name).map(|of| Arc::clone(&of.server));
             if let Some(server) = server
                 && let Assigned::Failed(_) = self.instance_for(&server, client, &identity)
@@ -351,7 +354,7 @@ impl Engine {
         let Some(request) = &watcher.listen else {
             return self.notify_client(watcher.conn, UPDATED, params);
         };
-        let Some(peer) = self.connections.get(&watcher.conn) else { return };
+        let Some(peer) = self.outbox.connection(watcher.conn) else { return };
         let Some((reply, Work::Listen(_))) = peer.requests.get(request) else { return };
         if peer.send_queue.len() >= self.settings.limits.write_buffer_bytes {
             return;
@@ -359,7 +362,7 @@ impl Engine {
         let mut id = Vec::new();
         crate::json::writer::Writer::new(&mut id).id(&reply.id, reply.token.as_deref());
         let tag = Tag { request: Some(request), recall: true, handle: None };
-        self.send_for(watcher.conn, tag, |json| {
+        self.outbox.send_for(watcher.conn, tag, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",").member("method", UPDATED).raw(",\"params\":");
             write_with_meta(json, params, &[(SUBSCRIPTION_ID, &id)]);
             json.raw("}");
@@ -370,10 +373,10 @@ impl Engine {
     pub(crate) fn notify_client(&mut self, client: ConnId, method: &str, params: &str) {
         let room = self.settings.limits.write_buffer_bytes;
         let reads = |waiting: usize| waiting < room;
-        if !self.connections.get(&client).is_some_and(|peer| reads(peer.send_queue.len())) {
+        if !self.outbox.connection(client).is_some_and(|peer| reads(peer.send_queue.len())) {
             return;
         }
-        self.send(client, |json| {
+        self.outbox.send(client, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw(",\"params\":");
             json.raw(params).raw("}");
         });
@@ -383,7 +386,7 @@ impl Engine {
     pub(crate) fn sessions_of(&self, id: InstanceId) -> Vec<ConnId> {
         let Some(instance) = self.upstreams.instances.get(&id) else { return Vec::new() };
         let is_session = |client: &ConnId| {
-            self.connections.get(client).is_some_and(|peer| {
+            self.outbox.connection(*client).is_some_and(|peer| {
                 peer.phase == SessionPhase::Ready
                     && peer.dialect.methods == Methods::Tools
                     && matches!(peer.side, Side::Server)
@@ -392,7 +395,7 @@ impl Engine {
         match &instance.key {
             Key::Client(client) => [*client].into_iter().filter(is_session).collect(),
             Key::Owner(_) => {
-                let all = self.connections.keys().copied().filter(is_session);
+                let all = self.outbox.connections().keys().copied().filter(is_session);
                 all.filter(|client| self.serves(instance, *client)).collect()
             }
             Key::Call => {

@@ -1,0 +1,226 @@
+//! The outbox: connections with their send queues, and everything that leaves the engine.
+//!
+//! Every group of methods looks connections up, answers requests and appends actions. The outbox
+//! owns all of that and calls none of them: a consequence beyond it, such as the end of a server
+//! that does not read, is handed to the engine by [`Outbox::take_unread`].
+
+mod answering;
+mod sending;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::mem;
+
+use crate::action::{Action, AuditEvent};
+use crate::collections::det_map::{Seed, Table};
+use crate::collections::tally::Tally;
+use crate::connection::{Connection, Counterpart, Ending};
+use crate::counters::Counters;
+use crate::identity::{Identity, Rights};
+use crate::ids::ConnId;
+use crate::protocol::revision::Dialect;
+use crate::settings::Settings;
+use crate::time::Instant;
+use crate::upstream::scope::Scope;
+
+/// Connections, the actions of the event at hand, and counters.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    settings: Arc<Settings>,
+    now: Instant,
+    connections: Table<ConnId, Box<Connection>>,
+    /// Admitted connections of each identity.
+    admitted: Tally,
+    actions: Vec<Action>,
+    counters: Counters,
+    /// Servers and agents that read too little. The engine ends them.
+    unread: Vec<ConnId>,
+}
+
+impl Outbox {
+    /// An outbox without connections.
+    pub(crate) fn new(settings: Arc<Settings>, seed: Seed) -> Self {
+        Self {
+            settings,
+            now: Instant::ZERO,
+            connections: Table::new(seed),
+            admitted: Tally::default(),
+            actions: Vec::new(),
+            counters: Counters::default(),
+            unread: Vec::new(),
+        }
+    }
+
+    /// Applies other settings from now on.
+    pub(crate) fn configure(&mut self, settings: Arc<Settings>) {
+        self.settings = settings;
+    }
+
+    /// Begins an event at this time, whose actions are appended to `actions`.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.now = now;
+        mem::swap(&mut self.actions, actions);
+    }
+
+    /// Ends an event: gives back the actions that [`Outbox::begin`] took, with those of the event.
+    #[inline]
+    pub(crate) fn end(&mut self, actions: &mut Vec<Action>) {
+        mem::swap(&mut self.actions, actions);
+    }
+
+    /// Appends an action.
+    #[inline]
+    pub(crate) fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// Appends an audit event.
+    #[inline]
+    pub(crate) fn note(&mut self, note: AuditEvent) {
+        self.actions.push(Action::Audit(note));
+    }
+
+    #[inline]
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The counters, to count something.
+    #[inline]
+    pub(crate) const fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// All connections.
+    #[inline]
+    pub(crate) const fn connections(&self) -> &Table<ConnId, Box<Connection>> {
+        &self.connections
+    }
+
+    #[inline]
+    pub(crate) fn connection(&self, conn: ConnId) -> Option<&Connection> {
+        self.connections.get(&conn).map(|connection| &**connection)
+    }
+
+    #[inline]
+    pub(crate) fn connection_mut(&mut self, conn: ConnId) -> Option<&mut Connection> {
+        self.connections.get_mut(&conn).map(|connection| &mut **connection)
+    }
+
+    /// Adds a connection.
+    ///
+    /// # Panics
+    /// When there is one with this id, which the host gives once.
+    pub(crate) fn insert(&mut self, conn: ConnId, connection: Connection) {
+        if connection.is_admitted {
+            self.admitted.add(&connection.identity);
+        }
+        let before = self.connections.insert(conn, Box::new(connection));
+        assert!(before.is_none(), "a connection id is given once");
+    }
+
+    /// Removes a connection.
+    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Box<Connection>> {
+        let connection = self.connections.remove(&conn)?;
+        if connection.is_admitted {
+            self.admitted.remove(&connection.identity);
+        }
+        self.connections.shrink();
+        Some(connection)
+    }
+
+    /// Admitted connections.
+    pub(crate) const fn admitted(&self) -> usize {
+        self.admitted.len()
+    }
+
+    /// Admitted connections of an identity.
+    pub(crate) fn admitted_of(&self, identity: &Identity) -> usize {
+        self.admitted.len_of(identity)
+    }
+
+    /// Gives the place of an admitted connection to another one.
+    pub(crate) fn displace(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(&conn)
+            && mem::replace(&mut connection.is_admitted, false)
+        {
+            self.admitted.remove(&connection.identity);
+        }
+    }
+
+    /// The other end of a connection; a peer if it is closed.
+    #[inline]
+    pub(crate) fn counterpart(&self, conn: ConnId) -> Counterpart {
+        self.connections.get(&conn).map_or(Counterpart::Peer, |connection| connection.counterpart)
+    }
+
+    /// Identity of the peer of a connection.
+    #[inline]
+    pub(crate) fn identity(&self, conn: ConnId) -> Option<&Identity> {
+        self.connections.get(&conn).map(|connection| &connection.identity)
+    }
+
+    /// A copy of the identity of the peer of a connection; anonymous if it is closed.
+    pub(crate) fn identity_of(&self, conn: ConnId) -> Identity {
+        self.identity(conn).cloned().unwrap_or(Identity::Anonymous)
+    }
+
+    /// Dialect of a connection.
+    #[inline]
+    pub(crate) fn dialect(&self, conn: ConnId) -> &'static Dialect {
+        self.connections.get(&conn).map_or(Dialect::UNSETTLED, |connection| connection.dialect)
+    }
+
+    /// Dialect of a connection; `None` when nothing of it is read any more.
+    #[inline]
+    pub(crate) fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
+        let connection = self.connections.get(&conn)?;
+        (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
+    }
+
+    /// The scope of a connection, if it does not see everything.
+    pub(crate) fn scope_of(&self, conn: ConnId) -> Option<&Scope> {
+        self.connections.get(&conn)?.scope.as_deref()
+    }
+
+    /// Number of open requests of a connection.
+    #[inline]
+    pub(crate) fn open_requests(&self, conn: ConnId) -> usize {
+        self.connections.get(&conn).map_or(0, |connection| connection.requests.len())
+    }
+
+    /// Whether as many requests of a connection wait for an answer as may.
+    #[inline]
+    pub(crate) fn is_full(&self, conn: ConnId) -> bool {
+        self.open_requests(conn) >= self.settings.limits.inflight_max
+    }
+
+    /// Whether an identity sees and may do everything on a connection with these rights.
+    pub(crate) fn has_operator_rights(&self, identity: &Identity, rights: Rights) -> bool {
+        // SEC-05: a process inside a job is never an operator.
+        rights == Rights::Full && self.settings.operators.contains(identity)
+    }
+
+    /// Whether the peer of a connection sees and may do everything.
+    pub(crate) fn is_operator(&self, conn: ConnId) -> bool {
+        self.connections
+            .get(&conn)
+            .is_some_and(|peer| self.has_operator_rights(&peer.identity, peer.rights))
+    }
+
+    /// A text of a peer, fit for a log and a status message: no control characters, capped
+    /// (CAN-12, TSK-43).
+    pub(crate) fn clean(&self, text: &str) -> String {
+        let max = self.settings.limits.text_bytes_max;
+        let mut clean: String =
+            text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max + 1).collect();
+        if clean.len() > max {
+            clean.truncate(clean.floor_char_boundary(max.saturating_sub('…'.len_utf8())));
+            clean.push('…');
+        }
+        clean
+    }
+}
