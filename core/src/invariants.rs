@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::{CallId, ConnId};
-use crate::jobs::job::{JobState, Purpose};
+use crate::ids::{CallId, ConnId, JobId};
+use crate::jobs::job::{Job, JobState, Purpose};
 use crate::outgoing::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
 use crate::policy::account::ChargedText;
 use crate::protocol::request_meta::RequestContext;
@@ -199,21 +199,7 @@ fn jobs(engine: &Engine) {
             }
         }
         beyond += usize::from(job.has_asked() && !job.is_asking());
-        match job.purpose() {
-            Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => {}
-            Purpose::Answer(request) => {
-                let work =
-                    engine.outbox.connection(job.conn).and_then(|c| c.requests.work(request));
-                let waits = work == Some(&Work::Job(*id));
-                assert!(waits, "{id} answers a request");
-            }
-            Purpose::Task => {
-                let task = job.task.and_then(|task| engine.tasks.get(task));
-                let task = task.expect("a job's task exists");
-                assert_eq!(task.job, Some(*id));
-                assert!(!task.status().is_terminal(), "{id} works for a task that has ended");
-            }
-        }
+        purpose(engine, *id, job);
     }
     assert_eq!(running, engine.jobs.running(), "running jobs are counted");
     assert_eq!(asking, engine.jobs.asking(), "jobs that wait for an answer are counted");
@@ -224,6 +210,37 @@ fn jobs(engine: &Engine) {
     }
     assert_eq!(outlasting, engine.jobs.outlasting(), "jobs that outlast SIGKILL are counted");
     assert!(running - beyond <= engine.loosest.running, "too many jobs run");
+    shares(engine);
+    assert_eq!(running, engine.jobs.queue().running(), "running jobs are counted by identity");
+    let queued = engine
+        .jobs
+        .iter()
+        .map(|(_, job)| job)
+        .filter(|job| matches!(job.state(), JobState::Queued(_)));
+    assert_eq!(queued.count(), engine.jobs.queue().len(), "a queued job is gone");
+    engine.jobs.queue().check();
+}
+
+/// The receiver of the outcome of a job knows of the job.
+fn purpose(engine: &Engine, id: JobId, job: &Job) {
+    match job.purpose() {
+        Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => {}
+        Purpose::Answer(request) => {
+            let work = engine.outbox.connection(job.conn).and_then(|c| c.requests.work(request));
+            let waits = work == Some(&Work::Job(id));
+            assert!(waits, "{id} answers a request");
+        }
+        Purpose::Task => {
+            let task = job.task.and_then(|task| engine.tasks.get(task));
+            let task = task.expect("a job's task exists");
+            assert_eq!(task.job, Some(id));
+            assert!(!task.status().is_terminal(), "{id} works for a task that has ended");
+        }
+    }
+}
+
+/// Running jobs of each identity are counted and within its share.
+fn shares(engine: &Engine) {
     let mut of: BTreeMap<&Identity, (usize, usize)> = BTreeMap::new();
     for (_, job) in engine.jobs.iter() {
         if !matches!(job.state(), JobState::Held(_) | JobState::Queued(_)) && !job.is_asking() {
@@ -240,14 +257,6 @@ fn jobs(engine: &Engine) {
         let share = engine.loosest.running_per_identity;
         assert!(*count - *beyond <= share, "{owner} runs more than its share");
     }
-    assert_eq!(running, engine.jobs.queue().running(), "running jobs are counted by identity");
-    let queued = engine
-        .jobs
-        .iter()
-        .map(|(_, job)| job)
-        .filter(|job| matches!(job.state(), JobState::Queued(_)));
-    assert_eq!(queued.count(), engine.jobs.queue().len(), "a queued job is gone");
-    engine.jobs.queue().check();
 }
 
 /// Every question of a job is where the connection it went to, or its task, knows of it.

@@ -1,11 +1,13 @@
 //! `notifications/cancelled`: stop the work, say nothing.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
+use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
@@ -57,8 +59,33 @@ impl Engine {
         if let Some(batch) = batch {
             self.outbox.settle_in_batch(conn, batch, |_| {});
         }
+        let (job, tool) = self.stop_work(conn, work, &cancellation, &identity);
         let Cancellation { request, reason } = cancellation;
-        let (job, tool) = match work {
+        self.outbox.note(AuditEvent::CallCancelled {
+            conn,
+            identity,
+            request,
+            tool,
+            job,
+            method,
+            reason,
+        });
+        if let Some(job) = job {
+            self.release_job_claim(job, StopReason::Requested);
+        }
+        self.close_if_finished(conn);
+    }
+
+    /// Ends the work of a request that `identity` has cancelled. Returns its job, which is still to be
+    /// released, and its name in the audit log.
+    fn stop_work(
+        &mut self,
+        conn: ConnId,
+        work: Work,
+        Cancellation { request, reason }: &Cancellation,
+        identity: &Identity,
+    ) -> (Option<JobId>, Arc<str>) {
+        match work {
             Work::Job(id) => {
                 let of = Some(request.clone());
                 let cancel =
@@ -84,7 +111,7 @@ impl Engine {
                 (None, form.method().into())
             }
             Work::Listen(listening) => {
-                self.unlisten(conn, &request, &listening);
+                self.unlisten(conn, request, &listening);
                 (None, "subscriptions/listen".into())
             }
             Work::Upstream(awaited) => {
@@ -100,20 +127,7 @@ impl Engine {
                 let form = self.surveys.get(&read).map(|request| request.form.method());
                 (None, form.unwrap_or("ceased/status").into())
             }
-        };
-        self.outbox.note(AuditEvent::CallCancelled {
-            conn,
-            identity,
-            request,
-            tool,
-            job,
-            method,
-            reason,
-        });
-        if let Some(job) = job {
-            self.release_job_claim(job, StopReason::Requested);
         }
-        self.close_if_finished(conn);
     }
 
     /// Removes the unsent frames of a request (MOD-04), and stops the task or suspended call that was
