@@ -8,11 +8,12 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix};
 
 use crate::system::{self, PeerIds, QUIET};
 use crate::tcp;
@@ -44,6 +45,32 @@ impl Socket {
         Self::tcp(stream.into(), addr)
     }
 
+    /// Begins to connect to a TCP address, without waiting for it. Until it is connected, reads and
+    /// writes would block, and room to write is the event to wait for; if it cannot be, they fail with
+    /// the reason.
+    ///
+    /// # Errors
+    /// When the system refuses at once.
+    pub fn connect_tcp(addr: SocketAddr) -> io::Result<Self> {
+        let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let fd = system::stream_socket(family)?;
+        match net::connect(&fd, &addr) {
+            Ok(()) | Err(Errno::INPROGRESS) => Self::tcp(fd, addr),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Connects to a Unix socket, without waiting for it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when the listener has no room for another connection now;
+    /// the error of the system.
+    pub fn connect_unix(path: &Path) -> io::Result<Self> {
+        let fd = system::stream_socket(AddressFamily::UNIX)?;
+        net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+        Self::unix(fd)
+    }
+
     pub(crate) fn unix(fd: OwnedFd) -> io::Result<Self> {
         let PeerIds { uid, gid, pid } = system::peer_ids(&fd)?;
         system::quiet(fd.as_fd())?;
@@ -54,6 +81,12 @@ impl Socket {
         tcp::tune(fd.as_fd())?;
         system::quiet(fd.as_fd())?;
         Ok(Self { fd, peer: Peer::Tcp { addr } })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -102,7 +135,7 @@ impl Transport for Socket {
 
 /// Reads from a socket without blocking, whatever its description says.
 pub(crate) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
-    Ok(rustix::net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
+    Ok(net::recv(fd, buf, RecvFlags::DONTWAIT)?.0)
 }
 
 /// Writes to a socket without blocking, whatever its description says, and without a signal for a
@@ -111,12 +144,12 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
 /// # Errors
 /// [`io::ErrorKind::WouldBlock`] without room; the error of the system if the peer is gone.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(fd, bytes, SendFlags::DONTWAIT | QUIET)?)
+    Ok(net::send(fd, bytes, SendFlags::DONTWAIT | QUIET)?)
 }
 
 /// Ends our output; no error if the peer is gone already.
 pub(crate) fn finish(fd: BorrowedFd<'_>) -> io::Result<()> {
-    match rustix::net::shutdown(fd, Shutdown::Write) {
+    match net::shutdown(fd, Shutdown::Write) {
         Ok(()) | Err(Errno::NOTCONN) => Ok(()),
         Err(errno) => Err(errno.into()),
     }

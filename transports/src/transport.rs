@@ -66,6 +66,13 @@ pub trait Transport: Send + fmt::Debug {
         Ok(None)
     }
 
+    /// True while bytes that a write has taken are still held here, as below TLS. They leave with the
+    /// next read or write that the system has room for; before a transport with such bytes is
+    /// dropped, one of them is due.
+    fn holds_output(&self) -> bool {
+        false
+    }
+
     /// Meaning of an event of this transport. For more than one descriptor under one token the
     /// plain reading is wrong and this must be overridden.
     fn readiness(&self, event: &Event) -> Readiness {

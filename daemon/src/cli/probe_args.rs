@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ceased_transports::http::client::check_header;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -136,11 +137,10 @@ fn server_url(text: &str) -> Result<String, String> {
 /// A header as a name in lower case and a value.
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("must be NAME: VALUE")?;
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let is_value = |byte: u8| byte == b'\t' || (b' '..=b'~').contains(&byte);
-    if name.is_empty() || !name.bytes().all(is_name) || !value.bytes().all(is_value) {
-        return Err("must consist of printable ASCII characters".to_owned());
+    if !value.is_ascii() {
+        return Err("must consist of ASCII characters".to_owned());
     }
+    check_header(name, value).map_err(|why| why.to_string())?;
     Ok((name.to_ascii_lowercase(), value.trim().to_owned()))
 }
 

@@ -17,6 +17,7 @@ mod baseline;
 mod channel;
 mod checks;
 pub mod client;
+mod connect;
 mod context;
 mod endings;
 mod era;
@@ -56,8 +57,6 @@ pub use finding::{Checked, Compared, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
 pub use target::Target;
 
-pub(crate) use http::Response as HttpResponse;
-
 /// Time in which a call that fails is answered.
 const BEGUN: Duration = Duration::from_millis(500);
 
@@ -68,7 +67,7 @@ const BEGUN: Duration = Duration::from_millis(500);
 /// The reason for which it cannot be used.
 pub fn check_url(text: &str) -> Result<(), String> {
     match Target::Url(text.to_owned()).at(1) {
-        Target::Url(url) => http::Url::parse(&url).map(drop),
+        Target::Url(url) => http::HttpServer::at(&url).map(drop).map_err(|why| why.to_string()),
         Target::Stdio | Target::Socket(_) => Ok(()),
     }
 }

@@ -2,23 +2,21 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ceased_client::io::{poll, read};
 use ceased_process::{OwnPipes, Process, stdio_pipes};
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde_json::{Value, json};
 
 use super::arena::Job;
 use super::channel::Channel;
+use super::connect;
 use super::context::Context;
 use super::era::{Era, TASKS};
 use super::finding::SessionError;
-use super::http::{Http, Url, connect};
+use super::http::{Http, HttpServer};
 use super::life::Life;
 use super::options::ToolCall;
 use super::pipe::{Pipe, Received};
@@ -407,39 +405,18 @@ fn refuse_stranger(context: &Context, era: &Era, port: u16) -> Result<(), Sessio
 fn open(context: &Context, era: &Era, target: &Target, until: Instant) -> io::Result<Channel> {
     match target {
         Target::Url(url) => {
-            let url = Url::parse(url).map_err(io::Error::other)?;
-            connect(&url, until)?;
+            let server = HttpServer::at(url).map_err(io::Error::other)?;
+            server.connect(until)?;
             let headers = context.options.headers.clone();
-            Ok(Channel::Http(Box::new(Http::new(url, headers, era, context.options.output_max))))
+            let max = context.options.output_max;
+            Ok(Channel::Http(Box::new(Http::new(server, headers, era, max))))
         }
         Target::Socket(path) => {
-            let socket = connect_unix(path, until)?;
+            let socket = connect::unix(path.as_ref(), until)?;
             let input = OwnedFd::from(socket.try_clone()?);
             Ok(Channel::Lines(Pipe::new(input, socket.into(), context.options.output_max)?))
         }
         Target::Stdio => Err(io::ErrorKind::Unsupported.into()),
-    }
-}
-
-/// Connects to a Unix socket, until then: a listener with a full backlog has a blocking connect wait
-/// without a limit.
-fn connect_unix(path: &str, until: Instant) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path)?;
-    loop {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        match rustix::net::connect(&socket, &address) {
-            Ok(()) => {
-                let socket = UnixStream::from(socket);
-                socket.set_nonblocking(false)?;
-                return Ok(socket);
-            }
-            Err(Errno::AGAIN) if Instant::now() < until => thread::sleep(DIAL_AGAIN),
-            Err(Errno::AGAIN) => {
-                return Err(io::Error::other("the socket accepts no connection"));
-            }
-            Err(why) => return Err(why.into()),
-        }
     }
 }
 

@@ -12,11 +12,12 @@
 
 use std::sync::Arc;
 
-use super::body::{Body, Progress};
+use super::body::{Body, BodyError, Bounds};
 use super::date::HttpDate;
-use super::head::{self, Head, Method, Parsed, Version};
+use super::fields::Version;
+use super::head::{self, Head, Method, Parsed};
 use super::limits::HttpLimits;
-use super::response::Response;
+use super::response::{Response, Status};
 use crate::link::Output;
 
 /// A whole request.
@@ -52,7 +53,8 @@ pub enum Phase {
 #[derive(Debug)]
 enum Input {
     Head,
-    Body(Box<Head>, Body),
+    /// A body, with its bytes so far.
+    Body(Box<Head>, Body, Vec<u8>),
     /// A request that the host has not taken yet.
     Whole(Request),
     /// The host is writing the response to a request.
@@ -138,14 +140,14 @@ impl HttpConnection {
                         self.begin_body(head, check, read)
                     }
                 },
-                Input::Body(head, mut body) => {
-                    match body.take(&self.bytes, &mut read, &self.limits) {
-                        Progress::Whole(body) => Input::Whole(Request { head, body }),
-                        Progress::Partial => {
-                            self.input = Input::Body(head, body);
+                Input::Body(head, mut body, mut bytes) => {
+                    match body.take(&self.bytes, &mut read, &mut bytes) {
+                        Ok(true) => Input::Whole(Request { head, body: bytes }),
+                        Ok(false) => {
+                            self.input = Input::Body(head, body, bytes);
                             break;
                         }
-                        Progress::Refused(response) => self.refuse(&response),
+                        Err(why) => self.refuse(&refusal(&why)),
                     }
                 }
                 waiting @ (Input::Whole(_) | Input::Response(_) | Input::Closing) => {
@@ -167,15 +169,17 @@ impl HttpConnection {
         if let Some(response) = check.check(&head) {
             return self.refuse_head(&head, &response);
         }
-        match Body::new(head.framing, &self.limits) {
+        let bounds =
+            Bounds { body: self.limits.body_bytes as u64, trailers: self.limits.head_bytes };
+        match Body::new(head.framing, bounds) {
             Ok(body) => {
                 let body_is_here = self.bytes.len() > read;
                 if head.expects_continue && !body_is_here && head.announced_length() != Some(0) {
                     self.output.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
-                Input::Body(head, body)
+                Input::Body(head, body, Vec::new())
             }
-            Err(response) => self.refuse(&response),
+            Err(why) => self.refuse(&refusal(&why)),
         }
     }
 
@@ -325,7 +329,7 @@ impl HttpConnection {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let body = match &self.input {
-            Input::Body(_, body) => body.len(),
+            Input::Body(_, _, bytes) => bytes.len(),
             Input::Whole(request) => request.body.len(),
             Input::Head | Input::Response(_) | Input::Closing => 0,
         };
@@ -423,6 +427,18 @@ impl Output for HttpConnection {
         self.close();
         self.note_sent(self.output.len());
     }
+}
+
+/// The response to a request whose body cannot be read.
+fn refusal(why: &BodyError) -> Response {
+    let status = match why {
+        BodyError::TooLarge { .. } => Status::ContentTooLarge,
+        BodyError::ChunkSize { .. }
+        | BodyError::ChunkEnd
+        | BodyError::LongLine { .. }
+        | BodyError::LineEnd { .. } => Status::BadRequest,
+    };
+    Response::text(status, &why.to_string())
 }
 
 /// Writes a number in decimal digits.

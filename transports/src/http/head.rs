@@ -4,6 +4,8 @@
 use std::mem::MaybeUninit;
 use std::str;
 
+use super::body::Framing;
+use super::fields::{self, Fields, Version};
 use super::limits::HttpLimits;
 use super::response::{Response, Status};
 
@@ -20,24 +22,6 @@ pub enum Method {
     Other,
 }
 
-/// Minor version of HTTP/1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
-    /// HTTP/1.0: no chunks, closed after the response unless the client asks otherwise.
-    Http10,
-    /// HTTP/1.1.
-    Http11,
-}
-
-/// How the body of a request is delimited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// This many bytes; 0 for none.
-    Length(u64),
-    /// Chunks, up to one of no bytes.
-    Chunked,
-}
-
 /// Head of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
@@ -50,20 +34,10 @@ pub struct Head {
     /// Host that the client named, with its port: from the target if that has one, else from the
     /// header. Empty when an HTTP/1.0 client named none.
     pub host: String,
-    /// Names in lower case and values, one after the other.
-    text: Vec<u8>,
-    fields: Vec<Field>,
+    fields: Fields,
     pub(super) framing: Framing,
     pub(super) keep_alive: bool,
     pub(super) expects_continue: bool,
-}
-
-/// Place of a header in the text of its head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Field {
-    name: usize,
-    value: usize,
-    end: usize,
 }
 
 impl Head {
@@ -76,41 +50,24 @@ impl Head {
     /// Values of the header with this name (lower case), in order, as far as they are visible
     /// ASCII, spaces and tabs.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.values(name)
-            .filter_map(|value| str::from_utf8(value).ok().filter(|value| value.is_ascii()))
+        self.fields.all(name)
     }
 
     /// Value of the header with this name (lower case), if the request has it exactly once.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut values = self.values(name);
-        let value = values.next().filter(|_| values.next().is_none())?;
-        str::from_utf8(value).ok().filter(|value| value.is_ascii())
+        self.fields.header(name)
     }
 
     /// Whether the request has the header with this name (lower case), readable or not.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.values(name).next().is_some()
+        self.fields.values(name).next().is_some()
     }
 
     /// Names of all headers, in lower case and in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.fields().map(|(name, _)| str::from_utf8(name).unwrap_or_default())
-    }
-
-    /// Values of the header with this name (lower case), in order.
-    fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
-        let of_name = self.fields().filter(move |(known, _)| *known == name.as_bytes());
-        of_name.map(|(_, value)| value)
-    }
-
-    /// Names and values of all headers, in order.
-    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|field| {
-            let part = |from, to| self.text.get(from..to).unwrap_or_default();
-            (part(field.name, field.value), part(field.value, field.end))
-        })
+        self.fields.names()
     }
 
     /// Whether the connection may serve another request after this one, as far as the client says.
@@ -124,7 +81,7 @@ impl Head {
     pub const fn announced_length(&self) -> Option<u64> {
         match self.framing {
             Framing::Length(length) => Some(length),
-            Framing::Chunked => None,
+            Framing::Chunked | Framing::UntilClose => None,
         }
     }
 }
@@ -215,27 +172,9 @@ fn check_line_ends(input: &[u8]) -> Result<(), Response> {
     Ok(())
 }
 
-/// Copies headers into one text, with the place of each. A head with an allocation for each name and
-/// each value cost a tenth of a call.
-fn copy_fields(headers: &[httparse::Header<'_>]) -> (Vec<u8>, Vec<Field>) {
-    let bytes = headers.iter().map(|header| header.name.len() + header.value.len()).sum();
-    let (mut text, mut fields) = (Vec::with_capacity(bytes), Vec::with_capacity(headers.len()));
-    for header in headers {
-        let name = text.len();
-        text.extend(header.name.bytes().map(|byte| byte.to_ascii_lowercase()));
-        let value = text.len();
-        text.extend_from_slice(header.value);
-        fields.push(Field { name, value, end: text.len() });
-    }
-    (text, fields)
-}
-
 impl Head {
     fn read(request: &httparse::Request<'_, '_>) -> Result<Self, Response> {
-        let version = match request.version {
-            Some(0) => Version::Http10,
-            _ => Version::Http11,
-        };
+        let version = Version::of(request.version);
         let method = match request.method.unwrap_or_default() {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
@@ -244,28 +183,26 @@ impl Head {
             "OPTIONS" => Method::Options,
             _ => Method::Other,
         };
-        let (text, fields) = copy_fields(request.headers);
         let mut head = Self {
             method,
             version,
             target: String::new(),
             host: String::new(),
-            text,
-            fields,
+            fields: Fields::copy(request.headers),
             framing: Framing::Length(0),
             keep_alive: true,
             expects_continue: false,
         };
         head.read_target(request.path.unwrap_or_default())?;
         head.framing = head.read_framing()?;
-        head.keep_alive = head.read_keep_alive();
+        head.keep_alive = head.fields.keep_alive(version);
         head.expects_continue = head.read_expectation()?;
         Ok(head)
     }
 
     fn read_target(&mut self, target: &str) -> Result<(), Response> {
         let hosts = {
-            let mut hosts = self.values("host");
+            let mut hosts = self.fields.values("host");
             (hosts.next(), hosts.next())
         };
         let host = match hosts {
@@ -299,8 +236,8 @@ impl Head {
 
     /// HTTP-10: the one length of the body; refused where servers disagree about it.
     fn read_framing(&self) -> Result<Framing, Response> {
-        let mut lengths = self.values("content-length");
-        let mut codings = self.values("transfer-encoding");
+        let mut lengths = self.fields.values("content-length");
+        let mut codings = self.fields.values("transfer-encoding");
         match (lengths.next(), codings.next()) {
             (Some(_), Some(_)) => {
                 Err(bad("a request has content-length or transfer-encoding, not both"))
@@ -308,14 +245,9 @@ impl Head {
             (Some(_), None) if lengths.next().is_some() => {
                 Err(bad("a request has one content-length"))
             }
-            (Some(length), None) => {
-                let is_number = !length.is_empty()
-                    && length.len() <= 19
-                    && length.iter().all(u8::is_ascii_digit);
-                let length = str::from_utf8(length).ok().filter(|_| is_number);
-                let length = length.and_then(|length| length.parse().ok());
-                length.map(Framing::Length).ok_or_else(|| bad("content-length is not a number"))
-            }
+            (Some(length), None) => fields::length(length)
+                .map(Framing::Length)
+                .ok_or_else(|| bad("content-length is not a number")),
             (None, Some(_)) if self.version == Version::Http10 => {
                 Err(bad("HTTP/1.0 has no transfer-encoding"))
             }
@@ -329,17 +261,6 @@ impl Head {
                 Err(Response::text(Status::NotImplemented, text))
             }
             (None, None) => Ok(Framing::Length(0)),
-        }
-    }
-
-    fn read_keep_alive(&self) -> bool {
-        let says = |wanted: &str| {
-            let mut options = self.all("connection").flat_map(|value| value.split(','));
-            options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
-        };
-        match self.version {
-            Version::Http10 => says("keep-alive") && !says("close"),
-            Version::Http11 => !says("close"),
         }
     }
 

@@ -6,15 +6,19 @@
 //! connection, and sets the [`HttpDate`] of responses.
 
 mod body;
+pub mod client;
 mod connection;
 mod date;
+mod fields;
 mod head;
 mod limits;
 mod response;
 pub mod sse;
 
+pub use body::BodyError;
 pub use connection::{HeadCheck, HttpConnection, Phase, Request};
 pub use date::{HttpDate, fixdate};
-pub use head::{Head, Method, Version};
+pub use fields::Version;
+pub use head::{Head, Method};
 pub use limits::HttpLimits;
 pub use response::{Response, Status};

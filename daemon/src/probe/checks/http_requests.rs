@@ -34,7 +34,7 @@ fn post(
     let mut headers = http.headers(message);
     change(&mut headers);
     let bytes = http.draft("POST", &headers, &message.to_string());
-    http.fetch(bytes, until).map_err(SessionError)
+    bytes.and_then(|bytes| http.fetch(bytes, until)).map_err(SessionError)
 }
 
 fn without(headers: &mut Headers, name: &str) {
@@ -89,18 +89,19 @@ pub(crate) fn origin(context: &Context) -> Result<Finding, SessionError> {
 pub(crate) fn two_lengths(context: &Context) -> Result<Finding, SessionError> {
     let mut session = Session::start(context)?;
     let message = ping(&mut session);
-    let length = message.to_string().len();
-    let reply = post(&mut session, &message, |headers| {
-        for length in [length, length - 1] {
-            headers.push(("content-length".to_owned(), length.to_string()));
-        }
-    });
-    Ok(match reply {
+    let until = session.until();
+    let http = session.http()?;
+    let body = message.to_string();
+    let mut bytes = http.draft("POST", &http.headers(&message), &body).map_err(SessionError)?;
+    let other = format!("content-length: {}\r\n", body.len() - 1);
+    let second_line = memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1);
+    bytes.splice(second_line..second_line, other.into_bytes());
+    Ok(match http.fetch(bytes, until) {
         Ok(reply) => judged(
             expect("two lengths of one body", &reply, &[400]),
             "two lengths of one body are refused with 400",
         ),
-        Err(SessionError(why)) => Finding::unknown(why),
+        Err(why) => Finding::unknown(why),
     })
 }
 
@@ -192,7 +193,7 @@ fn pass_session(session: &mut Session<'_>) -> Result<Result<(), String>, Session
     let mut headers = http.headers(&Value::Null);
     replace(&mut headers, "mcp-session-id", &id);
     let bytes = http.draft("DELETE", &headers, "");
-    let deleted = http.fetch(bytes, until).map_err(SessionError)?;
+    let deleted = bytes.and_then(|bytes| http.fetch(bytes, until)).map_err(SessionError)?;
     Ok(match deleted.status() {
         405 => Err("the server lets no client end a session".to_owned()),
         _ => Ok(()),
@@ -238,6 +239,6 @@ pub(crate) fn get(context: &Context) -> Result<Finding, SessionError> {
     let mut headers = http.headers(&Value::Null);
     replace(&mut headers, "accept", "text/event-stream");
     let bytes = http.draft("GET", &headers, "");
-    let reply = http.fetch(bytes, until).map_err(SessionError)?;
+    let reply = bytes.and_then(|bytes| http.fetch(bytes, until)).map_err(SessionError)?;
     Ok(judged(expect("GET", &reply, &[405]), "GET is refused with 405"))
 }

@@ -1,37 +1,25 @@
 //! One request and its response, on a connection of its own.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use ceased_client::LINE_BYTES_MAX;
+use ceased_transports::Output as _;
+use ceased_transports::http::client::{ClientLimits, HttpClient, Part, ResponseHead};
 use rustix::event::PollFlags;
 use serde_json::Value;
 
-use super::response::Response;
-use super::url::Url;
+use super::server::{HttpServer, Wire};
 
+/// More than a connection holds below TLS, so that a read leaves nothing that a poll does not tell.
 const PIECE_BYTES: usize = 64 * 1024;
-
-/// Connects, until then.
-pub(crate) fn connect(url: &Url, until: Instant) -> io::Result<TcpStream> {
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in (url.host.as_str(), url.port).to_socket_addrs()? {
-        let within = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, within) {
-            Ok(stream) => return Ok(stream),
-            Err(why) => failed = why,
-        }
-    }
-    Err(failed)
-}
 
 /// An exchange.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    stream: TcpStream,
-    unsent: Vec<u8>,
-    pub(crate) response: Response,
+    wire: Box<dyn Wire>,
+    client: HttpClient,
     /// Id of the request.
     pub(crate) id: Option<Value>,
     pub(crate) is_initialize: bool,
@@ -46,14 +34,15 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Connects, and sends these bytes.
-    pub(crate) fn begin(url: &Url, bytes: Vec<u8>, until: Instant) -> io::Result<Self> {
-        let stream = connect(url, until)?;
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+    pub(crate) fn begin(server: &HttpServer, bytes: Vec<u8>, until: Instant) -> io::Result<Self> {
+        let wire = server.connect(until)?;
+        let (body_bytes, event_bytes) = (LINE_BYTES_MAX, LINE_BYTES_MAX);
+        let limits = ClientLimits { body_bytes, event_bytes, ..ClientLimits::default() };
+        let mut client = HttpClient::new(limits);
+        client.send_raw(bytes).map_err(io::Error::other)?;
         let mut exchange = Self {
-            stream,
-            unsent: bytes,
-            response: Response::default(),
+            wire,
+            client,
             id: None,
             is_initialize: false,
             is_cancelled: false,
@@ -67,64 +56,83 @@ impl Exchange {
 
     /// The events to wait for.
     pub(crate) fn interest(&self) -> PollFlags {
-        if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
+        if self.is_sent() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
     /// Whether nothing more comes.
     pub(crate) const fn is_over(&self) -> bool {
-        self.response.is_over() || self.failure.is_some()
+        self.client.is_over() || self.failure.is_some()
     }
 
     /// Whether the request is sent.
-    pub(crate) const fn is_sent(&self) -> bool {
-        self.unsent.is_empty()
+    pub(crate) fn is_sent(&self) -> bool {
+        self.client.pending().is_empty() && !self.wire.holds_output()
+    }
+
+    /// The head of the response, once it is there.
+    pub(crate) fn head(&self) -> Option<&ResponseHead> {
+        self.client.head()
+    }
+
+    /// The status of the response; 0 before its head is there.
+    pub(crate) fn status(&self) -> u16 {
+        self.head().map_or(0, |head| head.status)
+    }
+
+    /// The texts received since the last call: the body, or the data of each event.
+    pub(crate) fn take_texts(&mut self) -> Vec<String> {
+        let mut texts = Vec::new();
+        while let Some(part) = self.client.next_part() {
+            let bytes = match part {
+                Part::Body(body) => body,
+                Part::Event(event) => event.data,
+            };
+            if !bytes.is_empty() {
+                texts.push(String::from_utf8(bytes).unwrap_or_else(|why| {
+                    // A mark that makes it no JSON.
+                    format!("\u{fffd}{}", String::from_utf8_lossy(why.as_bytes()))
+                }));
+            }
+        }
+        texts
     }
 
     /// Sends and receives as far as possible; the number of received bytes.
     pub(crate) fn turn(&mut self) -> usize {
-        if !self.unsent.is_empty() {
-            self.write();
-        }
+        self.write();
         self.read()
     }
 
     fn write(&mut self) {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(count) => drop(self.unsent.drain(..count)),
+        while !self.client.pending().is_empty() {
+            match self.wire.write(self.client.pending()) {
+                Ok(count) => self.client.note_sent(count),
                 Err(why) if is_later(&why) => return,
                 // A server may answer and close before it has read everything.
-                Err(_) => self.unsent.clear(),
+                Err(_) => self.client.clear(),
             }
         }
     }
 
     fn read(&mut self) -> usize {
         let mut piece = vec![0; PIECE_BYTES];
-        let count = match self.stream.read(&mut piece) {
-            Ok(count) => count,
+        let (count, taken) = match self.wire.read(&mut piece) {
+            Ok(0) => (0, self.client.finish()),
+            Ok(count) => (count, self.client.receive(piece.get(..count).unwrap_or_default())),
             Err(why) if is_later(&why) => return 0,
             Err(why) => {
-                self.response.close();
                 self.failure = Some(why.to_string());
                 return 0;
             }
         };
-        let taken = match count {
-            0 => {
-                self.response.close();
-                Ok(())
-            }
-            _ => self.response.take(piece.get(..count).unwrap_or_default()),
-        };
-        self.failure = taken.err();
+        self.failure = taken.err().map(|why| why.to_string());
         count
     }
 }
 
 impl AsFd for Exchange {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.wire.as_fd()
     }
 }
 

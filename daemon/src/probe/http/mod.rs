@@ -2,13 +2,13 @@
 //! messages may be malformed, and streams can be closed at any time.
 
 mod exchange;
-mod response;
-mod url;
+mod server;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ceased_client::io::poll;
+use ceased_transports::http::client::ResponseHead;
 use rustix::event::PollFd;
 use serde_json::{Value, json};
 
@@ -18,9 +18,7 @@ use super::room::Room;
 use super::text;
 use exchange::Exchange;
 
-pub(crate) use exchange::connect;
-pub(crate) use response::{Head, Response};
-pub(crate) use url::Url;
+pub(crate) use server::HttpServer;
 
 /// Exchanges at once.
 const OPEN_MAX: usize = 64;
@@ -34,7 +32,7 @@ const GARBAGE_MAX: usize = 8;
 /// A response, up to its end or its first message.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pub(crate) head: Head,
+    pub(crate) head: ResponseHead,
     pub(crate) body: String,
 }
 
@@ -64,7 +62,7 @@ pub(crate) type Headers = Vec<(String, String)>;
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Http {
-    url: Url,
+    server: HttpServer,
     /// Headers of every request.
     extra: Headers,
     is_stateless: bool,
@@ -87,10 +85,10 @@ pub(crate) struct Http {
 
 impl Http {
     /// A client of a server, without a request yet. It takes no more than `max` bytes.
-    pub(crate) fn new(url: Url, extra: Headers, era: &Era, max: u64) -> Self {
+    pub(crate) fn new(server: HttpServer, extra: Headers, era: &Era, max: u64) -> Self {
         let is_stateless = matches!(era, Era::Stateless);
         Self {
-            url,
+            server,
             extra,
             is_stateless,
             session: None,
@@ -134,33 +132,29 @@ impl Http {
     }
 
     /// The bytes of a request.
-    pub(crate) fn draft(&self, method: &str, headers: &Headers, body: &str) -> Vec<u8> {
-        let has = |name: &str| headers.iter().any(|(known, _)| known == name);
-        let mut out = format!("{method} {} HTTP/1.1\r\n", self.url.path);
-        if !has("host") {
-            out += &format!("host: {}\r\n", self.url.authority);
-        }
-        if method == "POST" && !has("content-length") {
-            out += &format!("content-length: {}\r\n", body.len());
-        }
-        for (name, value) in headers.iter().chain(&self.extra) {
-            out += &format!("{name}: {value}\r\n");
-        }
-        (out + "connection: close\r\n\r\n" + body).into_bytes()
+    pub(crate) fn draft(
+        &self,
+        method: &str,
+        headers: &Headers,
+        body: &str,
+    ) -> Result<Vec<u8>, String> {
+        let all = headers.iter().chain(&self.extra);
+        let all: Vec<(&str, &str)> = all.map(|(name, value)| (&**name, &**value)).collect();
+        self.server.request(method, &all, body).map_err(|why| why.to_string())
     }
 
     /// Sends a request as it is, and waits for its response, or for the first message in it.
     pub(crate) fn fetch(&mut self, bytes: Vec<u8>, until: Instant) -> Result<Reply, String> {
-        let mut exchange = Exchange::begin(&self.url, bytes, until)
+        let mut exchange = Exchange::begin(&self.server, bytes, until)
             .map_err(|why| format!("no connection: {why}"))?;
         let mut texts = Vec::new();
         while texts.is_empty() && !exchange.is_over() && Instant::now() < until {
             wait(&[&exchange], until);
             exchange.turn();
-            texts.extend(exchange.response.take_texts());
+            texts.extend(exchange.take_texts());
         }
         let body = texts.join("\n");
-        match exchange.response.head() {
+        match exchange.head() {
             Some(head) if exchange.is_over() || !body.is_empty() => {
                 Ok(Reply { head: head.clone(), body })
             }
@@ -171,13 +165,13 @@ impl Http {
 
     /// Posts a message as it is, and waits for its response.
     pub(crate) fn post(&mut self, message: &Value, until: Instant) -> Result<Reply, String> {
-        let bytes = self.draft("POST", &self.headers(message), &message.to_string());
+        let bytes = self.draft("POST", &self.headers(message), &message.to_string())?;
         self.fetch(bytes, until)
     }
 
     /// Ends the session.
     pub(crate) fn delete(&mut self, until: Instant) -> Result<Reply, String> {
-        let bytes = self.draft("DELETE", &self.headers(&Value::Null), "");
+        let bytes = self.draft("DELETE", &self.headers(&Value::Null), "")?;
         self.fetch(bytes, until)
     }
 
@@ -233,8 +227,8 @@ impl Http {
             // Later messages may rest on it.
             return self.post(message, until).map(drop);
         }
-        let bytes = self.draft("POST", &self.headers(message), &message.to_string());
-        let mut exchange = Exchange::begin(&self.url, bytes, until)
+        let bytes = self.draft("POST", &self.headers(message), &message.to_string())?;
+        let mut exchange = Exchange::begin(&self.server, bytes, until)
             .map_err(|why| format!("no connection: {why}"))?;
         exchange.id = message.get("id").cloned();
         exchange.is_initialize = message["method"] == "initialize";
@@ -249,7 +243,7 @@ impl Http {
         let place = |it: &Self| it.open.iter().position(|open| open.id.is_some() && open.id == id);
         let is_settled = |open: &Exchange| {
             let sent = open.is_sent() && open.begun.elapsed() >= SETTLED;
-            sent || open.response.head().is_some()
+            sent || open.head().is_some()
         };
         while let Some(open) = place(self).and_then(|at| self.open.get(at)) {
             let now = Instant::now();
@@ -320,12 +314,9 @@ impl Http {
 
     /// Takes the messages of an exchange.
     fn harvest(&mut self, exchange: &mut Exchange) {
-        let status = exchange.response.head().map_or(0, |head| head.status);
+        let status = exchange.status();
         self.is_denied |= matches!(status, 401 | 403);
-        if let (Some(why), false) = (&exchange.failure, exchange.is_answered) {
-            self.broken = Some(why.clone());
-        }
-        for text in exchange.response.take_texts() {
+        for text in exchange.take_texts() {
             if !self.room.take_values(text.as_bytes()) {
                 return;
             }
@@ -343,13 +334,17 @@ impl Http {
         if exchange.is_over() && status >= 400 {
             self.refused(exchange, status, "");
         }
+        // A cut behind the answer breaks nothing.
+        if let (Some(why), false) = (&exchange.failure, exchange.is_answered) {
+            self.broken = Some(why.clone());
+        }
     }
 
     fn accept(&mut self, exchange: &mut Exchange, mut message: Value) {
         let names = |name: &str| message.get(name).is_some_and(|it| !it.is_null());
         if !["method", "id", "error"].into_iter().any(names) {
             let text = message.to_string();
-            return match exchange.response.head().map_or(0, |head| head.status) {
+            return match exchange.status() {
                 status @ 400.. => self.refused(exchange, status, &text),
                 _ => self.refuse(&text),
             };
@@ -361,7 +356,7 @@ impl Http {
             }
             exchange.is_answered |= message.get("id") == exchange.id.as_ref();
             if exchange.is_initialize {
-                let header = exchange.response.head().and_then(|it| it.header("mcp-session-id"));
+                let header = exchange.head().and_then(|it| it.header("mcp-session-id"));
                 self.session = header.map(str::to_owned);
                 self.version = message["result"]["protocolVersion"].as_str().map(str::to_owned);
             }
