@@ -5,6 +5,8 @@
 //! nothing here has a thread, a timer or a policy of its own (the one exception, a standard input
 //! that epoll refuses, is explained in [`stdio`]).
 //!
+//! With the feature `tls` there is one more transport: TLS over another one, client side.
+//!
 //! Another transport is one more type that implements [`Transport`], in any crate: a [`Link`] takes
 //! it as it is, and so does a daemon, for a peer that is there already (`Server::serve_peer`). It
 //! names its peer as one of the kinds there are ([`Peer`]). To be listened for by an address, it
@@ -61,6 +63,8 @@ mod socket;
 pub mod stdio;
 mod system;
 mod tcp;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod transport;
 mod unix;
 

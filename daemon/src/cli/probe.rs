@@ -97,6 +97,7 @@ fn run(
             .map_err(probe::Failed::Here)?,
         (false, false) => {
             let mut options = args.options(checks);
+            options.tls = args.tls().map_err(|why| Failure::new(Exit::Usage, why))?;
             if let Some(path) = &args.token_file
                 && let Some(token) = discover::read_token(path)?
             {

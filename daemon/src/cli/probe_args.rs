@@ -106,7 +106,8 @@ pub(super) struct ProbeArgs {
     /// another for each instance
     #[arg(long, value_name = "PATH", conflicts_with = "url")]
     socket: Option<String>,
-    /// URL of the server, over Streamable HTTP; {port} as for --socket
+    /// URL of the server, over Streamable HTTP: http://, https://, or unix:/PATH for HTTP on a Unix
+    /// socket; {port} as for --socket
     #[arg(long, value_name = "URL", value_parser = server_url)]
     url: Option<String>,
     /// Header of every HTTP request, such as "X-Key: secret"; may be repeated
@@ -115,6 +116,10 @@ pub(super) struct ProbeArgs {
     /// File with the bearer token, alone or as `name token`
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, requires = "url")]
     pub(super) token_file: Option<PathBuf>,
+    /// File with the certificates of the authorities that vouch for a server over https, in PEM
+    /// format [default: those of the system]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, requires = "url")]
+    ca_file: Option<PathBuf>,
     /// Program of the server and its arguments; with --socket or --url it may be absent, and checks
     /// that need the processes of the server are unknown
     #[arg(trailing_var_arg = true, required_unless_present_any = ["socket", "url", "explain"], value_name = "COMMAND",
@@ -190,6 +195,18 @@ impl ProbeArgs {
         }
     }
 
+    /// The authorities that vouch for the server, if it is one over TLS.
+    pub(super) fn tls(&self) -> Result<Option<probe::TlsConfig>, String> {
+        let is_tls = self.url.as_deref().is_some_and(probe::is_tls_url);
+        match (&self.ca_file, is_tls) {
+            (Some(path), true) => probe::TlsConfig::with_ca_file(path).map(Some),
+            (None, true) => probe::TlsConfig::with_system_roots().map(Some),
+            (None, false) => Ok(None),
+            (Some(_), false) => return Err("--ca-file needs a --url with https://".to_owned()),
+        }
+        .map_err(|why| why.to_string())
+    }
+
     /// The options of the probe.
     pub(super) fn options(&self, checks: BTreeSet<&'static str>) -> probe::Options {
         let call = |name: &Option<String>, arguments: &Option<Value>| {
@@ -200,6 +217,7 @@ impl ProbeArgs {
             command: self.command.clone(),
             target: self.target(),
             headers: self.header.clone(),
+            tls: None,
             long: call(&self.tool, &self.args),
             brief: self.brief_args.clone(),
             stubborn: call(&self.stubborn_tool, &self.stubborn_args),

@@ -41,6 +41,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ceased_process::Containment;
+use ceased_transports::http::client::{Place, Url, UrlError};
 use serde_json::{Value, json};
 
 use arena::Arena;
@@ -57,6 +58,8 @@ pub use finding::{Checked, Compared, Finding, Findings, Verdict};
 pub use options::{Options, ToolCall};
 pub use target::Target;
 
+pub use ceased_transports::tls::{RootsError, TlsConfig};
+
 /// Time in which a call that fails is answered.
 const BEGUN: Duration = Duration::from_millis(500);
 
@@ -66,9 +69,19 @@ const BEGUN: Duration = Duration::from_millis(500);
 ///
 /// The reason for which it cannot be used.
 pub fn check_url(text: &str) -> Result<(), String> {
+    parsed(text).map(drop).map_err(|why| why.to_string())
+}
+
+/// Whether a URL, in which {port} may stand, is that of a server over TLS.
+#[must_use]
+pub fn is_tls_url(text: &str) -> bool {
+    parsed(text).is_ok_and(|url| matches!(url.place, Place::Tcp { is_tls: true, .. }))
+}
+
+fn parsed(text: &str) -> Result<Url, UrlError> {
     match Target::Url(text.to_owned()).at(1) {
-        Target::Url(url) => http::HttpServer::at(&url).map(drop).map_err(|why| why.to_string()),
-        Target::Stdio | Target::Socket(_) => Ok(()),
+        Target::Url(url) | Target::Socket(url) => Url::parse(&url),
+        Target::Stdio => Url::parse(text),
     }
 }
 

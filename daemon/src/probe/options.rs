@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use ceased_transports::tls::TlsConfig;
 use serde_json::Value;
 
 use super::target::Target;
@@ -26,6 +27,8 @@ pub struct Options {
     pub target: Target,
     /// Headers of every HTTP request, names in lower case.
     pub headers: Vec<(String, String)>,
+    /// The authorities that vouch for a server over TLS; it needs them.
+    pub tls: Option<TlsConfig>,
     /// A call that takes long; chosen by the schema of the tools if `None`.
     pub long: Option<ToolCall>,
     /// Arguments with which the same tool ends by itself within two seconds.

@@ -379,6 +379,10 @@ fn dial(
         let Some(job) = job.as_mut() else {
             return Err(SessionError(format!("no connection: {why}")));
         };
+        if why.kind() == io::ErrorKind::InvalidData {
+            // Another attempt finds the same certificate.
+            return Err(SessionError(format!("no connection: {why}")));
+        }
         if job.exits(Instant::now() + DIAL_AGAIN) {
             job.is_gone(Instant::now() + DIAL_AGAIN);
             return Err(SessionError(format!("no connection: {why}; {}", job.told())));
@@ -405,8 +409,9 @@ fn refuse_stranger(context: &Context, era: &Era, port: u16) -> Result<(), Sessio
 fn open(context: &Context, era: &Era, target: &Target, until: Instant) -> io::Result<Channel> {
     match target {
         Target::Url(url) => {
-            let server = HttpServer::at(url).map_err(io::Error::other)?;
-            server.connect(until)?;
+            let tls = context.options.tls.clone();
+            let server = HttpServer::at(url, tls).map_err(io::Error::other)?;
+            server.check(until)?;
             let headers = context.options.headers.clone();
             let max = context.options.output_max;
             Ok(Channel::Http(Box::new(Http::new(server, headers, era, max))))

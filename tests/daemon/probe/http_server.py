@@ -1,10 +1,12 @@
 """server.py over Streamable HTTP: 2025-11-25 with sessions and 2026-07-28.
 
-    http_server.py PORT DIRECTORY [FAULT ...]
-"""
-import json, os, queue, select, signal, socketserver, sys, threading, time
+    http_server.py PORT|SOCKET DIRECTORY [FAULT ...]
 
-port = int(sys.argv[1])
+It speaks TLS with the certificate and the key in the file SERVER_CERTIFICATE.
+"""
+import json, os, queue, select, signal, socket, socketserver, sys, threading, time
+
+place = sys.argv[1]
 sys.argv[1:] = sys.argv[2:]
 import server
 from server import faulty, key
@@ -218,8 +220,24 @@ class Server(socketserver.ThreadingTCPServer):
     def handle_error(self, *_):
         pass
 
+    def get_request(self):
+        connection, address = super().get_request()
+        if tls is not None:
+            # The handshake takes place in the thread of the connection.
+            connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
 
 ended = set()
 signal.signal(signal.SIGTERM, signal.SIG_IGN if faulty("sigterm-exit") else lambda *_: server.leave("sigterm"))
 server.load()
-Server(("127.0.0.1", port), Handler).serve_forever()
+tls = None
+if "SERVER_CERTIFICATE" in os.environ:
+    import ssl
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(os.environ["SERVER_CERTIFICATE"])
+address = ("127.0.0.1", int(place)) if place.isdigit() else place
+if address == place:
+    Server.address_family = socket.AF_UNIX
+Server(address, Handler).serve_forever()

@@ -16,9 +16,9 @@ use super::{
 };
 
 const SOCKET: &str = include_str!("socket_server.py");
-const HTTP: &str = include_str!("http_server.py");
-const SESSION: &str = "2025-11-25";
-const STATELESS: &str = "2026-07-28";
+pub(super) const HTTP: &str = include_str!("http_server.py");
+pub(super) const SESSION: &str = "2025-11-25";
+pub(super) const STATELESS: &str = "2026-07-28";
 
 /// A transport of the scripted server.
 #[derive(Clone, Copy, PartialEq)]
@@ -333,7 +333,8 @@ fn wrong_addresses_are_wrong_use() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(said(&["--url", "https://localhost/mcp"]).contains("does not speak TLS"));
+    assert!(said(&["--url", "ftp://localhost/mcp"]).contains("must begin with http://, https://"));
+    assert!(said(&["--url", "http://a/", "--header", "content-length: 1"]).contains("connection"));
     assert!(said(&["--url", "http://a/", "--socket", "/a"]).contains("cannot be used with"));
     assert!(said(&["--url", "http://a/", "--header", "x"]).contains("NAME: VALUE"));
     assert!(said(&["--header", "a: b", "--", "true"]).contains("--url"));

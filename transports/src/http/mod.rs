@@ -1,4 +1,5 @@
-//! HTTP/1.1, server side, as state machines without a socket: bytes in, requests out, and back.
+//! HTTP/1.1 as state machines without a socket: bytes in, requests out, and back. This is the server
+//! side; [`client`] is the other one.
 //!
 //! [`HttpConnection`] reads requests and writes responses of one connection; [`sse`] writes
 //! server-sent events and keeps them for a client that comes back. Nothing here knows a protocol

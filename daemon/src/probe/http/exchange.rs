@@ -10,7 +10,7 @@ use ceased_transports::http::client::{ClientLimits, HttpClient, Part, ResponseHe
 use rustix::event::PollFlags;
 use serde_json::Value;
 
-use super::server::{HttpServer, Wire};
+use super::server::{HttpServer, Wire, is_later};
 
 /// More than a connection holds below TLS, so that a read leaves nothing that a poll does not tell.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -56,7 +56,10 @@ impl Exchange {
 
     /// The events to wait for.
     pub(crate) fn interest(&self) -> PollFlags {
-        if self.is_sent() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
+        match self.client.pending().is_empty() && !self.wire.wants_room() {
+            true => PollFlags::IN,
+            false => PollFlags::IN | PollFlags::OUT,
+        }
     }
 
     /// Whether nothing more comes.
@@ -134,8 +137,4 @@ impl AsFd for Exchange {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wire.as_fd()
     }
-}
-
-fn is_later(why: &io::Error) -> bool {
-    matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

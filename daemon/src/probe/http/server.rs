@@ -1,38 +1,85 @@
 //! The place of a server, and connections to it.
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use ceased_client::io::poll;
 use ceased_transports::http::client::{ClientRequest, Place, RequestError, Url, UrlError};
+use ceased_transports::tls::{Tls, TlsConfig};
 use ceased_transports::{Socket, Transport};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::probe::connect;
 
-/// A connection to a server: a socket.
-pub(crate) trait Wire: Transport + AsFd + fmt::Debug {}
+/// A connection to a server: a socket, below TLS or not.
+pub(crate) trait Wire: Transport + AsFd {
+    /// Whether bytes that it holds wait for room.
+    fn wants_room(&self) -> bool;
+}
 
-impl<T: Transport + AsFd> Wire for T {}
+impl Wire for Socket {
+    fn wants_room(&self) -> bool {
+        false
+    }
+}
+
+impl Wire for Tls<Socket> {
+    fn wants_room(&self) -> bool {
+        self.wants_room()
+    }
+}
 
 /// A server over HTTP.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpServer {
     url: Url,
+    tls: Option<TlsConfig>,
 }
 
 impl HttpServer {
     /// The server with this URL.
-    pub(crate) fn at(url: &str) -> Result<Self, UrlError> {
-        Ok(Self { url: Url::parse(url)? })
+    pub(crate) fn at(url: &str, tls: Option<TlsConfig>) -> Result<Self, UrlError> {
+        Ok(Self { url: Url::parse(url)?, tls })
+    }
+
+    /// Makes sure that it accepts, and that its certificate is right.
+    pub(crate) fn check(&self, until: Instant) -> io::Result<()> {
+        let mut wire = self.connect(until)?;
+        while wire.holds_output() {
+            match wire.read(&mut [0]) {
+                Ok(_) => break,
+                Err(why) if is_later(&why) => {}
+                Err(why) => return Err(why),
+            }
+            if Instant::now() >= until {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the TLS handshake takes long",
+                ));
+            }
+            let interest = match wire.wants_room() {
+                true => PollFlags::IN | PollFlags::OUT,
+                false => PollFlags::IN,
+            };
+            poll(&mut [PollFd::new(&wire, interest)], Some(until))?;
+        }
+        Ok(())
     }
 
     /// Connects.
     pub(crate) fn connect(&self, until: Instant) -> io::Result<Box<dyn Wire>> {
         Ok(match &self.url.place {
             Place::Unix(path) => Box::new(Socket::from_unix(connect::unix(path, until)?)?),
-            Place::Tcp { host, port, .. } => {
-                Box::new(Socket::from_tcp(connect::tcp(host, *port, until)?)?)
+            Place::Tcp { host, port, is_tls } => {
+                let socket = Socket::from_tcp(connect::tcp(host, *port, until)?)?;
+                match (&self.tls, is_tls) {
+                    (Some(tls), true) => {
+                        Box::new(Tls::new(socket, tls, host).map_err(io::Error::other)?)
+                    }
+                    (None, true) => return Err(io::ErrorKind::Unsupported.into()),
+                    (_, false) => Box::new(socket),
+                }
             }
         })
     }
@@ -51,4 +98,9 @@ impl HttpServer {
             .write(&mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// Whether an operation can be done later.
+pub(crate) fn is_later(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

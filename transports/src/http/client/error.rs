@@ -83,7 +83,10 @@ impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotHttp { why, begin } => {
-                write!(f, "the answer \"{begin}\" is no response of HTTP/1.1: {why}")
+                write!(f, "the answer \"{begin}\" is no response of HTTP/1.1: {why}")?;
+                // The alert of a server to which a request is no TLS.
+                let is_tls = begin.starts_with(r"\x15\x03");
+                if is_tls { f.write_str("; it speaks TLS: use https://") } else { Ok(()) }
             }
             Self::HeadTooLarge { bytes_max } => {
                 write!(f, "the head of the response has more than {bytes_max} bytes")
