@@ -140,6 +140,11 @@ fn hostile_responses_are_typed_errors() {
     for (text, wanted) in [
         ("SSH-2.0-x\r\n".to_owned(), not_http("SSH-2.0-x", httparse::Error::Version)),
         ("HTTP/1.1 2x0 OK\r\n".to_owned(), not_http("HTTP/1.1 2x0 OK", httparse::Error::Status)),
+        (
+            "HTTP/1.1 103 Early\r\n\r\nSSH-2.0-x and more".to_owned(),
+            not_http("SSH-2.0-x and mo", httparse::Error::Version),
+        ),
+        ("SSH".to_owned(), not_http("SSH", httparse::Error::Version)),
         (head("a b: c\r\n"), not_http("HTTP/1.1 200 OK", httparse::Error::HeaderName)),
         (long, ResponseError::HeadTooLarge { bytes_max: 512 }),
         (interims, ResponseError::HeadTooLarge { bytes_max: 512 }),

@@ -1,7 +1,8 @@
 //! A client in an event loop: a connection that does not block, a request larger than the buffers of
 //! the system, events as they come, and the next request on the same connection.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -47,17 +48,17 @@ impl Loop {
     /// Sends and receives until there is a part, or the reason for which there is none.
     fn part(&mut self) -> Result<Part, Lost> {
         loop {
-            if let Some(part) = self.client.next_part() {
-                return Ok(part);
-            }
             let sent = self.link.send(&mut self.client, self.poll.registry());
             let client = &mut self.client;
             let mut taken = Ok(());
             let mut take = |bytes: &[u8]| taken = client.receive(bytes);
             let flow = self.link.receive_bytes(&mut self.scratch, SCRATCH_BYTES, &mut take)?;
             taken.unwrap();
+            if let Some(part) = self.client.next_part() {
+                return Ok(part);
+            }
             assert_ne!(flow, Flow::Finished);
-            if flow == Flow::Drained && sent != Sent::Lost && self.client.response().is_some() {
+            if flow == Flow::Drained && sent != Sent::Lost {
                 self.poll.poll(&mut self.events, Some(PATIENCE)).unwrap();
                 assert!(!self.events.is_empty(), "no event within {PATIENCE:?}");
                 self.events.iter().for_each(|event| self.link.on_event(event));

@@ -132,7 +132,7 @@ impl ResponseReader {
             }
             State::Head | State::Body(..) => self.bytes.extend_from_slice(bytes),
         }
-        self.advance()
+        self.advance(false)
     }
 
     /// The server has closed its half of the connection.
@@ -142,7 +142,7 @@ impl ResponseReader {
     pub fn finish(&mut self) -> Result<(), ResponseError> {
         if matches!(self.state, State::Head) {
             // A wrong head without a line end was not looked at yet.
-            self.advance()?;
+            self.advance(true)?;
         }
         let why = match replace(&mut self.state, State::Whole { is_framed: false }) {
             State::Whole { .. } => return Ok(()),
@@ -171,10 +171,10 @@ impl ResponseReader {
         has_begun || length >= self.head_room || memchr::memchr(b'\n', new).is_some()
     }
 
-    /// Reads on in the bytes that arrived.
-    fn advance(&mut self) -> Result<(), ResponseError> {
+    /// Reads on in the bytes that arrived, which may be the last ones.
+    fn advance(&mut self, is_last: bool) -> Result<(), ResponseError> {
         let mut read = 0;
-        let result = self.read_on(&mut read);
+        let result = self.read_on(&mut read, is_last);
         self.bytes.drain(..read);
         result.map_err(|why| self.fail(why))
     }
@@ -185,10 +185,11 @@ impl ResponseReader {
         why
     }
 
-    fn read_on(&mut self, read: &mut usize) -> Result<(), ResponseError> {
+    fn read_on(&mut self, read: &mut usize, is_last: bool) -> Result<(), ResponseError> {
         while matches!(self.state, State::Head) {
             let rest = self.bytes.get(*read..).unwrap_or_default();
-            if rest.is_empty() {
+            let is_short = rest.len() < BEGUN && memchr::memchr(b'\n', rest).is_none();
+            if rest.is_empty() || is_short && !is_last {
                 return Ok(());
             }
             let Some((head, length)) = head::parse(rest, self.head_room, &self.limits)? else {
