@@ -137,7 +137,7 @@ fn server_over_tls_is_probed_in_both_eras() {
     let certificate = made.signed("good", "IP:127.0.0.1,DNS:localhost", 2099);
     let ca = made.path("ca.pem").to_string_lossy().into_owned();
     for (revision, url, of_era) in [
-        (SESSION, URL, ["http-cancel-end", "http-session-delete"]),
+        (SESSION, URL, ["cancel-no-answer", "http-session-delete"]),
         (STATELESS, "https://LOCALHOST:{port}/mcp", ["http-posted-cancel", "http-headers"]),
     ] {
         let options = ["--ca-file", &ca, "--revision", revision, "--only"];
@@ -145,8 +145,7 @@ fn server_over_tls_is_probed_in_both_eras() {
         let output = Probe::new().run_over_tls(Some(&certificate), url, &options.concat());
         let (found, held) = held(&output);
         assert_eq!(found["revision"], revision);
-        let of_all = ["cancel-no-answer", "http-answer-end"];
-        assert!(of_all.iter().all(|id| held.contains(*id)), "{found:#}");
+        assert!(held.contains("http-answer-end"), "{found:#}");
         assert!(of_era.iter().all(|id| held.contains(*id)), "{found:#}");
     }
 }
@@ -180,17 +179,18 @@ fn certificates_that_do_not_fit_are_named_with_a_remedy() {
     // TLS to a server that speaks plain HTTP, and plain HTTP to a server that speaks TLS.
     let plain = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = plain.local_addr().unwrap().port();
-    let answers = thread::spawn(move || {
-        let (mut peer, _) = plain.accept().unwrap();
-        let _ = peer.read(&mut [0; 4096]);
-        peer.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+    // As often as the probe connects, up to the end of the test.
+    thread::spawn(move || {
+        for mut peer in plain.incoming().map_while(Result::ok) {
+            let _ = peer.read(&mut [0; 4096]);
+            let _ = peer.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
     });
     let mut command = Command::new(ceased());
     command.args(["probe", "--only", "handshake", "--url", &format!("https://127.0.0.1:{port}/")]);
     let output = output_of(command.arg("--ca-file").arg(&ca));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("does not speak TLS there"), "{stderr}");
-    answers.join().unwrap().unwrap();
     let url = "http://127.0.0.1:{port}/mcp";
     let options = ["--only", "handshake", "--timeout", "3s"];
     let output = Probe::new().run_over_tls(Some(&good), url, &options);
