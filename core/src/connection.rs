@@ -29,10 +29,22 @@ use crate::upstream::scope::Scope;
 pub(crate) enum Counterpart {
     /// A client, or a server that the host has connected.
     Peer,
+    /// A client whose frames pass to its agent.
+    AgentClient,
     /// An instance of a server behind this one.
     Instance(InstanceId),
     /// The agent of the client with this connection.
     Agent(ConnId),
+}
+
+impl Counterpart {
+    /// Whether it is a process that the engine has started, and no peer.
+    pub(crate) const fn is_behind(self) -> bool {
+        match self {
+            Self::Instance(_) | Self::Agent(_) => true,
+            Self::Peer | Self::AgentClient => false,
+        }
+    }
 }
 
 /// How far a session is.

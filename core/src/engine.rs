@@ -19,7 +19,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Sender};
 use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::account::{Account, Accounts};
@@ -329,64 +329,62 @@ impl Engine {
     }
 
     pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
-        if let Some(side) = self.agents.side_of(conn) {
-            self.outbox.counters_mut().frames += 1;
-            return self.on_supervised_frame(conn, side, frame);
-        }
-        let Some(dialect) = self.outbox.dialect_read(conn) else { return };
+        let Some(sender) = self.outbox.sender(conn) else { return };
         self.outbox.counters_mut().frames += 1;
-        let mut seen = Members::default();
-        let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
-        self.on_content(conn, dialect, message, frame);
+        match sender.counterpart {
+            Counterpart::AgentClient => self.on_client_frame(conn, frame),
+            Counterpart::Agent(client) => self.on_agent_frame(client, frame),
+            Counterpart::Peer | Counterpart::Instance(_) => {
+                let mut seen = Members::default();
+                let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
+                self.on_content(sender, message, frame);
+            }
+        }
     }
 
     #[inline]
-    fn on_content(
-        &mut self,
-        conn: ConnId,
-        dialect: &'static Dialect,
-        message: Message<'_>,
-        frame: &[u8],
-    ) {
+    fn on_content(&mut self, sender: Sender, message: Message<'_>, frame: &[u8]) {
         match &message {
-            Message::Batch(messages) => self.on_batch(conn, messages),
+            Message::Batch(messages) => self.on_batch(sender, messages),
             Message::Invalid { error, .. } if error.message.starts_with(LIMIT_REACHED) => {
                 self.outbox.counters_mut().invalid += 1;
-                self.on_skipped(conn, Skeleton::of(frame).text(), error);
+                self.on_skipped(sender.conn, Skeleton::of(frame).text(), error);
             }
             Message::Request { .. }
             | Message::Notification { .. }
             | Message::Response { .. }
-            | Message::Invalid { .. } => self.on_message(conn, dialect, message, None),
+            | Message::Invalid { .. } => self.on_message(sender, message, None),
         }
     }
 
     /// Takes a frame with its buffer, which the result of a relayed request is sent in.
     fn on_long_frame(&mut self, conn: ConnId, frame: LongLine) {
-        if self.agents.side_of(conn).is_some() {
-            return self.on_frame(conn, frame.get().as_bytes());
-        }
-        let Some(dialect) = self.outbox.dialect_read(conn) else { return };
-        self.outbox.counters_mut().frames += 1;
+        let Some(sender) = self.outbox.sender(conn) else { return };
         let depth_max = self.settings.limits.depth_max;
-        let frame = match self.upstreams.by_conn.contains_key(&conn) {
-            true => match LongResult::read(frame, depth_max) {
-                Ok((id, result)) => return self.on_response(conn, id, Ok(Answered::Long(result))),
+        let frame = match sender.counterpart {
+            Counterpart::AgentClient | Counterpart::Agent(_) => {
+                return self.on_frame(conn, frame.get().as_bytes());
+            }
+            Counterpart::Instance(_) => match LongResult::read(frame, depth_max) {
+                Ok((id, result)) => {
+                    self.outbox.counters_mut().frames += 1;
+                    return self.on_response(conn, id, Ok(Answered::Long(result)));
+                }
                 Err(frame) => frame,
             },
-            false => frame,
+            Counterpart::Peer => frame,
         };
+        self.outbox.counters_mut().frames += 1;
         // Its encoding is checked already.
         let mut seen = Members::default();
         let message = Message::parse_text(frame.get(), depth_max, &mut seen);
-        self.on_content(conn, dialect, message, frame.get().as_bytes());
+        self.on_content(sender, message, frame.get().as_bytes());
     }
 
     #[inline(never)]
-    pub(crate) fn on_batch(&mut self, conn: ConnId, messages: &[&str]) {
+    fn on_batch(&mut self, Sender { conn, counterpart, dialect }: Sender, messages: &[&str]) {
         let max = self.settings.limits.batch_max;
-        let batches = self.outbox.dialect(conn).batch == Batch::Accept;
-        if !batches && self.upstreams.by_conn.contains_key(&conn) {
+        if dialect.batch != Batch::Accept && matches!(counterpart, Counterpart::Instance(_)) {
             // UPS-14: skipped and counted.
             self.outbox.counters_mut().invalid += 1;
             return;
@@ -408,27 +406,22 @@ impl Engine {
         let batch = connection.aside.open_batch(messages.len(), account);
         for message in messages {
             // Its own answers may have been too much for the peer.
-            let Some(dialect) = self.outbox.dialect_read(conn) else { return };
+            let Some(sender) = self.outbox.sender(conn) else { return };
             let mut seen = Members::default();
             let message = Message::parse_one(message, &mut seen);
-            self.on_message(conn, dialect, message, Some(batch));
+            self.on_message(sender, message, Some(batch));
             self.end_unread();
         }
     }
 
-    pub(crate) fn on_message(
-        &mut self,
-        conn: ConnId,
-        dialect: &'static Dialect,
-        message: Message<'_>,
-        batch: Option<BatchId>,
-    ) {
+    fn on_message(&mut self, sender: Sender, message: Message<'_>, batch: Option<BatchId>) {
+        let Sender { conn, counterpart, dialect } = sender;
         match message {
             // Some writers put an id into every message, `null` where there is none.
             Message::Request { id, ref method, ref params }
                 if id.id == RequestId::Null && dialect.is_notification(method) =>
             {
-                self.on_notification(conn, method, params.as_ref());
+                self.on_notification(sender, method, params.as_ref());
             }
             Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
                 self.outbox.counters_mut().invalid += 1;
@@ -441,7 +434,7 @@ impl Engine {
                 return;
             }
             // UPS-14: skipped and counted.
-            Message::Invalid { .. } if self.upstreams.by_conn.contains_key(&conn) => {
+            Message::Invalid { .. } if matches!(counterpart, Counterpart::Instance(_)) => {
                 self.outbox.counters_mut().invalid += 1;
                 return;
             }
@@ -453,7 +446,7 @@ impl Engine {
                 return self.outbox.refuse_unreadable(conn, &error, batch);
             }
             Message::Notification { ref method, ref params } => {
-                self.on_notification(conn, method, params.as_ref());
+                self.on_notification(sender, method, params.as_ref());
             }
             Message::Response { id, outcome } => {
                 self.on_response(conn, id, outcome.map(Answered::Text));
@@ -469,11 +462,11 @@ impl Engine {
     #[cold]
     pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
         match self.outbox.counterpart(conn) {
-            Counterpart::Peer => self.outbox.close(conn, why),
+            Counterpart::Peer | Counterpart::AgentClient => self.outbox.close(conn, why),
             Counterpart::Instance(id) => {
                 self.fail_instance(id, "it does not read, or broke the protocol");
             }
-            Counterpart::Agent(_) => _ = self.end_agent_of(conn, "it does not read"),
+            Counterpart::Agent(client) => self.end_agent(client, "it does not read"),
         }
     }
 

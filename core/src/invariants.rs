@@ -346,8 +346,8 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
                 assert_eq!(poll, Some(*id), "{id:?} is about the task of its job (UPS-15)");
             }
             CallFor::Upstream(instance) => {
-                let of = engine.upstreams.by_conn.get(&conn);
-                assert_eq!(of, Some(instance), "{id:?} is asked of its instance");
+                let of = engine.outbox.instance(conn);
+                assert_eq!(of, Some(*instance), "{id:?} is asked of its instance");
             }
             CallFor::Question => {
                 let asked = engine.upstreams.asked.contains_key(&(conn, *id));

@@ -34,10 +34,8 @@ impl Engine {
     pub fn gauges(&self) -> Gauges {
         let cancelling = self.cancelling();
         Gauges {
-            connections: self.outbox.connections().len().saturating_sub(
-                // Those to servers and agents are no peers.
-                self.upstreams.by_conn.len() + self.agents.by_conn.len(),
-            ),
+            // Those to servers and agents are no peers.
+            connections: self.outbox.peers(),
             requests: self.requests(),
             running: self.jobs.running() - cancelling,
             queued: self.jobs.queue().len(),

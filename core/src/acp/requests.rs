@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::{CallId, ConnId};
+use crate::ids::ConnId;
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::protocol::revision::Methods;
@@ -131,12 +131,9 @@ impl Engine {
         }
     }
 
-    /// Handles the answer of a peer; an answer to `initialize` exchanges capabilities (ACP-02).
-    pub(crate) fn note_answered(&mut self, conn: ConnId, call: CallId, result: Raw<'_>) {
-        let initialize = self.outgoing.call(conn, call).filter(|call| &*call.method == INITIALIZE);
-        if let Some(declares) = initialize.map(|call| call.declares)
-            && let Some(party) = self.acp_as(conn, AcpRole::Client)
-        {
+    /// Handles the answer of a peer to `initialize`: it exchanges capabilities (ACP-02).
+    pub(crate) fn note_answered(&mut self, conn: ConnId, declares: bool, result: Raw<'_>) {
+        if let Some(party) = self.acp_as(conn, AcpRole::Client) {
             party.complete(declares, result.get());
         }
     }

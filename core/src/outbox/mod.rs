@@ -19,11 +19,19 @@ use crate::collections::tally::Tally;
 use crate::connection::{Connection, Counterpart, Ending};
 use crate::counters::Counters;
 use crate::identity::{Identity, Rights};
-use crate::ids::ConnId;
+use crate::ids::{ConnId, InstanceId};
 use crate::protocol::revision::Dialect;
 use crate::settings::Settings;
 use crate::time::Instant;
 use crate::upstream::scope::Scope;
+
+/// The connection that a message comes from, as it was when the message was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) conn: ConnId,
+    pub(crate) counterpart: Counterpart,
+    pub(crate) dialect: &'static Dialect,
+}
 
 /// Connections, the actions of the event at hand, and counters.
 #[derive(Debug)]
@@ -157,6 +165,26 @@ impl Outbox {
         self.connections.get(&conn).map_or(Counterpart::Peer, |connection| connection.counterpart)
     }
 
+    /// The instance at the other end of a connection.
+    pub(crate) fn instance(&self, conn: ConnId) -> Option<InstanceId> {
+        match self.counterpart(conn) {
+            Counterpart::Instance(id) => Some(id),
+            Counterpart::Peer | Counterpart::AgentClient | Counterpart::Agent(_) => None,
+        }
+    }
+
+    /// Changes the other end of a connection.
+    pub(crate) fn set_counterpart(&mut self, conn: ConnId, counterpart: Counterpart) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.counterpart = counterpart;
+        }
+    }
+
+    /// Connections to peers.
+    pub(crate) fn peers(&self) -> usize {
+        self.connections.sum(|connection| usize::from(!connection.counterpart.is_behind()))
+    }
+
     /// Identity of the peer of a connection.
     #[inline]
     pub(crate) fn identity(&self, conn: ConnId) -> Option<&Identity> {
@@ -179,6 +207,17 @@ impl Outbox {
     pub(crate) fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
         let connection = self.connections.get(&conn)?;
         (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
+    }
+
+    /// The sender of a message; `None` when nothing of its connection is read any more. The frames
+    /// of a client with an agent are for the supervision to drop.
+    #[inline]
+    pub(crate) fn sender(&self, conn: ConnId) -> Option<Sender> {
+        let connection = self.connections.get(&conn)?;
+        let Connection { counterpart, dialect, ending, .. } = **connection;
+        let is_over =
+            matches!(ending, Ending::Closing(_)) && counterpart != Counterpart::AgentClient;
+        (!is_over).then_some(Sender { conn, counterpart, dialect })
     }
 
     /// The scope of a connection, if it does not see everything.

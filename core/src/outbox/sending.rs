@@ -131,7 +131,7 @@ impl Outbox {
     #[cold]
     fn close_flooded(&mut self, conn: ConnId) {
         match self.counterpart(conn) {
-            Counterpart::Peer => self.close(conn, CloseReason::Flooded),
+            Counterpart::Peer | Counterpart::AgentClient => self.close(conn, CloseReason::Flooded),
             Counterpart::Instance(_) | Counterpart::Agent(_) => self.unread.push(conn),
         }
     }

@@ -237,9 +237,6 @@ impl Engine {
             self.outbox.counters_mut().unasked_responses += 1;
             return;
         };
-        if let Ok(result) = outcome {
-            self.note_answered(conn, call, result);
-        }
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.outbox.counters_mut().late_responses += 1;
             if let Ok(result) = texts {
@@ -247,6 +244,11 @@ impl Engine {
             }
             return;
         };
+        if let Ok(result) = outcome
+            && &*taken.method == protocol::INITIALIZE
+        {
+            self.note_answered(conn, taken.declares, result);
+        }
         if taken.with_task {
             return self.on_task_call_answered(conn, call, taken, outcome);
         }

@@ -8,7 +8,7 @@ use crate::limits::ConnectionLimit;
 use alloc::borrow::ToOwned as _;
 
 use crate::action::AuditEvent;
-use crate::connection::{Connection, Ending};
+use crate::connection::{Connection, Counterpart, Ending};
 use crate::engine::Engine;
 use crate::identity::{Identity, Rights};
 use crate::ids::ConnId;
@@ -122,7 +122,7 @@ impl Engine {
                 && self.outgoing.has_no_calls(conn)
         };
         let longest = self.outbox.connections().least(|conn, peer| {
-            let has_agent = self.agents.side_of(*conn).is_some();
+            let has_agent = peer.counterpart != Counterpart::Peer;
             let rank = (has_agent, peer.requests_made > 0, peer.last_request, *conn);
             is_idle(*conn, peer).then_some(rank)
         });

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Ending, Phase};
+use crate::connection::{Counterpart, Ending, Phase};
 use crate::engine::{Drain, Engine};
 use crate::event::AfterInput;
 use crate::ids::{CallId, ConnId, JobId, RequestId};
@@ -29,17 +29,16 @@ use crate::time::Instant;
 /// Timers that one tick takes at most, so that a million tasks that expire together delay no peer
 /// for long.
 const TICK_MAX: usize = 128;
+/// Why an instance or an agent ends whose connection ends.
+const OUTPUT_CLOSED: &str = "it closed its standard output";
 
 impl Engine {
     /// The first bytes are no JSON-RPC: nothing after them is read, whatever it says. A person
     /// at a terminal is told the reason; a browser or a TLS client gets nothing.
     pub(crate) fn on_alien(&mut self, conn: ConnId, bytes: &[u8]) {
         self.outbox.counters_mut().invalid += 1;
-        if self.upstreams.by_conn.contains_key(&conn) {
+        if self.outbox.counterpart(conn).is_behind() {
             // UPS-14: skipped and counted.
-            return;
-        }
-        if self.agents.by_conn.contains_key(&conn) {
             return;
         }
         let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
@@ -64,13 +63,12 @@ impl Engine {
         if connection.ending != Ending::Open {
             return;
         }
-        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            return self.fail_instance(*instance, "it closed its standard output");
+        match connection.counterpart {
+            Counterpart::Instance(id) => return self.fail_instance(id, OUTPUT_CLOSED),
+            Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
+            Counterpart::AgentClient => return self.on_client_ended(conn, Some(then)),
+            Counterpart::Peer => {}
         }
-        if self.on_supervised_end(conn, Some(then)) {
-            return;
-        }
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.ending = Ending::Finished(then);
         let after = match then {
             AfterInput::Answer => None,
@@ -109,13 +107,19 @@ impl Engine {
     }
 
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
-        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
+        match self.outbox.counterpart(conn) {
             // Its end is reported when no process is left, with its status.
-            return self.fail_instance(*instance, "it closed its standard output");
+            Counterpart::Instance(id) => return self.fail_instance(id, OUTPUT_CLOSED),
+            Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
+            // The rest of the connection is that of any peer.
+            Counterpart::AgentClient => self.on_client_ended(conn, None),
+            Counterpart::Peer => {}
         }
-        if self.on_supervised_end(conn, None) {
-            return;
-        }
+        self.remove_connection(conn);
+    }
+
+    /// Forgets a connection, and cancels everything that its peer waits for.
+    pub(crate) fn remove_connection(&mut self, conn: ConnId) {
         // Gone first, so that nothing more is written for it, the rest of a batch neither.
         let Some(mut connection) = self.outbox.remove(conn) else { return };
         let mut aside = connection.aside.take();
@@ -167,8 +171,9 @@ impl Engine {
 
     pub(crate) fn on_blocked(&mut self, conn: ConnId) {
         // The other side of a supervision is not read meanwhile.
-        if self.agents.side_of(conn).is_some() {
-            return;
+        match self.outbox.counterpart(conn) {
+            Counterpart::Peer | Counterpart::Instance(_) => {}
+            Counterpart::AgentClient | Counterpart::Agent(_) => return,
         }
         let at = self.now.at + self.settings.limits.write_stall;
         if let Some(connection) = self.outbox.connection_mut(conn) {

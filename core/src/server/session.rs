@@ -1,11 +1,11 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
 use crate::action::OperatorOrder;
-use crate::connection::Phase;
+use crate::connection::{Counterpart, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::ConnId;
 use crate::log_level::LogLevel;
+use crate::outbox::Sender;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{self, Dialect, Methods, Results, TaskRules};
@@ -15,11 +15,10 @@ use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::kept_capabilities;
 use crate::server::rate;
-use crate::server::requests::{Reply, Topic};
+use crate::server::requests::Reply;
 use crate::server::stateless;
 use crate::server::typed_result::server_info;
 use crate::upstream::awaited::Awaited;
-use crate::upstream::listen::ACKNOWLEDGED;
 use crate::upstream::questions::passed_capabilities;
 
 impl Engine {
@@ -54,14 +53,14 @@ impl Engine {
             Methods::Services => return self.on_service_request(reply, method, params),
             Methods::Tools => {}
         }
-        let phase = connection.phase;
+        let (phase, counterpart) = (connection.phase, connection.counterpart);
         let declared = match &connection.side {
             Side::Client(side) => Some(side.declared),
             Side::Server => None,
         };
         let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
-        if declared.is_some() && self.upstreams.by_conn.contains_key(&reply.conn) {
+        if matches!(counterpart, Counterpart::Instance(_)) {
             return self.on_request_of_upstream(reply, method, params);
         }
         if let Some(declared) = declared {
@@ -154,43 +153,27 @@ impl Engine {
 
     pub(crate) fn on_notification(
         &mut self,
-        conn: ConnId,
+        sender: Sender,
         method: &str,
         params: Option<&Params<'_>>,
     ) {
-        let dialect = self.outbox.dialect(conn);
+        let Sender { conn, counterpart, dialect } = sender;
         if dialect.methods == Methods::Services {
             self.on_service_notification(conn, method, params);
-        } else if method == dialect.cancel_method && self.upstreams.by_conn.contains_key(&conn) {
-            self.on_cancel_of_upstream(conn, params);
-        } else if method == dialect.cancel_method {
-            self.on_cancelled(conn, params);
         } else if method == "notifications/progress" {
             self.on_peer_progress(conn, params);
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
-        } else if let Some(topic) = Topic::of_method(method) {
-            match self.upstreams.by_conn.get(&conn) {
-                Some(instance) => self.on_list_changed(*instance, topic),
-                None if topic == Topic::Tools => self.forget_tools(conn),
-                None => {}
-            }
+        } else if let Counterpart::Instance(id) = counterpart {
+            self.on_notification_of_instance(sender, id, method, params);
+        } else if method == dialect.cancel_method {
+            self.on_cancelled(conn, params);
+        } else if method == "notifications/tools/list_changed" {
+            self.forget_tools(conn);
         } else if method == "notifications/initialized" {
             self.release_early(conn);
         } else if method == "notifications/roots/list_changed" {
             self.on_roots_changed(conn);
-        } else if method == "notifications/resources/updated"
-            && let Some(instance) = self.upstreams.by_conn.get(&conn)
-        {
-            self.on_updated(*instance, params);
-        } else if method == "notifications/message"
-            && let Some(instance) = self.upstreams.by_conn.get(&conn)
-        {
-            self.on_message_of_upstream(*instance, params);
-        } else if method == ACKNOWLEDGED
-            && let Some(instance) = self.upstreams.by_conn.get(&conn)
-        {
-            self.on_listen_acknowledged(*instance, params);
         }
         // Every other notification has another receiver.
     }

@@ -4,6 +4,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use crate::connection::Counterpart;
 use crate::engine::Engine;
 use crate::ids::{CallId, ConnId, RequestId};
 use crate::json::scan;
@@ -25,8 +26,7 @@ impl Engine {
     /// fails its request alone (UPS-14).
     pub(crate) fn on_skipped(&mut self, conn: ConnId, skeleton: &str, error: &ErrorObject) {
         let Some(dialect) = self.outbox.dialect_read(conn) else { return };
-        let is_server =
-            self.upstreams.by_conn.contains_key(&conn) || self.agents.by_conn.contains_key(&conn);
+        let is_server = self.outbox.counterpart(conn).is_behind();
         let mut seen = Members::default();
         match Message::parse_text(skeleton, scan::DEPTH_MAX, &mut seen) {
             Message::Response { id: Some(id), .. } => self.on_skipped_answer(conn, &id, error),
@@ -46,8 +46,7 @@ impl Engine {
     /// An answer was skipped: its request gets an error in its place.
     fn on_skipped_answer(&mut self, conn: ConnId, id: &RequestId, error: &ErrorObject) {
         let error = ErrorObject::new(code::LIMIT_REACHED, error.message.clone());
-        if let (Some(instance), Some(call)) =
-            (self.upstreams.by_conn.get(&conn).copied(), CallId::named(id))
+        if let (Some(instance), Some(call)) = (self.outbox.instance(conn), CallId::named(id))
             && self.end_list_of(instance, call, &error.message)
         {
             return;
@@ -64,12 +63,14 @@ impl Engine {
 
     /// A message was skipped that belongs to no request, as far as it can be read.
     fn on_unassigned(&mut self, conn: ConnId, error: &ErrorObject) {
-        if let Some(instance) = self.upstreams.by_conn.get(&conn) {
-            return self.on_unreadable_answer(*instance, &error.message);
+        match self.outbox.counterpart(conn) {
+            Counterpart::Instance(id) => self.on_unreadable_answer(id, &error.message),
+            Counterpart::Agent(client) => {
+                self.end_agent(client, "it sent a message longer than message_bytes");
+            }
+            Counterpart::Peer | Counterpart::AgentClient => {
+                self.outbox.refuse_unreadable(conn, error, None);
+            }
         }
-        if self.end_agent_of(conn, "it sent a message longer than message_bytes") {
-            return;
-        }
-        self.outbox.refuse_unreadable(conn, error, None);
     }
 }

@@ -120,10 +120,7 @@ impl Engine {
         let is_operator = self.outbox.is_operator(conn);
         let connections = match viewer {
             // Those to servers are no peers.
-            _ if is_operator => {
-                let behind = self.upstreams.by_conn.len() + self.agents.by_conn.len();
-                self.outbox.connections().len().saturating_sub(behind)
-            }
+            _ if is_operator => self.outbox.peers(),
             // It is there itself.
             Identity::Anonymous => 1,
             Identity::User(_) | Identity::Token(_) => {
@@ -176,9 +173,7 @@ impl Engine {
         };
         json.raw(",\"peers\":[");
         let seen = self.outbox.connections().iter().filter(|(conn, peer)| {
-            let is_peer = !self.upstreams.by_conn.contains_key(conn)
-                && !self.agents.by_conn.contains_key(conn);
-            is_peer && (everybody || is_own(conn, peer))
+            !peer.counterpart.is_behind() && (everybody || is_own(conn, peer))
         });
         for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });

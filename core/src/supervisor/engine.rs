@@ -13,12 +13,12 @@ use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, RequestId};
-use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side as Role};
+use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::reason::{CloseReason, StopReason};
 use crate::rpc::send_queue::Tag;
 use crate::supervisor::effect::{Effect, Input, StopReceipt};
 use crate::supervisor::supervision::Supervision;
-use crate::supervisor::table::{Side, Supervised};
+use crate::supervisor::table::Supervised;
 use crate::supervisor::terms::Terms;
 use crate::tool::{Catalog, StopStep};
 use crate::upstream::interface::{UpstreamAction, UpstreamEvent, UpstreamReceipt};
@@ -46,6 +46,7 @@ impl Engine {
             timer: None,
         };
         self.agents.clients.insert(client, entry);
+        self.outbox.set_counterpart(client, Counterpart::AgentClient);
     }
 
     pub(crate) fn terms_of(&self, server: &UpstreamServer) -> Terms {
@@ -64,24 +65,19 @@ impl Engine {
         }
     }
 
-    /// A frame of a client or of its agent.
-    pub(crate) fn on_supervised_frame(&mut self, conn: ConnId, side: Side, frame: &[u8]) {
-        match side {
-            Side::Client => {
-                let is_open = self
-                    .outbox
-                    .connection(conn)
-                    .is_some_and(|it| !matches!(it.ending, Ending::Closing(_)));
-                if is_open {
-                    if let Some(connection) = self.outbox.connection_mut(conn) {
-                        connection.requests_made += 1;
-                        connection.last_request = self.now.at;
-                    }
-                    self.hand_in_to(conn, Input::Client(frame), frame);
-                }
-            }
-            Side::Agent(client) => self.hand_in_to(client, Input::Agent(frame), frame),
+    /// A frame of a client with an agent.
+    pub(crate) fn on_client_frame(&mut self, conn: ConnId, frame: &[u8]) {
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
+        if !matches!(connection.ending, Ending::Closing(_)) {
+            connection.requests_made += 1;
+            connection.last_request = self.now.at;
+            self.hand_in_to(conn, Input::Client(frame), frame);
         }
+    }
+
+    /// A frame of the agent of a client.
+    pub(crate) fn on_agent_frame(&mut self, client: ConnId, frame: &[u8]) {
+        self.hand_in_to(client, Input::Agent(frame), frame);
     }
 
     /// Hands an input to a supervision, and carries out the effects. `frame` is the one at hand.
@@ -102,6 +98,7 @@ impl Engine {
         if entry.supervision.is_gone() && entry.instance.is_none() {
             self.timers.disarm(&mut entry.timer, Timer::Agent(client));
             self.agents.clients.remove(&client);
+            self.outbox.set_counterpart(client, Counterpart::Peer);
         }
     }
 
@@ -235,13 +232,12 @@ impl Engine {
         connection.is_admitted = false;
         connection.since = self.now.at;
         connection.last_request = self.now.at;
-        connection.side = Role::Client(Box::new(ClientSide {
+        connection.side = Side::Client(Box::new(ClientSide {
             declared: Declared::of(Offers::default(), &Catalog::default(), false),
             server: ServerCapabilities::default(),
             tools: BTreeMap::new(),
         }));
         self.outbox.insert(conn, connection);
-        self.agents.by_conn.insert(conn, client);
         if let Some(entry) = self.agents.clients.get_mut(&client) {
             entry.conn = Some(conn);
         }
@@ -260,8 +256,7 @@ impl Engine {
         // A receipt names the process that has ended.
         self.hand_in_ended(client, instance, input);
         if let Some(conn) = conn {
-            self.agents.by_conn.remove(&conn);
-            self.on_closed(conn);
+            self.remove_connection(conn);
         }
     }
 
@@ -286,33 +281,19 @@ impl Engine {
         self.hand_in_to(client, Input::Turn, &[]);
     }
 
-    /// Hands in that a connection of a supervision has an end of some kind; false if it is none.
-    pub(crate) fn on_supervised_end(&mut self, conn: ConnId, then: Option<AfterInput>) -> bool {
-        match (self.agents.side_of(conn), then) {
-            (None, _) => return false,
-            (Some(Side::Agent(client)), _) => {
-                self.hand_in_to(client, Input::Unusable("it closed its standard output"), &[]);
-            }
-            (Some(Side::Client), Some(AfterInput::AnswerWithin(span))) => {
-                self.hand_in_to(conn, Input::Finished(Some(span)), &[]);
-            }
-            (Some(Side::Client), Some(AfterInput::Answer | AfterInput::AnswerAndProbe(_))) => {
-                self.hand_in_to(conn, Input::Finished(None), &[]);
-            }
-            (Some(Side::Client), None) => {
-                self.hand_in_to(conn, Input::Closed, &[]);
-                // The rest of the connection is that of any peer.
-                return false;
-            }
-        }
-        true
+    /// A client with an agent has sent everything, or is gone.
+    pub(crate) fn on_client_ended(&mut self, client: ConnId, then: Option<AfterInput>) {
+        let input = match then {
+            Some(AfterInput::AnswerWithin(span)) => Input::Finished(Some(span)),
+            Some(AfterInput::Answer | AfterInput::AnswerAndProbe(_)) => Input::Finished(None),
+            None => Input::Closed,
+        };
+        self.hand_in_to(client, input, &[]);
     }
 
-    /// Ends the agent of a connection because of the connection to it; false if it is none.
-    pub(crate) fn end_agent_of(&mut self, conn: ConnId, why: &'static str) -> bool {
-        let Some(Side::Agent(client)) = self.agents.side_of(conn) else { return false };
+    /// Ends the agent of a client because of the connection to the agent.
+    pub(crate) fn end_agent(&mut self, client: ConnId, why: &'static str) {
         self.hand_in_to(client, Input::Unusable(why), &[]);
-        true
     }
 
     pub(crate) fn flush_agents(&mut self) {
@@ -341,7 +322,7 @@ impl Engine {
     /// earlier frames of the agent.
     #[must_use]
     pub fn is_paused(&self, conn: ConnId) -> bool {
-        let Some(Side::Agent(client)) = self.agents.side_of(conn) else { return false };
+        let Counterpart::Agent(client) = self.outbox.counterpart(conn) else { return false };
         let mark = self.settings.limits.write_buffer_bytes;
         self.outbox.connection(client).is_some_and(|it| it.send_queue.len() >= mark)
     }

@@ -12,14 +12,6 @@ use crate::supervisor::supervision::{End, Supervision};
 use crate::time::Instant;
 use crate::upstream::server::UpstreamServer;
 
-/// Side of a supervision that a connection is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    Client,
-    /// The agent of this client.
-    Agent(ConnId),
-}
-
 /// A client with its agent.
 #[derive(Debug)]
 pub(crate) struct Supervised {
@@ -62,8 +54,6 @@ impl AgentCounts {
 pub(crate) struct Agents {
     /// By the connection of the client.
     pub(crate) clients: BTreeMap<ConnId, Supervised>,
-    /// Client of each connection of an agent.
-    pub(crate) by_conn: BTreeMap<ConnId, ConnId>,
     /// Client of each agent process.
     pub(crate) by_instance: BTreeMap<InstanceId, ConnId>,
     /// Counts by the name of the agent, of those that are configured or have a client.
@@ -71,17 +61,6 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Side of a connection, if it belongs to a supervision.
-    pub(crate) fn side_of(&self, conn: ConnId) -> Option<Side> {
-        if self.clients.is_empty() {
-            None
-        } else if self.clients.contains_key(&conn) {
-            Some(Side::Client)
-        } else {
-            self.by_conn.get(&conn).map(|client| Side::Agent(*client))
-        }
-    }
-
     pub(crate) fn counts_of(&mut self, name: &str) -> &mut AgentCounts {
         self.counts.entry(name.into()).or_default()
     }

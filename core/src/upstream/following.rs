@@ -257,7 +257,7 @@ impl Engine {
 
     /// A server answers a request without a receiver by a task: it is cancelled, or it would go on.
     pub(crate) fn cancel_late_task(&mut self, conn: ConnId, result: &ResultText<'_>) {
-        if !self.upstreams.by_conn.contains_key(&conn) || !is_handle(result) {
+        if self.outbox.instance(conn).is_none() || !is_handle(result) {
             return;
         }
         let Some(id) = text_member(result.get(), "taskId") else { return };

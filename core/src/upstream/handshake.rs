@@ -36,7 +36,6 @@ impl Engine {
         let now = self.now.at;
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.conn = Some(conn);
-        self.upstreams.by_conn.insert(conn, id);
         let mut connection = Connection::new(Identity::Anonymous, self.seed);
         connection.counterpart = Counterpart::Instance(id);
         connection.is_admitted = false;

@@ -434,8 +434,7 @@ impl Engine {
         }
         self.end_calls(&instance, &error);
         if let Some(conn) = instance.conn {
-            self.upstreams.by_conn.remove(&conn);
-            self.on_closed(conn);
+            self.remove_connection(conn);
         }
         let state = self.upstreams.state(&name, audience.as_ref());
         let failed = state.is_none_or(|server| server.failures > 0);

@@ -133,7 +133,7 @@ impl Engine {
 
     /// Whether a cancel of a server ends one of the subscriptions at it.
     pub(crate) fn is_end_of_listen(&mut self, conn: ConnId, call: CallId) -> bool {
-        let Some(id) = self.upstreams.by_conn.get(&conn).copied() else { return false };
+        let Some(id) = self.outbox.instance(conn) else { return false };
         let instance = self.upstreams.instances.get(&id);
         if !instance.is_some_and(|instance| instance.subscription.has(call)) {
             return false;

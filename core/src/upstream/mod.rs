@@ -20,6 +20,7 @@ pub(crate) mod lists;
 pub(crate) mod log;
 pub mod manifest;
 pub(crate) mod narrow;
+mod notifications;
 mod orders;
 mod places;
 pub(crate) mod question;

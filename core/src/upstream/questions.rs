@@ -90,8 +90,8 @@ impl Engine {
     /// The client whose call caused a request of a server. A cancelled call counts as long as the
     /// server may work on it: a guess would ask the wrong client.
     fn cause_of(&self, conn: ConnId, params: &str) -> Cause {
-        let instance = self.upstreams.by_conn.get(&conn);
-        let Some(instance) = instance.and_then(|id| self.upstreams.instances.get(id)) else {
+        let instance = self.outbox.instance(conn);
+        let Some(instance) = instance.and_then(|id| self.upstreams.instances.get(&id)) else {
             return Cause::Unknown;
         };
         if let Some(job) = self.related_job(conn, params) {

@@ -39,8 +39,6 @@ pub(crate) struct Upstreams {
     /// Servers as their audiences know them, by name; `servers` has the state that is known to all.
     pub(crate) personal: BTreeMap<Box<str>, BTreeMap<Audience, Server>>,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
-    /// Instances by their connection.
-    pub(crate) by_conn: BTreeMap<ConnId, InstanceId>,
     /// Relayed jobs that the host would otherwise run.
     pub(crate) jobs: BTreeMap<JobId, Relayed>,
     pub(crate) checks: BTreeMap<CheckId, JobId>,
