@@ -204,7 +204,7 @@ fn units_are_not_exposed_more_than_needed() {
     }
 }
 
-/// OBS-01: the alerts for Prometheus are valid and fire when they should.
+/// The alerts for Prometheus are valid and fire when they should.
 #[test]
 fn alerts_fire_when_they_should() {
     if !has("promtool", "alerts_fire_when_they_should") {
