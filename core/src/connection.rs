@@ -47,6 +47,15 @@ impl Counterpart {
     }
 }
 
+/// A counterpart without its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CounterpartKind {
+    Peer,
+    AgentClient,
+    Instance,
+    Agent,
+}
+
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -71,9 +80,10 @@ pub(crate) enum Ending {
 /// of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) counterpart: Counterpart,
     pub(crate) identity: Identity,
     pub(crate) rights: Rights,
+    /// Kind of the counterpart, whose number is rare data.
+    kind: CounterpartKind,
     /// When it was opened.
     pub(crate) since: Instant,
     /// Whether it carries single requests of a client without a session, which may come by others
@@ -128,6 +138,8 @@ pub(crate) struct ColdState {
     pub(crate) lost_handles: Vec<Handle>,
     /// Capabilities that the client declared, as JSON text, for servers behind us.
     pub(crate) declared: Option<ChargedText>,
+    /// Number of the counterpart, where it is an instance or an agent.
+    number: u64,
 }
 
 impl IsEmpty for ColdState {
@@ -142,6 +154,7 @@ impl IsEmpty for ColdState {
         lingering: 0,
         lost_handles: Vec::new(),
         declared: None,
+        number: 0,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -153,6 +166,7 @@ impl IsEmpty for ColdState {
             && self.lingering == 0
             && self.lost_handles.is_empty()
             && self.declared.is_none()
+            && self.number == 0
     }
 }
 
@@ -167,12 +181,40 @@ impl ColdState {
     }
 }
 
+/// Counterpart.
+impl Connection {
+    /// The other end.
+    #[inline]
+    pub(crate) fn counterpart(&self) -> Counterpart {
+        match self.kind {
+            CounterpartKind::Peer => Counterpart::Peer,
+            CounterpartKind::AgentClient => Counterpart::AgentClient,
+            CounterpartKind::Instance => Counterpart::Instance(InstanceId::new(self.aside.number)),
+            CounterpartKind::Agent => Counterpart::Agent(ConnId::new(self.aside.number)),
+        }
+    }
+
+    /// Sets the other end.
+    pub(crate) fn set_counterpart(&mut self, counterpart: Counterpart) {
+        let (kind, number) = match counterpart {
+            Counterpart::Peer => (CounterpartKind::Peer, None),
+            Counterpart::AgentClient => (CounterpartKind::AgentClient, None),
+            Counterpart::Instance(id) => (CounterpartKind::Instance, Some(id.get())),
+            Counterpart::Agent(client) => (CounterpartKind::Agent, Some(client.get())),
+        };
+        self.kind = kind;
+        if let Some(number) = number {
+            self.aside.number = number;
+        }
+    }
+}
+
 impl Connection {
     pub(crate) fn new(identity: Identity, seed: Seed) -> Self {
         Self {
-            counterpart: Counterpart::Peer,
             identity,
             rights: Rights::Full,
+            kind: CounterpartKind::Peer,
             since: Instant::ZERO,
             is_lone: false,
             is_admitted: true,

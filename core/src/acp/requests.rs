@@ -32,13 +32,11 @@ impl Engine {
         form: AcpForm,
         side: AcpRole,
     ) {
-        let connection = Connection {
-            dialect: form.dialect(),
-            unreadable_id: form.dialect().unreadable_id,
-            phase: Phase::Ready,
-            acp: Some(AcpPeer::new(side)),
-            ..Connection::new(identity, self.seed)
-        };
+        let mut connection = Connection::new(identity, self.seed);
+        connection.dialect = form.dialect();
+        connection.unreadable_id = form.dialect().unreadable_id;
+        connection.phase = Phase::Ready;
+        connection.acp = Some(AcpPeer::new(side));
         self.admit_connection(conn, connection, Role::Server);
     }
 

@@ -162,7 +162,7 @@ impl Outbox {
     /// The other end of a connection; a peer if it is closed.
     #[inline]
     pub(crate) fn counterpart(&self, conn: ConnId) -> Counterpart {
-        self.connections.get(&conn).map_or(Counterpart::Peer, |connection| connection.counterpart)
+        self.connections.get(&conn).map_or(Counterpart::Peer, |connection| connection.counterpart())
     }
 
     /// The instance at the other end of a connection.
@@ -176,13 +176,13 @@ impl Outbox {
     /// Changes the other end of a connection.
     pub(crate) fn set_counterpart(&mut self, conn: ConnId, counterpart: Counterpart) {
         if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.counterpart = counterpart;
+            connection.set_counterpart(counterpart);
         }
     }
 
     /// Connections to peers.
     pub(crate) fn peers(&self) -> usize {
-        self.connections.sum(|connection| usize::from(!connection.counterpart.is_behind()))
+        self.connections.sum(|connection| usize::from(!connection.counterpart().is_behind()))
     }
 
     /// Identity of the peer of a connection.
@@ -214,9 +214,9 @@ impl Outbox {
     #[inline]
     pub(crate) fn sender(&self, conn: ConnId) -> Option<Sender> {
         let connection = self.connections.get(&conn)?;
-        let Connection { counterpart, dialect, ending, .. } = **connection;
-        let is_over =
-            matches!(ending, Ending::Closing(_)) && counterpart != Counterpart::AgentClient;
+        let (counterpart, dialect) = (connection.counterpart(), connection.dialect);
+        let is_over = matches!(connection.ending, Ending::Closing(_))
+            && counterpart != Counterpart::AgentClient;
         (!is_over).then_some(Sender { conn, counterpart, dialect })
     }
 

@@ -24,7 +24,8 @@ impl Engine {
         (identity, rights): (Identity, Rights),
         role: Role,
     ) {
-        let connection = Connection { rights, ..Connection::new(identity, self.seed) };
+        let mut connection = Connection::new(identity, self.seed);
+        connection.rights = rights;
         self.admit_connection(conn, connection, role);
         let is_admitted = self.outbox.connection(conn).is_some_and(|it| it.is_admitted);
         let sole = self.settings.agents.first().filter(|_| self.settings.agent_only).cloned();
@@ -122,7 +123,7 @@ impl Engine {
                 && self.outgoing.has_no_calls(conn)
         };
         let longest = self.outbox.connections().least(|conn, peer| {
-            let has_agent = peer.counterpart != Counterpart::Peer;
+            let has_agent = peer.counterpart() != Counterpart::Peer;
             let rank = (has_agent, peer.requests_made > 0, peer.last_request, *conn);
             is_idle(*conn, peer).then_some(rank)
         });

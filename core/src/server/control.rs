@@ -63,7 +63,7 @@ impl Engine {
         if connection.ending != Ending::Open {
             return;
         }
-        match connection.counterpart {
+        match connection.counterpart() {
             Counterpart::Instance(id) => return self.fail_instance(id, OUTPUT_CLOSED),
             Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
             Counterpart::AgentClient => return self.on_client_ended(conn, Some(then)),

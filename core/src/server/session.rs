@@ -53,7 +53,7 @@ impl Engine {
             Methods::Services => return self.on_service_request(reply, method, params),
             Methods::Tools => {}
         }
-        let (phase, counterpart) = (connection.phase, connection.counterpart);
+        let (phase, counterpart) = (connection.phase, connection.counterpart());
         let declared = match &connection.side {
             Side::Client(side) => Some(side.declared),
             Side::Server => None,

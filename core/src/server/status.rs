@@ -173,7 +173,7 @@ impl Engine {
         };
         json.raw(",\"peers\":[");
         let seen = self.outbox.connections().iter().filter(|(conn, peer)| {
-            !peer.counterpart.is_behind() && (everybody || is_own(conn, peer))
+            !peer.counterpart().is_behind() && (everybody || is_own(conn, peer))
         });
         for (position, (conn, peer)) in seen.take(LISTED_MAX).enumerate() {
             json.raw(if position == 0 { "{" } else { ",{" });

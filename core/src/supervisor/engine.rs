@@ -228,7 +228,7 @@ impl Engine {
 
     fn agent_started(&mut self, client: ConnId, conn: ConnId) {
         let mut connection = Connection::new(Identity::Anonymous, self.seed);
-        connection.counterpart = Counterpart::Agent(client);
+        connection.set_counterpart(Counterpart::Agent(client));
         connection.is_admitted = false;
         connection.since = self.now.at;
         connection.last_request = self.now.at;

@@ -37,7 +37,7 @@ impl Engine {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.conn = Some(conn);
         let mut connection = Connection::new(Identity::Anonymous, self.seed);
-        connection.counterpart = Counterpart::Instance(id);
+        connection.set_counterpart(Counterpart::Instance(id));
         connection.is_admitted = false;
         connection.since = now;
         connection.last_request = now;
