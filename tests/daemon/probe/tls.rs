@@ -176,27 +176,35 @@ fn certificates_that_do_not_fit_are_named_with_a_remedy() {
         assert!(stderr.contains(wanted) || is_without_roots, "{wanted}: {stderr}");
         assert_eq!(output.status.code(), Some(if is_without_roots { 2 } else { 3 }), "{stderr}");
     }
-    // TLS to a server that speaks plain HTTP, and plain HTTP to a server that speaks TLS.
-    let plain = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = plain.local_addr().unwrap().port();
+}
+
+/// The text of a probe of a server that gives everyone this answer.
+fn answered_by(answer: &'static [u8], scheme: &str) -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
     // As often as the probe connects, up to the end of the test.
     thread::spawn(move || {
-        for mut peer in plain.incoming().map_while(Result::ok) {
+        for mut peer in listener.incoming().map_while(Result::ok) {
             let _ = peer.read(&mut [0; 4096]);
-            let _ = peer.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+            let _ = peer.write_all(answer);
         }
     });
     let mut command = Command::new(ceased());
-    command.args(["probe", "--only", "handshake", "--url", &format!("https://127.0.0.1:{port}/")]);
-    let output = output_of(command.arg("--ca-file").arg(&ca));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("does not speak TLS there"), "{stderr}");
-    let url = "http://127.0.0.1:{port}/mcp";
-    let options = ["--only", "handshake", "--timeout", "3s"];
-    let output = Probe::new().run_over_tls(Some(&good), url, &options);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("it speaks TLS: use https://"), "{stderr}");
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    command.args(["probe", "--only", "handshake", "--timeout", "3s", "--url"]);
+    let output = output_of(command.arg(format!("{scheme}://127.0.0.1:{port}/")));
+    let said = [output.stdout, output.stderr].concat();
+    String::from_utf8(said).unwrap()
+}
+
+/// TLS to a server that speaks plain HTTP, and plain HTTP to a server that speaks TLS, which answers
+/// by an alert.
+#[test]
+fn wrong_scheme_of_an_address_is_named() {
+    let said = answered_by(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "https");
+    let is_without_roots = said.contains("ca-certificates");
+    assert!(said.contains("does not speak TLS there") || is_without_roots, "{said}");
+    let said = answered_by(&[21, 3, 1, 0, 2, 2, 70], "http");
+    assert!(said.contains("it speaks TLS: use https://"), "{said}");
 }
 
 #[test]

@@ -93,9 +93,10 @@ pub(crate) fn two_lengths(context: &Context) -> Result<Finding, SessionError> {
     let http = session.http()?;
     let body = message.to_string();
     let mut bytes = http.draft("POST", &http.headers(&message), &body).map_err(SessionError)?;
+    // Behind the right one, so that a server that takes the first has a whole message.
     let other = format!("content-length: {}\r\n", body.len() - 1);
-    let second_line = memchr::memchr(b'\n', &bytes).map_or(0, |at| at + 1);
-    bytes.splice(second_line..second_line, other.into_bytes());
+    let end = bytes.len() - body.len() - "\r\n".len();
+    bytes.splice(end..end, other.into_bytes());
     Ok(match http.fetch(bytes, until) {
         Ok(reply) => judged(
             expect("two lengths of one body", &reply, &[400]),
