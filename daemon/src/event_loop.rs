@@ -105,6 +105,7 @@ impl Server {
             handshakes: Handshakes::default(),
             http: HttpEndpoint::default(),
             wrong_http_tokens: WrongTokens::default(),
+            numbers: None,
             jobs: RunningJobs::default(),
             partial_frames: PartialFrames::default(),
             record_limiter: RecordLimiter::default(),

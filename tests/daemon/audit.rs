@@ -506,6 +506,20 @@ fn the_metrics_server_accepts_only_get() {
     ] {
         assert_eq!(ask(unix(&daemon), request).0, status, "{request}");
     }
+    // Requests that are sent ahead cost the daemon no page each.
+    let ahead = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(50);
+    let (status, pages) = ask(unix(&daemon), &ahead);
+    assert_eq!((status.as_str(), pages.matches("HTTP/1.1").count()), ("HTTP/1.1 200 OK", 0));
+    // A web page learns nothing, not even that there is a daemon.
+    let mut stream = unix(&daemon);
+    let foreign = "GET /healthz HTTP/1.1\r\nHost: x\r\nOrigin: https://evil.example\r\nConnection: close\r\n\r\n";
+    stream.write_all(foreign.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the server answers and closes");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK") && !answer.contains("access-control"),
+        "{answer}"
+    );
     let (status, body) = ask(unix(&daemon), &last("HEAD /metrics"));
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", ""));
     let (status, body) = ask(unix(&daemon), &last("HEAD /"));

@@ -48,12 +48,7 @@ impl Server {
     ) {
         let Request { head, body } = request;
         if self.http.peer(conn).is_some_and(HttpPeer::serves_numbers) {
-            let page = pages::numbers(self.snapshot().prometheus());
-            return self
-                .http
-                .peer_mut(conn)
-                .into_iter()
-                .for_each(|peer| peer.output().respond(&page));
+            return self.answer_with_numbers(now, conn);
         }
         let refused = match head.method {
             Method::Post => self.on_post(now, conn, &head, &body, caller),
@@ -69,6 +64,19 @@ impl Server {
             && let Some(peer) = self.http.peer_mut(conn)
         {
             peer.answer(&head, response);
+        }
+    }
+
+    /// Answers with the numbers and closes the connection: a peer gets one page, and all peers of a
+    /// turn the same, so that requests sent ahead cost the loop nothing.
+    fn answer_with_numbers(&mut self, now: Now, conn: ConnId) {
+        let is_current = self.numbers.as_ref().is_some_and(|(at, _)| *at == now.at);
+        if !is_current {
+            self.numbers = Some((now.at, pages::numbers(self.snapshot().prometheus())));
+        }
+        if let (Some(peer), Some((_, page))) = (self.http.peer_mut(conn), &self.numbers) {
+            peer.output().close_after_response();
+            peer.output().respond(page);
         }
     }
 

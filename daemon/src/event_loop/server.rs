@@ -30,7 +30,9 @@ use crate::store::{StateDir, StoreError};
 use crate::tools::worker_pool::Pool;
 use ceased_core::action::Action;
 use ceased_core::settings::Settings;
+use ceased_core::time::Instant;
 use ceased_process::{Containment, Orphans, Supervisor};
+use ceased_transports::http::Response;
 use mio::Poll;
 use std::fmt;
 use std::fs::File;
@@ -113,6 +115,8 @@ pub struct Server {
     /// HTTP connections and their sessions.
     pub(super) http: HttpEndpoint,
     pub(super) wrong_http_tokens: WrongTokens,
+    /// The latest page of numbers, and the time of its turn.
+    pub(super) numbers: Option<(Instant, Response)>,
     pub(super) jobs: RunningJobs,
     /// Messages that have begun and not ended.
     pub(super) partial_frames: PartialFrames,

@@ -105,6 +105,13 @@ pub(crate) struct HeadPolicy<'a> {
 
 impl HeadCheck for HeadPolicy<'_> {
     fn check(&mut self, head: &Head) -> Option<Response> {
+        // No web page may read these: it would learn that there is a daemon here.
+        if let Some(response) = self.health.answer(head) {
+            return Some(response);
+        }
+        if self.rules.serves == Serves::Numbers {
+            return pages::check_numbers(head).err();
+        }
         match self.accept(head) {
             Ok(caller) => {
                 *self.caller = Some(caller);
@@ -122,12 +129,6 @@ impl HeadPolicy<'_> {
     }
 
     fn accept(&mut self, head: &Head) -> Result<Caller, Response> {
-        if let Some(response) = self.health.answer(head) {
-            return Err(response);
-        }
-        if self.rules.serves == Serves::Numbers {
-            return pages::check_numbers(head).map(|()| Caller::of(Identity::Anonymous));
-        }
         self.rules.check_origin(head)?;
         if let Some(part) = self.part(head) {
             part.check(head, accepts_events(head))?;
