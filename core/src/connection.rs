@@ -12,6 +12,7 @@ use crate::event::AfterInput;
 use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
+use crate::outbox::requests::{BatchId, Requests, Topic};
 use crate::policy::account::{Account, Charge, ChargedText};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::capabilities::TaskCapabilities;
@@ -20,7 +21,6 @@ use crate::protocol::role::Side;
 use crate::reason::CloseReason;
 use crate::rpc::send_queue::Handle;
 use crate::rpc::send_queue::SendQueue;
-use crate::server::requests::{BatchId, Requests, Topic};
 use crate::time::Instant;
 use crate::upstream::scope::Scope;
 

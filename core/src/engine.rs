@@ -19,6 +19,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
+use crate::outbox::requests::{BatchId, Reply};
 use crate::outbox::{Outbox, Sender};
 use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
@@ -35,7 +36,6 @@ use crate::rpc::send_queue::SendQueue;
 use crate::rpc::skeleton::Skeleton;
 use crate::server::host_request::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
-use crate::server::requests::{BatchId, Reply};
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::supervisor::table::Agents;
@@ -131,7 +131,7 @@ impl Engine {
         let loosest = Admitted::of(&settings);
         let durable = settings.tasks.durable;
         let server_info =
-            crate::server::typed_result::server_info(&settings.server, ToolMembers::Iconed);
+            crate::outbox::typed_result::server_info(&settings.server, ToolMembers::Iconed);
         let mut engine = Self {
             outbox: Outbox::new(Arc::clone(&settings), seed),
             settings,

@@ -7,13 +7,13 @@ use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, JobId, RequestId};
 use crate::jobs::job::{Job, JobState, Purpose};
+use crate::outbox::requests::{Settled, Work};
 use crate::outgoing::call::{Refusal, Wanted};
 use crate::protocol::revision::{AfterCancel, Dialect};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
-use crate::server::requests::{Settled, Work};
 use crate::tasks::durable::TaskOutcome;
 
 /// Effect of cancelling an outgoing request.

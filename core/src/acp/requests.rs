@@ -12,13 +12,13 @@ use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
+use crate::outbox::requests::Reply;
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Role;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
-use crate::server::requests::Reply;
 
 /// Prefix of the protocol's own methods. Unknown notifications with it are ignored, unknown
 /// requests get an error.

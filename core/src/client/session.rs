@@ -15,6 +15,7 @@ use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::requests::Reply;
 use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, TaskRules};
@@ -25,7 +26,6 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Nullable;
 use crate::rpc::params::Params;
-use crate::server::requests::Reply;
 use crate::tool::TaskSupport;
 
 impl Engine {

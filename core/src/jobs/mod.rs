@@ -5,7 +5,7 @@
 //! consequences, which the engine carries out (`lifecycle.rs`).
 //!
 //! CAN-08 needs two facts. A cancelled request has no right to an answer any more:
-//! `Requests::cancel` in `server/requests.rs` drops it. And its job has no receiver any more:
+//! `Requests::cancel` in `outbox/requests.rs` drops it. And its job has no receiver any more:
 //! [`Jobs::release`] leaves it with [`Purpose::NoReceiver`], which [`Purpose`] never leaves.
 
 pub(crate) mod gates;

@@ -6,11 +6,11 @@ use crate::action::AuditEvent;
 use crate::ids::ConnId;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
+use crate::outbox::requests::{BatchId, Reply};
+use crate::outbox::typed_result::ResultType;
 use crate::protocol::revision::{AfterCancel, UnreadableId};
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::send_queue::{Handle, SendQueue, Tag};
-use crate::server::requests::{BatchId, Reply};
-use crate::server::typed_result::ResultType;
 
 impl Outbox {
     /// Answers a request with an error.

@@ -5,7 +5,9 @@
 //! that does not read, is handed to the engine by [`Outbox::take_unread`].
 
 mod answering;
+pub(crate) mod requests;
 mod sending;
+pub(crate) mod typed_result;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -11,10 +11,10 @@ use crate::connection::{Connection, Counterpart, Ending};
 use crate::ids::ConnId;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
+use crate::outbox::requests::BatchId;
 use crate::policy::account::Account;
 use crate::reason::CloseReason;
 use crate::rpc::send_queue::{SendQueue, Tag};
-use crate::server::requests::BatchId;
 use crate::time::Instant;
 
 impl Outbox {

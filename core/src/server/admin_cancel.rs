@@ -10,10 +10,10 @@ use crate::ids::{ConnId, JobId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
+use crate::outbox::requests::Reply;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
-use crate::server::requests::Reply;
 
 impl Engine {
     /// Whether the peer of a connection may know of a job (TSK-39). Anonymous

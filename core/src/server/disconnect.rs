@@ -13,9 +13,9 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{JobId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
+use crate::outbox::requests::{Settled, TaskView};
 use crate::protocol::request_meta::RequestContext;
 use crate::reason::StopReason;
-use crate::server::requests::{Settled, TaskView};
 use crate::tasks::creation::HandOver;
 use crate::tool::OnDisconnect;
 

@@ -5,10 +5,10 @@ use alloc::boxed::Box;
 use alloc::format;
 
 use crate::engine::Engine;
+use crate::outbox::requests::Reply;
 use crate::policy::account::{Account, CAPABILITY_BYTES_MAX, ChargedText, NAME_BYTES_MAX};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
-use crate::server::requests::Reply;
 
 /// The capabilities of a client as they are kept, for an identity with this share; where they are
 /// longer, or the share is used up, they are kept as flags alone.

@@ -22,10 +22,10 @@ use crate::ids::{JobId, KeyedId, TaskId};
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::requests::{Reply, TaskView};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::server::requests::{Reply, TaskView};
 use crate::tasks::durable::TaskOutcome;
 
 /// Longest idempotency key, in bytes.

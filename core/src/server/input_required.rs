@@ -19,6 +19,8 @@ use crate::ids::{AskId, JobId, RequestState};
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::requests::{Reply, Settled, Work};
+use crate::outbox::typed_result::ResultType;
 use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta::{RequestContext, RequestMeta};
@@ -26,8 +28,6 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::send_queue::Handle;
 use crate::server::inputs::{self, OpenQuestions};
-use crate::server::requests::{Reply, Settled, Work};
-use crate::server::typed_result::ResultType;
 use crate::tasks::durable::TaskOutcome;
 
 /// Content of a retry, without its tool.

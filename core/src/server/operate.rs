@@ -2,9 +2,9 @@
 
 use crate::action::{Action, OperatorOrder};
 use crate::engine::Engine;
+use crate::outbox::requests::Reply;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::server::requests::Reply;
 
 impl Engine {
     /// Hands an order to the host and answers at once; a peer that is no operator is refused. The

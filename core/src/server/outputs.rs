@@ -15,12 +15,12 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
+use crate::outbox::requests::{Reply, Settled, Work};
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::offers::no_resource;
-use crate::server::requests::{Reply, Settled, Work};
 use crate::upstream::list::{RESOURCES, TEMPLATES};
 
 /// The beginning of the URI of the output of a job, and its end.

@@ -2,10 +2,10 @@
 
 use crate::action::AuditEvent;
 use crate::engine::Engine;
+use crate::outbox::requests::Reply;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
-use crate::server::requests::Reply;
 
 const LIMIT: &str = "task_ops_per_second";
 

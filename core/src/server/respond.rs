@@ -1,17 +1,17 @@
 //! Answering: a request is answered once, in the form of its revision, in its batch or alone.
 
-use crate::server::typed_result::ResultType;
+use crate::outbox::typed_result::ResultType;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
+use crate::outbox::requests::Reply;
+use crate::outbox::typed_result;
 use crate::protocol::revision::Results;
 use crate::rpc::result::ResultText;
 use crate::rpc::send_queue::without_break;
-use crate::server::requests::Reply;
-use crate::server::typed_result;
 use crate::tasks::durable::TaskOutcome;
 use crate::upstream::inputs::asks_for_input;
 

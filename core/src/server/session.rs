@@ -6,6 +6,8 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::log_level::LogLevel;
 use crate::outbox::Sender;
+use crate::outbox::requests::Reply;
+use crate::outbox::typed_result::server_info;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{self, Dialect, Methods, Results, TaskRules};
@@ -15,9 +17,7 @@ use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::kept_capabilities;
 use crate::server::rate;
-use crate::server::requests::Reply;
 use crate::server::stateless;
-use crate::server::typed_result::server_info;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
 

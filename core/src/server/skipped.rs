@@ -9,9 +9,9 @@ use crate::engine::Engine;
 use crate::ids::{CallId, ConnId, RequestId};
 use crate::json::scan;
 use crate::json::writer::Writer;
+use crate::outbox::requests::Reply;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::message::{LIMIT_REACHED, Members, Message};
-use crate::server::requests::Reply;
 
 impl Engine {
     /// A line was longer than a message may be.

@@ -7,13 +7,13 @@ use crate::action::OperatorOrder;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::json::raw::Raw;
+use crate::outbox::requests::Reply;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::kept_capabilities;
-use crate::server::requests::Reply;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
 

@@ -12,10 +12,10 @@ use crate::ids::{ConnId, JobId, StatusId, TaskId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::requests::{Reply, Work};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
-use crate::server::requests::{Reply, Work};
 use crate::tasks::status::Status;
 use crate::tasks::task::Task;
 

@@ -20,15 +20,15 @@ use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
+use crate::outbox::requests::{Listening, Reply, Settled, Topic, Work};
+use crate::outbox::typed_result;
+use crate::outbox::typed_result::ResultType;
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Members, Params};
 use crate::rpc::send_queue::Tag;
-use crate::server::requests::{Listening, Reply, Settled, Topic, Work};
 use crate::server::stateless::missing_tasks;
-use crate::server::typed_result;
-use crate::server::typed_result::ResultType;
 use crate::tasks::task::Task;
 use crate::upstream::awaited::Awaited;
 

@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use crate::action::AuditEvent;
 use crate::engine::Engine;
 use crate::ids::ConnId;
+use crate::outbox::requests::Reply;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Params};
-use crate::server::requests::Reply;
 use crate::upstream::server::UpstreamServer;
 
 impl Engine {

@@ -11,12 +11,12 @@ use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::limits::OnTtl;
+use crate::outbox::requests::{Reply, TaskView};
 use crate::policy::abuse::AbusePattern;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::requests::{Reply, TaskView};
 use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::{Aside, Change, Task};
 

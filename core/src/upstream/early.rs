@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId};
+use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::{OutgoingRequest, Refusal};
-use crate::server::requests::{Reply, Topic};
 use crate::upstream::early_messages::Early;
 
 impl Engine {

@@ -2,8 +2,8 @@
 
 use alloc::collections::{BTreeSet, VecDeque};
 
+use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::OutgoingRequest;
-use crate::server::requests::{Reply, Topic};
 
 /// Messages that are held for one client.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 use crate::engine::Engine;
 use crate::ids::InstanceId;
 use crate::outbox::Sender;
+use crate::outbox::requests::Topic;
 use crate::rpc::params::Params;
-use crate::server::requests::Topic;
 use crate::upstream::listen::ACKNOWLEDGED;
 
 impl Engine {

@@ -17,11 +17,11 @@ use crate::connection::{Ending, Phase as SessionPhase};
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
+use crate::outbox::requests::{Reply, Settled, Work};
 use crate::outgoing::call::{Answer, AnswerTimeout, CallFor, Caller, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
-use crate::server::requests::{Reply, Settled, Work};
 use crate::upstream::question::{AskedOf, Question};
 use crate::upstream::rewrite::{
     error_of, failed_result, member, params_for_other_hop, text_member,

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::CallId;
-use crate::server::requests::Topic;
+use crate::outbox::requests::Topic;
 use crate::time::Instant;
 use crate::upstream::list::LISTS;
 use crate::upstream::manifest::Freshness;

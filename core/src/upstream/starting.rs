@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::ids::ConnId;
-use crate::server::requests::Work;
+use crate::outbox::requests::Work;
 
 impl Engine {
     /// Whether a request of this connection waits for an upstream that still starts. Such a wait is

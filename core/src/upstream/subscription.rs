@@ -15,7 +15,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use crate::ids::{CallId, JobId};
-use crate::server::requests::Topic;
+use crate::outbox::requests::Topic;
 use crate::time::Instant;
 
 /// Shortest life of a subscription after which another one follows when a server ends it. One that

@@ -9,8 +9,8 @@ use crate::json::meta::SERVER_INFO;
 use crate::json::meta::{wrap_with_type, write_with_type};
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
+use crate::outbox::requests::Reply;
 use crate::protocol::revision::ToolMembers;
-use crate::server::requests::Reply;
 use crate::settings::ServerInfo;
 
 impl ResultType {
