@@ -25,7 +25,7 @@ use crate::outgoing::Outgoing;
 use crate::policy::abuse::AbuseDetector;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
-use crate::protocol::revision::{Batch, Dialect, ToolMembers};
+use crate::protocol::revision::{Batch, Dialect};
 use crate::reason::CloseReason;
 use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::ErrorObject;
@@ -46,8 +46,6 @@ use crate::upstream::table::Upstreams;
 /// The state machine. The [crate documentation](crate) has an example that drives it.
 pub struct Engine {
     pub(crate) settings: Arc<Settings>,
-    /// Name and version of this server, as JSON (MOD-02).
-    pub(crate) server_info: Arc<[u8]>,
     pub(crate) id_source: Box<dyn IdSource>,
     pub(crate) now: Now,
     /// Connections, and everything that leaves the engine.
@@ -130,12 +128,9 @@ impl Engine {
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
         let durable = settings.tasks.durable;
-        let server_info =
-            crate::outbox::typed_result::server_info(&settings.server, ToolMembers::Iconed);
         let mut engine = Self {
             outbox: Outbox::new(Arc::clone(&settings), seed),
             settings,
-            server_info,
             id_source,
             now: Now::default(),
             seed,
@@ -156,7 +151,7 @@ impl Engine {
             scratch: Vec::new(),
             loosest,
         };
-        engine.configure_upstreams();
+        engine.with_gateway(|it| it.configure());
         engine
     }
 
@@ -205,7 +200,11 @@ impl Engine {
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
-            Event::Upstream(event) => self.on_upstream(&event),
+            Event::Upstream(event) => {
+                if !self.on_agent_event(&event) {
+                    self.with_gateway(|it| it.on_event(&event));
+                }
+            }
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
             Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
@@ -326,6 +325,13 @@ impl Engine {
     #[must_use]
     pub fn identity(&self, conn: ConnId) -> Option<&Identity> {
         self.outbox.identity(conn)
+    }
+
+    /// Schema of the arguments of a tool, as JSON text, for checks of the host: of its own tools, and
+    /// of those of upstreams that name headers in it (HTTP-09).
+    #[must_use]
+    pub fn input_schema(&self, name: &str, peer: &Identity) -> Option<&str> {
+        self.upstreams.input_schema(&self.outbox, name, peer)
     }
 
     pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
@@ -464,7 +470,8 @@ impl Engine {
         match self.outbox.counterpart(conn) {
             Counterpart::Peer | Counterpart::AgentClient => self.outbox.close(conn, why),
             Counterpart::Instance(id) => {
-                self.fail_instance(id, "it does not read, or broke the protocol");
+                let why = "it does not read, or broke the protocol";
+                self.with_gateway(|it| it.fail_instance(id, why));
             }
             Counterpart::Agent(client) => self.end_agent(client, "it does not read"),
         }

@@ -7,6 +7,12 @@ use crate::engine::Engine;
 use crate::jobs::job::JobState;
 
 impl Engine {
+    /// Numbers of each server, for monitoring (TSK-38).
+    #[must_use]
+    pub fn server_stats(&self) -> Vec<ServerStats> {
+        self.upstreams.server_stats()
+    }
+
     /// How many connections, jobs, tasks and timers there are.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

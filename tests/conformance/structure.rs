@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use ceased_tests::workspace;
 
 /// Calls `self.x()` of the engine into a file of another folder.
-const CROSS_CALLS_MAX: usize = 351;
+const CROSS_CALLS_MAX: usize = 285;
 /// Files in the largest circle of such calls, within folders as well.
-const CIRCLE_MAX: usize = 58;
+const CIRCLE_MAX: usize = 39;
 /// Lines of a function.
 const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer, with their lines. Each line of this list is to go.
-const LONG_FUNCTIONS: [(&str, &str, usize); 12] = [
+const LONG_FUNCTIONS: [(&str, &str, usize); 11] = [
     ("core/src/json/meta.rs", "any_object_is_merged", 74),
     ("core/src/outgoing/requests.rs", "on_asked", 71),
     ("core/src/upstream/relay.rs", "send_relayed", 71),
-    ("core/src/upstream/status.rs", "write_server", 77),
     ("daemon/src/config/describe.rs", "settings_in_words", 132),
     ("daemon/src/config/sections.rs", "daemon", 71),
     ("daemon/src/config/sections.rs", "limits", 145),

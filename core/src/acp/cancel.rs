@@ -198,7 +198,7 @@ impl Engine {
         let at = self.now.at + self.settings.limits.cancelled_wait;
         let Some(timer) = self.outgoing.await_cancelled(conn, id, wanted) else { return };
         self.timers.arm(timer, Timer::Call(conn, id), at);
-        self.write_cancel(conn, id, reason);
+        self.outbox.write_cancel(conn, id, reason);
     }
 }
 

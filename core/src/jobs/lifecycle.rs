@@ -49,7 +49,9 @@ pub(super) struct Audience {
 impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
-        self.start_eager();
+        if self.upstreams.starts_eager {
+            self.with_gateway(|it| it.start_eager());
+        }
         self.flush_agents();
         self.suspend_asking_calls();
         self.hand_over_begun();
@@ -115,7 +117,7 @@ impl Engine {
             task.queued = false;
         }
         if tool.route.is_some() {
-            return self.begin_relayed(id, &arguments);
+            return self.with_gateway(|it| it.begin_relayed(id, &arguments));
         }
         // A read-only tool has no side effect that could leak the id of a task that is not durable.
         let task = task.filter(|task| tool.read_only || self.is_visible(*task));
@@ -137,7 +139,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(id) else { return };
         if job.tool.route.is_some() {
             self.timers.disarm(&mut job.timer, Timer::Job(id));
-            return self.stop_relayed(id, why);
+            return self.with_gateway(|it| it.stop_relayed(id, why));
         }
         self.outbox.push(Action::Stop { job: id, step, why });
         match job.tool.stop_policy.after(step) {

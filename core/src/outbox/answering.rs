@@ -1,13 +1,14 @@
 //! Answers: each settles a request once, in the form of its revision, in its batch or alone.
 
 use alloc::format;
+use alloc::sync::Arc;
 
 use crate::action::AuditEvent;
 use crate::ids::ConnId;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::outbox::requests::{BatchId, Reply};
-use crate::outbox::typed_result::ResultType;
+use crate::outbox::typed_result::{self, ResultType};
 use crate::protocol::revision::{AfterCancel, UnreadableId};
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::send_queue::{Handle, SendQueue, Tag};
@@ -18,6 +19,35 @@ impl Outbox {
         self.counters.errors += 1;
         self.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"error\":").error(error);
+        });
+    }
+
+    /// Answers a request with a result: an object, without the members its revision wants of every
+    /// result. `us` is the name and version of this server, where the revision wants it.
+    pub(crate) fn answer(
+        &mut self,
+        reply: Reply,
+        us: Option<Arc<[u8]>>,
+        result: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.answer_as(ResultType::Complete, reply, us, result);
+    }
+
+    /// Answers a request with a result of this type, where the revision has types.
+    pub(crate) fn answer_as(
+        &mut self,
+        kind: ResultType,
+        reply: Reply,
+        us: Option<Arc<[u8]>>,
+        result: impl FnOnce(&mut Writer<'_>),
+    ) {
+        self.counters.answers += 1;
+        self.reply(kind, reply, |json, reply| {
+            json.raw(",\"result\":");
+            match &us {
+                None => result(json),
+                Some(us) => typed_result::write_own(json, kind, reply, us, result),
+            }
         });
     }
 

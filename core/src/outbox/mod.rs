@@ -5,6 +5,7 @@
 //! that does not read, is handed to the engine by [`Outbox::take_unread`].
 
 mod answering;
+pub(crate) mod cancelling;
 pub(crate) mod requests;
 mod sending;
 pub(crate) mod typed_result;
@@ -22,7 +23,8 @@ use crate::connection::{Connection, Counterpart, Ending};
 use crate::counters::Counters;
 use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId};
-use crate::protocol::revision::Dialect;
+use crate::outbox::typed_result::server_info;
+use crate::protocol::revision::{Dialect, ToolMembers};
 use crate::settings::Settings;
 use crate::time::Instant;
 use crate::upstream::scope::Scope;
@@ -45,6 +47,8 @@ pub(crate) struct Outbox {
     admitted: Tally,
     actions: Vec<Action>,
     counters: Counters,
+    /// Name and version of this server, as JSON (MOD-02).
+    server_info: Arc<[u8]>,
     /// Servers and agents that read too little. The engine ends them.
     unread: Vec<ConnId>,
 }
@@ -53,6 +57,7 @@ impl Outbox {
     /// An outbox without connections.
     pub(crate) fn new(settings: Arc<Settings>, seed: Seed) -> Self {
         Self {
+            server_info: server_info(&settings.server, ToolMembers::Iconed),
             settings,
             now: Instant::ZERO,
             connections: Table::new(seed),
@@ -65,7 +70,23 @@ impl Outbox {
 
     /// Applies other settings from now on.
     pub(crate) fn configure(&mut self, settings: Arc<Settings>) {
+        self.server_info = server_info(&settings.server, ToolMembers::Iconed);
         self.settings = settings;
+    }
+
+    /// The time of the event at hand.
+    pub(crate) const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The settings that apply.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Name and version of this server, as JSON.
+    pub(crate) fn server_info(&self) -> Arc<[u8]> {
+        Arc::clone(&self.server_info)
     }
 
     /// Begins an event at this time, whose actions are appended to `actions`.

@@ -77,6 +77,17 @@ impl Outbox {
         self.put(conn, tag, |queue, tag| queue.frame(tag, write));
     }
 
+    /// Sends a message to a server ahead of all data that waits for it (UPS-04).
+    pub(crate) fn send_urgent(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        let queue = &mut connection.send_queue;
+        let was_empty = queue.is_empty();
+        queue.urgent_frame(|bytes| write(&mut Writer::new(bytes)));
+        if was_empty {
+            self.actions.push(Action::Flush { conn });
+        }
+    }
+
     /// Has `put` append one frame to the send queue of a peer that keeps up.
     pub(super) fn put(
         &mut self,

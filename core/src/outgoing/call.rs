@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
+use crate::json::raw::Raw;
 use crate::time::Instant;
 
 /// A request to a peer.
@@ -82,6 +83,16 @@ pub enum Answer {
     Cancelled,
     /// The connection ended.
     Lost,
+}
+
+impl Answer {
+    /// The answer of a peer.
+    pub(crate) fn of(outcome: Result<Raw<'_>, Raw<'_>>) -> Self {
+        match outcome {
+            Ok(result) => Self::Result(result.to_value()),
+            Err(error) => Self::Error(error.to_value()),
+        }
+    }
 }
 
 /// Reason why a message was not sent. Nothing went on the wire.

@@ -7,12 +7,14 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::action::AuditEvent;
-use crate::collections::timer_queue::Timer;
+use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::ids::{CallId, ConnId};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
+use crate::outgoing::Outgoing;
 use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
 use crate::outgoing::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
 use crate::outgoing::remote_task::{read_created, read_put_off, read_report, read_too_early};
@@ -44,11 +46,11 @@ impl Engine {
         outcome: Result<Raw<'_>, Raw<'_>>,
     ) {
         if let (CallFor::Relayed(job), Ok(result)) = (call.receiver(), outcome)
-            && let Some(caller) = self.caller_of_relayed(job)
+            && let Some(caller) = self.upstreams.caller_of_relayed(job)
             && let Ok(Some(report)) = read_created(result)
         {
             self.follow(conn, id, call, caller, report);
-            return self.on_relayed_task(conn, job);
+            return self.with_gateway(|it| it.on_relayed_task(conn, job));
         }
         let answer = match outcome.map(|result| (result, read_created(result))) {
             Ok((_, Ok(Some(report)))) => match call.receiver() {
@@ -63,7 +65,7 @@ impl Engine {
                 | CallFor::RelayedCancel(_)
                 | CallFor::RelayedPoll(_)
                 | CallFor::Relayed(_) => {
-                    self.note_remote(conn, &report.id, &call, RemoteState::GivenUp);
+                    note_remote(&mut self.outbox, conn, &report.id, &call, RemoteState::GivenUp);
                     return self.send_task_cancel(conn, &report.id);
                 }
             },
@@ -74,7 +76,9 @@ impl Engine {
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.receiver() {
             CallFor::Caller(caller) => self.tell(caller, answer),
-            CallFor::Relayed(job) => self.on_relayed_task_answer(job, answer),
+            CallFor::Relayed(job) => {
+                self.with_gateway(|it| it.on_relayed_task_answer(job, answer));
+            }
             CallFor::NoReceiver
             | CallFor::Poll(_)
             | CallFor::Fetch(_)
@@ -89,7 +93,7 @@ impl Engine {
     }
 
     fn follow(&mut self, conn: ConnId, id: CallId, call: Call, caller: Caller, report: Report) {
-        self.note_remote(conn, &report.id, &call, RemoteState::Is(report.status));
+        note_remote(&mut self.outbox, conn, &report.id, &call, RemoteState::Is(report.status));
         let remote = RemoteTask {
             call,
             caller,
@@ -195,7 +199,8 @@ impl Engine {
         let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
         if remote.status != status {
             remote.status = status;
-            self.note_followed(conn, id, RemoteState::Is(status));
+            let state = RemoteState::Is(status);
+            note_remote(&mut self.outbox, conn, &remote.id, &remote.call, state);
         }
     }
 
@@ -243,24 +248,17 @@ impl Engine {
     }
 
     fn end_remote(&mut self, conn: ConnId, id: CallId, state: RemoteState, answer: Answer) {
-        self.note_followed(conn, id, state);
-        if let Some(remote) = self.take_remote(conn, id) {
+        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        if let Some(remote) = self.outgoing.end_remote(outbox, timers, conn, id, state) {
             self.tell(remote.caller, answer);
         }
     }
 
     /// Gives up a task: cancels it at the peer, if the peer declared that (CAN-05, TSK-02).
     pub(crate) fn give_up_remote(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
-        self.note_followed(conn, id, RemoteState::GivenUp);
-        let remote = self.take_remote(conn, id)?;
+        let remote = self.outgoing.give_up_remote(&mut self.outbox, &mut self.timers, conn, id)?;
         self.send_task_cancel(conn, &remote.id);
         Some(remote.caller)
-    }
-
-    /// Follows a task no longer; the caller cancels it.
-    pub(crate) fn give_up_followed(&mut self, conn: ConnId, id: CallId) {
-        self.note_followed(conn, id, RemoteState::GivenUp);
-        self.take_remote(conn, id);
     }
 
     fn send_task_cancel(&mut self, conn: ConnId, task: &str) {
@@ -268,18 +266,6 @@ impl Engine {
         if connection.peer.tasks.cancel && connection.ending == Ending::Open {
             self.place_call(conn, CallFor::Cancel, &about("tasks/cancel", task), None);
         }
-    }
-
-    /// Forgets a remote task with its timers and the requests about it.
-    fn take_remote(&mut self, conn: ConnId, id: CallId) -> Option<RemoteTask> {
-        let mut remote = self.outgoing.take_remote(conn, id)?;
-        self.disarm_remote(conn, id, &mut remote);
-        Some(remote)
-    }
-
-    fn disarm_remote(&mut self, conn: ConnId, id: CallId, remote: &mut RemoteTask) {
-        self.timers.disarm(&mut remote.call.timer, Timer::Call(conn, id));
-        self.timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
     }
 
     /// The connection ended: the end of the task stays unknown. Returns the request, to be lost
@@ -290,32 +276,54 @@ impl Engine {
         id: CallId,
         mut remote: RemoteTask,
     ) -> (CallId, Call) {
-        self.note_remote(conn, &remote.id, &remote.call, RemoteState::Lost);
-        self.disarm_remote(conn, id, &mut remote);
+        note_remote(&mut self.outbox, conn, &remote.id, &remote.call, RemoteState::Lost);
+        disarm_remote(&mut self.timers, conn, id, &mut remote);
         (id, remote.call)
     }
+}
 
-    fn note_followed(&mut self, conn: ConnId, id: CallId, state: RemoteState) {
-        if let Some(remote) = self.outgoing.remote(conn, id) {
-            let note = self.remote_note(conn, &remote.id, &remote.call, state);
-            self.outbox.note(note);
-        }
+impl Outgoing {
+    /// Forgets a remote task with its timers and the requests about it, and notes its end.
+    fn end_remote(
+        &mut self,
+        outbox: &mut Outbox,
+        timers: &mut TimerQueue,
+        conn: ConnId,
+        id: CallId,
+        state: RemoteState,
+    ) -> Option<RemoteTask> {
+        let mut remote = self.take_remote(conn, id)?;
+        note_remote(outbox, conn, &remote.id, &remote.call, state);
+        disarm_remote(timers, conn, id, &mut remote);
+        Some(remote)
     }
 
-    fn note_remote(&mut self, conn: ConnId, task: &str, call: &Call, state: RemoteState) {
-        let note = self.remote_note(conn, task, call, state);
-        self.outbox.note(note);
+    /// Follows a task no longer; the caller cancels it.
+    pub(crate) fn give_up_remote(
+        &mut self,
+        outbox: &mut Outbox,
+        timers: &mut TimerQueue,
+        conn: ConnId,
+        id: CallId,
+    ) -> Option<RemoteTask> {
+        self.end_remote(outbox, timers, conn, id, RemoteState::GivenUp)
     }
+}
 
-    fn remote_note(&self, conn: ConnId, task: &str, call: &Call, state: RemoteState) -> AuditEvent {
-        AuditEvent::RemoteTask {
-            conn,
-            task: self.outbox.clean(task),
-            method: call.method.clone(),
-            label: call.label.as_deref().map(|label| self.outbox.clean(label)),
-            state,
-        }
-    }
+fn disarm_remote(timers: &mut TimerQueue, conn: ConnId, id: CallId, remote: &mut RemoteTask) {
+    timers.disarm(&mut remote.call.timer, Timer::Call(conn, id));
+    timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
+}
+
+fn note_remote(outbox: &mut Outbox, conn: ConnId, task: &str, call: &Call, state: RemoteState) {
+    let note = AuditEvent::RemoteTask {
+        conn,
+        task: outbox.clean(task),
+        method: call.method.clone(),
+        label: call.label.as_deref().map(|label| outbox.clean(label)),
+        state,
+    };
+    outbox.note(note);
 }
 
 /// A request about one task.

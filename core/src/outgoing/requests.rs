@@ -28,7 +28,6 @@ use crate::rpc::answered::Answered;
 use crate::rpc::params::Params;
 use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
-use crate::upstream::listen::LISTEN;
 
 /// Cancel reason for requests whose job has ended; sent to the peer.
 const PARENT_OVER: &str = "the request it was for is over";
@@ -240,7 +239,7 @@ impl Engine {
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.outbox.counters_mut().late_responses += 1;
             if let Ok(result) = texts {
-                self.cancel_late_task(conn, &result);
+                self.with_gateway(|it| it.cancel_late_task(conn, &result));
             }
             return;
         };
@@ -257,21 +256,12 @@ impl Engine {
             CallFor::Caller(caller) => caller,
             CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
             CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
-            CallFor::Relayed(job) => return self.on_relayed_answer(job, answer),
-            CallFor::Upstream(id) if &*taken.method == LISTEN => {
-                return self.on_listen_ended(id, call);
-            }
-            CallFor::Upstream(id) => {
-                return self.on_instance_answer(id, call, &taken.method, outcome);
-            }
-            CallFor::RelayedPoll(job) => return self.on_server_task_polled(job, outcome),
-            CallFor::RelayedCancel(job) => return self.on_relayed_task_cancelled(job, outcome),
-            CallFor::Question => {
-                let answer = match outcome {
-                    Ok(result) => Answer::Result(result.to_value()),
-                    Err(error) => Answer::Error(error.to_value()),
-                };
-                return self.on_client_answered(conn, call, answer);
+            CallFor::Relayed(_)
+            | CallFor::Upstream(_)
+            | CallFor::RelayedPoll(_)
+            | CallFor::RelayedCancel(_)
+            | CallFor::Question => {
+                return self.with_gateway(|it| it.on_answer(conn, call, &taken, answer));
             }
             CallFor::NoReceiver | CallFor::Cancel => return,
         };
@@ -283,11 +273,7 @@ impl Engine {
             ("tools/list", Ok(result)) if session => self.learn_tools(conn, result),
             _ => {}
         }
-        let answer = match outcome {
-            Ok(result) => Answer::Result(result.to_value()),
-            Err(error) => Answer::Error(error.to_value()),
-        };
-        self.tell(caller, answer);
+        self.tell(caller, Answer::of(outcome));
     }
 
     /// Handles progress of an outgoing request.
@@ -303,7 +289,7 @@ impl Engine {
         };
         let Some(call) = call else { return };
         if let (CallFor::Relayed(job), Some(params)) = (call.receiver(), params) {
-            return self.on_relayed_progress(job, params);
+            return self.with_gateway(|it| it.on_relayed_progress(job, params));
         }
         let CallFor::Caller(caller) = call.receiver() else { return };
         if let (Some(answer_timeout), Some(cap)) = (call.answer_timeout, call.cap)
@@ -346,7 +332,7 @@ impl Engine {
         if let Some(caller) = caller {
             self.tell(caller, answer);
         } else if is_question {
-            self.on_client_answered(conn, id, answer);
+            self.with_gateway(|it| it.on_client_answered(conn, id, answer));
         }
         // CAN-04: `initialize` is not cancelled; without its answer there is no session.
         if session && way == CancelEffect::Refuse(Refusal::Protected) {
@@ -419,25 +405,12 @@ impl Engine {
         }
         let caller = self.take_call(conn, id)?;
         match way {
-            CancelEffect::Forget | CancelEffect::Await => self.write_cancel(conn, id, reason),
+            CancelEffect::Forget | CancelEffect::Await => {
+                self.outbox.write_cancel(conn, id, reason);
+            }
             CancelEffect::Refuse(_) => {}
         }
         Some(caller)
-    }
-
-    /// Sends a cancel in the peer's dialect (CAN-01, ACP-01).
-    pub(crate) fn write_cancel(&mut self, conn: ConnId, id: CallId, reason: Option<&str>) {
-        let reason = reason.map(|reason| self.outbox.clean(reason));
-        let dialect = self.outbox.dialect(conn);
-        self.outbox.send(conn, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",").member("method", dialect.cancel_method);
-            json.raw(",\"params\":{").string(dialect.cancel_id).raw(":").display(id.get());
-            if let (Some(member), Some(reason)) = (dialect.cancel_reason, &reason) {
-                json.raw(",").member(member, reason);
-            }
-            json.raw("}}");
-        });
-        self.end_unread();
     }
 
     /// Removes a request from its connection's table.
@@ -484,7 +457,7 @@ impl Engine {
         match relayed {
             Some((job, ask)) => {
                 change(self);
-                self.on_question_answered(job, ask, answer);
+                self.with_gateway(|it| it.on_question_answered(job, ask, answer));
             }
             None => {
                 self.outbox.push(Action::Tell { caller, answer });
@@ -503,7 +476,9 @@ impl Engine {
     /// Gives an answer to its caller.
     pub(crate) fn deliver(&mut self, caller: Caller, answer: Answer) {
         match self.relayed_caller(caller) {
-            Some((job, ask)) => self.on_question_answered(job, ask, answer),
+            Some((job, ask)) => {
+                self.with_gateway(|it| it.on_question_answered(job, ask, answer));
+            }
             None => self.outbox.push(Action::Tell { caller, answer }),
         }
     }
@@ -572,7 +547,7 @@ impl Engine {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
             if call.receiver() == CallFor::Question {
-                self.on_client_answered(conn, id, Answer::Lost);
+                self.with_gateway(|it| it.on_client_answered(conn, id, Answer::Lost));
                 continue;
             }
             let CallFor::Caller(caller) = call.receiver() else { continue };

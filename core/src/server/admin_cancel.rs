@@ -10,25 +10,26 @@ use crate::ids::{ConnId, JobId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 
-impl Engine {
-    /// Whether the peer of a connection may know of a job (TSK-39). Anonymous
-    /// peers share an identity, so none may know the jobs of another (TSK-40).
-    pub(crate) fn may_see(&self, conn: ConnId, job: &Job) -> bool {
-        let own = match self.outbox.identity(conn) {
-            None => false,
-            Some(Identity::Anonymous) => job.conn == conn,
-            Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
-        };
-        // No peer may know of a task that is being created (DUR-01).
-        let exists = !matches!(job.state(), JobState::Held(_));
-        exists && (own || self.outbox.is_operator(conn))
-    }
+/// Whether the peer of a connection may know of a job (TSK-39). Anonymous
+/// peers share an identity, so none may know the jobs of another (TSK-40).
+pub(crate) fn may_see(outbox: &Outbox, conn: ConnId, job: &Job) -> bool {
+    let own = match outbox.identity(conn) {
+        None => false,
+        Some(Identity::Anonymous) => job.conn == conn,
+        Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
+    };
+    // No peer may know of a task that is being created (DUR-01).
+    let exists = !matches!(job.state(), JobState::Held(_));
+    exists && (own || outbox.is_operator(conn))
+}
 
+impl Engine {
     /// Stops a job of one's own, or as an operator any job. Its request is answered nevertheless,
     /// since its requestor has not cancelled it. A task is cancelled as by `tasks/cancel`, and a
     /// request to an agent by the methods of its protocol.
@@ -40,7 +41,7 @@ impl Engine {
         let (id, conn) = (JobId::new(job), reply.conn);
         let reason = reason.and_then(Raw::cleaned_string);
         let reason = reason.map(|reason| self.outbox.clean(&reason).into());
-        let seen = self.jobs.get(id).filter(|job| self.may_see(conn, job));
+        let seen = self.jobs.get(id).filter(|job| may_see(&self.outbox, conn, job));
         let (Some(job), Some(by)) = (seen, self.outbox.identity(conn).cloned()) else {
             return match self.cancel_agent_request(conn, id, reason) {
                 Ok(()) => self.answer(reply, |json| {

@@ -8,28 +8,22 @@ use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::{ConnId, JobId, RequestId};
+use crate::ids::{ConnId, JobId};
 use crate::jobs::job::Purpose;
-use crate::json::raw::Raw;
+use crate::outbox::cancelling::Cancellation;
 use crate::outbox::requests::{Cancelled, Reply, TaskView, Work};
 use crate::protocol::revision::AfterCancel;
 use crate::reason::StopReason;
-use crate::rpc::params::{self, Params};
+use crate::rpc::params::Params;
 use crate::rpc::send_queue::Handle;
 use crate::server::suspended_calls::Waiting;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
 use crate::upstream::awaited::Awaited;
 
-/// Content of a cancellation.
-pub(crate) struct Cancellation {
-    pub(crate) request: RequestId,
-    pub(crate) reason: Option<Box<str>>,
-}
-
 impl Engine {
     pub(crate) fn on_cancelled(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
-        let Some(cancellation) = self.read_cancellation(params) else {
+        let Some(cancellation) = self.outbox.read_cancellation(params) else {
             // CAN-14
             self.outbox.counters_mut().cancels_malformed += 1;
             return self.outbox.note(AuditEvent::CancelIgnored { conn });
@@ -120,7 +114,7 @@ impl Engine {
             }
             // Servers cancel by another way.
             Work::Question(of) => {
-                self.withdraw_question(of, reason.as_deref());
+                self.with_gateway(|it| it.withdraw_question(of, reason.as_deref()));
                 (None, "".into())
             }
             Work::Survey(read) => {
@@ -217,20 +211,5 @@ impl Engine {
             self.unsuspend(state);
         }
         self.stop(id, why);
-    }
-
-    /// CAN-14: the request's id alone decides. A reason that is no string is dropped, and every
-    /// other member is nothing to a cancel.
-    pub(crate) fn read_cancellation(&self, params: Option<&Params<'_>>) -> Option<Cancellation> {
-        let members = params::any_members(params);
-        let request = match members.once(params::REQUEST_ID) {
-            Ok(()) => RequestId::parse(members.request_id?.get())?,
-            Err(_) => params?.request_named("requestId", false)?,
-        };
-        let reason = members.reason.and_then(Raw::cleaned_string);
-        Some(Cancellation {
-            request,
-            reason: reason.map(|reason| self.outbox.clean(&reason).into()),
-        })
     }
 }

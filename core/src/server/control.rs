@@ -12,10 +12,9 @@ use crate::event::AfterInput;
 use crate::ids::{CallId, ConnId, JobId, RequestId};
 use crate::jobs::result;
 use crate::outbox::requests::{Reply, Topic, Work};
-use crate::outbox::typed_result;
 use crate::outgoing::call::Call;
 use crate::policy::access::Allow;
-use crate::protocol::revision::{Methods, ToolMembers};
+use crate::protocol::revision::Methods;
 use crate::protocol::role::Side;
 use crate::provider::OfferKind;
 use crate::reason::CloseReason;
@@ -64,7 +63,9 @@ impl Engine {
             return;
         }
         match connection.counterpart() {
-            Counterpart::Instance(id) => return self.fail_instance(id, OUTPUT_CLOSED),
+            Counterpart::Instance(id) => {
+                return self.with_gateway(|it| it.fail_instance(id, OUTPUT_CLOSED));
+            }
             Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
             Counterpart::AgentClient => return self.on_client_ended(conn, Some(then)),
             Counterpart::Peer => {}
@@ -109,7 +110,9 @@ impl Engine {
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
         match self.outbox.counterpart(conn) {
             // Its end is reported when no process is left, with its status.
-            Counterpart::Instance(id) => return self.fail_instance(id, OUTPUT_CLOSED),
+            Counterpart::Instance(id) => {
+                return self.with_gateway(|it| it.fail_instance(id, OUTPUT_CLOSED));
+            }
             Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
             // The rest of the connection is that of any peer.
             Counterpart::AgentClient => self.on_client_ended(conn, None),
@@ -133,7 +136,7 @@ impl Engine {
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unsuspend_lost(aside.lost_handles);
         if !self.upstreams.is_empty() || !self.upstreams.watched.is_empty() {
-            self.client_gone(conn, &connection.identity);
+            self.with_gateway(|it| it.client_gone(conn, &connection.identity));
         }
     }
 
@@ -160,7 +163,7 @@ impl Engine {
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
                 Work::Survey(_) => {}
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
-                Work::Question(of) => self.withdraw_question(of, None),
+                Work::Question(of) => self.with_gateway(|it| it.withdraw_question(of, None)),
             }
             match self.cut_off(conn, StopReason::Disconnected) {
                 Some(error) => self.outbox.fail(reply, &error),
@@ -193,11 +196,10 @@ impl Engine {
 
     pub(crate) fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(crate::engine::Admitted::of(&settings));
-        self.server_info = typed_result::server_info(&settings.server, ToolMembers::Iconed);
         self.outbox.configure(Arc::clone(&settings));
         let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
-        self.configure_upstreams();
+        self.with_gateway(|it| it.configure());
         self.agents.keep_counts(&self.settings.agents);
         self.announce_list(Topic::Tools, &Allow::Everyone);
         let has_servers = had_servers || !self.upstreams.is_empty();
@@ -231,7 +233,7 @@ impl Engine {
         };
         let ready: Vec<ConnId> = audience.iter().filter(is_session).copied().collect();
         for conn in ready {
-            if self.hold_topic(conn, topic) {
+            if self.upstreams.hold_topic(conn, topic) {
                 continue;
             }
             self.outbox.send(conn, |json| {
@@ -265,7 +267,7 @@ impl Engine {
         for id in ids {
             self.release_job_claim(id, StopReason::Shutdown);
         }
-        self.end_all_instances();
+        self.with_gateway(|it| it.end_all_instances());
         self.shut_down_agents();
         self.unsuspend_all();
         self.close_finished();
@@ -311,7 +313,7 @@ impl Engine {
                     Work::Upstream(_) => {
                         self.upstreams.waiters.remove(&(conn, reply.id.clone()));
                     }
-                    Work::Question(of) => self.withdraw_question(of, None),
+                    Work::Question(of) => self.with_gateway(|it| it.withdraw_question(of, None)),
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match self.cut_off(conn, StopReason::Shutdown) {
@@ -376,11 +378,11 @@ impl Engine {
                 }
                 Timer::DrainEnd => self.end_drain(),
                 Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
-                Timer::Relayed(id) => self.on_relayed_timer(id),
-                Timer::ServerTask(id) => self.on_server_task_timer(id),
-                Timer::Upstream(id) => self.on_upstream_timer(id),
-                Timer::Lists(id) => self.on_lists_timer(id),
-                Timer::SlowStart => self.on_slow_start(),
+                Timer::Relayed(id) => self.with_gateway(|it| it.on_relayed_timer(id)),
+                Timer::ServerTask(id) => self.with_gateway(|it| it.on_server_task_timer(id)),
+                Timer::Upstream(id) => self.with_gateway(|it| it.on_upstream_timer(id)),
+                Timer::Lists(id) => self.with_gateway(|it| it.on_lists_timer(id)),
+                Timer::SlowStart => self.with_gateway(|it| it.on_slow_start()),
                 Timer::Agent(client) => self.on_agent_timer(client),
             }
         }
@@ -390,7 +392,7 @@ impl Engine {
     /// request was answered meanwhile, or if one waits for an upstream that still starts: answers
     /// to a script that was written into a pipe are on their way.
     fn linger_or_end(&mut self, conn: ConnId, grace: Duration) {
-        let waits = self.awaits_start(conn);
+        let waits = self.upstreams.awaits_start(&self.outbox, conn);
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let open = connection.requests.len();
         if !grace.is_zero() && (waits || open < connection.aside.lingering) {

@@ -1,28 +1,81 @@
-//! `ceased/reload` and `ceased/shutdown`: orders of an operator to the host.
+//! `ceased/reload`, `ceased/restart` and `ceased/shutdown`: orders of an operator to the host.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::action::{Action, OperatorOrder};
 use crate::engine::Engine;
+use crate::identity::Identity;
+use crate::ids::ConnId;
 use crate::outbox::requests::Reply;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
+use crate::rpc::params::{self, Params};
 
 impl Engine {
     /// Hands an order to the host and answers at once; a peer that is no operator is refused. The
     /// outcome of a reload is in `ceased/status`.
     pub(crate) fn operate(&mut self, reply: Reply, order: OperatorOrder) {
-        let conn = reply.conn;
-        let operator =
-            self.outbox.identity(conn).cloned().filter(|_| self.outbox.is_operator(conn));
-        let Some(identity) = operator else {
-            let message = alloc::format!(
+        let (conn, identity) = (reply.conn, self.operator(reply.conn, order));
+        match identity {
+            Ok(identity) => {
+                self.outbox.push(Action::Operate { conn, identity, order });
+                self.answer(reply, |json| {
+                    json.raw("{}");
+                });
+            }
+            Err(error) => self.outbox.fail(reply, &error),
+        }
+    }
+
+    /// `ceased/restart`: begins the processes of a server or an agent anew.
+    pub(crate) fn restart_server(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match self.restart(reply.conn, params) {
+            Ok(processes) => self.answer(reply, |json| {
+                json.raw("{\"instances\":").display(processes).raw("}");
+            }),
+            Err(error) => self.outbox.fail(reply, &error),
+        }
+    }
+
+    fn restart(&mut self, conn: ConnId, params: Option<&Params<'_>>) -> Result<usize, ErrorObject> {
+        let order = OperatorOrder::Restart;
+        let identity = self.operator(conn, order)?;
+        let [name] = params::find(params, ["server"])?;
+        let name = params::text("server", name)?;
+        let operate = Action::Operate { conn, identity, order };
+        if self.upstreams.server(&name).is_some() {
+            self.outbox.push(operate);
+            return Ok(self.with_gateway(|it| it.restart(&name)));
+        }
+        let processes = self.restart_agent(&name).ok_or_else(|| self.no_such_name(&name))?;
+        self.outbox.push(operate);
+        Ok(processes)
+    }
+
+    /// The error for a name that neither a server nor an agent has.
+    fn no_such_name(&self, name: &str) -> ErrorObject {
+        let servers = self.upstreams.servers.iter().map(|server| &*server.server.name);
+        let agents = self.settings.agents.iter().map(|agent| &*agent.name);
+        let names: Vec<&str> = servers.chain(agents).collect();
+        let there = match names.is_empty() {
+            true => String::from("the daemon has none"),
+            false => format!("there are {}", names.join(", ")),
+        };
+        let message = format!("there is no server or agent {:?}; {there}", self.outbox.clean(name));
+        ErrorObject::invalid_params(message)
+    }
+
+    /// The identity of the operator on a connection.
+    fn operator(&self, conn: ConnId, order: OperatorOrder) -> Result<Identity, ErrorObject> {
+        let identity = self.outbox.identity(conn).filter(|_| self.outbox.is_operator(conn));
+        identity.cloned().ok_or_else(|| {
+            let message = format!(
                 "{} is for operators: root, the user that the daemon runs as, and `operators` of [daemon], each outside of jobs",
                 order.method()
             );
-            return self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
-        };
-        self.outbox.push(Action::Operate { conn, identity, order });
-        self.answer(reply, |json| {
-            json.raw("{}");
-        });
+            ErrorObject::new(code::FORBIDDEN, message)
+        })
     }
 }

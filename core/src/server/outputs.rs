@@ -49,7 +49,7 @@ impl Engine {
         method: &str,
         params: Option<&Params<'_>>,
     ) -> bool {
-        if !self.owns_outputs(conn) || !is_method(method) {
+        if !self.upstreams.owns_outputs(&self.outbox, conn) || !is_method(method) {
             return false;
         }
         let uri = params::find(params, ["uri"]).ok().and_then(|[uri]| uri?.string());
@@ -100,7 +100,7 @@ impl Engine {
     pub(crate) fn list_resources(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::find(params, ["cursor"]) {
             Ok([None]) => {
-                self.wake_upstreams(reply.conn);
+                self.with_gateway(|it| it.wake_upstreams(reply.conn));
                 self.ask_for_output(reply, HostForm::Resources, OutputRequest::List);
             }
             Ok([Some(_)]) => {
@@ -121,8 +121,8 @@ impl Engine {
             Err(error) => return self.outbox.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
-        self.wake_upstreams(reply.conn);
-        let others = self.listed_elements(TEMPLATES, reply.conn);
+        self.with_gateway(|it| it.wake_upstreams(reply.conn));
+        let others = self.upstreams.listed_elements(&self.outbox, TEMPLATES, reply.conn);
         self.answer(reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
             json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
@@ -181,7 +181,7 @@ impl Engine {
         let conn = reply.conn;
         let typed = reply.dialect.results == Results::Typed;
         let others = match form {
-            HostForm::Resources => self.listed_elements(RESOURCES, conn),
+            HostForm::Resources => self.upstreams.listed_elements(&self.outbox, RESOURCES, conn),
             HostForm::Logs | HostForm::View | HostForm::Resource(_) | HostForm::Status => {
                 String::new()
             }

@@ -1,17 +1,14 @@
 //! Answering: a request is answered once, in the form of its revision, in its batch or alone.
 
-use crate::outbox::typed_result::ResultType;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::outbox::requests::Reply;
-use crate::outbox::typed_result;
+use crate::outbox::typed_result::{self, ResultType};
 use crate::protocol::revision::Results;
 use crate::rpc::result::ResultText;
-use crate::rpc::send_queue::without_break;
 use crate::tasks::durable::TaskOutcome;
 use crate::upstream::inputs::asks_for_input;
 
@@ -29,15 +26,8 @@ impl Engine {
         reply: Reply,
         result: impl FnOnce(&mut Writer<'_>),
     ) {
-        self.outbox.counters_mut().answers += 1;
-        let us = self.server_info_where_due(&reply);
-        self.outbox.reply(kind, reply, |json, reply| {
-            json.raw(",\"result\":");
-            match &us {
-                None => result(json),
-                Some(us) => typed_result::write_own(json, kind, reply, us, result),
-            }
-        });
+        let us = self.upstreams.name_for(&self.outbox, &reply);
+        self.outbox.answer_as(kind, reply, us, result);
     }
 
     /// Answers a request with the outcome of its call.
@@ -51,7 +41,7 @@ impl Engine {
     /// Answers a request with the result of its tool: the JSON text of an object.
     pub(crate) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
         self.outbox.counters_mut().answers += 1;
-        let us = self.server_info_where_due(&reply);
+        let us = self.upstreams.name_for(&self.outbox, &reply);
         self.outbox.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
             match &us {
@@ -85,7 +75,7 @@ impl Engine {
         let mut json = Writer::new(&mut head);
         json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
         json.raw(",\"result\":");
-        if let Some(us) = self.server_info_where_due(&reply) {
+        if let Some(us) = self.upstreams.name_for(&self.outbox, &reply) {
             start = typed_result::wrap_bare(&mut json, &mut frame, start, &us);
         }
         frame.push(b'}');
@@ -105,7 +95,7 @@ impl Engine {
     /// Answers a request with the question of an upstream.
     fn answer_with_question(&mut self, reply: Reply, value: &Json) {
         self.outbox.counters_mut().answers += 1;
-        let us = self.server_info_where_due(&reply);
+        let us = self.upstreams.name_for(&self.outbox, &reply);
         self.outbox.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
             match &us {
@@ -113,17 +103,5 @@ impl Engine {
                 Some(us) => typed_result::write_input_required(json, value, us),
             }
         });
-    }
-
-    /// Name and version of this server, where the revision wants them in results (MOD-02).
-    fn server_info_where_due(&self, reply: &Reply) -> Option<Arc<[u8]>> {
-        match reply.dialect.results {
-            Results::Bare => None,
-            Results::Typed => Some(match self.shown_server_info(reply.conn) {
-                // Its line may contain carriage returns between values.
-                Some(info) => info.bytes().map(without_break).collect(),
-                None => Arc::clone(&self.server_info),
-            }),
-        }
     }
 }

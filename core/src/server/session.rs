@@ -4,6 +4,7 @@ use crate::action::OperatorOrder;
 use crate::connection::{Counterpart, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
+use crate::ids::ConnId;
 use crate::log_level::LogLevel;
 use crate::outbox::Sender;
 use crate::outbox::requests::Reply;
@@ -18,7 +19,6 @@ use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::kept_capabilities;
 use crate::server::rate;
 use crate::server::stateless;
-use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
 
 impl Engine {
@@ -61,7 +61,7 @@ impl Engine {
         let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
         let Some(reply) = reply else { return };
         if matches!(counterpart, Counterpart::Instance(_)) {
-            return self.on_request_of_upstream(reply, method, params);
+            return self.with_gateway(|it| it.on_request_of_upstream(reply, method, params));
         }
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
@@ -165,7 +165,7 @@ impl Engine {
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
         } else if let Counterpart::Instance(id) = counterpart {
-            self.on_notification_of_instance(sender, id, method, params);
+            self.with_gateway(|it| it.on_notification(sender, id, method, params));
         } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/tools/list_changed" {
@@ -173,7 +173,7 @@ impl Engine {
         } else if method == "notifications/initialized" {
             self.release_early(conn);
         } else if method == "notifications/roots/list_changed" {
-            self.on_roots_changed(conn);
+            self.with_gateway(|it| it.on_roots_changed(conn));
         }
         // Every other notification has another receiver.
     }
@@ -199,12 +199,26 @@ impl Engine {
             let share = self.settings.limits.held_bytes_per_identity_max;
             connection.aside.declared = kept_capabilities(&account, share, declared);
         }
-        self.hold_early(reply.conn);
-        self.renew_own_instances(reply.conn);
-        self.start_eager_for(reply.conn);
-        match self.shown_through(reply.conn) {
-            Some(_) => self.await_upstreams(reply, Awaited::Initialize),
-            None => self.answer_initialize(reply),
+        if self.upstreams.is_empty() {
+            return self.answer_initialize(reply);
+        }
+        self.with_gateway(|it| it.begin_session(reply));
+    }
+
+    /// `ceased/scope`: limits a connection to some servers, before its handshake.
+    fn narrow(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match self.upstreams.narrow(&mut self.outbox, reply.conn, params) {
+            Ok(()) => self.answer(reply, |json| {
+                json.raw("{}");
+            }),
+            Err(error) => self.outbox.fail(reply, &error),
+        }
+    }
+
+    /// A client is initialized: it gets the messages of servers that were held for it.
+    fn release_early(&mut self, conn: ConnId) {
+        if self.upstreams.early.contains_key(&conn) {
+            self.with_gateway(|it| it.release_early(conn));
         }
     }
 
@@ -215,8 +229,8 @@ impl Engine {
         // TSK-40: without an identity a list would show the tasks of all peers to all peers.
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
-        let shown = self.shown_identity(reply.conn);
-        let others = self.offered_capabilities(reply.conn);
+        let shown = self.upstreams.shown_identity(&self.outbox, reply.conn);
+        let others = self.upstreams.offered_capabilities(&self.outbox, reply.conn);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");
@@ -269,7 +283,7 @@ impl Engine {
         if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.log_level = *level;
         }
-        self.relay_log_level(reply.conn, *level);
+        self.with_gateway(|it| it.relay_log_level(reply.conn, *level));
         self.answer(reply, |json| {
             json.raw("{}");
         });

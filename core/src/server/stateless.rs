@@ -61,8 +61,10 @@ impl Engine {
             return self.outbox.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
         match method {
-            "server/discover" if self.shown_through(reply.conn).is_some() => {
-                self.await_upstreams(reply, Awaited::Discover);
+            "server/discover"
+                if self.upstreams.shown_through(&self.outbox, reply.conn).is_some() =>
+            {
+                self.with_gateway(|it| it.await_upstreams(reply, Awaited::Discover));
             }
             "server/discover" => self.discover(reply),
             "tools/list" if self.upstreams.is_empty() => self.list_tools(reply, params),
@@ -126,14 +128,14 @@ impl Engine {
         }
         let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
         if self.outbox.connection(reply.conn).is_some_and(is_first) {
-            self.start_eager_for(reply.conn);
+            self.with_gateway(|it| it.start_eager_for(reply.conn));
         }
     }
 
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
-        let shown = self.shown_identity(reply.conn);
-        let others = self.offered_capabilities(reply.conn);
+        let shown = self.upstreams.shown_identity(&self.outbox, reply.conn);
+        let others = self.upstreams.offered_capabilities(&self.outbox, reply.conn);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{\"supportedVersions\":");

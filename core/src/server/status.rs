@@ -15,6 +15,7 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, Work};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
+use crate::server::admin_cancel::may_see;
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::tasks::status::Status;
 use crate::tasks::task::Task;
@@ -62,9 +63,9 @@ impl Engine {
         }
         let (conn, request) = (reply.conn, reply.id.clone());
         let survey = StatusId::new(self.next_survey);
-        let seen = self.jobs.iter().filter(|(_, job)| self.may_see(conn, job));
+        let seen = self.jobs.iter().filter(|(_, job)| may_see(&self.outbox, conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
-        let mut instances = self.visible_instances(conn);
+        let mut instances = self.upstreams.visible_instances(&self.outbox, &self.jobs, conn);
         instances.extend(self.visible_agents(conn));
         let viewer = self.outbox.identity(conn).filter(|_| !self.outbox.is_operator(conn)).cloned();
         let Some(connection) = self.outbox.connection_mut(conn) else {
@@ -85,7 +86,7 @@ impl Engine {
         self.write_status(&mut json, conn);
         self.write_peers(&mut json, conn);
         self.write_tasks(&mut json, conn);
-        self.write_servers(&mut json, conn);
+        self.upstreams.write_servers(&mut json, &self.outbox, &self.jobs, conn);
         json.raw(",\"host\":").raw(host.get());
         self.answer(reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
@@ -153,7 +154,7 @@ impl Engine {
     /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.
     fn jobs_seen_by(&self, conn: ConnId) -> JobTotals {
         let mut totals = JobTotals::default();
-        for (_, job) in self.jobs.iter().filter(|(_, job)| self.may_see(conn, job)) {
+        for (_, job) in self.jobs.iter().filter(|(_, job)| may_see(&self.outbox, conn, job)) {
             *match job.state() {
                 JobState::Held(_) | JobState::Queued(_) => &mut totals.queued,
                 JobState::Running | JobState::Lingering if job.is_asking() => &mut totals.asking,
@@ -235,7 +236,7 @@ impl Engine {
         json.raw(",\"jobs\":[");
         let mut first = true;
         for (id, job) in self.jobs.iter() {
-            if self.may_see(viewer, job) {
+            if may_see(&self.outbox, viewer, job) {
                 json.raw(if first { "" } else { "," });
                 first = false;
                 self.write_job(json, *id, job);

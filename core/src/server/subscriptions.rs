@@ -76,7 +76,9 @@ impl Engine {
         // Without servers behind this one there are no prompts, and resources do not change.
         let others = !self.upstreams.is_empty() || !self.settings.provider.is_empty();
         (wanted.prompts, wanted.resources) = (wanted.prompts && others, wanted.resources && others);
-        let granted = uris.filter(|_| others).map(|uris| self.watchable(reply.conn, &uris));
+        let granted = uris
+            .filter(|_| others)
+            .map(|uris| self.upstreams.watchable(&self.outbox, reply.conn, &uris));
         wanted.uris = granted.iter().flatten().cloned().collect();
         self.acknowledge_subscription(&reply, &wanted, agreed.as_ref(), granted.is_some());
         let tasks = agreed.unwrap_or_default();
@@ -110,7 +112,7 @@ impl Engine {
         uris: Option<&BTreeSet<Box<str>>>,
     ) -> Option<(usize, &'static str)> {
         let max = self.settings.limits.subscriptions_max;
-        let is_full = self.watches_of(conn) + uris?.len() > max;
+        let is_full = self.upstreams.watches_of(conn) + uris?.len() > max;
         let what = "resources are subscribed to on this connection: listen to fewer";
         is_full.then_some((max, what))
     }
@@ -127,11 +129,11 @@ impl Engine {
             return Some(reply);
         }
         let awaited = Awaited::Listen(params.into());
-        self.wake_upstreams(reply.conn);
-        if !self.is_waiting_for_upstreams(reply.conn, &awaited) {
+        self.with_gateway(|it| it.wake_upstreams(reply.conn));
+        if !self.upstreams.is_waiting(&self.outbox, reply.conn, &awaited) {
             return Some(reply);
         }
-        self.await_upstreams(reply, awaited);
+        self.with_gateway(|it| it.await_upstreams(reply, awaited));
         None
     }
 
@@ -199,7 +201,9 @@ impl Engine {
         let uris = listening.uris.clone();
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.requests.open(reply, Work::Listen(listening.into()));
-        self.watch_listened(conn, &id, &uris);
+        if !uris.is_empty() {
+            self.with_gateway(|it| it.watch_listened(conn, &id, &uris));
+        }
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         if matches!(connection.ending, Ending::Finished(_)) {
             self.end_subscriptions(conn);
@@ -328,7 +332,7 @@ impl Engine {
             self.drop_copy(*task);
         }
         if !listening.uris.is_empty() {
-            self.forget_listened(conn, request);
+            self.with_gateway(|it| it.forget_listened(conn, request));
         }
     }
 

@@ -27,6 +27,7 @@ use crate::server::keyed_calls::Wish;
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
 use crate::tool::{TaskSupport, Tool};
+use crate::upstream::narrow::era_of;
 use crate::upstream::rewrite::params_for_other_hop;
 
 /// A call that may go ahead.
@@ -78,9 +79,9 @@ impl Engine {
             let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
             let retry = Retry { state, responses, progress_token };
             // UPS-12: a state that is not ours is for the server that gave it.
-            let peer = self.outbox.identity_of(reply.conn);
-            if self.is_own_state(state) || !self.is_stateless_tool(&params.name, reply.conn, &peer)
-            {
+            let is_relayed = !self.is_own_state(state)
+                && self.with_gateway(|it| it.is_stateless_tool(&params.name, reply.conn));
+            if !is_relayed {
                 return self.retry_call(reply, &params.name, claim, &retry);
             }
         }
@@ -264,7 +265,8 @@ impl Engine {
         let scope = self.outbox.scope_of(reply.conn);
         let own = self.settings.catalog.offered(&params.name, peer).filter(|_| scope.is_none());
         let own = own.cloned();
-        let relayed = || self.upstreams.tool(&params.name, peer, scope, self.era_of(reply.conn));
+        let relayed =
+            || self.upstreams.tool(&params.name, peer, scope, era_of(&self.outbox, reply.conn));
         let Some(tool) = own.or_else(relayed) else {
             let name = self.outbox.clean(&params.name);
             let message = alloc::format!("there is no tool {name:?}");

@@ -85,7 +85,7 @@ impl Engine {
             (_, RecordedOutcome::Here(Ok(result))) => {
                 // As the call would have been answered, its type among it.
                 json.raw(",\"result\":");
-                typed_result::write_tools(json, result, &self.server_info);
+                typed_result::write_tools(json, result, &self.outbox.server_info());
                 json
             }
             (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),

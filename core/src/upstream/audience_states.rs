@@ -1,14 +1,13 @@
 //! Tables of a server's state by audience.
 
-use alloc::boxed::Box;
-use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
+use crate::outbox::Outbox;
 use crate::upstream::audience::Audience;
+use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::spoken::Era;
 use crate::upstream::table::{Server, Upstreams};
@@ -88,28 +87,25 @@ impl Upstreams {
     }
 }
 
-impl Engine {
-    /// The audience that a client of a server belongs to.
-    pub(crate) fn audience_of(&self, server: &UpstreamServer, client: ConnId) -> Option<Audience> {
-        Audience::of(server, &self.outbox.identity_of(client), self.era_of(client))
-    }
+/// The audience that a client of a server belongs to.
+pub(super) fn audience_of(
+    outbox: &Outbox,
+    server: &UpstreamServer,
+    client: ConnId,
+) -> Option<Audience> {
+    Audience::of(server, &outbox.identity_of(client), era_of(outbox, client))
+}
 
-    /// The clients of an audience.
-    pub(crate) fn clients_of(
-        &self,
-        server: &UpstreamServer,
-        audience: Option<&Audience>,
-    ) -> Vec<ConnId> {
-        let all = self.outbox.connections().iter();
-        let is_one = |conn: ConnId, peer: &Identity| {
-            server.allow.permits(peer) && self.audience_of(server, conn).as_ref() == audience
-        };
-        let own = all.filter(|(conn, peer)| is_one(**conn, &peer.identity));
-        own.map(|(conn, _)| *conn).collect()
-    }
-
-    /// The text of an audience in a kept manifest.
-    pub(crate) fn audience_text(audience: Option<&Audience>) -> Box<str> {
-        audience.map_or_else(Box::default, |audience| format!("{audience}").into())
-    }
+/// The clients of an audience.
+pub(super) fn clients_of(
+    outbox: &Outbox,
+    server: &UpstreamServer,
+    audience: Option<&Audience>,
+) -> Vec<ConnId> {
+    let all = outbox.connections().iter();
+    let is_one = |conn: ConnId, peer: &Identity| {
+        server.allow.permits(peer) && audience_of(outbox, server, conn).as_ref() == audience
+    };
+    let own = all.filter(|(conn, peer)| is_one(**conn, &peer.identity));
+    own.map(|(conn, _)| *conn).collect()
 }

@@ -6,31 +6,45 @@
 
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId};
 use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::{OutgoingRequest, Refusal};
 use crate::upstream::early_messages::Early;
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
+use crate::upstream::questions::refuse_question;
+use crate::upstream::table::Upstreams;
 
-impl Engine {
+impl Upstreams {
     /// A session begins: requests and changes of servers wait until its client is initialized.
     pub(crate) fn hold_early(&mut self, client: ConnId) {
-        if !self.upstreams.is_empty() {
-            self.upstreams.early.insert(client, Early::default());
+        if !self.is_empty() {
+            self.early.insert(client, Early::default());
         }
     }
 
+    /// Holds a change of a list; false for a client that is initialized.
+    pub(crate) fn hold_topic(&mut self, client: ConnId, topic: Topic) -> bool {
+        let early = self.early.get_mut(&client);
+        early.is_some_and(|early| {
+            early.topics.insert(topic);
+            true
+        })
+    }
+}
+
+impl Gateway<'_> {
     /// A client is initialized: it gets the messages that were held for it.
     pub(crate) fn release_early(&mut self, client: ConnId) {
         let Some(early) = self.upstreams.early.remove(&client) else { return };
         for (reply, request) in early.questions {
             match self.outbox.connections().contains_key(&reply.conn) {
-                true => self.ask_client(reply, client, &request),
+                true => self.effect(Effect::AskClient { reply, client, request }),
                 false => self.outbox.forget(reply),
             }
         }
         for topic in early.topics {
-            self.announce_list_to(topic, &[client]);
+            self.effect(Effect::Announce { topic, clients: [client].into() });
         }
     }
 
@@ -46,20 +60,11 @@ impl Engine {
             return Some((reply, request));
         };
         if early.questions.len() >= max {
-            self.refuse_question(reply, Refusal::TooMany);
+            refuse_question(self.outbox, reply, Refusal::TooMany);
         } else {
             early.questions.push_back((reply, request));
         }
         None
-    }
-
-    /// Holds a change of a list; false for a client that is initialized.
-    pub(crate) fn hold_topic(&mut self, client: ConnId, topic: Topic) -> bool {
-        let early = self.upstreams.early.get_mut(&client);
-        early.is_some_and(|early| {
-            early.topics.insert(topic);
-            true
-        })
     }
 
     /// A server withdraws a request that is held; true if it is (CAN-08: it has no answer).
@@ -80,7 +85,7 @@ impl Engine {
         let early = self.upstreams.early.remove(&client).unwrap_or_default();
         let replies: Vec<Reply> = early.questions.into_iter().map(|(reply, _)| reply).collect();
         for reply in replies {
-            self.refuse_question(reply, Refusal::NoConnection);
+            refuse_question(self.outbox, reply, Refusal::NoConnection);
         }
     }
 }

@@ -4,30 +4,22 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::connection::Phase as SessionPhase;
-use crate::engine::Engine;
 use crate::ids::{ConnId, InstanceId};
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
+use crate::upstream::gateway::Gateway;
+use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::spoken::{Era, Revision};
 use crate::upstream::table::{Instance, Key, Phase};
 
-impl Engine {
-    /// The era of a client: that of its session, or of the requests that it makes without one.
-    pub(crate) fn era_of(&self, client: ConnId) -> Era {
-        match self.outbox.connection(client).map(|peer| peer.phase) {
-            Some(SessionPhase::Fresh) => Era::Modern,
-            Some(SessionPhase::Ready) | None => Era::Session,
-        }
-    }
-
+impl Gateway<'_> {
     /// The era in which a new instance for requests of a client is wanted.
     ///
     /// On an instance that several clients share, only a request of 2026-07-28 names the
     /// capabilities of its client, so that one can be asked (UPS-12).
     pub(crate) fn wanted_era(&self, key: &Key, client: ConnId) -> Era {
         match key {
-            Key::Client(_) | Key::Call => self.era_of(client),
+            Key::Client(_) | Key::Call => era_of(self.outbox, client),
             Key::Owner(_) => Era::Modern,
         }
     }
@@ -48,7 +40,7 @@ impl Engine {
         let newest = Dialect::NEWEST_WITH_INITIALIZE;
         let asked = match (&instance.server.revision, &instance.key) {
             (Revision::Exactly(revision), _) => Dialect::find(revision),
-            (_, Key::Client(client)) if self.era_of(*client) == Era::Session => {
+            (_, Key::Client(client)) if era_of(self.outbox, *client) == Era::Session => {
                 self.outbox.connection(*client).map(|peer| peer.dialect)
             }
             (_, Key::Client(_) | Key::Owner(_) | Key::Call) => None,

@@ -9,16 +9,12 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, JobId};
 use crate::json::raw::Raw;
-use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::outgoing::remote_task::{POLL_MIN, read_put_off};
 use crate::protocol::request_meta::RequestContext;
@@ -26,11 +22,13 @@ use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
 use crate::upstream::check::CheckInput;
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::inputs::read_request;
 use crate::upstream::rewrite::{error_of, member, members, text_member};
 use crate::upstream::server_task::{ServerTask, interval, is_handle, needs_tasks, with_tasks};
 
-impl Engine {
+impl Gateway<'_> {
     /// Whether a relayed call tells a server without sessions that it may become a task: the
     /// client has said so, and the engine has made no task of it.
     pub(crate) fn declare_tasks(&mut self, job: JobId, method: &str) -> bool {
@@ -71,7 +69,7 @@ impl Engine {
             self.cancel_server_task(job);
             return;
         }
-        self.escalate(job);
+        self.effect(Effect::Escalate(job));
         match text_member(handle, "status").as_deref() {
             Some("working") => self.poll_later(job, interval(handle)),
             Some(_) | None => self.poll_server_task(job),
@@ -119,7 +117,7 @@ impl Engine {
         let id = relayed.task.as_ref()?.id.clone();
         let meta = self.claim_meta(&relayed.capabilities);
         let conn = self.upstreams.instances.get(&relayed.instance?)?.conn?;
-        self.write_about_task(conn, (&id, &meta), method, more, whom)
+        Some(self.write_about_task(conn, (&id, &meta), method, more, whom))
     }
 
     fn write_about_task(
@@ -129,26 +127,17 @@ impl Engine {
         method: &str,
         more: &str,
         whom: CallFor,
-    ) -> Option<CallId> {
+    ) -> CallId {
         let method: Box<str> = method.into();
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
         let number = self.outgoing.insert(conn, Call::new(whom, &request, (None, false), None));
-        let Some(connection) = self.outbox.connection_mut(conn) else { return Some(number) };
-        let queue = &mut connection.send_queue;
-        let was_empty = queue.is_empty();
-        let write = |bytes: &mut Vec<u8>| {
-            let mut json = Writer::new(bytes);
+        self.outbox.send_urgent(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",");
             json.member("method", &request.method).raw(",\"params\":{\"_meta\":").raw(meta);
             json.raw(",").member("taskId", id).raw(more).raw("}}");
-        };
-        // UPS-04: ahead of all data that waits for the server.
-        queue.urgent_frame(write);
-        if was_empty {
-            self.outbox.push(Action::Flush { conn });
-        }
-        Some(number)
+        });
+        number
     }
 
     /// The server has told the state of a task.
@@ -265,9 +254,7 @@ impl Engine {
         let cancel = self.write_about_task(conn, (&id, &meta), "tasks/cancel", "", CallFor::Cancel);
         // No job waits for the answer. A server that repeats its answers, and answers no cancel,
         // fills no table.
-        if let Some(cancel) = cancel {
-            self.outgoing.take(conn, cancel);
-        }
+        self.outgoing.take(conn, cancel);
     }
 
     /// The server has acknowledged `tasks/cancel`, which says nothing of the work: its state does.

@@ -10,7 +10,6 @@ use core::time::Duration;
 
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Connection, Counterpart, Phase as SessionPhase};
-use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, InstanceId};
 use crate::json::raw::Raw;
@@ -20,6 +19,7 @@ use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{ALL, Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::tool::Catalog;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::list::LISTS;
 use crate::upstream::listen::declared_lists;
 use crate::upstream::rewrite::{elements, error_of, member, text_member};
@@ -30,7 +30,7 @@ use crate::upstream::table::Phase;
 /// the session revisions may ignore a request that comes before it.
 const PROBE: Duration = Duration::from_secs(1);
 
-impl Engine {
+impl Gateway<'_> {
     /// The process of an instance runs, and its pipes are connected.
     pub(crate) fn on_instance_started(&mut self, id: InstanceId, conn: ConnId) {
         let now = self.now.at;
@@ -87,12 +87,6 @@ impl Engine {
         self.ask_instance(id, "initialize", &params, false);
     }
 
-    /// Sends a message to an instance, and ends the instance if it reads too little.
-    pub(crate) fn send_to_instance(&mut self, conn: ConnId, write: impl FnOnce(&mut Writer<'_>)) {
-        self.outbox.send(conn, write);
-        self.end_unread();
-    }
-
     /// Sends a request of the engine itself to an instance. Returns its number.
     pub(crate) fn ask_instance(
         &mut self,
@@ -112,7 +106,7 @@ impl Engine {
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = if claim { self.claim_meta("{}") } else { String::new() };
-        self.send_to_instance(conn, |json| {
+        self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",\"method\":");
             json.string(method).raw(",\"params\":");
             match (claim, params) {
@@ -204,7 +198,7 @@ impl Engine {
             return self.fail_instance(id, why);
         };
         if let Some(conn) = self.upstreams.instances.get(&id).and_then(|instance| instance.conn) {
-            self.send_to_instance(conn, |json| {
+            self.outbox.send(conn, |json| {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
             });
         }

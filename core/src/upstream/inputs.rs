@@ -10,14 +10,14 @@ use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
-use crate::engine::Engine;
 use crate::event::Outcome;
-use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
 use crate::outgoing::call::{Answer, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
+use crate::upstream::gateway::Gateway;
+use crate::upstream::narrow::era_of;
 use crate::upstream::question::Question;
 use crate::upstream::rewrite::{error_of, member, members, text_member, with_member};
 use crate::upstream::table::Inputs;
@@ -30,12 +30,14 @@ pub(crate) fn asks_for_input(result: &ResultText<'_>) -> bool {
     result.kind().as_deref() == Some("input_required")
 }
 
-impl Engine {
+impl Gateway<'_> {
     /// Whether a peer knows the tool of a server without sessions by this name.
-    pub(crate) fn is_stateless_tool(&self, name: &str, conn: ConnId, peer: &Identity) -> bool {
+    pub(crate) fn is_stateless_tool(&self, name: &str, conn: ConnId) -> bool {
+        let peer = &self.outbox.identity_of(conn);
         let is_own = self.outbox.scope_of(conn).is_none();
         let is_own = is_own && self.settings.catalog.offered(name, peer).is_some();
-        let tool = self.upstreams.tool(name, peer, self.outbox.scope_of(conn), self.era_of(conn));
+        let tool =
+            self.upstreams.tool(name, peer, self.outbox.scope_of(conn), era_of(self.outbox, conn));
         let tool = tool.filter(|_| !is_own);
         let route = tool.as_ref().and_then(|tool| tool.route.as_ref());
         let server = route.and_then(|route| self.upstreams.server(&route.server));

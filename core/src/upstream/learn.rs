@@ -10,13 +10,16 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::ids::{CallId, ConnId, InstanceId};
 use crate::json::raw::Raw;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Topic;
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::time::Instant;
 use crate::upstream::audience::Audience;
+use crate::upstream::audience_states::{audience_of, clients_of};
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::list::{LISTS, PROMPTS, TOOLS};
 use crate::upstream::listen::declared_lists;
@@ -24,7 +27,8 @@ use crate::upstream::manifest::Manifest;
 use crate::upstream::reading::{ListBounds, ListRead, PageStep};
 use crate::upstream::rewrite::member;
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::table::{Instance, Key, Phase, Server};
+use crate::upstream::table::{Instance, Key, Phase, Server, Upstreams};
+use crate::upstream::watch::serves;
 
 /// Shortest time that the lists of a server have, and the longest for which those of other servers
 /// wait for them.
@@ -53,7 +57,7 @@ pub(crate) fn tells_changes(identity: &str, at: usize) -> bool {
     declared_lists(member(identity, "capabilities").unwrap_or("{}")).contains(&topic(at))
 }
 
-impl Engine {
+impl Gateway<'_> {
     /// The handshake of an instance is done: its identity is known, and its lists are read.
     pub(crate) fn read_lists(&mut self, id: InstanceId, dialect: &Dialect, identity: &str) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
@@ -209,8 +213,8 @@ impl Engine {
             if let Some(instance) = self.upstreams.instances.get_mut(&id) {
                 instance.reading.announced.insert(topic(at));
             }
-            let clients = self.clients_of(&of, audience.as_ref());
-            self.announce_list_to(topic(at), &clients);
+            let clients = clients_of(self.outbox, &of, audience.as_ref());
+            self.effect(Effect::Announce { topic: topic(at), clients });
         }
     }
 
@@ -255,7 +259,7 @@ impl Engine {
         if core::mem::take(&mut server.is_unsaved)
             && let Some(mut manifest) = server.manifest.clone().map(Box::new)
         {
-            manifest.audience = Self::audience_text(audience.as_ref());
+            manifest.audience = audience.map_or_else(Box::default, |of| format!("{of}").into());
             self.outbox
                 .push(Action::Upstream(UpstreamAction::SaveManifest { server: of, manifest }));
         }
@@ -268,8 +272,11 @@ impl Engine {
     fn pass_changes(&mut self, id: InstanceId, said: impl IntoIterator<Item = Topic>) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let all = self.outbox.connections().keys().copied();
-        let audience: Vec<ConnId> = all.filter(|conn| self.serves(instance, *conn)).collect();
-        said.into_iter().for_each(|topic| self.announce_list_to(topic, &audience));
+        let clients: Vec<ConnId> =
+            all.filter(|conn| serves(self.outbox, instance, *conn)).collect();
+        for topic in said {
+            self.effect(Effect::Announce { topic, clients: clients.clone() });
+        }
     }
 
     /// The host has the manifest of a server from an earlier process (UPS-09).
@@ -304,13 +311,13 @@ impl Engine {
 
     /// Asks the servers of a client for a list again, where they do not tell of its changes.
     pub(crate) fn refresh_list(&mut self, client: ConnId, at: usize) {
-        let is_plain = self.shown_through(client).is_some();
-        let stale = self.seen_servers(client).filter(|server| {
+        let is_plain = self.upstreams.shown_through(self.outbox, client).is_some();
+        let stale = self.upstreams.seen_servers(self.outbox, client).filter(|server| {
             let identity = server.manifest.as_ref().map_or("{}", |manifest| &*manifest.identity);
             server.known[at] && (is_plain || declares(identity, at))
         });
         let asked: Vec<InstanceId> = stale
-            .filter_map(|server| self.teller_of(server, client))
+            .filter_map(|server| self.upstreams.teller_of(self.outbox, server, client))
             .filter(|(_, instance)| !instance.subscription.lists.contains(&topic(at)))
             .filter(|(_, instance)| !instance.reading.is_reading(at))
             .filter(|(_, instance)| !instance.reading.is_late(at))
@@ -319,14 +326,21 @@ impl Engine {
         let deadline = self.now.at + REFRESH_WAIT;
         asked.into_iter().for_each(|id| self.want_lists(id, [at], deadline));
     }
+}
 
+impl Upstreams {
     /// The ready instance of a server that a client's requests reach.
-    fn teller_of(&self, server: &Server, client: ConnId) -> Option<(InstanceId, &Instance)> {
+    fn teller_of(
+        &self,
+        outbox: &Outbox,
+        server: &Server,
+        client: ConnId,
+    ) -> Option<(InstanceId, &Instance)> {
         let serves = |instance: &Instance| match server.server.share {
             Share::Call => instance.key == Key::Call,
-            Share::Connection | Share::Identity => self.serves(instance, client),
+            Share::Connection | Share::Identity => serves(outbox, instance, client),
         };
-        let all = self.upstreams.instances.iter().map(|(id, instance)| (*id, instance));
+        let all = self.instances.iter().map(|(id, instance)| (*id, instance));
         { all }.find(|(_, instance)| {
             instance.phase == Phase::Ready
                 && instance.server.name == server.server.name
@@ -335,15 +349,21 @@ impl Engine {
     }
 
     /// Whether a list of a server is on its way that a client is to be answered with.
-    pub(crate) fn awaits_list(&self, server: &Server, client: ConnId, at: usize) -> bool {
+    pub(super) fn awaits_list(
+        &self,
+        outbox: &Outbox,
+        server: &Server,
+        client: ConnId,
+        at: usize,
+    ) -> bool {
         if !server.known[at] {
-            let audience = self.audience_of(&server.server, client);
-            return self.upstreams.is_learning_list(&server.server.name, audience.as_ref(), at);
+            let audience = audience_of(outbox, &server.server, client);
+            return self.is_learning_list(&server.server.name, audience.as_ref(), at);
         }
         let tells = |(_, of): (InstanceId, &Instance)| {
             of.reading.is_reading(at) && !of.subscription.lists.contains(&topic(at))
         };
         // A list that did not come last time delays no answer.
-        !server.warnings.has_list(at) && self.teller_of(server, client).is_some_and(tells)
+        !server.warnings.has_list(at) && self.teller_of(outbox, server, client).is_some_and(tells)
     }
 }

@@ -10,7 +10,6 @@ use core::time::Duration;
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::connection::Phase as SessionPhase;
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId};
@@ -18,6 +17,8 @@ use crate::jobs::job::JobState;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::audience::Audience;
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
 use crate::upstream::spoken::{Era, Revision};
@@ -37,11 +38,8 @@ pub(crate) enum Assigned {
     Failed(ErrorObject),
 }
 
-impl Engine {
-    pub(crate) fn on_upstream(&mut self, event: &UpstreamEvent<'_>) {
-        if self.on_agent_event(event) {
-            return;
-        }
+impl Gateway<'_> {
+    pub(crate) fn on_event(&mut self, event: &UpstreamEvent<'_>) {
         match *event {
             UpstreamEvent::Started { instance, conn } => self.on_instance_started(instance, conn),
             UpstreamEvent::Known { server, manifest } => self.on_manifest(server, manifest),
@@ -57,7 +55,7 @@ impl Engine {
 
     /// Takes over the servers of new settings. Instances of a server that is no longer the same
     /// finish their requests.
-    pub(crate) fn configure_upstreams(&mut self) {
+    pub(crate) fn configure(&mut self) {
         let wanted = self.settings.servers.clone();
         let mut before = core::mem::take(&mut self.upstreams.servers);
         for server in wanted {
@@ -98,7 +96,7 @@ impl Engine {
 
     /// Starts the servers that start with the engine, and those of the sessions that there are.
     pub(crate) fn start_eager(&mut self) {
-        if !core::mem::take(&mut self.upstreams.starts_eager) || self.drain.is_some() {
+        if !core::mem::take(&mut self.upstreams.starts_eager) || self.drains {
             return;
         }
         for server in self.eager_servers() {
@@ -122,7 +120,7 @@ impl Engine {
 
     /// A client has told of itself: the servers that start with it are started.
     pub(crate) fn start_eager_for(&mut self, client: ConnId) {
-        if self.upstreams.is_empty() || self.drain.is_some() {
+        if self.upstreams.is_empty() || self.drains {
             return;
         }
         let identity = self.outbox.identity_of(client);
@@ -261,7 +259,7 @@ impl Engine {
 
     /// Has the host end an instance. Its requests are answered when it has ended.
     pub(crate) fn end_instance(&mut self, id: InstanceId, why: impl Into<Cow<'static, str>>) {
-        let drain = self.drain.is_some();
+        let drain = self.drains;
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         instance.why.get_or_insert_with(|| why.into());
@@ -351,7 +349,7 @@ impl Engine {
         }
         let span = instance.server.idle_exit;
         let span = span.filter(|_| instance.is_idle() && instance.key != Key::Call);
-        let span = span.filter(|_| !self.is_watched(id));
+        let span = span.filter(|_| !self.upstreams.is_watched(self.outbox, id));
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         match span {
             Some(span) => {
@@ -369,7 +367,7 @@ impl Engine {
         let of = |instance: &&Instance| instance.server == *server;
         let ready = self.upstreams.instances.values().filter(of).filter(warm).count();
         let room = server.max_instances.saturating_sub(self.upstreams.count(&server.name));
-        let wants = server.share == Share::Call && self.drain.is_none();
+        let wants = server.share == Share::Call && !self.drains;
         let backs_off =
             self.upstreams.server(&server.name).is_none_or(|state| self.now.at < state.not_before);
         let era = self.upstreams.server(&server.name).map(|state| state.calls_in);
@@ -434,7 +432,7 @@ impl Engine {
         }
         self.end_calls(&instance, &error);
         if let Some(conn) = instance.conn {
-            self.remove_connection(conn);
+            self.effect(Effect::Remove(conn));
         }
         let state = self.upstreams.state(&name, audience.as_ref());
         let failed = state.is_none_or(|server| server.failures > 0);
@@ -445,7 +443,7 @@ impl Engine {
             }
         }
         let server = self.upstreams.server(&name).filter(|of| of.server == instance.server);
-        if again && server.is_some() && !instance.is_abandoned && self.drain.is_none() {
+        if again && server.is_some() && !instance.is_abandoned && !self.drains {
             let (server, key, era) = (&instance.server, &instance.key, instance.era);
             if self.find_instance(server, key, era).is_none() {
                 let next = Instance::new(Arc::clone(server), key.clone(), era);

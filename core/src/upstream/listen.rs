@@ -8,7 +8,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, InstanceId, JobId};
 use crate::json::raw::Json;
@@ -17,12 +16,12 @@ use crate::outbox::typed_result::SUBSCRIPTION_ID;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::{elements, member, quoted, text_of};
-use crate::upstream::subscription::{Step, Topics};
+use crate::upstream::subscription::{LISTEN, Step, Topics};
 use crate::upstream::uri;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
-pub(crate) const LISTEN: &str = "subscriptions/listen";
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// Capability of each list, and the member of a subscription to its changes.
@@ -42,7 +41,7 @@ pub(crate) fn declared_lists(capabilities: &str) -> BTreeSet<Topic> {
     told.map(|(topic, ..)| topic).collect()
 }
 
-impl Engine {
+impl Gateway<'_> {
     /// Opens, replaces or ends the subscription at an instance, as far as its topics have changed.
     pub(crate) fn listen_upstream(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
@@ -51,7 +50,7 @@ impl Engine {
         }
         let subscription = &instance.subscription;
         let mut wanted = Topics { lists: subscription.lists.clone(), uris: BTreeSet::new() };
-        wanted.uris.extend(self.watched_by(instance).map(Box::from));
+        wanted.uris.extend(self.upstreams.watched_by(self.outbox, instance).map(Box::from));
         wanted.uris.extend(subscription.waiting.values().cloned());
         let (conn, now) = (instance.conn, self.now.at);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
@@ -75,7 +74,7 @@ impl Engine {
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = self.claim_meta("{}");
-        self.send_to_instance(conn, |json| {
+        self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",");
             json.member("method", LISTEN).raw(",\"params\":{\"_meta\":").raw(&meta);
             json.raw(",\"notifications\":{");
@@ -100,7 +99,7 @@ impl Engine {
     fn end_listen(&mut self, conn: ConnId, call: CallId) {
         if let Some(mut taken) = self.outgoing.take(conn, call) {
             self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
-            self.write_urgent_cancel(conn, call.get(), "its topics are others now");
+            self.outbox.write_urgent_cancel(conn, call.get(), "its topics are others now");
         }
     }
 

@@ -7,44 +7,34 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::json::meta::SERVER_INFO;
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, Settled, Work};
-use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
-use crate::rpc::params::{self, Params};
-use crate::server::call_params::progress_token;
-use crate::server::input_required::Retry;
-use crate::server::offers::no_resource;
+use crate::rpc::send_queue::without_break;
 use crate::server::stateless;
 use crate::tool::{TaskSupport, Tool};
+use crate::upstream::audience_states::audience_of;
 use crate::upstream::awaited::Awaited;
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::learn::tells_changes;
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
 use crate::upstream::manifest::Freshness;
+use crate::upstream::narrow::era_of;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::{Share, UpstreamServer};
 use crate::upstream::server_task::EXTENSION;
 use crate::upstream::spoken::Era;
-use crate::upstream::table::{Key, Server};
+use crate::upstream::table::{Key, Server, Upstreams};
 use crate::upstream::uri;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
-/// Methods that reach one upstream, beside `tools/call`.
-const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
-
-impl Engine {
-    /// Whether a connection sees the outputs of jobs as resources: not beside those of the servers
-    /// that it is limited to, nor of one that shows through.
-    pub(crate) fn owns_outputs(&self, conn: ConnId) -> bool {
-        let is_whole = self.outbox.scope_of(conn).is_none() && self.shown_through(conn).is_none();
-        self.settings.outputs && is_whole
-    }
-
+impl Gateway<'_> {
     /// An answer of an instance has no readable id (UPS-14): it fails the only request that it can
     /// belong to. Of several calls none can be told, and the instance is replaced.
     pub(crate) fn on_unreadable_answer(&mut self, id: InstanceId, problem: &str) {
@@ -61,91 +51,158 @@ impl Engine {
         }
     }
 
-    /// Answers a request that upstreams have a part in; hands it back where they have none.
-    pub(crate) fn on_upstream_method(
-        &mut self,
-        reply: Reply,
-        method: &str,
-        params: Option<&Params<'_>>,
-    ) -> Option<Reply> {
-        let has_offers = !self.settings.provider.is_empty();
-        if self.upstreams.is_empty() && !has_offers {
-            return Some(reply);
+    /// A session begins: requests and changes of servers wait until its client is initialized, and
+    /// `initialize` for the server that shows through.
+    pub(crate) fn begin_session(&mut self, reply: Reply) {
+        self.upstreams.hold_early(reply.conn);
+        self.renew_own_instances(reply.conn);
+        self.start_eager_for(reply.conn);
+        match self.upstreams.shown_through(self.outbox, reply.conn) {
+            Some(_) => self.await_upstreams(reply, Awaited::Initialize),
+            None => self.effect(Effect::Answer { reply, awaited: Awaited::Initialize }),
         }
-        if let Some(at) = LISTS.iter().position(|list| list.method == method) {
-            let cursor = params::find(params, ["cursor"]);
-            match cursor {
-                Ok([None]) => self.await_upstreams(reply, Awaited::List(at)),
-                Ok([Some(_)]) => {
-                    let message = alloc::format!("unknown cursor: {method} has one page");
-                    self.outbox.fail(reply, &ErrorObject::invalid_params(message));
+    }
+
+    /// Answers a request from the known lists of the upstreams, or lets it wait for them.
+    pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
+        self.wake_upstreams(reply.conn);
+        if let Awaited::List(at) = awaited {
+            self.refresh_list(reply.conn, at);
+        }
+        if self.upstreams.is_waiting(self.outbox, reply.conn, &awaited) {
+            if self.outbox.is_full(reply.conn) {
+                return self.outbox.refuse_inflight(reply);
+            }
+            let (conn, id) = (reply.conn, reply.id.clone());
+            let Some(connection) = self.outbox.connection_mut(conn) else { return };
+            connection.requests.open(reply, Work::Upstream(awaited));
+            self.upstreams.waiters.insert((conn, id));
+            return;
+        }
+        self.answer_from_upstreams(reply, awaited);
+    }
+
+    /// Starts the servers without lists, or with lists of an earlier process only.
+    pub(crate) fn wake_upstreams(&mut self, conn: ConnId) {
+        let identity = self.outbox.identity_of(conn);
+        let unknown: Vec<_> = self
+            .upstreams
+            .seen_servers(self.outbox, conn)
+            .filter(|server| !server.is_verified)
+            .filter(|server| !self.upstreams.is_learning_for(self.outbox, &server.server, conn))
+            .map(|server| Arc::clone(&server.server))
+            .collect();
+        for server in unknown {
+            match server.share {
+                Share::Connection | Share::Identity => {
+                    _ = self.instance_for(&server, conn, &identity);
                 }
-                Err(error) => self.outbox.fail(reply, &error),
+                Share::Call => {
+                    self.note_calls_in(&server, &Key::Call, era_of(self.outbox, conn));
+                    self.keep_warm(&server);
+                }
             }
-            return None;
         }
-        let is_retry = self.is_retry(params);
-        let reply = match has_offers && !is_retry {
-            true => self.on_offer_method(reply, method, params)?,
-            false => reply,
+    }
+
+    /// Something was learnt of an upstream, or it failed: answers the requests that waited for it.
+    pub(crate) fn answer_waiters(&mut self) {
+        let waiting: Vec<_> = self.upstreams.waiters.iter().cloned().collect();
+        for (conn, request) in waiting {
+            let work = self.outbox.connection(conn).and_then(|of| of.requests.work(&request));
+            let Some(Work::Upstream(awaited)) = work.cloned() else {
+                self.upstreams.waiters.remove(&(conn, request));
+                continue;
+            };
+            if self.upstreams.is_waiting(self.outbox, conn, &awaited) {
+                continue;
+            }
+            self.upstreams.waiters.remove(&(conn, request.clone()));
+            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
+            if let Some(reply) = connection.requests.settle(&request, Settled::Upstream) {
+                self.answer_from_upstreams(reply, awaited);
+                self.effect(Effect::Answered(conn));
+            }
+        }
+    }
+
+    fn answer_from_upstreams(&mut self, reply: Reply, awaited: Awaited) {
+        // UPS-08: with one server its failure is the answer; of several the others are shown.
+        let shown = self.upstreams.shown_through(self.outbox, reply.conn);
+        let is_unknown = |server: &&Server| match awaited {
+            Awaited::List(at) => !server.known[at],
+            Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
+                server.manifest.is_none()
+            }
         };
-        if [SUBSCRIBE, UNSUBSCRIBE].contains(&method) && reply.dialect.results == Results::Bare {
-            self.on_watch(reply, method, params);
-            return None;
+        if let Some(only) = shown.filter(is_unknown) {
+            let error = match only.failure.as_deref().or(only.counts.last_error.as_deref()) {
+                Some(failure) => ErrorObject::new(code::INTERNAL_ERROR, String::from(failure)),
+                None => {
+                    let message = alloc::format!("server {:?} does not run", only.server.name);
+                    ErrorObject::new(code::INTERNAL_ERROR, message)
+                }
+            };
+            return self.outbox.fail(reply, &error);
         }
-        if !RELAYED.contains(&method) {
-            return Some(reply);
-        }
-        let state = params::any_members(params).request_state;
-        if let (Some(Ok(claim)), Some(state)) = (request_meta::of(params), state)
-            && is_retry
-        {
-            let members = params::any_members(params);
-            let progress_token = progress_token(members.meta.as_ref());
-            let retry = Retry { state, responses: members.input_responses, progress_token };
-            self.retry_call(reply, method, &claim, &retry);
-            return None;
-        }
-        let text = params.map_or("{}", Params::get);
-        let server = self.server_of(method, text, reply.conn);
-        let is_plain = self.shown_through(reply.conn).is_some();
-        match server.map(|server| relayed_request(server, is_plain, method, text)) {
-            Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
-            None => {
-                let error = self.not_offered(&reply, method, text);
-                self.outbox.fail(reply, &error);
-            }
-        }
-        None
-    }
-
-    fn not_offered(&self, reply: &Reply, method: &str, params: &str) -> ErrorObject {
-        match text_member(params, "uri") {
-            Some(uri) if method == "resources/read" => no_resource(reply, &uri),
-            _ => {
-                let message = alloc::format!("no server offers what this {method} names");
-                ErrorObject::invalid_params(message)
+        match awaited {
+            Awaited::List(at) => self.answer_list(reply, at),
+            Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
+                self.effect(Effect::Answer { reply, awaited });
             }
         }
     }
 
-    /// Whether a request brings the inputs that a call here waits for.
-    fn is_retry(&self, params: Option<&Params<'_>>) -> bool {
-        let state = params::any_members(params).request_state;
-        matches!(request_meta::of(params), Some(Ok(_)))
-            && state.is_some_and(|state| self.is_own_state(state))
+    fn answer_list(&mut self, reply: Reply, at: usize) {
+        let identity = self.outbox.identity_of(reply.conn);
+        let list = &LISTS[at];
+        let mut elements = String::new();
+        if at == TOOLS && self.outbox.scope_of(reply.conn).is_none() {
+            let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
+            let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
+            elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
+        }
+        let others = self.upstreams.listed_elements(self.outbox, at, reply.conn);
+        if !elements.is_empty() && !others.is_empty() {
+            elements.push(',');
+        }
+        elements.push_str(&others);
+        let typed = reply.dialect.results == Results::Typed;
+        let freshness =
+            typed.then(|| self.upstreams.freshness_of_list(self.outbox, at, reply.conn));
+        self.answer(reply, |json| {
+            json.raw("{");
+            if let Some(freshness) = &freshness {
+                json.raw(freshness).raw(",");
+            }
+            json.string(list.member).raw(":[").raw(&elements).raw("]}");
+        });
+    }
+}
+
+impl Upstreams {
+    /// Whether a connection sees the outputs of jobs as resources: not beside those of the servers
+    /// that it is limited to, nor of one that shows through.
+    pub(crate) fn owns_outputs(&self, outbox: &Outbox, conn: ConnId) -> bool {
+        let is_whole =
+            outbox.scope_of(conn).is_none() && self.shown_through(outbox, conn).is_none();
+        outbox.settings().outputs && is_whole
     }
 
     /// Schema of the arguments of a tool, as JSON text, for checks of the host: of its own tools, and
     /// of those of upstreams that name headers in it (HTTP-09).
-    #[must_use]
-    pub fn input_schema(&self, name: &str, peer: &Identity) -> Option<&str> {
-        if let Some(tool) = self.settings.catalog.offered(name, peer) {
+    pub(crate) fn input_schema<'a>(
+        &'a self,
+        outbox: &'a Outbox,
+        name: &str,
+        peer: &Identity,
+    ) -> Option<&'a str> {
+        if let Some(tool) = outbox.settings().catalog.offered(name, peer) {
             return Some(&tool.input_schema);
         }
-        let servers = self.upstreams.servers.iter().flat_map(|server| {
+        let servers = self.servers.iter().flat_map(|server| {
             let eras = [Era::Session, Era::Modern];
-            eras.map(|era| self.upstreams.state_for(server, peer, era))
+            eras.map(|era| self.state_for(server, peer, era))
         });
         let server = { servers }
             .find(|server| server.server.allow.permits(peer) && server.tools.contains_key(name))?;
@@ -156,10 +213,16 @@ impl Engine {
     }
 
     /// The server of a request, by the name or URI in its params.
-    pub(crate) fn server_of(&self, method: &str, params: &str, conn: ConnId) -> Option<&Server> {
+    pub(crate) fn server_of(
+        &self,
+        outbox: &Outbox,
+        method: &str,
+        params: &str,
+        conn: ConnId,
+    ) -> Option<&Server> {
         let (named, uri) = names(method, params);
-        let servers = || self.seen_servers(conn);
-        let is_plain = self.shown_through(conn).is_some();
+        let servers = || self.seen_servers(outbox, conn);
+        let is_plain = self.shown_through(outbox, conn).is_some();
         if let Some(name) = uri.as_deref().and_then(uri::server_of) {
             return servers().find(|server| &*server.server.name == name);
         }
@@ -201,145 +264,32 @@ impl Engine {
         listed.or_else(|| able().find(by_template)).or_else(|| able().next())
     }
 
-    /// Answers a request from the known lists of the upstreams, or lets it wait for them.
-    pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
-        self.wake_upstreams(reply.conn);
-        if let Awaited::List(at) = awaited {
-            self.refresh_list(reply.conn, at);
-        }
-        if self.is_waiting_for_upstreams(reply.conn, &awaited) {
-            if self.outbox.is_full(reply.conn) {
-                return self.outbox.refuse_inflight(reply);
-            }
-            let (conn, id) = (reply.conn, reply.id.clone());
-            let Some(connection) = self.outbox.connection_mut(conn) else { return };
-            connection.requests.open(reply, Work::Upstream(awaited));
-            self.upstreams.waiters.insert((conn, id));
-            return;
-        }
-        self.answer_from_upstreams(reply, awaited);
-    }
-
-    /// Starts the servers without lists, or with lists of an earlier process only.
-    pub(crate) fn wake_upstreams(&mut self, conn: ConnId) {
-        let identity = self.outbox.identity_of(conn);
-        let unknown: Vec<_> = self
-            .seen_servers(conn)
-            .filter(|server| !server.is_verified)
-            .filter(|server| !self.is_learning_for(&server.server, conn))
-            .map(|server| Arc::clone(&server.server))
-            .collect();
-        for server in unknown {
-            match server.share {
-                Share::Connection | Share::Identity => {
-                    _ = self.instance_for(&server, conn, &identity);
-                }
-                Share::Call => {
-                    self.note_calls_in(&server, &Key::Call, self.era_of(conn));
-                    self.keep_warm(&server);
-                }
-            }
-        }
-    }
-
     /// Whether an instance is on its way to tell a client of the lists of a server.
-    fn is_learning_for(&self, server: &UpstreamServer, conn: ConnId) -> bool {
-        let audience = self.audience_of(server, conn);
-        self.upstreams.is_learning(&server.name, audience.as_ref())
+    fn is_learning_for(&self, outbox: &Outbox, server: &UpstreamServer, conn: ConnId) -> bool {
+        let audience = audience_of(outbox, server, conn);
+        self.is_learning(&server.name, audience.as_ref())
     }
 
-    pub(crate) fn is_waiting_for_upstreams(&self, conn: ConnId, awaited: &Awaited) -> bool {
+    /// Whether a request of a connection waits for servers that have not told of themselves.
+    pub(crate) fn is_waiting(&self, outbox: &Outbox, conn: ConnId, awaited: &Awaited) -> bool {
         let is_unknown = |server: &Server| {
-            server.manifest.is_none() && self.is_learning_for(&server.server, conn)
+            server.manifest.is_none() && self.is_learning_for(outbox, &server.server, conn)
         };
-        match (awaited, self.shown_through(conn)) {
+        match (awaited, self.shown_through(outbox, conn)) {
             (Awaited::Initialize | Awaited::Discover, None) => false,
-            (Awaited::List(at), _) => {
-                self.seen_servers(conn).any(|server| self.awaits_list(server, conn, *at))
-            }
+            (Awaited::List(at), _) => self
+                .seen_servers(outbox, conn)
+                .any(|server| self.awaits_list(outbox, server, conn, *at)),
             (Awaited::Initialize | Awaited::Discover | Awaited::Listen(_), _) => {
-                self.seen_servers(conn).any(is_unknown)
+                self.seen_servers(outbox, conn).any(is_unknown)
             }
         }
-    }
-
-    /// Something was learnt of an upstream, or it failed: answers the requests that waited for it.
-    pub(crate) fn answer_waiters(&mut self) {
-        let waiting: Vec<_> = self.upstreams.waiters.iter().cloned().collect();
-        for (conn, request) in waiting {
-            let work = self.outbox.connection(conn).and_then(|of| of.requests.work(&request));
-            let Some(Work::Upstream(awaited)) = work.cloned() else {
-                self.upstreams.waiters.remove(&(conn, request));
-                continue;
-            };
-            if self.is_waiting_for_upstreams(conn, &awaited) {
-                continue;
-            }
-            self.upstreams.waiters.remove(&(conn, request.clone()));
-            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
-            if let Some(reply) = connection.requests.settle(&request, Settled::Upstream) {
-                self.answer_from_upstreams(reply, awaited);
-                self.close_if_finished(conn);
-            }
-        }
-    }
-
-    fn answer_from_upstreams(&mut self, reply: Reply, awaited: Awaited) {
-        // UPS-08: with one server its failure is the answer; of several the others are shown.
-        let shown = self.shown_through(reply.conn);
-        let is_unknown = |server: &&Server| match awaited {
-            Awaited::List(at) => !server.known[at],
-            Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
-                server.manifest.is_none()
-            }
-        };
-        if let Some(only) = shown.filter(is_unknown) {
-            let error = match only.failure.as_deref().or(only.counts.last_error.as_deref()) {
-                Some(failure) => ErrorObject::new(code::INTERNAL_ERROR, String::from(failure)),
-                None => {
-                    let message = alloc::format!("server {:?} does not run", only.server.name);
-                    ErrorObject::new(code::INTERNAL_ERROR, message)
-                }
-            };
-            return self.outbox.fail(reply, &error);
-        }
-        match awaited {
-            Awaited::Initialize => self.answer_initialize(reply),
-            Awaited::Discover => self.discover(reply),
-            Awaited::List(at) => self.answer_list(reply, at),
-            Awaited::Listen(asked) => self.listen_after(reply, &asked),
-        }
-    }
-
-    fn answer_list(&mut self, reply: Reply, at: usize) {
-        let identity = self.outbox.identity_of(reply.conn);
-        let list = &LISTS[at];
-        let mut elements = String::new();
-        if at == TOOLS && self.outbox.scope_of(reply.conn).is_none() {
-            let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
-            let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
-            elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
-        }
-        let others = self.listed_elements(at, reply.conn);
-        if !elements.is_empty() && !others.is_empty() {
-            elements.push(',');
-        }
-        elements.push_str(&others);
-        let typed = reply.dialect.results == Results::Typed;
-        let freshness = typed.then(|| self.freshness_of_list(at, reply.conn));
-        self.answer(reply, |json| {
-            json.raw("{");
-            if let Some(freshness) = &freshness {
-                json.raw(freshness).raw(",");
-            }
-            json.string(list.member).raw(":[").raw(&elements).raw("]}");
-        });
     }
 
     /// The members of a list that say how long it may be cached: as its servers say, of several the
     /// shortest time. Where nothing is said a change is told, or the list is never fresh.
-    fn freshness_of_list(&self, at: usize, conn: ConnId) -> String {
-        let is_plain = self.shown_through(conn).is_some();
+    fn freshness_of_list(&self, outbox: &Outbox, at: usize, conn: ConnId) -> String {
+        let is_plain = self.shown_through(outbox, conn).is_some();
         let ours = (!is_plain).then_some(stateless::TTL_MS);
         let of = |server: &Server| {
             let manifest = server.manifest.as_ref();
@@ -351,18 +301,19 @@ impl Engine {
                 }
             })
         };
-        let ttl = self.seen_servers(conn).map(of).chain(ours).min().unwrap_or(0);
+        let ttl = self.seen_servers(outbox, conn).map(of).chain(ours).min().unwrap_or(0);
         // The lists of several servers differ between clients.
         let is_public = is_plain && {
-            let manifests = self.seen_servers(conn).filter_map(|server| server.manifest.as_ref());
+            let manifests =
+                self.seen_servers(outbox, conn).filter_map(|server| server.manifest.as_ref());
             { manifests }.all(|manifest| manifest.freshness[at].is_public)
         };
         stateless::cacheable(ttl, is_public)
     }
 
     /// Elements of a list of all servers that a connection sees, separated by commas.
-    pub(crate) fn listed_elements(&self, at: usize, conn: ConnId) -> String {
-        let mut elements = self.offered_elements(at, conn);
+    pub(crate) fn listed_elements(&self, outbox: &Outbox, at: usize, conn: ConnId) -> String {
+        let mut elements = self.offered_elements(outbox, at, conn);
         // Elements that this engine offers itself come first.
         let key = LISTS[at].key;
         let mut seen: BTreeSet<Box<str>> =
@@ -370,16 +321,16 @@ impl Engine {
                 .into_iter()
                 .filter_map(|element| text_member(element, key))
                 .collect();
-        let identity = self.outbox.identity_of(conn);
-        let is_plain = self.shown_through(conn).is_some();
+        let identity = outbox.identity_of(conn);
+        let is_plain = self.shown_through(outbox, conn).is_some();
         // A tool of the host comes before one of a server with the same name.
         let is_own = |element: &str| {
             let name = text_member(element, "name");
-            name.is_some_and(|name| self.settings.catalog.offered(&name, &identity).is_some())
+            name.is_some_and(|name| outbox.settings().catalog.offered(&name, &identity).is_some())
         };
         let has_own =
-            self.outbox.scope_of(conn).is_none() && self.settings.catalog.iter().next().is_some();
-        for server in self.seen_servers(conn) {
+            outbox.scope_of(conn).is_none() && outbox.settings().catalog.iter().next().is_some();
+        for server in self.seen_servers(outbox, conn) {
             let Some(manifest) = &server.manifest else { continue };
             let listed = match at {
                 TOOLS => server.listed.as_slice(),
@@ -405,10 +356,10 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` after those that are always there: whatever a
     /// server declares or, while nothing is known of it, may declare.
-    pub(crate) fn offered_capabilities(&self, conn: ConnId) -> String {
-        let servers = || self.seen_servers(conn);
+    pub(crate) fn offered_capabilities(&self, outbox: &Outbox, conn: ConnId) -> String {
+        let servers = || self.seen_servers(outbox, conn);
         let any = |capability: &'static str| {
-            let offers = self.has_offers(capability, conn);
+            let offers = self.has_offers(outbox, capability, conn);
             offers
                 || servers().any(|server| match &server.manifest {
                     Some(manifest) => {
@@ -421,12 +372,12 @@ impl Engine {
         let mut text = String::new();
         if any("resources") {
             let subscribes = servers().any(|server| server.server.share != Share::Call)
-                || self.has_offers("resources", conn);
+                || self.has_offers(outbox, "resources", conn);
             text.push_str(match subscribes {
                 true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
                 false => ",\"resources\":{\"listChanged\":true}",
             });
-        } else if self.owns_outputs(conn) {
+        } else if self.owns_outputs(outbox, conn) {
             text.push_str(",\"resources\":{}");
         }
         text.push_str(if any("prompts") { ",\"prompts\":{\"listChanged\":true}" } else { "" });
@@ -436,8 +387,8 @@ impl Engine {
 
     /// Members of `initialize` and `server/discover` that a transparent server decides: its
     /// capabilities as far as they are relayed, its name and its instructions.
-    pub(crate) fn shown_identity(&self, conn: ConnId) -> Option<Shown> {
-        let server = self.shown_through(conn)?;
+    pub(crate) fn shown_identity(&self, outbox: &Outbox, conn: ConnId) -> Option<Shown> {
+        let server = self.shown_through(outbox, conn)?;
         let manifest = server.manifest.as_ref()?;
         let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
         let mut capabilities = without(said, &["tasks", "extensions"]);
@@ -461,8 +412,21 @@ impl Engine {
     }
 
     /// Name and version of a transparent server, as JSON text.
-    pub(crate) fn shown_server_info(&self, conn: ConnId) -> Option<&str> {
-        server_info(&self.shown_through(conn)?.manifest.as_ref()?.identity)
+    pub(crate) fn shown_server_info(&self, outbox: &Outbox, conn: ConnId) -> Option<&str> {
+        server_info(&self.shown_through(outbox, conn)?.manifest.as_ref()?.identity)
+    }
+
+    /// Name and version of this server, or of the one that shows through, where the revision of a
+    /// request wants them in its result (MOD-02).
+    pub(crate) fn name_for(&self, outbox: &Outbox, reply: &Reply) -> Option<Arc<[u8]>> {
+        match reply.dialect.results {
+            Results::Bare => None,
+            Results::Typed => Some(match self.shown_server_info(outbox, reply.conn) {
+                // Its line may contain carriage returns between values.
+                Some(info) => info.bytes().map(without_break).collect(),
+                None => outbox.server_info(),
+            }),
+        }
     }
 }
 
@@ -522,7 +486,12 @@ fn fits(server: &Server, uri: &str) -> bool {
 }
 
 /// A request that reaches one server: its pseudo-tool, and its params with the server's own names.
-fn relayed_request(server: &Server, is_plain: bool, method: &str, params: &str) -> (Tool, String) {
+pub(crate) fn relayed_request(
+    server: &Server,
+    is_plain: bool,
+    method: &str,
+    params: &str,
+) -> (Tool, String) {
     let short = |name: &str| {
         let prefix = if is_plain { "" } else { &*server.server.prefix };
         String::from(name.strip_prefix(prefix).unwrap_or(name))

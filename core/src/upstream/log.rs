@@ -1,17 +1,19 @@
 //! Log levels that clients ask for, and log messages of servers.
 
-use crate::engine::Engine;
 use crate::ids::{ConnId, InstanceId, JobId};
 use crate::log_level::LogLevel;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::rpc::params::Params;
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::{member, text_member};
 use crate::upstream::table::Key;
+use crate::upstream::watch::{notify_client, serves};
 
 const SET_LEVEL: &str = "logging/setLevel";
 
-impl Engine {
+impl Gateway<'_> {
     /// A session has asked for a level: its instances are asked for the lowest level that one of
     /// their clients wants.
     pub(crate) fn relay_log_level(&mut self, client: ConnId, level: LogLevel) {
@@ -21,7 +23,9 @@ impl Engine {
         self.upstreams.levels.insert(client, level);
         let serving: alloc::vec::Vec<InstanceId> = {
             let all = self.upstreams.instances.iter();
-            all.filter(|(_, instance)| self.serves(instance, client)).map(|(id, _)| *id).collect()
+            all.filter(|(_, instance)| serves(self.outbox, instance, client))
+                .map(|(id, _)| *id)
+                .collect()
         };
         serving.into_iter().for_each(|id| self.set_instance_level(id));
     }
@@ -30,7 +34,7 @@ impl Engine {
     pub(crate) fn set_instance_level(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let levels = self.upstreams.levels.iter();
-        let asked = levels.filter(|(client, _)| self.serves(instance, **client));
+        let asked = levels.filter(|(client, _)| serves(self.outbox, instance, **client));
         if let Some(lowest) = asked.map(|(_, level)| *level).min() {
             self.ask_for_level(id, lowest);
         }
@@ -87,7 +91,7 @@ impl Engine {
         };
         // A client without a session gets messages of its own requests alone.
         if let Some(job) = related.or(only.filter(without_session)) {
-            return self.relay_message(job, level, params);
+            return self.effect(Effect::Message { job, level, params: params.into() });
         }
         let is_shared = !matches!(instance.key, Key::Client(_));
         for client in self.sessions_of(id) {
@@ -97,7 +101,7 @@ impl Engine {
                 None => is_shared.then_some(LogLevel::Info),
             };
             if least.is_none_or(|least| level >= least) {
-                self.notify_client(client, "notifications/message", params);
+                notify_client(self.outbox, client, "notifications/message", params);
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Notifications of instances, by method.
 
-use crate::engine::Engine;
 use crate::ids::InstanceId;
 use crate::outbox::Sender;
 use crate::outbox::requests::Topic;
 use crate::rpc::params::Params;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::listen::ACKNOWLEDGED;
 
-impl Engine {
+impl Gateway<'_> {
     /// Handles a notification that only an instance sends, or that means something else of one.
-    pub(crate) fn on_notification_of_instance(
+    pub(crate) fn on_notification(
         &mut self,
         sender: Sender,
         id: InstanceId,

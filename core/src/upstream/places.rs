@@ -7,9 +7,9 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{InstanceId, JobId};
+use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::{Instance, Key, Phase};
@@ -17,7 +17,7 @@ use crate::upstream::table::{Instance, Key, Phase};
 /// Time from which a start is a long one: an installation, or a server that hangs.
 const SLOW: Duration = Duration::from_secs(5);
 
-impl Engine {
+impl Gateway<'_> {
     /// The identity whose requests an instance serves; `None` for one that waits for a call.
     pub(crate) fn identity_of_instance<'a>(
         &'a self,

@@ -11,17 +11,17 @@ use alloc::string::String;
 
 use serde_json::value::RawValue;
 
-use crate::client::session::permitted;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Ending, Phase as SessionPhase};
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, Settled, Work};
-use crate::outgoing::call::{Answer, AnswerTimeout, CallFor, Caller, OutgoingRequest, Refusal};
+use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::question::{AskedOf, Question};
 use crate::upstream::rewrite::{
     error_of, failed_result, member, params_for_other_hop, text_member,
@@ -42,7 +42,7 @@ enum Cause {
     Unknown,
 }
 
-impl Engine {
+impl Gateway<'_> {
     /// A server asks something of its client. UPS-01: `ping` is answered here.
     pub(crate) fn on_request_of_upstream(
         &mut self,
@@ -74,7 +74,7 @@ impl Engine {
             Cause::Job(job) => self.ask_for_job(reply, job, request),
             Cause::Client(client) => {
                 if let Some((reply, request)) = self.hold_question(reply, client, request) {
-                    self.ask_client(reply, client, &request);
+                    self.effect(Effect::AskClient { reply, client, request });
                 }
             }
             Cause::Unknown => {
@@ -126,11 +126,11 @@ impl Engine {
     fn ask_for_job(&mut self, reply: Reply, job: JobId, request: OutgoingRequest) {
         let question = Question::Request(reply.id.clone());
         let Some(ask) = self.number_question(job, question) else {
-            return self.refuse_question(reply, Refusal::NoJob);
+            return refuse_question(self.outbox, reply, Refusal::NoJob);
         };
         let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         connection.requests.open(reply, Work::Question(AskedOf::Job(job, ask)));
-        self.on_asked(job, ask, None, request);
+        self.effect(Effect::AskForJob { job, ask, request });
     }
 
     /// Notes a question of a relayed job; `None` if the job has ended.
@@ -145,41 +145,7 @@ impl Engine {
     /// A job asks for an input that a result of its server names by this key.
     pub(crate) fn ask_for_input(&mut self, job: JobId, key: &str, request: OutgoingRequest) {
         if let Some(ask) = self.number_question(job, Question::Input(key.into())) {
-            self.on_asked(job, ask, None, request);
-        }
-    }
-
-    /// How many requests of servers wait for answers of an identity's clients, and of its jobs.
-    fn asking_of(&self, client: ConnId) -> usize {
-        let Some(owner) = self.outbox.identity(client) else { return 0 };
-        let asked = self.upstreams.asked.keys();
-        let of_owner =
-            asked.filter(|(other, _)| self.outbox.identity(*other) == Some(owner)).count();
-        of_owner + self.jobs.queue().asking_of(owner)
-    }
-
-    pub(crate) fn ask_client(&mut self, reply: Reply, client: ConnId, request: &OutgoingRequest) {
-        let limits = self.settings.limits;
-        let (timeout, cap) = (limits.parked_for, limits.parked_for);
-        let answer_timeout = Some(AnswerTimeout { timeout, extend_on_progress: false, cap });
-        let request = OutgoingRequest { answer_timeout, ..request.clone() };
-        let refusal = match self.outbox.connection(client) {
-            None => Some(Refusal::NoConnection),
-            Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
-            Some(connection) if connection.phase == SessionPhase::Fresh => {
-                Some(Refusal::NotInitialized)
-            }
-            Some(_) if self.outgoing.counts(client).0 >= limits.calls_max => Some(Refusal::TooMany),
-            Some(_) if self.asking_of(client) >= limits.parked_max => Some(Refusal::TooMany),
-            Some(connection) => permitted(connection, &request).err(),
-        };
-        if let Some(refusal) = refusal {
-            return self.refuse_question(reply, refusal);
-        }
-        let call = self.place_call(client, CallFor::Question, &request, None);
-        self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
-        if let Some(connection) = self.outbox.connection_mut(reply.conn) {
-            connection.requests.open(reply, Work::Question(AskedOf::Client(client, call)));
+            self.effect(Effect::AskForJob { job, ask, request });
         }
     }
 
@@ -221,31 +187,21 @@ impl Engine {
                 json.raw(result.get());
             }),
             Answer::Error(error) => self.outbox.fail(reply, &error_of(error.get())),
-            Answer::Refused(refusal) => self.refuse_question(reply, refusal),
+            Answer::Refused(refusal) => refuse_question(self.outbox, reply, refusal),
             Answer::Unusable(why) => self.fail_question(reply, why),
             Answer::TimedOut => self.fail_question(reply, "the client did not answer in time"),
             Answer::Cancelled => self.fail_question(reply, "the call that it is for is over"),
             Answer::Lost => self.fail_question(reply, "the client is gone"),
         }
-        self.end_unread();
     }
 
     fn fail_question(&mut self, reply: Reply, why: &'static str) {
         self.outbox.fail(reply, &ErrorObject::new(code::INTERNAL_ERROR, why));
     }
 
-    pub(crate) fn refuse_question(&mut self, reply: Reply, refusal: Refusal) {
-        let code = match matches!(refusal, Refusal::NotDeclared | Refusal::NotInitialized) {
-            true => code::METHOD_NOT_FOUND,
-            false => code::INTERNAL_ERROR,
-        };
-        self.outbox
-            .fail(reply, &ErrorObject::new(code, format!("the client was not asked: {refusal}")));
-    }
-
     /// A server withdraws one of its requests.
     pub(crate) fn on_cancel_of_upstream(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
-        let cancellation = self.read_cancellation(params);
+        let cancellation = self.outbox.read_cancellation(params);
         if let Some(call) = cancellation.as_ref().and_then(|it| CallId::named(&it.request))
             && self.is_end_of_listen(conn, call)
         {
@@ -279,7 +235,8 @@ impl Engine {
                     relayed.questions.remove(&ask);
                 }
                 if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
-                    self.on_cancel_call(Caller::Job { job, ask }, reason);
+                    let reason = reason.map(Into::into);
+                    self.effect(Effect::Withdraw { caller: Caller::Job { job, ask }, reason });
                 }
             }
             AskedOf::Client(client, call) => {
@@ -287,7 +244,7 @@ impl Engine {
                     && let Some(mut taken) = self.outgoing.take(client, call)
                 {
                     self.timers.disarm(&mut taken.timer, Timer::Call(client, call));
-                    self.write_cancel(client, call, reason);
+                    self.outbox.write_cancel(client, call, reason);
                 }
             }
         }
@@ -317,7 +274,7 @@ impl Engine {
         if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
             relayed.questions.insert(CONFIRM, Question::Confirmation);
         }
-        self.on_asked(job, CONFIRM, None, request);
+        self.effect(Effect::AskForJob { job, ask: CONFIRM, request });
         true
     }
 
@@ -362,7 +319,7 @@ impl Engine {
     pub(crate) fn declared_to(&self, id: InstanceId) -> String {
         let Some(instance) = self.upstreams.instances.get(&id) else { return "{}".into() };
         match &instance.key {
-            Key::Client(client) => self.capabilities_of(*client),
+            Key::Client(client) => capabilities_of(self.outbox, *client),
             Key::Owner(_) => "{}".into(),
             // It serves one call at a time, whose client may ask for more than another.
             Key::Call => {
@@ -375,15 +332,6 @@ impl Engine {
         }
     }
 
-    /// Capabilities of a client, as it wrote them.
-    pub(crate) fn capabilities_of(&self, client: ConnId) -> String {
-        let Some(connection) = self.outbox.connection(client) else { return "{}".into() };
-        match &connection.aside.declared {
-            Some(declared) => String::from(&**declared),
-            None => write_capabilities(|method| connection.peer.answers(method)),
-        }
-    }
-
     /// The roots of a client have changed: its own instances are told.
     pub(crate) fn on_roots_changed(&mut self, client: ConnId) {
         let own: alloc::vec::Vec<ConnId> = {
@@ -392,10 +340,29 @@ impl Engine {
             own.filter(|instance| instance.is_in_session()).filter_map(|of| of.conn).collect()
         };
         for conn in own {
-            self.send_to_instance(conn, |json| {
+            self.outbox.send(conn, |json| {
                 json.raw(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
             });
         }
+    }
+}
+
+/// Answers a request of a server, which no client is asked.
+pub(crate) fn refuse_question(outbox: &mut Outbox, reply: Reply, refusal: Refusal) {
+    let code = match matches!(refusal, Refusal::NotDeclared | Refusal::NotInitialized) {
+        true => code::METHOD_NOT_FOUND,
+        false => code::INTERNAL_ERROR,
+    };
+    let message = format!("the client was not asked: {refusal}");
+    outbox.fail(reply, &ErrorObject::new(code, message));
+}
+
+/// Capabilities of a client, as it wrote them.
+pub(super) fn capabilities_of(outbox: &Outbox, client: ConnId) -> String {
+    let Some(connection) = outbox.connection(client) else { return "{}".into() };
+    match &connection.aside.declared {
+        Some(declared) => String::from(&**declared),
+        None => write_capabilities(|method| connection.peer.answers(method)),
     }
 }
 

@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
@@ -22,10 +21,12 @@ use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
+use crate::upstream::effect::Effect;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::inputs::asks_for_input;
 use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
 use crate::upstream::lifecycle::Assigned;
-use crate::upstream::questions::{passed_capabilities, write_capabilities};
+use crate::upstream::questions::{capabilities_of, passed_capabilities, write_capabilities};
 use crate::upstream::rewrite::{
     error_of, member, text_member, with_member, without, without_hop_members,
 };
@@ -33,7 +34,7 @@ use crate::upstream::route::Route;
 use crate::upstream::server_task::{is_handle, with_tasks};
 use crate::upstream::table::{Key, Phase, Relayed, Sent};
 
-impl Engine {
+impl Gateway<'_> {
     /// The turn of a relayed job has come.
     pub(crate) fn begin_relayed(&mut self, id: JobId, params: &Json) {
         let relayed = Relayed {
@@ -166,7 +167,7 @@ impl Engine {
             // UPS-03: a token of ours.
             meta.push(("progressToken", token.as_bytes()));
         }
-        self.send_to_instance(conn, |json| {
+        self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&token).raw(",");
             json.member("method", &route.method).raw(",\"params\":");
             write_with_meta(json, &params, &meta);
@@ -208,7 +209,7 @@ impl Engine {
         let known = match (own, self.jobs.get(job)) {
             (Some(own), _) => passed_capabilities(own).map_or("{}".into(), String::from),
             (None, Some(job)) => match &job.terms {
-                RequestContext::Session(_) => self.capabilities_of(job.conn),
+                RequestContext::Session(_) => capabilities_of(self.outbox, job.conn),
                 RequestContext::Request(claim) => {
                     write_capabilities(|method| claim.peer.answers(method))
                 }
@@ -268,7 +269,8 @@ impl Engine {
         let number = |name| member(params.get(), name).and_then(|text| text.parse::<f64>().ok());
         let Some(progress) = number("progress") else { return };
         let message = text_member(params.get(), "message");
-        self.on_progress(id, progress, number("total"), message.as_deref());
+        let total = number("total");
+        self.effect(Effect::Progress { job: id, progress, total, message });
     }
 
     /// Ends a relayed job, and gives its instance to the next.
@@ -290,10 +292,9 @@ impl Engine {
         {
             // A late answer is dropped and counted (UPS-02).
             self.outgoing.take(conn, sent.call);
-            self.give_up_followed(conn, sent.call);
+            self.outgoing.give_up_remote(self.outbox, self.timers, conn, sent.call);
         }
-        self.on_done(id, outcome);
-        self.upstreams.receipts.remove(&id);
+        self.effect(Effect::End { job: id, outcome });
         if let Some(to) = instance {
             let was_sent = relayed.sent.is_some() || relayed.inputs.is_some();
             self.free_instance(to, id, was_sent);
@@ -351,7 +352,7 @@ impl Engine {
             || self.cancel_relayed_task(conn, id, sent.call)
             || self.outgoing.call(conn, sent.call).is_some_and(|call| call.with_task);
         if !as_task {
-            self.write_urgent_cancel(conn, sent.call.get(), reason);
+            self.outbox.write_urgent_cancel(conn, sent.call.get(), reason);
         }
         let now = self.now.at;
         let (check, wait) = Check::new(now, server.cancel_grace, server.on_ignored_cancel);
@@ -366,23 +367,6 @@ impl Engine {
             self.ask_instance(to, method, "{}", is_modern);
         }
         self.end_if_drained(to);
-    }
-
-    /// Writes a cancel ahead of all data that waits for the upstream.
-    pub(crate) fn write_urgent_cancel(&mut self, conn: ConnId, call: u64, reason: &str) {
-        let reason = self.outbox.clean(reason);
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let queue = &mut connection.send_queue;
-        let was_empty = queue.is_empty();
-        queue.urgent_frame(|bytes| {
-            let mut json = crate::json::writer::Writer::new(bytes);
-            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{");
-            json.raw("\"requestId\":").display(call).raw(",");
-            json.member("reason", &reason).raw("}}");
-        });
-        if was_empty {
-            self.outbox.push(Action::Flush { conn });
-        }
     }
 
     /// An instance has answered a ping: so it has for every check of one of its requests.

@@ -1,23 +1,24 @@
 //! Requests of clients that wait for an upstream to start.
 
-use crate::engine::Engine;
 use crate::ids::ConnId;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Work;
+use crate::upstream::table::Upstreams;
 
-impl Engine {
+impl Upstreams {
     /// Whether a request of this connection waits for an upstream that still starts. Such a wait is
     /// bounded by `start_timeout`.
-    pub(crate) fn awaits_start(&self, conn: ConnId) -> bool {
-        if self.upstreams.is_empty() {
+    pub(crate) fn awaits_start(&self, outbox: &Outbox, conn: ConnId) -> bool {
+        if self.is_empty() {
             return false;
         }
-        let Some(connection) = self.outbox.connection(conn) else { return false };
+        let Some(connection) = outbox.connection(conn) else { return false };
         connection.requests.iter().any(|(_, _, work)| match work {
             Work::Upstream(_) => true,
             Work::Job(job) => {
-                let relayed = self.upstreams.jobs.get(job);
+                let relayed = self.jobs.get(job);
                 let instance = relayed.and_then(|relayed| relayed.instance);
-                let instance = instance.and_then(|id| self.upstreams.instances.get(&id));
+                let instance = instance.and_then(|id| self.instances.get(&id));
                 instance.is_some_and(|instance| instance.is_starting())
             }
             Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Question(_) => false,

@@ -2,13 +2,15 @@
 
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::identity::Identity;
-use crate::ids::{ConnId, InstanceId};
+use crate::ids::{ConnId, InstanceId, JobId};
+use crate::jobs::Jobs;
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
+use crate::server::admin_cancel::may_see;
 use crate::stats::ServerStats;
 use crate::upstream::server::Share;
-use crate::upstream::table::{Instance, Key, Phase, Server};
+use crate::upstream::table::{Instance, Key, Phase, Server, Upstreams};
 
 /// Instances that one status lists at most.
 const LISTED_MAX: usize = 1000;
@@ -37,39 +39,41 @@ impl Share {
     }
 }
 
-impl Engine {
-    /// Whether the peer of a connection may know of an instance: it serves the peer's own requests,
-    /// or the peer is an operator (TSK-39).
-    fn may_see_instance(&self, viewer: ConnId, instance: &Instance) -> bool {
-        if self.outbox.is_operator(viewer) {
-            return true;
-        }
-        let own = self.outbox.identity(viewer).filter(|own| **own != Identity::Anonymous);
-        match &instance.key {
-            Key::Client(conn) if *conn == viewer => true,
-            Key::Client(conn) => own.is_some() && self.outbox.identity(*conn) == own,
-            Key::Owner(owner) => own == Some(owner),
-            // A warm instance belongs to everyone and to no one.
-            Key::Call => instance
-                .calls
-                .iter()
-                .any(|job| self.jobs.get(*job).is_some_and(|job| self.may_see(viewer, job))),
-        }
+/// Whether the peer of a connection may know of an instance: it serves the peer's own requests,
+/// or the peer is an operator (TSK-39).
+fn may_see_instance(outbox: &Outbox, jobs: &Jobs, viewer: ConnId, instance: &Instance) -> bool {
+    if outbox.is_operator(viewer) {
+        return true;
     }
+    let own = outbox.identity(viewer).filter(|own| **own != Identity::Anonymous);
+    let is_own = |job: &JobId| jobs.get(*job).is_some_and(|job| may_see(outbox, viewer, job));
+    match &instance.key {
+        Key::Client(conn) if *conn == viewer => true,
+        Key::Client(conn) => own.is_some() && outbox.identity(*conn) == own,
+        Key::Owner(owner) => own == Some(owner),
+        // An instance without a call is shown to operators alone.
+        Key::Call => instance.calls.iter().any(is_own),
+    }
+}
 
+impl Upstreams {
     /// The instances that the peer of a connection may know of.
-    pub(crate) fn visible_instances(&self, viewer: ConnId) -> Vec<InstanceId> {
-        let all = self.upstreams.instances.iter();
-        let seen = all.filter(|(_, instance)| self.may_see_instance(viewer, instance));
+    pub(crate) fn visible_instances(
+        &self,
+        outbox: &Outbox,
+        jobs: &Jobs,
+        viewer: ConnId,
+    ) -> Vec<InstanceId> {
+        let all = self.instances.iter();
+        let seen = all.filter(|(_, instance)| may_see_instance(outbox, jobs, viewer, instance));
         seen.take(LISTED_MAX).map(|(id, _)| *id).collect()
     }
 
     /// Numbers of each server, for monitoring (TSK-38).
-    #[must_use]
-    pub fn server_stats(&self) -> Vec<ServerStats> {
-        let all = self.upstreams.servers.iter().map(|state| {
+    pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
+        let all = self.servers.iter().map(|state| {
             let of = |it: &&Instance| it.server.name == state.server.name;
-            let instances = self.upstreams.instances.values().filter(of).count();
+            let instances = self.instances.values().filter(of).count();
             let counts = &state.counts;
             ServerStats {
                 server: state.server.name.clone(),
@@ -86,123 +90,139 @@ impl Engine {
     }
 
     /// The servers that the viewer may use, with its instances; for an operator all.
-    pub(crate) fn write_servers(&self, json: &mut Writer<'_>, viewer: ConnId) {
-        if self.upstreams.is_empty() {
+    pub(crate) fn write_servers(
+        &self,
+        json: &mut Writer<'_>,
+        outbox: &Outbox,
+        jobs: &Jobs,
+        viewer: ConnId,
+    ) {
+        if self.is_empty() {
             return;
         }
-        let instances = self.visible_instances(viewer);
-        let identity = self.outbox.identity_of(viewer);
-        let is_operator = self.outbox.is_operator(viewer);
-        let seen = |server: &&Server| is_operator || server.server.allow.permits(&identity);
+        let instances = self.visible_instances(outbox, jobs, viewer);
+        let identity = outbox.identity_of(viewer);
+        // TSK-39: nothing of other identities is shown.
+        let of = Some(&identity).filter(|_| !outbox.is_operator(viewer));
+        let seen = |server: &&Server| of.is_none_or(|of| server.server.allow.permits(of));
         json.raw(",\"servers\":[");
-        let servers = self.upstreams.servers.iter().filter(seen);
-        for (position, server) in servers.enumerate() {
+        for (position, server) in self.servers.iter().filter(seen).enumerate() {
             json.raw(if position == 0 { "" } else { "," });
-            self.write_server(json, server, &instances, &identity, is_operator);
+            self.write_server(json, outbox, server, &instances, of);
         }
         json.raw("]");
     }
 
+    /// One server, as it is shown to an identity, or to an operator.
     fn write_server(
         &self,
         json: &mut Writer<'_>,
+        outbox: &Outbox,
         state: &Server,
         instances: &[InstanceId],
-        viewer: &Identity,
-        is_operator: bool,
+        of: Option<&Identity>,
     ) {
         let server = &state.server;
-        // TSK-39: instances of other identities are not shown.
-        let of = Some(viewer).filter(|_| !is_operator);
-        let states: Vec<&Server> = self.upstreams.states(&server.name, of).collect();
-        let has_failed = states.iter().any(|state| state.failure.is_some());
+        let states: Vec<&Server> = self.states(&server.name, of).collect();
+        let own = instances.iter().filter_map(|id| Some((*id, self.instances.get(id)?)));
+        // Draining instances of an entry that has changed are of its name, too.
+        let own: Vec<_> = own.filter(|(_, it)| it.server.name == server.name).collect();
         json.raw("{").member("server", &server.name);
         json.raw(",").member("prefix", &server.prefix);
         json.raw(",").member("share", server.share.as_str());
-        let own = instances.iter().filter_map(|id| Some((*id, self.upstreams.instances.get(id)?)));
-        // Draining instances of an entry that has changed are of its name, too.
-        let own: Vec<_> = own.filter(|(_, it)| it.server.name == server.name).collect();
-        let has = |phase: &str| own.iter().any(|(_, it)| it.phase.as_str() == phase);
-        let word = if has("ready") {
-            "ready"
-        } else if has("starting") || has("queued") {
-            "starting"
-        } else if has("draining") || has("ending") {
-            "draining"
-        } else if has_failed {
-            "failed"
-        } else {
-            "idle"
-        };
-        json.raw(",").member("state", word);
+        json.raw(",").member("state", word_of(&own, &states));
         let known = states.iter().filter(|state| state.manifest.is_some());
         if let Some(tools) = known.map(|state| state.tools.len()).max() {
             json.raw(",\"tools\":").display(tools);
         }
-        // Texts of a server can tell of the requests of others.
-        let failure = states.iter().find_map(|state| state.failure.as_deref());
-        let error = failure.or(state.counts.last_error.as_deref());
-        if let Some(error) = error.filter(|_| is_operator) {
-            json.raw(",").member("lastError", error);
+        if of.is_none() {
+            write_problems(json, state, &states);
         }
-        // They name tools of servers that others may not use.
-        let warnings = || states.iter().flat_map(|state| state.warnings.iter());
-        if is_operator && warnings().next().is_some() {
-            json.raw(",\"warnings\":[");
-            for (position, warning) in warnings().enumerate() {
-                json.raw(if position == 0 { "" } else { "," }).string(warning);
-            }
-            json.raw("]");
+        let (not_before, now) = (states.iter().map(|state| state.not_before).max(), outbox.now());
+        if let Some(not_before) = not_before.filter(|at| now < *at) {
+            json.raw(",\"mayStartInMs\":").display((not_before - now).as_millis());
         }
-        let not_before = states.iter().map(|state| state.not_before).max();
-        if let Some(not_before) = not_before.filter(|at| self.now.at < *at) {
-            let wait = (not_before - self.now.at).as_millis();
-            json.raw(",\"mayStartInMs\":").display(wait);
-        }
-        if is_operator {
-            let counts = &state.counts;
-            for (name, count) in [
-                ("starts", counts.starts),
-                ("restarts", counts.restarts),
-                ("deaths", counts.deaths),
-                ("replaced", counts.replaced),
-                ("straysEnded", counts.strays_ended),
-                ("calls", counts.calls),
-            ] {
-                json.raw(",").string(name).raw(":").display(count);
-            }
-            json.raw(",\"waiting\":").display(state.waiting.len());
+        if of.is_none() {
+            write_counts(json, state);
         }
         json.raw(",\"instances\":[");
         for (position, (id, instance)) in own.into_iter().enumerate() {
             json.raw(if position == 0 { "" } else { "," });
-            self.write_instance(json, id, instance);
+            write_instance(json, outbox, id, instance);
         }
         json.raw("]}");
     }
+}
 
-    fn write_instance(&self, json: &mut Writer<'_>, id: InstanceId, instance: &Instance) {
-        json.raw("{\"instance\":").display(id.get());
-        json.raw(",").member("state", instance.phase.as_str());
-        match &instance.key {
-            Key::Client(conn) => {
-                json.raw(",\"connection\":\"").display(conn).raw("\"");
-                if let Some(identity) = self.outbox.identity(*conn) {
-                    json.raw(",").member("identity", &alloc::format!("{identity}"));
-                }
-            }
-            Key::Owner(owner) => {
-                json.raw(",").member("identity", &alloc::format!("{owner}"));
-            }
-            Key::Call => {}
-        }
-        if let Some(why) = &instance.why {
-            json.raw(",").member("why", why);
-        }
-        json.raw(",\"jobs\":[");
-        for (position, job) in instance.calls.iter().enumerate() {
-            json.raw(if position == 0 { "" } else { "," }).display(job.get());
-        }
-        json.raw("],\"waiting\":").display(instance.waiting.len()).raw("}");
+/// The word for a server with these instances, in these states.
+fn word_of(instances: &[(InstanceId, &Instance)], states: &[&Server]) -> &'static str {
+    let has = |phase: &str| instances.iter().any(|(_, it)| it.phase.as_str() == phase);
+    if has("ready") {
+        "ready"
+    } else if has("starting") || has("queued") {
+        "starting"
+    } else if has("draining") || has("ending") {
+        "draining"
+    } else if states.iter().any(|state| state.failure.is_some()) {
+        "failed"
+    } else {
+        "idle"
     }
+}
+
+/// Texts for operators alone: they can tell of the requests of others, and name tools of servers
+/// that others may not use.
+fn write_problems(json: &mut Writer<'_>, state: &Server, states: &[&Server]) {
+    let failure = states.iter().find_map(|state| state.failure.as_deref());
+    if let Some(error) = failure.or(state.counts.last_error.as_deref()) {
+        json.raw(",").member("lastError", error);
+    }
+    let warnings = || states.iter().flat_map(|state| state.warnings.iter());
+    if warnings().next().is_some() {
+        json.raw(",\"warnings\":[");
+        for (position, warning) in warnings().enumerate() {
+            json.raw(if position == 0 { "" } else { "," }).string(warning);
+        }
+        json.raw("]");
+    }
+}
+
+fn write_counts(json: &mut Writer<'_>, state: &Server) {
+    let counts = &state.counts;
+    for (name, count) in [
+        ("starts", counts.starts),
+        ("restarts", counts.restarts),
+        ("deaths", counts.deaths),
+        ("replaced", counts.replaced),
+        ("straysEnded", counts.strays_ended),
+        ("calls", counts.calls),
+    ] {
+        json.raw(",").string(name).raw(":").display(count);
+    }
+    json.raw(",\"waiting\":").display(state.waiting.len());
+}
+
+fn write_instance(json: &mut Writer<'_>, outbox: &Outbox, id: InstanceId, instance: &Instance) {
+    json.raw("{\"instance\":").display(id.get());
+    json.raw(",").member("state", instance.phase.as_str());
+    match &instance.key {
+        Key::Client(conn) => {
+            json.raw(",\"connection\":\"").display(conn).raw("\"");
+            if let Some(identity) = outbox.identity(*conn) {
+                json.raw(",").member("identity", &alloc::format!("{identity}"));
+            }
+        }
+        Key::Owner(owner) => {
+            json.raw(",").member("identity", &alloc::format!("{owner}"));
+        }
+        Key::Call => {}
+    }
+    if let Some(why) = &instance.why {
+        json.raw(",").member("why", why);
+    }
+    json.raw(",\"jobs\":[");
+    for (position, job) in instance.calls.iter().enumerate() {
+        json.raw(if position == 0 { "" } else { "," }).display(job.get());
+    }
+    json.raw("],\"waiting\":").display(instance.waiting.len()).raw("}");
 }

@@ -18,6 +18,9 @@ use crate::ids::{CallId, JobId};
 use crate::outbox::requests::Topic;
 use crate::time::Instant;
 
+/// Method of a subscription.
+pub(crate) const LISTEN: &str = "subscriptions/listen";
+
 /// Shortest life of a subscription after which another one follows when a server ends it. One that
 /// ends each at once would otherwise be asked without end.
 const LIFE_MIN: Duration = Duration::from_secs(1);

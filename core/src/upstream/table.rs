@@ -18,6 +18,7 @@ use crate::tool::{TaskSupport, Tool};
 use crate::upstream::audience::Audience;
 use crate::upstream::check::Check;
 use crate::upstream::early_messages::Early;
+use crate::upstream::effect::Effect;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
@@ -64,6 +65,8 @@ pub(crate) struct Upstreams {
     pub(crate) slow_timer: Option<Armed>,
     next_instance: u64,
     next_check: u64,
+    /// Consequences that are not carried out yet.
+    pub(super) effects: Vec<Effect>,
 }
 
 /// A resource: the name of its server, and the URI that the server knows.

@@ -5,23 +5,28 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use crate::action::Action;
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
 use crate::json::raw::Json;
-use crate::json::raw::Raw;
-use crate::json::writer::Writer;
 use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
 use crate::rpc::error::{ErrorObject, code};
 use crate::tool::TaskSupport;
 use crate::upstream::check::CheckInput;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::error_of;
+use crate::upstream::table::Upstreams;
 
 /// Number of the task of a relayed job among its questions, which are numbered from 0.
 pub(crate) const TASK: AskId = AskId::new(u64::MAX);
 
-impl Engine {
+impl Upstreams {
+    /// The caller of a relayed call that became a task; `None` if the job has ended.
+    pub(crate) fn caller_of_relayed(&self, job: JobId) -> Option<Caller> {
+        self.jobs.contains_key(&job).then_some(Caller::Job { job, ask: TASK })
+    }
+}
+
+impl Gateway<'_> {
     /// Whether an instance takes a call of this tool only as a task.
     pub(crate) fn runs_as_task(&self, id: InstanceId, method: &str, name: &str) -> bool {
         let Some(instance) = self.upstreams.instances.get(&id) else { return false };
@@ -30,11 +35,6 @@ impl Engine {
         let server = self.upstreams.state(&instance.server.name, instance.audience.as_ref());
         let support = server.and_then(|server| server.support.get(name));
         method == "tools/call" && augments && support == Some(&TaskSupport::Required)
-    }
-
-    /// The caller of a relayed call that became a task; `None` if the job has ended.
-    pub(crate) fn caller_of_relayed(&self, job: JobId) -> Option<Caller> {
-        self.upstreams.jobs.contains_key(&job).then_some(Caller::Job { job, ask: TASK })
     }
 
     /// The task of a relayed job has an id. It is cancelled at once if its call was meanwhile.
@@ -75,29 +75,22 @@ impl Engine {
     pub(crate) fn cancel_relayed_task(&mut self, conn: ConnId, job: JobId, call: CallId) -> bool {
         let Some(remote) = self.outgoing.remote(conn, call) else { return false };
         let task = remote.id.clone();
-        self.give_up_followed(conn, call);
+        self.outgoing.give_up_remote(self.outbox, self.timers, conn, call);
         let method: Box<str> = "tasks/cancel".into();
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
         let cancel = Call::new(CallFor::RelayedCancel(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, cancel);
-        let Some(connection) = self.outbox.connection_mut(conn) else { return true };
-        let queue = &mut connection.send_queue;
-        let was_empty = queue.is_empty();
-        queue.urgent_frame(|bytes| {
-            let mut json = Writer::new(bytes);
+        self.outbox.send_urgent(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get());
             json.raw(",\"method\":\"tasks/cancel\",\"params\":{").member("taskId", &task);
             json.raw("}}");
         });
-        if was_empty {
-            self.outbox.push(Action::Flush { conn });
-        }
         true
     }
 
     /// The server has answered `tasks/cancel`. A refusal says that the task has ended by itself.
-    pub(crate) fn on_relayed_task_cancelled(&mut self, job: JobId, _: Result<Raw<'_>, Raw<'_>>) {
+    pub(crate) fn on_relayed_task_cancelled(&mut self, job: JobId) {
         if !self.on_server_task_cancelled(job) {
             self.advance_check(job, CheckInput::Answered);
         }

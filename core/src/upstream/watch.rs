@@ -6,15 +6,16 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::connection::Phase as SessionPhase;
-use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId, RequestId};
 use crate::json::meta::write_with_meta;
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, Work};
 use crate::outbox::typed_result::SUBSCRIPTION_ID;
 use crate::policy::account::ChargedText;
@@ -23,70 +24,196 @@ use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::rpc::send_queue::Tag;
-use crate::tool::TaskSupport;
+use crate::tool::{TaskSupport, Tool};
+use crate::upstream::audience_states::audience_of;
+use crate::upstream::gateway::Gateway;
 use crate::upstream::lifecycle::Assigned;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::table::{Instance, Key, ResourceKey, Watcher};
+use crate::upstream::table::{Instance, Key, ResourceKey, Upstreams, Watcher};
 use crate::upstream::uri;
 
 pub(crate) const SUBSCRIBE: &str = "resources/subscribe";
 pub(crate) const UNSUBSCRIBE: &str = "resources/unsubscribe";
+/// Name of the host in the table of watched resources; no server has it.
+pub(crate) const HOST: &str = "";
 
-impl Engine {
-    /// A session subscribes to a resource, or ends that.
-    pub(crate) fn on_watch(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
-        let shown = match params::find(params, ["uri"]).and_then(|[uri]| params::text("uri", uri)) {
-            Ok(uri) => uri,
-            Err(error) => return self.outbox.fail(reply, &error),
-        };
-        let identity = self.outbox.identity_of(reply.conn);
-        let Some(server) = self.server_of_uri(&shown, reply.conn) else {
-            let message = format!("no server offers the resource {:?}", self.outbox.clean(&shown));
-            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
-        };
-        if server.share == Share::Call {
-            let message = "a server whose instances serve one call each has no subscriptions";
-            return self.outbox.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
-        }
-        let own: Box<str> = uri::own(&shown).into();
-        let max = self.settings.limits.subscriptions_max;
-        if method == UNSUBSCRIBE {
-            self.forget_watch(&server.name, &own, &Watcher::session(reply.conn));
-            let key = (server.name.clone(), own.clone());
-            let instance = self.key_of(&server, reply.conn, &identity);
-            let others = self.upstreams.watched.get(&key).is_some_and(|watchers| {
-                watchers.keys().any(|other| self.is_served_by(&instance, other.conn))
-            });
-            if others {
-                return self.answer(reply, |json| {
-                    json.raw("{}");
-                });
-            }
-        } else if self.watches_of(reply.conn) >= max {
-            let what = "resources are subscribed to on this connection: unsubscribe from some";
-            return self.outbox.refuse(reply, "subscriptions_per_connection", max, what);
-        }
-        let Some(of) = self.upstreams.server(&server.name) else {
-            return self.outbox.forget(reply);
-        };
-        let tool = of.relayed(method, method, &shown, TaskSupport::Forbidden);
-        let passed = with_member(params.map_or("{}", Params::get), "uri", &quoted(&own));
-        self.call_upstream_with(reply, tool, params, &passed);
-    }
-
+impl Upstreams {
     /// Resources that a client is subscribed to, by its session and by its subscriptions.
     pub(crate) fn watches_of(&self, client: ConnId) -> usize {
-        let all = self.upstreams.watched.values().flat_map(|watchers| watchers.keys());
+        let all = self.watched.values().flat_map(|watchers| watchers.keys());
         all.filter(|watcher| watcher.conn == client).count()
     }
 
     /// The server of a resource: the one that a wrapped URI names, else the first that lists it,
     /// else the first that has resources.
-    pub(crate) fn server_of_uri(&self, shown: &str, conn: ConnId) -> Option<Arc<UpstreamServer>> {
+    pub(super) fn server_of_uri(
+        &self,
+        outbox: &Outbox,
+        shown: &str,
+        conn: ConnId,
+    ) -> Option<Arc<UpstreamServer>> {
         let params = with_member("{}", "uri", &quoted(shown));
-        let server = self.server_of(SUBSCRIBE, &params, conn)?;
+        let server = self.server_of(outbox, SUBSCRIBE, &params, conn)?;
         Some(Arc::clone(&server.server))
+    }
+
+    /// A client watches a resource, which it knows by the URI `shown`.
+    fn note_watcher(
+        &mut self,
+        outbox: &Outbox,
+        key: ResourceKey,
+        watcher: Watcher,
+        shown: Box<str>,
+    ) {
+        let Some(connection) = outbox.connection(watcher.conn) else { return };
+        let shown = ChargedText::new(connection.account(), shown, key.1.len());
+        self.watched.entry(key).or_default().insert(watcher, shown);
+    }
+
+    /// The named resources whose updates a client can listen to: those of the host, and those of
+    /// servers that tell of updates.
+    pub(crate) fn watchable(
+        &self,
+        outbox: &Outbox,
+        conn: ConnId,
+        uris: &BTreeSet<Box<str>>,
+    ) -> BTreeSet<Box<str>> {
+        let tells = |shown: &str| {
+            self.has_offer(outbox, conn, shown) || {
+                let server = self.server_of_uri(outbox, shown, conn);
+                let server = server.filter(|server| server.share != Share::Call);
+                server.is_some_and(|server| self.tells_of_updates(outbox, &server, conn))
+            }
+        };
+        uris.iter().filter(|shown| tells(shown)).cloned().collect()
+    }
+
+    fn tells_of_updates(&self, outbox: &Outbox, server: &UpstreamServer, conn: ConnId) -> bool {
+        let audience = audience_of(outbox, server, conn);
+        let state = self.state(&server.name, audience.as_ref());
+        let manifest = state.and_then(|server| server.manifest.as_ref());
+        let said = manifest.and_then(|manifest| member(&manifest.identity, "capabilities"));
+        let said = said.and_then(|said| member(said, "resources"));
+        said.and_then(|said| member(said, "subscribe")) == Some("true")
+    }
+
+    /// Notes that a resource of the host is watched.
+    pub(crate) fn watch_of_host(&mut self, outbox: &Outbox, uri: &str, watcher: Watcher) {
+        self.note_watcher(outbox, (HOST.into(), uri.into()), watcher, uri.into());
+    }
+
+    /// The watchers of a resource.
+    pub(crate) fn watchers_of(&self, server: &str, own: &str) -> Vec<Watcher> {
+        let watched = self.watched.get(&(server.into(), own.into()));
+        watched.iter().flat_map(|of| of.keys().cloned()).collect()
+    }
+
+    /// A resource is no longer watched by one of its watchers.
+    pub(crate) fn forget_watch(&mut self, server: &str, own: &str, watcher: &Watcher) {
+        let key = (server.into(), own.into());
+        if let Some(watchers) = self.watched.get_mut(&key) {
+            watchers.remove(watcher);
+            if watchers.is_empty() {
+                self.watched.remove(&key);
+            }
+        }
+    }
+
+    /// Instances of a server that serve these requests and are in a session.
+    fn instances_with(&self, server: &str, key: &Key) -> Vec<InstanceId> {
+        let all = self.instances.iter().filter(|(_, instance)| {
+            &*instance.server.name == server
+                && instance.key == *key
+                && instance.is_in_session()
+                && !instance.is_abandoned
+        });
+        all.map(|(id, _)| *id).collect()
+    }
+
+    /// Resources of an instance that its clients are subscribed to.
+    pub(super) fn watched_by<'a>(
+        &'a self,
+        outbox: &'a Outbox,
+        instance: &'a Instance,
+    ) -> impl Iterator<Item = &'a str> {
+        let of_server = |key: &&ResourceKey| key.0 == instance.server.name;
+        self.watched
+            .iter()
+            .filter(move |(key, _)| of_server(key))
+            .filter(|(_, watchers)| {
+                watchers.keys().any(|watcher| serves(outbox, instance, watcher.conn))
+            })
+            .map(|(key, _)| &*key.1)
+    }
+
+    /// Whether a client of an instance watches this resource.
+    fn watches(&self, outbox: &Outbox, id: InstanceId, own: &str) -> bool {
+        let instance = self.instances.get(&id);
+        instance
+            .is_some_and(|instance| self.watched_by(outbox, instance).any(|watched| watched == own))
+    }
+
+    /// Whether an instance has to run because its clients watch resources.
+    pub(super) fn is_watched(&self, outbox: &Outbox, id: InstanceId) -> bool {
+        let instance = self.instances.get(&id);
+        instance.is_some_and(|instance| self.watched_by(outbox, instance).next().is_some())
+    }
+}
+
+impl Gateway<'_> {
+    /// A session subscribes to a resource, or ends that.
+    /// Answers it, or returns the request to the server.
+    pub(crate) fn on_watch(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) -> Option<(Reply, Tool, String)> {
+        let shown = match params::find(params, ["uri"]).and_then(|[uri]| params::text("uri", uri)) {
+            Ok(uri) => uri,
+            Err(error) => return self.fail(reply, &error),
+        };
+        let identity = self.outbox.identity_of(reply.conn);
+        let Some(server) = self.upstreams.server_of_uri(self.outbox, &shown, reply.conn) else {
+            let message = format!("no server offers the resource {:?}", self.outbox.clean(&shown));
+            return self.fail(reply, &ErrorObject::invalid_params(message));
+        };
+        if server.share == Share::Call {
+            let message = "a server whose instances serve one call each has no subscriptions";
+            return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
+        }
+        let own: Box<str> = uri::own(&shown).into();
+        let max = self.settings.limits.subscriptions_max;
+        if method == UNSUBSCRIBE {
+            self.upstreams.forget_watch(&server.name, &own, &Watcher::session(reply.conn));
+            let key = (server.name.clone(), own.clone());
+            let instance = self.key_of(&server, reply.conn, &identity);
+            let others = self.upstreams.watched.get(&key).is_some_and(|watchers| {
+                watchers.keys().any(|other| is_served_by(self.outbox, &instance, other.conn))
+            });
+            if others {
+                self.answer(reply, |json| _ = json.raw("{}"));
+                return None;
+            }
+        } else if self.upstreams.watches_of(reply.conn) >= max {
+            let what = "resources are subscribed to on this connection: unsubscribe from some";
+            self.outbox.refuse(reply, "subscriptions_per_connection", max, what);
+            return None;
+        }
+        let Some(of) = self.upstreams.server(&server.name) else {
+            self.outbox.forget(reply);
+            return None;
+        };
+        let tool = of.relayed(method, method, &shown, TaskSupport::Forbidden);
+        let passed = with_member(params.map_or("{}", Params::get), "uri", &quoted(&own));
+        Some((reply, tool, passed))
+    }
+
+    /// Answers a request with an error, so that nothing is left of it.
+    fn fail<T>(&mut self, reply: Reply, error: &ErrorObject) -> Option<T> {
+        self.outbox.fail(reply, error);
+        None
     }
 
     /// A relayed job has ended; a subscription that the server has confirmed is kept.
@@ -97,37 +224,9 @@ impl Engine {
         let is_open = self.outbox.connections().contains_key(&client);
         if &*route.method == SUBSCRIBE && matches!(outcome, Outcome::Result(_)) && is_open {
             let key = (route.server.clone(), uri::own(&route.name).into());
-            self.note_watcher(key, Watcher::session(client), route.name.clone());
+            let watcher = Watcher::session(client);
+            self.upstreams.note_watcher(self.outbox, key, watcher, route.name.clone());
         }
-    }
-
-    /// A client watches a resource, which it knows by the URI `shown`.
-    pub(crate) fn note_watcher(&mut self, key: ResourceKey, watcher: Watcher, shown: Box<str>) {
-        let Some(connection) = self.outbox.connection(watcher.conn) else { return };
-        let shown = ChargedText::new(connection.account(), shown, key.1.len());
-        self.upstreams.watched.entry(key).or_default().insert(watcher, shown);
-    }
-
-    /// The named resources whose updates a client can listen to: those of the host, and those of
-    /// servers that tell of updates.
-    pub(crate) fn watchable(&self, conn: ConnId, uris: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
-        let tells = |shown: &str| {
-            self.has_offer(conn, shown) || {
-                let server = self.server_of_uri(shown, conn);
-                let server = server.filter(|server| server.share != Share::Call);
-                server.is_some_and(|server| self.tells_of_updates(&server, conn))
-            }
-        };
-        uris.iter().filter(|shown| tells(shown)).cloned().collect()
-    }
-
-    fn tells_of_updates(&self, server: &UpstreamServer, conn: ConnId) -> bool {
-        let audience = self.audience_of(server, conn);
-        let state = self.upstreams.state(&server.name, audience.as_ref());
-        let manifest = state.and_then(|server| server.manifest.as_ref());
-        let said = manifest.and_then(|manifest| member(&manifest.identity, "capabilities"));
-        let said = said.and_then(|said| member(said, "resources"));
-        said.and_then(|said| member(said, "subscribe")) == Some("true")
     }
 
     /// A subscription begins to watch these resources. Instances are started if need be, and asked
@@ -142,16 +241,19 @@ impl Engine {
         let mut fresh: Vec<(Arc<UpstreamServer>, Box<str>)> = Vec::new();
         for shown in uris {
             let watcher = Watcher { conn, listen: Some(request.clone()) };
-            if self.has_offer(conn, shown) {
-                self.watch_of_host(shown, watcher);
+            if self.upstreams.has_offer(self.outbox, conn, shown) {
+                self.upstreams.watch_of_host(self.outbox, shown, watcher);
                 continue;
             }
-            let Some(server) = self.server_of_uri(shown, conn) else { continue };
+            let Some(server) = self.upstreams.server_of_uri(self.outbox, shown, conn) else {
+                continue;
+            };
             let own: Box<str> = uri::own(shown).into();
-            let key = self.key_of(&server, conn, &identity);
-            let instances = self.instances_with(&server.name, &key);
-            let is_new = !instances.iter().any(|id| self.watches(*id, &own));
-            self.note_watcher((server.name.clone(), own.clone()), watcher, shown.clone());
+            let instances_of = self.key_of(&server, conn, &identity);
+            let instances = self.upstreams.instances_with(&server.name, &instances_of);
+            let is_new = !instances.iter().any(|id| self.upstreams.watches(self.outbox, *id, &own));
+            let key = (server.name.clone(), own.clone());
+            self.upstreams.note_watcher(self.outbox, key, watcher, shown.clone());
             if is_new {
                 fresh.push((server, own));
             }
@@ -182,16 +284,6 @@ impl Engine {
         }
     }
 
-    pub(crate) fn forget_watch(&mut self, server: &str, own: &str, watcher: &Watcher) {
-        let key = (server.into(), own.into());
-        if let Some(watchers) = self.upstreams.watched.get_mut(&key) {
-            watchers.remove(watcher);
-            if watchers.is_empty() {
-                self.upstreams.watched.remove(&key);
-            }
-        }
-    }
-
     /// A client is gone: resources that it alone has watched are not watched any more.
     pub(crate) fn forget_watches(&mut self, client: ConnId, identity: &Identity) {
         let shared = Key::Owner(identity.clone());
@@ -219,10 +311,10 @@ impl Engine {
             })
             .collect();
         for ((server, own), watcher) in gone {
-            self.forget_watch(&server, &own, &watcher);
+            self.upstreams.forget_watch(&server, &own, &watcher);
             for key in keys {
-                for id in self.instances_with(&server, key) {
-                    if !self.watches(id, &own) {
+                for id in self.upstreams.instances_with(&server, key) {
+                    if !self.upstreams.watches(self.outbox, id, &own) {
                         self.tell_watch(id, UNSUBSCRIBE, &own);
                     }
                     self.rest_if_idle(id);
@@ -231,67 +323,14 @@ impl Engine {
         }
     }
 
-    /// Instances of a server that serve these requests and are in a session.
-    fn instances_with(&self, server: &str, key: &Key) -> Vec<InstanceId> {
-        let all = self.upstreams.instances.iter().filter(|(_, instance)| {
-            &*instance.server.name == server
-                && instance.key == *key
-                && instance.is_in_session()
-                && !instance.is_abandoned
-        });
-        all.map(|(id, _)| *id).collect()
-    }
-
-    /// Whether a client is one of those that an instance serves.
-    pub(crate) fn serves(&self, instance: &Instance, client: ConnId) -> bool {
-        self.is_served_by(&instance.key, client)
-    }
-
-    fn is_served_by(&self, key: &Key, client: ConnId) -> bool {
-        match key {
-            Key::Client(own) => *own == client,
-            Key::Owner(owner) => {
-                self.outbox.connection(client).is_some_and(|peer| peer.identity == *owner)
-            }
-            Key::Call => false,
-        }
-    }
-
-    /// Resources of an instance that its clients are subscribed to.
-    pub(crate) fn watched_by<'a>(
-        &'a self,
-        instance: &'a Instance,
-    ) -> impl Iterator<Item = &'a str> {
-        let of_server = |key: &&ResourceKey| key.0 == instance.server.name;
-        self.upstreams
-            .watched
-            .iter()
-            .filter(move |(key, _)| of_server(key))
-            .filter(|(_, watchers)| {
-                watchers.keys().any(|watcher| self.serves(instance, watcher.conn))
-            })
-            .map(|(key, _)| &*key.1)
-    }
-
-    /// Whether a client of an instance watches this resource.
-    fn watches(&self, id: InstanceId, own: &str) -> bool {
-        let instance = self.upstreams.instances.get(&id);
-        instance.is_some_and(|instance| self.watched_by(instance).any(|watched| watched == own))
-    }
-
-    /// Whether an instance has to run because its clients watch resources.
-    pub(crate) fn is_watched(&self, id: InstanceId) -> bool {
-        let instance = self.upstreams.instances.get(&id);
-        instance.is_some_and(|instance| self.watched_by(instance).next().is_some())
-    }
-
     /// A new instance is told of the subscriptions of its clients.
     pub(crate) fn watch_again(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         if instance.conn.is_none_or(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28) {
             return self.listen_upstream(id);
         }
-        let watched: Vec<Box<str>> = self.watched_by(instance).map(Into::into).collect();
+        let watched: Vec<Box<str>> =
+            self.upstreams.watched_by(self.outbox, instance).map(Into::into).collect();
         for own in watched {
             let params = with_member("{}", "uri", &quoted(&own));
             self.ask_instance(id, SUBSCRIBE, &params, false);
@@ -300,12 +339,12 @@ impl Engine {
 
     /// An instance has ended or takes nothing new: another one takes over its subscriptions.
     pub(crate) fn succeed_watched(&mut self, server: &Arc<UpstreamServer>, key: &Key) {
-        if self.drain.is_some() || self.upstreams.open_for(server, key).next().is_some() {
+        if self.drains || self.upstreams.open_for(server, key).next().is_some() {
             return;
         }
         let watched = self.upstreams.watched.iter().filter(|((name, _), _)| *name == server.name);
         let mut watchers = watched.flat_map(|(_, watchers)| watchers.keys());
-        let client = watchers.find(|watcher| self.is_served_by(key, watcher.conn));
+        let client = watchers.find(|watcher| is_served_by(self.outbox, key, watcher.conn));
         let client = client.map(|watcher| watcher.conn);
         if let Some(client) = client.filter(|client| self.outbox.connections().contains_key(client))
         {
@@ -333,7 +372,7 @@ impl Engine {
             }
             for (watcher, shown) in watchers {
                 let is_told = told.iter().any(|(other, _)| other == watcher);
-                if !is_told && self.serves(instance, watcher.conn) {
+                if !is_told && serves(self.outbox, instance, watcher.conn) {
                     told.insert((watcher.clone(), uri::is_wrapped(shown)));
                 }
             }
@@ -344,42 +383,8 @@ impl Engine {
                 true => uri::wrapped(&name, &own),
                 false => own.clone().into(),
             };
-            self.tell_watcher(&watcher, &with_member(&params, "uri", &quoted(&shown)));
+            tell_watcher(self.outbox, &watcher, &with_member(&params, "uri", &quoted(&shown)));
         }
-    }
-
-    /// Tells a session or a subscription of an update.
-    pub(crate) fn tell_watcher(&mut self, watcher: &Watcher, params: &str) {
-        const UPDATED: &str = "notifications/resources/updated";
-        let Some(request) = &watcher.listen else {
-            return self.notify_client(watcher.conn, UPDATED, params);
-        };
-        let Some(peer) = self.outbox.connection(watcher.conn) else { return };
-        let Some((reply, Work::Listen(_))) = peer.requests.get(request) else { return };
-        if peer.send_queue.len() >= self.settings.limits.write_buffer_bytes {
-            return;
-        }
-        let mut id = Vec::new();
-        crate::json::writer::Writer::new(&mut id).id(&reply.id, reply.token.as_deref());
-        let tag = Tag { request: Some(request), recall: true, handle: None };
-        self.outbox.send_for(watcher.conn, tag, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",").member("method", UPDATED).raw(",\"params\":");
-            write_with_meta(json, params, &[(SUBSCRIPTION_ID, &id)]);
-            json.raw("}");
-        });
-    }
-
-    /// Sends a notification of a server to a client, unless the client does not read.
-    pub(crate) fn notify_client(&mut self, client: ConnId, method: &str, params: &str) {
-        let room = self.settings.limits.write_buffer_bytes;
-        let reads = |waiting: usize| waiting < room;
-        if !self.outbox.connection(client).is_some_and(|peer| reads(peer.send_queue.len())) {
-            return;
-        }
-        self.outbox.send(client, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw(",\"params\":");
-            json.raw(params).raw("}");
-        });
     }
 
     /// Clients with a session that an instance serves.
@@ -396,7 +401,7 @@ impl Engine {
             Key::Client(client) => [*client].into_iter().filter(is_session).collect(),
             Key::Owner(_) => {
                 let all = self.outbox.connections().keys().copied().filter(is_session);
-                all.filter(|client| self.serves(instance, *client)).collect()
+                all.filter(|client| serves(self.outbox, instance, *client)).collect()
             }
             Key::Call => {
                 let jobs = instance.calls.iter().filter_map(|job| self.jobs.get(*job));
@@ -406,8 +411,55 @@ impl Engine {
     }
 }
 
+/// Whether a client is one of those that an instance serves.
+pub(super) fn serves(outbox: &Outbox, instance: &Instance, client: ConnId) -> bool {
+    is_served_by(outbox, &instance.key, client)
+}
+
+fn is_served_by(outbox: &Outbox, key: &Key, client: ConnId) -> bool {
+    match key {
+        Key::Client(own) => *own == client,
+        Key::Owner(owner) => outbox.connection(client).is_some_and(|peer| peer.identity == *owner),
+        Key::Call => false,
+    }
+}
+
+/// Tells a session or a subscription of an update.
+pub(crate) fn tell_watcher(outbox: &mut Outbox, watcher: &Watcher, params: &str) {
+    const UPDATED: &str = "notifications/resources/updated";
+    let Some(request) = &watcher.listen else {
+        return notify_client(outbox, watcher.conn, UPDATED, params);
+    };
+    let Some(peer) = outbox.connection(watcher.conn) else { return };
+    let Some((reply, Work::Listen(_))) = peer.requests.get(request) else { return };
+    if peer.send_queue.len() >= outbox.settings().limits.write_buffer_bytes {
+        return;
+    }
+    let mut id = Vec::new();
+    crate::json::writer::Writer::new(&mut id).id(&reply.id, reply.token.as_deref());
+    let tag = Tag { request: Some(request), recall: true, handle: None };
+    outbox.send_for(watcher.conn, tag, |json| {
+        json.raw("{\"jsonrpc\":\"2.0\",").member("method", UPDATED).raw(",\"params\":");
+        write_with_meta(json, params, &[(SUBSCRIPTION_ID, &id)]);
+        json.raw("}");
+    });
+}
+
+/// Sends a notification of a server to a client, unless the client does not read.
+pub(super) fn notify_client(outbox: &mut Outbox, client: ConnId, method: &str, params: &str) {
+    let room = outbox.settings().limits.write_buffer_bytes;
+    let reads = |waiting: usize| waiting < room;
+    if !outbox.connection(client).is_some_and(|peer| reads(peer.send_queue.len())) {
+        return;
+    }
+    outbox.send(client, |json| {
+        json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw(",\"params\":");
+        json.raw(params).raw("}");
+    });
+}
+
 /// Params of a notification without the subscription of this engine at the server.
-fn without_subscription(params: &str) -> alloc::string::String {
+fn without_subscription(params: &str) -> String {
     let Some(meta) = member(params, "_meta") else { return params.into() };
     match &*without(meta, &[SUBSCRIPTION_ID]) {
         "{}" => without(params, &["_meta"]),

@@ -1,0 +1,101 @@
+//! Methods that servers behind this one have a part in: lists, and requests that reach one of them.
+
+use crate::engine::Engine;
+use crate::outbox::requests::Reply;
+use crate::protocol::request_meta;
+use crate::protocol::revision::Results;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::params::{self, Params};
+use crate::server::call_params::progress_token;
+use crate::server::input_required::Retry;
+use crate::server::offers::no_resource;
+use crate::upstream::awaited::Awaited;
+use crate::upstream::list::LISTS;
+use crate::upstream::lists::relayed_request;
+use crate::upstream::rewrite::text_member;
+use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
+
+/// Methods that reach one upstream, beside `tools/call`.
+const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
+
+impl Engine {
+    /// Answers a request that upstreams have a part in; hands it back where they have none.
+    pub(crate) fn on_upstream_method(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+    ) -> Option<Reply> {
+        let has_offers = !self.settings.provider.is_empty();
+        if self.upstreams.is_empty() && !has_offers {
+            return Some(reply);
+        }
+        if let Some(at) = LISTS.iter().position(|list| list.method == method) {
+            let cursor = params::find(params, ["cursor"]);
+            match cursor {
+                Ok([None]) => self.with_gateway(|it| it.await_upstreams(reply, Awaited::List(at))),
+                Ok([Some(_)]) => {
+                    let message = alloc::format!("unknown cursor: {method} has one page");
+                    self.outbox.fail(reply, &ErrorObject::invalid_params(message));
+                }
+                Err(error) => self.outbox.fail(reply, &error),
+            }
+            return None;
+        }
+        let is_retry = self.is_retry(params);
+        let reply = match has_offers && !is_retry {
+            true => self.on_offer_method(reply, method, params)?,
+            false => reply,
+        };
+        if [SUBSCRIBE, UNSUBSCRIBE].contains(&method) && reply.dialect.results == Results::Bare {
+            let watch = self.with_gateway(|it| it.on_watch(reply, method, params));
+            if let Some((reply, tool, passed)) = watch {
+                self.call_upstream_with(reply, tool, params, &passed);
+            }
+            return None;
+        }
+        if !RELAYED.contains(&method) {
+            return Some(reply);
+        }
+        let state = params::any_members(params).request_state;
+        if let (Some(Ok(claim)), Some(state)) = (request_meta::of(params), state)
+            && is_retry
+        {
+            let members = params::any_members(params);
+            let progress_token = progress_token(members.meta.as_ref());
+            let retry = Retry { state, responses: members.input_responses, progress_token };
+            self.retry_call(reply, method, &claim, &retry);
+            return None;
+        }
+        let text = params.map_or("{}", Params::get);
+        let (servers, outbox) = (&self.upstreams, &self.outbox);
+        let server = servers.server_of(outbox, method, text, reply.conn);
+        let is_plain = servers.shown_through(outbox, reply.conn).is_some();
+        match server.map(|server| relayed_request(server, is_plain, method, text)) {
+            Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
+            None => {
+                let error = not_offered(&reply, method, text);
+                self.outbox.fail(reply, &error);
+            }
+        }
+        None
+    }
+
+    /// Whether a request brings the inputs that a call here waits for.
+    fn is_retry(&self, params: Option<&Params<'_>>) -> bool {
+        let state = params::any_members(params).request_state;
+        matches!(request_meta::of(params), Some(Ok(_)))
+            && state.is_some_and(|state| self.is_own_state(state))
+    }
+}
+
+/// Error for a request that no server can be found for.
+fn not_offered(reply: &Reply, method: &str, params: &str) -> ErrorObject {
+    match text_member(params, "uri") {
+        Some(uri) if method == "resources/read" => no_resource(reply, &uri),
+        _ => {
+            let message = alloc::format!("no server offers what this {method} names");
+            ErrorObject::invalid_params(message)
+        }
+    }
+}

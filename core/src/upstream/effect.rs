@@ -1,0 +1,38 @@
+//! Consequences of the gateway beyond it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::event::Outcome;
+use crate::ids::{AskId, ConnId, JobId};
+use crate::log_level::LogLevel;
+use crate::outbox::requests::{Reply, Topic};
+use crate::outgoing::call::{Caller, OutgoingRequest};
+use crate::upstream::awaited::Awaited;
+
+/// A consequence beyond the gateway.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// A relayed job has ended.
+    End { job: JobId, outcome: Outcome },
+    /// A relayed job goes on.
+    Progress { job: JobId, progress: f64, total: Option<f64>, message: Option<Box<str>> },
+    /// A server logs for a relayed job.
+    Message { job: JobId, level: LogLevel, params: Box<str> },
+    /// A relayed job becomes a task, if its client can have one.
+    Escalate(JobId),
+    /// A relayed job asks its client.
+    AskForJob { job: JobId, ask: AskId, request: OutgoingRequest },
+    /// The only client of an instance is asked.
+    AskClient { reply: Reply, client: ConnId, request: OutgoingRequest },
+    /// A question of a relayed job is withdrawn.
+    Withdraw { caller: Caller, reason: Option<Box<str>> },
+    /// A list of these clients may be another now.
+    Announce { topic: Topic, clients: Vec<ConnId> },
+    /// A request that waited for servers is answered.
+    Answer { reply: Reply, awaited: Awaited },
+    /// A connection may have no open request any more.
+    Answered(ConnId),
+    /// The connection to an instance is gone.
+    Remove(ConnId),
+}
