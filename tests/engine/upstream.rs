@@ -10,6 +10,7 @@ mod long_results;
 mod notifications;
 mod places;
 mod questions;
+mod remote;
 mod server_task;
 mod skipped;
 mod starts;

@@ -205,7 +205,7 @@ impl Engine {
             | UpstreamEvent::Examined { instance, .. }
             | UpstreamEvent::StraysEnded { instance, .. }
             | UpstreamEvent::Ended { instance, .. } => instance,
-            UpstreamEvent::Known { .. } => return false,
+            UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => return false,
         };
         let Some(client) = self.agents.by_instance.get(&instance).copied() else { return false };
         match *event {
@@ -221,7 +221,7 @@ impl Engine {
             UpstreamEvent::Ended { status, stderr, .. } => {
                 self.agent_ended(client, instance, status, stderr);
             }
-            UpstreamEvent::Known { .. } => {}
+            UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => {}
         }
         true
     }

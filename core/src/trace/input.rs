@@ -22,7 +22,7 @@ use crate::protocol::role::Role;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::time::{Instant, Now};
-use crate::upstream::interface::{ProcessEvidence, UpstreamEvent};
+use crate::upstream::interface::{ProcessEvidence, RemoteNews, UpstreamEvent};
 use crate::upstream::manifest::Manifest;
 
 /// One input of an engine: an [`Event`] with its fields in order, or bytes taken from a send queue.
@@ -82,6 +82,7 @@ pub enum UpstreamInput {
     Known { server: String, manifest: Box<Manifest> },
     Examined { instance: InstanceId, check: CheckId, processes: ProcessEvidence },
     StraysEnded { instance: InstanceId, check: CheckId, ended: u32, left: u32 },
+    Remote { instance: InstanceId, news: RemoteNews<'static> },
     Ended { instance: InstanceId, status: String, stderr: String },
 }
 
@@ -236,6 +237,9 @@ impl UpstreamInput {
             UpstreamEvent::StraysEnded { instance, check, ended, left } => {
                 Self::StraysEnded { instance, check, ended, left }
             }
+            UpstreamEvent::Remote { instance, ref news } => {
+                Self::Remote { instance, news: news.clone().into_owned() }
+            }
             UpstreamEvent::Ended { instance, status, stderr } => {
                 Self::Ended { instance, status: status.to_owned(), stderr: stderr.to_owned() }
             }
@@ -251,6 +255,9 @@ impl UpstreamInput {
             }
             &Self::StraysEnded { instance, check, ended, left } => {
                 UpstreamEvent::StraysEnded { instance, check, ended, left }
+            }
+            Self::Remote { instance, news } => {
+                UpstreamEvent::Remote { instance: *instance, news: news.clone() }
             }
             Self::Ended { instance, status, stderr } => {
                 UpstreamEvent::Ended { instance: *instance, status, stderr }

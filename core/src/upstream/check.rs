@@ -6,11 +6,18 @@
 //!     │                      │               │ └──none──► Replacing ──instance ended──► over
 //!     └──────────────────────┴───────────────┴── the server answers ──► over: answered
 //! ```
+//!
+//! Of a server by URL no process can be looked at (REM-03):
+//!
+//! ```text
+//!   Remote ──the stream ends, is closed──► over: answered, stream_closed
+//!     └──over──► Replacing ──session ended──► over       (or over: told, unknown)
+//! ```
 
 use core::time::Duration;
 
 use crate::time::Instant;
-use crate::upstream::interface::{ProcessEvidence, Proof};
+use crate::upstream::interface::{CancelFate, ProcessEvidence, Proof};
 use crate::upstream::server::OnIgnoredCancel;
 
 /// Time over which the CPU use of an instance is measured. Shorter windows cannot tell a busy
@@ -35,10 +42,13 @@ pub(crate) struct Check {
     progress: Option<Instant>,
     /// Processes of the request that were ended.
     ended: u32,
+    /// Whether a server by URL has accepted the cancel.
+    is_told: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    Remote,
     Grace,
     First,
     Second,
@@ -61,6 +71,8 @@ pub(crate) enum CheckInput {
     Pong,
     /// Progress of the request arrived.
     Progress,
+    /// The fate of the cancel at a server by URL.
+    Fate(CancelFate),
 }
 
 /// Other requests of the instance.
@@ -105,8 +117,24 @@ impl Check {
             pong: false,
             progress: None,
             ended: 0,
+            is_told: false,
         };
         (check, grace.saturating_sub(WINDOW))
+    }
+
+    /// A check of a cancel at a server by URL, and how long to wait for its fate.
+    pub(crate) fn remote(
+        now: Instant,
+        grace: Duration,
+        on_ignored: OnIgnoredCancel,
+    ) -> (Self, Duration) {
+        let (check, _) = Self::new(now, grace, on_ignored);
+        (Self { state: State::Remote, ..check }, grace)
+    }
+
+    /// The proof of a cancel at a server by URL that neither ended the call nor its session.
+    pub(crate) const fn remote_proof(&self) -> Proof {
+        if self.is_told { Proof::Told } else { Proof::Unknown }
     }
 
     /// Whether the instance is being replaced for it.
@@ -122,7 +150,21 @@ impl Check {
         now: Instant,
     ) -> CheckEffect {
         match (self.state, input) {
+            (State::Replacing | State::Remote, CheckInput::Fate(CancelFate::Told)) => {
+                self.is_told = true;
+                CheckEffect::Ignored
+            }
             (State::Replacing, _) => CheckEffect::Ignored,
+            (_, CheckInput::Fate(CancelFate::Unsent)) => CheckEffect::Over(Proof::Unsent),
+            (_, CheckInput::Fate(CancelFate::StreamEnded)) => CheckEffect::Over(Proof::Answered),
+            (_, CheckInput::Fate(CancelFate::StreamClosed)) => {
+                CheckEffect::Over(Proof::StreamClosed)
+            }
+            (_, CheckInput::Fate(CancelFate::Told | CancelFate::Failed)) => CheckEffect::Ignored,
+            (State::Remote, CheckInput::TimerDue) => match self.on_ignored {
+                OnIgnoredCancel::Replace => self.enforce(),
+                OnIgnoredCancel::Leave => CheckEffect::Over(self.remote_proof()),
+            },
             (_, CheckInput::Answered) => CheckEffect::Over(Proof::Answered),
             (_, CheckInput::Pong) => {
                 self.pong = true;
@@ -152,10 +194,11 @@ impl Check {
                 self.enforce()
             }
             (State::Second | State::Ending, CheckInput::TimerDue)
-            | (State::Grace | State::Ending, CheckInput::Examined(_))
-            | (State::Grace | State::First | State::Second, CheckInput::StraysEnded { .. }) => {
-                CheckEffect::Ignored
-            }
+            | (State::Remote | State::Grace | State::Ending, CheckInput::Examined(_))
+            | (
+                State::Remote | State::Grace | State::First | State::Second,
+                CheckInput::StraysEnded { .. },
+            ) => CheckEffect::Ignored,
         }
     }
 

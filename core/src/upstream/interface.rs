@@ -5,12 +5,13 @@
 //! connection, and frames to it leave through the send queue of that connection. The engine never
 //! emits [`Action::Close`](crate::action::Action::Close) for it: it ends the instance.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::identity::Identity;
-use crate::ids::{CheckId, ConnId, InstanceId};
+use crate::ids::{CallId, CheckId, ConnId, InstanceId};
 use crate::time::Instant;
 use crate::upstream::manifest::Manifest;
 use crate::upstream::server::UpstreamServer;
@@ -59,6 +60,13 @@ pub enum UpstreamAction {
         instance: InstanceId,
         /// Between SIGTERM and SIGKILL.
         kill_grace: Duration,
+    },
+    /// Nothing more of a call of an instance without processes is of use: close its response.
+    Forget {
+        /// The instance of the server.
+        instance: InstanceId,
+        /// Its number on the connection of the instance.
+        call: CallId,
     },
     /// Tell an operator that something is wrong with the lists of a server.
     Warn {
@@ -114,7 +122,14 @@ pub enum UpstreamEvent<'a> {
         /// Processes that SIGKILL did not end.
         left: u32,
     },
-    /// No process of the instance is left, whatever the cause.
+    /// News of an instance without processes: a server by URL.
+    Remote {
+        /// The instance of the server.
+        instance: InstanceId,
+        /// The news.
+        news: RemoteNews<'a>,
+    },
+    /// No process of the instance is left, whatever the cause; of a server by URL, no connection.
     Ended {
         /// The instance of the server.
         instance: InstanceId,
@@ -123,6 +138,65 @@ pub enum UpstreamEvent<'a> {
         /// The last lines of its standard error.
         stderr: &'a str,
     },
+}
+
+/// News of an instance without processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "snake_case"))]
+pub enum RemoteNews<'a> {
+    /// The fate of the cancel of a call.
+    Cancel {
+        /// The call.
+        call: CallId,
+        /// The fate.
+        fate: CancelFate,
+    },
+    /// No answer to a call comes any more.
+    CallLost {
+        /// The call.
+        call: CallId,
+        /// Whether the server has not begun it: it was not sent, or refused before it began.
+        is_unbegun: bool,
+        /// The cause, as a clause for people.
+        why: Cow<'a, str>,
+    },
+    /// The server has forgotten the session: it takes no new calls in it (REM-04).
+    SessionLost,
+    /// The server has accepted the end of the session.
+    SessionEnded,
+}
+
+impl RemoteNews<'_> {
+    /// The same with a text of its own.
+    #[must_use]
+    pub fn into_owned(self) -> RemoteNews<'static> {
+        match self {
+            Self::Cancel { call, fate } => RemoteNews::Cancel { call, fate },
+            Self::CallLost { call, is_unbegun, why } => {
+                RemoteNews::CallLost { call, is_unbegun, why: Cow::Owned(why.into_owned()) }
+            }
+            Self::SessionLost => RemoteNews::SessionLost,
+            Self::SessionEnded => RemoteNews::SessionEnded,
+        }
+    }
+}
+
+/// Fate of the cancel of a call at a server by URL (REM-03).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "snake_case"))]
+pub enum CancelFate {
+    /// The call had not been sent, and is not.
+    Unsent,
+    /// The server has accepted the notification.
+    Told,
+    /// The notification did not reach the server, or was refused.
+    Failed,
+    /// This side has closed the response stream of the call, which is the cancel.
+    StreamClosed,
+    /// The server has ended the response stream of the call without an answer.
+    StreamEnded,
 }
 
 /// Facts about the processes of an instance; unknown ones are `None` instead of guessed.
@@ -140,7 +214,7 @@ pub struct ProcessEvidence {
 pub enum Proof {
     /// The request was never written to the server.
     Unsent,
-    /// The cancel was written; nothing more is known.
+    /// The cancel reached the server; nothing more is known.
     Told,
     /// The server answered the cancelled request.
     Answered,
@@ -153,6 +227,13 @@ pub enum Proof {
     Replaced,
     /// The instance was ended with its whole tree.
     Ended,
+    /// The response stream of the call was closed, which is the cancel for a server by URL; nothing
+    /// more is known.
+    StreamClosed,
+    /// The server has accepted the end of the session of the call; nothing more is known.
+    SessionEnded,
+    /// Nothing is known, not even that the cancel reached the server.
+    Unknown,
 }
 
 impl Proof {
@@ -167,6 +248,9 @@ impl Proof {
             Self::ChildrenEnded(_) => "children_ended",
             Self::Replaced => "replaced",
             Self::Ended => "ended",
+            Self::StreamClosed => "stream_closed",
+            Self::SessionEnded => "session_ended",
+            Self::Unknown => "unknown",
         }
     }
 }

@@ -47,6 +47,7 @@ impl Gateway<'_> {
             UpstreamEvent::StraysEnded { check, ended, left, .. } => {
                 self.on_strays_ended(check, ended, left);
             }
+            UpstreamEvent::Remote { instance, ref news } => self.on_remote_news(instance, news),
             UpstreamEvent::Ended { instance, status, stderr } => {
                 self.on_instance_ended(instance, status, stderr);
             }
@@ -238,7 +239,9 @@ impl Gateway<'_> {
     /// everything after it, or say nothing at all.
     fn blame_probe(&mut self, id: InstanceId) -> bool {
         let Some(instance) = self.upstreams.instances.get(&id) else { return false };
+        // Requests to a server by URL do not depend on the ones before them.
         let is_blamed = instance.is_probed
+            && !instance.server.is_remote
             && instance.discovered.is_none()
             && instance.server.revision == Revision::Auto
             && matches!(instance.phase, Phase::Probing | Phase::Initializing);
@@ -464,11 +467,20 @@ impl Gateway<'_> {
             let stops = self.jobs.get(*job).map(|job| job.state());
             if matches!(stops, Some(JobState::Stopping { .. })) {
                 let relayed = self.upstreams.jobs.get(job);
-                let replaced = relayed
-                    .and_then(|relayed| relayed.check.as_ref())
-                    .is_some_and(|(_, check)| check.replaces())
-                    && instance.calls.len() > 1;
-                let proof = if replaced { Proof::Replaced } else { Proof::Ended };
+                let check = relayed.and_then(|relayed| relayed.check.as_ref());
+                let replaced = check.is_some_and(|(_, check)| check.replaces());
+                let proof = match check {
+                    // REM-03: no process of it was here.
+                    Some((_, check)) if instance.server.is_remote => {
+                        if instance.is_session_ended {
+                            Proof::SessionEnded
+                        } else {
+                            check.remote_proof()
+                        }
+                    }
+                    Some(_) | None if replaced && instance.calls.len() > 1 => Proof::Replaced,
+                    Some(_) | None => Proof::Ended,
+                };
                 self.upstreams.prove(*job, &instance.server.name, proof);
                 self.end_relayed(*job, Outcome::Stopped);
             } else {
@@ -480,6 +492,13 @@ impl Gateway<'_> {
     fn death(&self, instance: &Instance, status: &str, stderr: &str) -> ErrorObject {
         let name = &instance.server.name;
         let status = self.outbox.clean(status);
+        if instance.server.is_remote {
+            let message = match &instance.why {
+                Some(why) => format!("the connection to server {name:?} was ended: {why}"),
+                None => format!("server {name:?} cannot be reached: {status}"),
+            };
+            return ErrorObject::new(code::INTERNAL_ERROR, message);
+        }
         let mut message = match &instance.why {
             Some(why) => format!("server {name:?} was ended: {why} ({status})"),
             None if instance.is_starting() => {

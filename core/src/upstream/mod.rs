@@ -31,6 +31,7 @@ pub(crate) mod question;
 pub(crate) mod questions;
 pub(crate) mod reading;
 pub(crate) mod relay;
+mod remote;
 pub(crate) mod rewrite;
 pub mod route;
 pub(crate) mod scope;

@@ -49,6 +49,7 @@ impl Gateway<'_> {
             declares_tasks: false,
             capabilities: "{}".into(),
             task: None,
+            is_repeated: false,
         };
         self.upstreams.jobs.insert(id, relayed);
         if !self.asks_for_confirmation(id) {
@@ -126,7 +127,7 @@ impl Gateway<'_> {
         if self.outbox.dialect(conn) == &MCP_2026_07_28 && self.subscribe_by_listening(id, job) {
             return;
         }
-        let Some(params) = self.params_to_send(conn, job) else { return };
+        let Some(params) = self.params_to_send(id, conn, job) else { return };
         let method = route.method.clone();
         let task = self.runs_as_task(id, &method, &route.name).then(AskTask::default);
         let params = if task.is_some() { with_member(&params, "task", "{}") } else { params };
@@ -177,9 +178,9 @@ impl Gateway<'_> {
 
     /// Params of a relayed request in the revision of its upstream. They are kept where they may be
     /// sent again with inputs.
-    fn params_to_send(&mut self, conn: ConnId, job: JobId) -> Option<String> {
+    fn params_to_send(&mut self, to: InstanceId, conn: ConnId, job: JobId) -> Option<String> {
         let is_modern = self.outbox.dialect(conn) == &MCP_2026_07_28;
-        let may_repeat = is_modern && !self.passes_inputs(job);
+        let may_repeat = is_modern && !self.passes_inputs(job) || self.is_remote(to);
         let relayed = self.upstreams.jobs.get_mut(&job)?;
         let params = match may_repeat {
             true => relayed.params.clone(),
@@ -286,6 +287,9 @@ impl Gateway<'_> {
         let instance = relayed.instance;
         if let Some(to) = instance {
             self.forget_subscribing(to, id);
+            if let Some(sent) = relayed.sent.filter(|_| relayed.check.is_some()) {
+                self.forget_remote_call(to, sent.call);
+            }
         }
         if let Some((to, sent)) = instance.zip(relayed.sent)
             && let Some(conn) = self.upstreams.instances.get(&to).and_then(|of| of.conn)
@@ -355,13 +359,16 @@ impl Gateway<'_> {
             self.outbox.write_urgent_cancel(conn, sent.call.get(), reason);
         }
         let now = self.now.at;
-        let (check, wait) = Check::new(now, server.cancel_grace, server.on_ignored_cancel);
+        let (check, wait) = match server.is_remote {
+            true => Check::remote(now, server.cancel_grace, self.on_ignored_by_remote(to)),
+            false => Check::new(now, server.cancel_grace, server.on_ignored_cancel),
+        };
         let number = self.upstreams.number_check(id);
         if let Some(relayed) = self.upstreams.jobs.get_mut(&id) {
             relayed.check = Some((number, check));
             self.timers.arm(&mut relayed.timer, Timer::Relayed(id), now + wait);
         }
-        if !ends {
+        if !ends && !server.is_remote {
             let is_modern = self.outbox.dialect(conn) == &MCP_2026_07_28;
             let method = if is_modern { "server/discover" } else { "ping" };
             self.ask_instance(to, method, "{}", is_modern);

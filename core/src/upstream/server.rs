@@ -120,6 +120,9 @@ pub struct UpstreamServer {
     /// name, version, instructions and capabilities, for which they wait until it has started. Has
     /// an effect on the only server alone.
     pub transparent: bool,
+    /// Whether it is reached by a URL: no process of it is here, and a cancel is proved by its
+    /// messages alone (REM-03).
+    pub is_remote: bool,
     /// Revision in which it is spoken to.
     pub revision: Revision,
     /// Clients that share an instance.
@@ -175,6 +178,7 @@ impl UpstreamServer {
             name: name.into(),
             prefix: "".into(),
             transparent: false,
+            is_remote: false,
             revision: Revision::Auto,
             share: Share::Connection,
             warm: 1,

@@ -193,6 +193,8 @@ pub(crate) struct Instance {
     pub(crate) log_level: Option<LogLevel>,
     /// Whether its client is gone.
     pub(crate) is_abandoned: bool,
+    /// Whether a server by URL has accepted the end of its session.
+    pub(crate) is_session_ended: bool,
     /// Why the engine ends it, for errors.
     pub(crate) why: Option<Cow<'static, str>>,
 }
@@ -219,6 +221,8 @@ pub(crate) struct Relayed {
     pub(crate) capabilities: Box<str>,
     /// The task that its server, which has no sessions, made of the call.
     pub(crate) task: Option<Box<ServerTask>>,
+    /// Whether it was sent a second time, since a server by URL lost it (REM-04).
+    pub(crate) is_repeated: bool,
 }
 
 /// Inputs of a client on their way to a server without sessions, whose request is sent again with
@@ -268,6 +272,7 @@ impl Instance {
             has_logging: false,
             log_level: None,
             is_abandoned: false,
+            is_session_ended: false,
             why: None,
         }
     }

@@ -66,6 +66,8 @@ impl Server {
             UpstreamAction::End { instance, kill_grace } => {
                 self.end_upstream(now, instance, kill_grace);
             }
+            // No instance of this daemon is without processes.
+            UpstreamAction::Forget { .. } => {}
             UpstreamAction::Warn { server, what } => {
                 tracing::warn!(
                     server = &*server,

@@ -65,6 +65,7 @@ fn warnings(kit: &Kit) -> Vec<String> {
         UpstreamAction::Start { .. }
         | UpstreamAction::Examine { .. }
         | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::Forget { .. }
         | UpstreamAction::End { .. }
         | UpstreamAction::SaveManifest { .. } => None,
     });

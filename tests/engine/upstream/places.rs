@@ -33,6 +33,7 @@ fn owners(kit: &mut Kit) -> Vec<u32> {
         UpstreamAction::Start { .. }
         | UpstreamAction::Examine { .. }
         | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::Forget { .. }
         | UpstreamAction::End { .. }
         | UpstreamAction::SaveManifest { .. }
         | UpstreamAction::Warn { .. } => None,

@@ -87,6 +87,7 @@ fn check_of(kit: &Kit) -> CheckId {
         UpstreamAction::Examine { check, .. } => Some(*check),
         UpstreamAction::Start { .. }
         | UpstreamAction::EndStrays { .. }
+        | UpstreamAction::Forget { .. }
         | UpstreamAction::End { .. }
         | UpstreamAction::SaveManifest { .. }
         | UpstreamAction::Warn { .. } => None,

@@ -226,8 +226,10 @@ impl Walk {
                 assert!(self.ending.insert(instance), "{instance} is ended once");
                 Duty::End(instance)
             }
-            UpstreamAction::SaveManifest { .. } | UpstreamAction::Warn { .. } => {
-                panic!("agents have no lists")
+            UpstreamAction::SaveManifest { .. }
+            | UpstreamAction::Warn { .. }
+            | UpstreamAction::Forget { .. } => {
+                panic!("agents have no lists and no URL")
             }
         };
         self.duties.push(duty);
@@ -245,7 +247,12 @@ impl Walk {
             }
             Proof::ChildrenEnded(_) => self.walked.strays += 1,
             Proof::Answered => {}
-            other @ (Proof::Unsent | Proof::Told | Proof::Quiet) => panic!("{other:?}"),
+            other @ (Proof::Unsent
+            | Proof::Told
+            | Proof::Quiet
+            | Proof::StreamClosed
+            | Proof::SessionEnded
+            | Proof::Unknown) => panic!("{other:?}"),
         }
     }
 

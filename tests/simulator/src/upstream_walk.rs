@@ -214,7 +214,9 @@ impl Walk {
                 assert!(self.ending.insert(instance), "{instance} is ended once");
                 Duty::End(instance)
             }
-            UpstreamAction::SaveManifest { .. } | UpstreamAction::Warn { .. } => return,
+            UpstreamAction::SaveManifest { .. }
+            | UpstreamAction::Warn { .. }
+            | UpstreamAction::Forget { .. } => return,
         };
         self.duties.push(duty);
     }
@@ -231,6 +233,9 @@ impl Walk {
             }
             Proof::Unsent => self.walked.unsent += 1,
             Proof::Told | Proof::Answered | Proof::Quiet | Proof::ChildrenEnded(_) => {}
+            other @ (Proof::StreamClosed | Proof::SessionEnded | Proof::Unknown) => {
+                panic!("{other:?} of a server with processes")
+            }
         }
     }
 

@@ -9,7 +9,11 @@ use ceased_core::upstream::interface::Proof;
 pub(crate) const fn facts_of(proof: Proof) -> (Option<u32>, Option<u32>) {
     match proof {
         Proof::Unsent | Proof::Quiet => (Some(0), Some(0)),
-        Proof::Told | Proof::Answered => (Some(0), None),
+        Proof::Told
+        | Proof::Answered
+        | Proof::StreamClosed
+        | Proof::SessionEnded
+        | Proof::Unknown => (Some(0), None),
         Proof::ChildrenEnded(count) => (Some(count), Some(0)),
         // The whole tree of the instance, which is counted for no single request.
         Proof::Replaced | Proof::Ended => (None, Some(0)),
@@ -32,6 +36,15 @@ pub(super) fn sentence(proof: Proof, after: Option<Duration>) -> String {
         }
         Proof::Replaced => format!("the server was replaced and ended, 0 left{time}"),
         Proof::Ended => format!("the server was ended, 0 left{time}"),
+        Proof::StreamClosed => {
+            format!("its response stream was closed{time}; the end of the work is not known")
+        }
+        Proof::SessionEnded => {
+            format!("the server has ended its session{time}; the end of the work is not known")
+        }
+        Proof::Unknown => {
+            "the server was not reached by the cancel; the end of the work is not known".into()
+        }
     }
 }
 
@@ -56,7 +69,10 @@ mod tests {
             Proof::Quiet => Some(Proof::ChildrenEnded(2)),
             Proof::ChildrenEnded(_) => Some(Proof::Replaced),
             Proof::Replaced => Some(Proof::Ended),
-            Proof::Ended => None,
+            Proof::Ended => Some(Proof::StreamClosed),
+            Proof::StreamClosed => Some(Proof::SessionEnded),
+            Proof::SessionEnded => Some(Proof::Unknown),
+            Proof::Unknown => None,
         }
     }
 
@@ -68,16 +84,20 @@ mod tests {
         let mut at = Some(Proof::Unsent);
         while let Some(proof) = at {
             let text = sentence(proof, Some(Duration::from_millis(12)));
-            assert_eq!(text.contains("not known"), proof == Proof::Told, "{text}");
+            let is_open = matches!(
+                proof,
+                Proof::Told | Proof::StreamClosed | Proof::SessionEnded | Proof::Unknown
+            );
+            assert_eq!(text.contains("not known"), is_open, "{text}");
             assert_eq!(text.contains("0 left"), facts_of(proof).1 == Some(0), "{text}");
-            let is_timed = !matches!(proof, Proof::Unsent | Proof::Told);
+            let is_timed = !matches!(proof, Proof::Unsent | Proof::Told | Proof::Unknown);
             assert_eq!(text.contains(" in 12ms"), is_timed, "{text}");
             assert!(!sentence(proof, None).contains(" in "), "{text}");
             assert!(!seen.contains(&text), "{text}");
             seen.push(text);
             at = next(proof);
         }
-        assert_eq!(seen.len(), 7);
+        assert_eq!(seen.len(), 10);
         assert!(seen.contains(&"2 processes ended, 0 left in 12ms".into()), "{seen:?}");
     }
 }

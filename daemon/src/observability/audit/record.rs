@@ -313,7 +313,10 @@ impl CancelRecord {
             | Proof::Unsent
             | Proof::Told
             | Proof::Answered
-            | Proof::Quiet => return None,
+            | Proof::Quiet
+            | Proof::StreamClosed
+            | Proof::SessionEnded
+            | Proof::Unknown => return None,
             Proof::ChildrenEnded(1) => "ended 1 process that it had left".to_owned(),
             Proof::ChildrenEnded(count) => format!("ended {count} processes that it had left"),
             Proof::Replaced | Proof::Ended => "ended its server with all processes".to_owned(),
@@ -326,7 +329,16 @@ impl CancelRecord {
     /// Whether the work of a relayed request is not known to have ended.
     fn is_end_unknown(&self) -> bool {
         let proof = self.receipt.upstream.as_ref().map(|upstream| upstream.proof);
-        matches!(proof, Some(Proof::Told | Proof::Answered))
+        matches!(
+            proof,
+            Some(
+                Proof::Told
+                    | Proof::Answered
+                    | Proof::StreamClosed
+                    | Proof::SessionEnded
+                    | Proof::Unknown
+            )
+        )
     }
 
     fn write(&self, line: &mut Line<'_>) {

@@ -115,6 +115,7 @@ impl Host<'_> {
                 Action::Upstream(
                     UpstreamAction::Examine { .. }
                     | UpstreamAction::EndStrays { .. }
+                    | UpstreamAction::Forget { .. }
                     | UpstreamAction::SaveManifest { .. }
                     | UpstreamAction::Warn { .. },
                 )
