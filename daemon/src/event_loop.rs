@@ -22,6 +22,7 @@ mod observe;
 mod output;
 mod output_requests;
 mod persistence;
+mod remotes;
 mod run_as;
 mod server;
 pub(crate) mod state;
@@ -43,6 +44,7 @@ use self::state::observer::Observer;
 use self::state::partial_frames::PartialFrames;
 use self::state::record_limiter::RecordLimiter;
 pub(crate) use self::state::reload::{Guards, Reload, Reloaded};
+use self::state::remote_instances::Remotes;
 use self::state::running_jobs::RunningJobs;
 use self::state::shutdown::Stopping;
 use self::state::store_location::StoreLocation;
@@ -111,6 +113,7 @@ impl Server {
             record_limiter: RecordLimiter::default(),
             outputs: JobOutputs::default(),
             upstreams: Upstreams::default(),
+            remotes: Remotes::default(),
             client_directories: ClientDirectories::default(),
             pool: Pool::new(reports.clone()),
             supervisor,
@@ -235,6 +238,7 @@ impl Server {
             self.partial_frames.deadline(),
             self.record_limiter.deadline(),
             self.upstreams.deadline(),
+            self.remotes.deadline(),
         ];
         let first = [engine, end].into_iter().chain(own).flatten().min();
         // mio rounds up to milliseconds, so this never wakes too early.
@@ -254,6 +258,7 @@ impl Server {
         self.take_http_time(now);
         self.record_suppressed(now);
         self.take_upstream_steps(now);
+        self.take_remote_time(now);
         if let Some(store) = &mut self.store {
             store.watch();
         }

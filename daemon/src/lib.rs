@@ -60,6 +60,7 @@ mod printable;
 pub mod probe;
 mod process_ids;
 pub mod record;
+mod remote;
 mod resource_limits;
 mod scarcity;
 mod signals;

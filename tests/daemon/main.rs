@@ -35,6 +35,7 @@ mod output;
 mod probe;
 mod record;
 mod reload;
+mod remote;
 mod run;
 mod servers;
 mod service;

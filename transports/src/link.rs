@@ -327,6 +327,12 @@ impl Link {
         if self.blocked { Sent::Blocked } else { Sent::Everything }
     }
 
+    /// Whether the transport holds bytes that it has accepted, such as during a handshake.
+    #[must_use]
+    pub fn holds_output(&self) -> bool {
+        self.transport.holds_output()
+    }
+
     /// Has events say when there is room, exactly while that is waited for.
     fn await_room(&mut self, registry: &Registry) {
         if self.is_lost() || self.awaits_room == self.blocked {

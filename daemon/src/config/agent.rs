@@ -8,7 +8,8 @@ use ceased_core::policy::access::Allow;
 use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
 use ceased_process::{Bounds, Inherit, Isolation};
 
-use super::server::{Server, Variables, runs};
+use super::server::{Server, runs};
+use super::variables::Variables;
 use super::{EnvFile, RunAs};
 
 /// `[[agent]]`

@@ -9,8 +9,10 @@ use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::bounds::describe_bounds;
-use super::server::{Server, Variables, prefix_of};
+use super::remote_server::RemoteServer;
+use super::server::{Server, prefix_of};
 use super::units::{heartbeat, show_duration};
+use super::variables::Variables;
 use super::{Config, EnvFile, RunAs};
 
 impl Server {
@@ -62,7 +64,10 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
         env_file: server.env_file.as_ref(),
         env: &server.env,
     };
-    describe_launch(&launched, &mut more);
+    match &server.remote {
+        Some(remote) => describe_remote(remote, &mut more),
+        None => describe_launch(&launched, &mut more),
+    }
     let patterns = |all: &[Box<str>]| all.join(" ");
     if !server.filter.only.is_empty() {
         more(format!("tools {}", patterns(&server.filter.only)));
@@ -78,6 +83,30 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
         more(format!("allow {}", identities.join(", ")));
     }
     rows
+}
+
+/// Limits and credentials of a server by URL.
+fn describe_remote(remote: &RemoteServer, more: &mut impl FnMut(String)) {
+    let [connect, read] = [remote.connect_timeout, remote.read_timeout].map(show_duration);
+    let max = remote.max_connections;
+    more(format!("connect_timeout {connect}, read_timeout {read}, max_connections {max}"));
+    let names: Vec<&str> = remote.headers.names().collect();
+    if !names.is_empty() {
+        more(format!("headers {}", names.join(" ")));
+    }
+    let files = [
+        ("headers_file", &remote.headers_file),
+        ("token_file", &remote.token_file),
+        ("ca_file", &remote.ca_file),
+    ];
+    for (key, path) in files {
+        if let Some(path) = path {
+            more(format!("{key} {}", path.display()));
+        }
+    }
+    if remote.allow_private {
+        more("allow_private true".into());
+    }
 }
 
 /// How the processes of a server or an agent are started.

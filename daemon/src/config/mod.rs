@@ -36,11 +36,14 @@ mod monitoring;
 mod progress;
 #[cfg(feature = "config")]
 mod raw;
+mod remote_server;
 #[cfg(feature = "config")]
 mod sections;
 mod server;
 #[cfg(feature = "config")]
 mod server_table;
+#[cfg(feature = "config")]
+mod server_url;
 mod socket_paths;
 #[cfg(feature = "config")]
 mod tool;
@@ -48,6 +51,7 @@ pub(crate) mod units;
 mod users;
 #[cfg(feature = "config")]
 mod values;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -82,10 +86,12 @@ pub use env_file::EnvFile;
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
 pub use progress::ProgressPattern;
-pub use server::{SERVER_NAME_MAX, Server, Variables, prefix_of};
+pub use remote_server::RemoteServer;
+pub use server::{SERVER_NAME_MAX, Server, prefix_of};
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 pub(crate) use units::show_size;
 pub use users::Users;
+pub use variables::Variables;
 
 /// Size limit of a configuration file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -695,6 +701,9 @@ impl Config {
         let of_agents = self.agents.iter_mut().filter_map(|agent| agent.env_file.as_mut());
         for file in of_servers.chain(of_agents) {
             file.read()?;
+        }
+        for remote in self.servers.iter_mut().filter_map(|server| server.remote.as_mut()) {
+            remote.read_files()?;
         }
         Ok(())
     }

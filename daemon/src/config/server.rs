@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhe
 use ceased_core::upstream::spoken::Revision;
 use ceased_process::{Bounds, Inherit, Isolation};
 
+use super::remote_server::RemoteServer;
+use super::variables::Variables;
 use super::{EnvFile, RunAs, Tool};
 
 /// Longest name of a server: its tools get it as a prefix, and their names have 128 characters.
@@ -22,8 +23,10 @@ pub const SERVER_NAME_MAX: usize = 64;
 pub struct Server {
     /// Name: 1 to 64 of `A-Z a-z 0-9 _ . -`.
     pub name: String,
-    /// Program and arguments.
+    /// Program and arguments; none for a server by URL.
     pub command: Vec<OsString>,
+    /// Place and credentials of a server by URL.
+    pub remote: Option<RemoteServer>,
     /// Working directory; that of the daemon if `None`.
     pub cwd: Option<PathBuf>,
     /// Variables that are set.
@@ -81,33 +84,6 @@ pub struct Server {
     pub bounds: Bounds,
 }
 
-/// Environment variables, whose values are never displayed.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Variables(pub Vec<(String, String)>);
-
-impl Variables {
-    /// The names, in the order of the file.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
-    }
-
-    /// The variables of a file, then these, later ones first in effect.
-    pub(super) fn after(
-        &self,
-        file: Option<&EnvFile>,
-    ) -> Result<Vec<(OsString, OsString)>, String> {
-        let of_file = file.map(EnvFile::variables).transpose()?;
-        let all = of_file.unwrap_or_default().iter().chain(&self.0);
-        Ok(all.map(|(name, value)| (name.into(), value.into())).collect())
-    }
-}
-
-impl fmt::Debug for Variables {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.names()).finish()
-    }
-}
-
 impl Server {
     /// The variables of its processes beside inherited ones, later ones first in effect.
     ///
@@ -117,10 +93,10 @@ impl Server {
         self.env.after(self.env_file.as_ref())
     }
 
-    /// Program and arguments, for people.
+    /// Program and arguments, or its URL, for people.
     #[must_use]
     pub fn runs(&self) -> String {
-        runs(&self.command)
+        self.remote.as_ref().map_or_else(|| runs(&self.command), |remote| remote.text.clone())
     }
 }
 

@@ -14,10 +14,13 @@ use super::check::{Checker, Key};
 use super::defaults::{STARTS_MAX, most_of, start_at_once_default};
 use super::error::line_of;
 use super::json::Ordered;
+use super::remote_server::RemoteServer;
 use super::sections::{YEAR, heartbeat, isolation};
-use super::server::{SERVER_NAME_MAX, Server, Variables, clashes};
+use super::server::{SERVER_NAME_MAX, Server, clashes};
+use super::server_url;
 use super::tool::{inherited, variable_flaw};
 use super::units::parse_duration;
+use super::variables::Variables;
 use super::{Daemon, EnvFile, RunAs, Tool, identities, raw};
 
 const TABLE: &str = "[[server]]";
@@ -76,7 +79,7 @@ fn server(
     check: &mut Checker<'_>,
 ) -> Option<Server> {
     let name = name(TABLE, at, raw.name.as_ref(), check);
-    let command = command(TABLE, at, raw.command.as_ref(), check);
+    let (command, remote, revision) = target(at, raw, check);
     let cwd = raw.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
     let env_file = raw.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
     let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
@@ -86,9 +89,6 @@ fn server(
         Share::Connection,
         &[("connection", Share::Connection), ("identity", Share::Identity), ("call", Share::Call)],
     );
-    let words: Vec<(&str, Revision)> =
-        Revision::words().filter_map(|word| Some((word, Revision::of(word)?))).collect();
-    let revision = check.choice(key("revision"), raw.revision.as_ref(), Revision::Auto, &words);
     let instances = raw.max_instances.as_ref();
     let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
     let max_instances_per_identity = check.whole(
@@ -105,12 +105,7 @@ fn server(
         &[("lazy", StartWhen::Lazy), ("eager", StartWhen::Eager)],
     );
     let max_calls = check.whole(key("max_calls"), raw.max_calls.as_ref(), 0, 0..=CALLS_MAX);
-    let on_ignored_cancel = check.choice(
-        key("on_ignored_cancel"),
-        raw.on_ignored_cancel.as_ref(),
-        OnIgnoredCancel::Replace,
-        &[("replace", OnIgnoredCancel::Replace), ("leave", OnIgnoredCancel::Leave)],
-    );
+    let on_ignored_cancel = on_ignored_cancel(raw, share, check);
     let task_support = check.choice(
         key("task_support"),
         raw.task_support.as_ref(),
@@ -152,6 +147,7 @@ fn server(
         ),
         name: name?,
         command: command?,
+        remote,
         cwd,
         inherit,
         env_file: env_file.map(EnvFile::at),
@@ -172,6 +168,38 @@ fn server(
         task_support,
         filter,
     })
+}
+
+/// The command of a server, or its URL, and its revision. A URL that is wrong is told.
+fn target(
+    at: usize,
+    raw: &raw::Server,
+    check: &mut Checker<'_>,
+) -> (Option<Vec<OsString>>, Option<RemoteServer>, Revision) {
+    if raw.url.is_some() {
+        let remote = server_url::remote(raw, check);
+        let (remote, revision) = remote.unzip();
+        return (remote.is_some().then(Vec::new), remote, revision.unwrap_or_default());
+    }
+    server_url::refuse_keys_of_urls(raw, check);
+    let words: Vec<(&str, Revision)> =
+        Revision::words().filter_map(|word| Some((word, Revision::of(word)?))).collect();
+    let revision = check.choice(key("revision"), raw.revision.as_ref(), Revision::Auto, &words);
+    (command(TABLE, at, raw.command.as_ref(), check), None, revision)
+}
+
+fn on_ignored_cancel(raw: &raw::Server, share: Share, check: &mut Checker<'_>) -> OnIgnoredCancel {
+    // REM-02: silence of a server by URL is no evidence, and other calls may use its session.
+    let default = match raw.url.is_some() && share != Share::Call {
+        true => OnIgnoredCancel::Leave,
+        false => OnIgnoredCancel::Replace,
+    };
+    check.choice(
+        key("on_ignored_cancel"),
+        raw.on_ignored_cancel.as_ref(),
+        default,
+        &[("replace", OnIgnoredCancel::Replace), ("leave", OnIgnoredCancel::Leave)],
+    )
 }
 
 fn is_usual(c: char) -> bool {

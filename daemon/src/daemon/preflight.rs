@@ -79,7 +79,11 @@ fn server_warnings(server: &Server) -> Vec<String> {
         }
     }
     // TSK-39: no caller is known when such an instance starts.
-    if geteuid().is_root() && server.share == Share::Call && server.run_as.is_none() {
+    if geteuid().is_root()
+        && server.remote.is_none()
+        && server.share == Share::Call
+        && server.run_as.is_none()
+    {
         warnings.push(format!(
             "the server {name:?} has share = \"call\" and no `run_as`: a daemon that runs as root does \
              not start it; name its user"

@@ -1,12 +1,19 @@
 //! Servers of a configuration as the engine takes them. A reload hands over the same value for an
 //! entry that has not changed, so that its instances go on.
 
+#[cfg(feature = "tls")]
+use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_process::Launch;
+#[cfg(feature = "tls")]
+use ceased_transports::http::client::Place;
+#[cfg(feature = "tls")]
+use ceased_transports::tls::{RootsError, TlsConfig};
 
 use crate::config::{self, Config, prefix_of};
+use crate::remote::Endpoint;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Servers in use, by their configuration and their prefix beside the others.
@@ -85,12 +92,10 @@ fn supervised(agent: &config::Agent) -> Result<UpstreamServer, String> {
 
 /// A server of a configuration as the engine takes it.
 fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, String> {
-    let mut launch = Launch::new(server.command.iter());
-    launch.cwd = server.cwd.clone().map(Into::into);
-    launch.inherit = server.inherit.clone();
-    launch.env = server.variables()?;
-    launch.isolation = server.isolation;
-    launch.bounds = server.bounds;
+    let payload = match &server.remote {
+        Some(remote) => endpoint(remote)?.into_payload(),
+        None => launch(server)?.into_payload(),
+    };
     let confirm = server.confirm.iter();
     Ok(UpstreamServer {
         prefix: prefix.into(),
@@ -113,9 +118,54 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
         filter: server.filter.clone(),
         allow: server.allow.clone(),
         confirm: confirm.map(|(tool, text)| (tool.as_str().into(), text.as_str().into())).collect(),
-        payload: UpstreamLaunch { launch, run_as: server.run_as }.into_payload(),
+        is_remote: server.remote.is_some(),
+        payload,
         ..UpstreamServer::new(&server.name)
     })
+}
+
+fn launch(server: &config::Server) -> Result<UpstreamLaunch, String> {
+    let mut launch = Launch::new(server.command.iter());
+    launch.cwd = server.cwd.clone().map(Into::into);
+    launch.inherit = server.inherit.clone();
+    launch.env = server.variables()?;
+    launch.isolation = server.isolation;
+    launch.bounds = server.bounds;
+    Ok(UpstreamLaunch { launch, run_as: server.run_as })
+}
+
+/// A server by URL.
+fn endpoint(remote: &config::RemoteServer) -> Result<Endpoint, String> {
+    Ok(Endpoint {
+        headers: remote.all_headers()?,
+        url: remote.url.clone(),
+        protocol: remote.protocol,
+        connect_timeout: remote.connect_timeout,
+        read_timeout: remote.read_timeout,
+        max_connections: remote.max_connections,
+        allow_private: remote.allow_private,
+        #[cfg(feature = "tls")]
+        tls: tls_of(remote)?,
+    })
+}
+
+/// The authorities that a server by `https://` is verified against.
+#[cfg(feature = "tls")]
+fn tls_of(remote: &config::RemoteServer) -> Result<Option<TlsConfig>, String> {
+    static SYSTEM: OnceLock<TlsConfig> = OnceLock::new();
+    let told = |why: RootsError| format!("server {}: {why}", remote.text);
+    if !matches!(remote.url.place, Place::Tcp { is_tls: true, .. }) {
+        return Ok(None);
+    }
+    let config = match (&remote.ca_file, SYSTEM.get()) {
+        (Some(path), _) => TlsConfig::with_ca_file(path).map_err(told)?,
+        (None, Some(known)) => known.clone(),
+        (None, None) => {
+            let found = TlsConfig::with_system_roots().map_err(told)?;
+            SYSTEM.get_or_init(|| found).clone()
+        }
+    };
+    Ok(Some(config))
 }
 
 #[cfg(test)]

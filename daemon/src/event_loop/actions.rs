@@ -70,6 +70,9 @@ impl Server {
                     tracing::warn!(%error, "cannot serve an embedded peer");
                 }
             }
+            Report::Resolved { instance, slot, found } => {
+                self.take_addresses(now, (instance, slot), found);
+            }
             Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
         }

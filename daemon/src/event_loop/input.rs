@@ -44,7 +44,8 @@ impl Sink for EngineSink<'_> {
 impl Server {
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
         self.connections.note_event(conn, event);
-        if self.http.peer(conn).is_some_and(HttpPeer::has_output) {
+        let of_http = self.http.peer(conn).is_some_and(HttpPeer::has_output);
+        if of_http || self.remotes.has_output(conn) {
             self.connections.note_output(conn, Sending::More);
         }
     }
@@ -61,11 +62,16 @@ impl Server {
 
     /// Reads a bounded amount from one peer, unless the receiver of its frames does not keep up.
     fn read_unless_paused(&mut self, now: Now, conn: ConnId) -> Cost {
-        if self.engine.is_paused(conn) {
+        if self.is_paused(conn) {
             self.upstreams.paused.insert(conn);
             return Cost::reading(0, 0);
         }
         self.read(now, conn)
+    }
+
+    /// Whether the receiver of the frames of a connection does not keep up.
+    fn is_paused(&self, conn: ConnId) -> bool {
+        self.engine.is_paused(self.remotes.engine_of(conn).unwrap_or(conn))
     }
 
     /// Reads paused peers again whose receivers have caught up.
@@ -74,7 +80,7 @@ impl Server {
             return;
         }
         for conn in std::mem::take(&mut self.upstreams.paused) {
-            if self.engine.is_paused(conn) {
+            if self.is_paused(conn) {
                 self.upstreams.paused.insert(conn);
             } else {
                 self.connections.note_readable(conn);
@@ -93,6 +99,9 @@ impl Server {
         }
         if self.http.contains(conn) {
             return self.read_http(now, conn);
+        }
+        if let Some(slot) = self.remotes.of_conn(conn) {
+            return self.read_remote(now, conn, slot);
         }
         let (engine, actions) = (&mut self.engine, &mut self.actions);
         let mut sink = EngineSink { now, conn, engine, actions };

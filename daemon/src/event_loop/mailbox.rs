@@ -7,11 +7,12 @@
 use super::state::reload::Read;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ceased_core::event::{Event, Outcome};
-use ceased_core::ids::{AskId, JobId};
+use ceased_core::ids::{AskId, InstanceId, JobId};
 use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest};
 use ceased_core::provider::{HostOffer, OfferKind};
@@ -21,6 +22,7 @@ use mio::{Poll, Token, Waker};
 use serde_json::value::RawValue;
 
 use crate::process;
+use crate::remote::SlotId;
 use crate::store;
 
 /// Capacity of the queue; senders block when it is full.
@@ -47,6 +49,8 @@ pub(crate) enum Report {
     Store(store::orders::Report),
     /// Serve the other end of this socket as a peer of our own user.
     Adopt(UnixStream),
+    /// A server by URL was looked up, for a connection of an instance.
+    Resolved { instance: InstanceId, slot: SlotId, found: Result<Vec<SocketAddr>, String> },
     /// The configuration was read again.
     Reloaded(Read),
     /// Shut down.
@@ -71,6 +75,7 @@ impl Report {
             | Self::Process(_)
             | Self::Store(_)
             | Self::Adopt(_)
+            | Self::Resolved { .. }
             | Self::Reloaded(_)
             | Self::ShutDown => None,
         }

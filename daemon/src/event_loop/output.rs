@@ -32,6 +32,12 @@ impl Server {
         if self.http.is_engine_side(conn) {
             return self.send_engine_side(now, conn);
         }
+        if let Some(instance) = self.remotes.of_engine(conn) {
+            return self.send_to_remote(now, conn, instance);
+        }
+        if let Some(slot) = self.remotes.of_conn(conn) {
+            return self.send_remote(now, conn, slot);
+        }
         if !self.send_greeting(now, conn) {
             return;
         }
@@ -138,7 +144,7 @@ impl Server {
     /// Closes a connection.
     pub(super) fn drop_peer(&mut self, now: Now, conn: ConnId) {
         // The engine is told when no process of an upstream is left.
-        if self.end_upstream_of(now, conn) {
+        if self.end_upstream_of(now, conn) || self.drop_remote(now, conn) {
             return;
         }
         let Some(closed) = self.connections.remove(self.poll.registry(), conn) else { return };

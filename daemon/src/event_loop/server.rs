@@ -10,6 +10,7 @@ use super::state::observer::Observer;
 use super::state::partial_frames::PartialFrames;
 use super::state::record_limiter::RecordLimiter;
 use super::state::reload::{Guards, Reload};
+use super::state::remote_instances::Remotes;
 use super::state::running_jobs::RunningJobs;
 use super::state::shutdown::Stopping;
 use super::state::store_location::StoreLocation;
@@ -126,6 +127,8 @@ pub struct Server {
     pub(super) outputs: JobOutputs,
     /// Processes of upstreams.
     pub(super) upstreams: Upstreams,
+    /// Connections to servers by URL.
+    pub(super) remotes: Remotes,
     pub(super) client_directories: ClientDirectories,
     pub(super) pool: Pool,
     pub(super) supervisor: Supervisor,

@@ -8,11 +8,15 @@ use ceased_core::upstream::manifest::Manifest;
 use ceased_core::upstream::server::UpstreamServer;
 
 use super::server::Server;
+use crate::remote::Endpoint;
 use crate::store::manifests;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Key of the files of a server; `None` for one without a command.
 fn key(server: &UpstreamServer) -> Option<String> {
+    if let Some(endpoint) = Endpoint::of(server) {
+        return Some(manifests::key_of_url(&format!("{:?}", endpoint.url)));
+    }
     let how = UpstreamLaunch::of(server)?;
     Some(manifests::key(&how.launch, &format!("{:?}", how.run_as)))
 }

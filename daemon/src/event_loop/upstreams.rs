@@ -15,6 +15,7 @@ use rustix::process::geteuid;
 use super::run_as;
 use super::server::Server;
 use super::state::upstream_instances::{Instance, Step};
+use crate::remote::Endpoint;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Numbers of instances among the supervisor's jobs start here; those of jobs are smaller.
@@ -49,6 +50,9 @@ impl Server {
     pub(super) fn act_on_upstream(&mut self, now: Now, action: UpstreamAction) {
         match action {
             UpstreamAction::Start { instance, server, owner, .. } => {
+                if let Some(endpoint) = Endpoint::of(&server) {
+                    return self.start_remote(now, instance, endpoint);
+                }
                 if let Err(why) = self.start_upstream(now, instance, &server, owner.as_ref()) {
                     self.tell_upstream_ended(now, instance, &why, "");
                 }
@@ -64,10 +68,14 @@ impl Server {
                 self.order(Order::EndBorn { ticket, job, since, grace: kill_grace });
             }
             UpstreamAction::End { instance, kill_grace } => {
+                if self.drive_remote(now, instance, |remote| remote.end(now.at)) {
+                    return;
+                }
                 self.end_upstream(now, instance, kill_grace);
             }
-            // No instance of this daemon is without processes.
-            UpstreamAction::Forget { .. } => {}
+            UpstreamAction::Forget { instance, call } => {
+                self.drive_remote(now, instance, |remote| remote.forget(call.get(), now.at));
+            }
             UpstreamAction::Warn { server, what } => {
                 tracing::warn!(
                     server = &*server,

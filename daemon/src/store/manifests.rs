@@ -77,6 +77,14 @@ pub(crate) fn key(launch: &Launch, user: &str) -> String {
     format!("{:016x}{:016x}", hash.h1, hash.h2)
 }
 
+/// Key of a server that is reached by this URL.
+pub(crate) fn key_of_url(url: &str) -> String {
+    let mut hash = SipHasher24::new();
+    hash.write(url.as_bytes());
+    let hash = hash.finish128();
+    format!("{:016x}{:016x}", hash.h1, hash.h2)
+}
+
 impl Manifests {
     /// The manifests below a state directory.
     pub(crate) fn of(state_dir: &Path) -> Self {

@@ -18,13 +18,14 @@ that no test names fails the build. `OURS` marks promises of ceased beyond its s
 ";
 
 /// Families of rules by the beginning of their ids.
-const FAMILIES: [(&str, &str); 17] = [
+const FAMILIES: [(&str, &str); 18] = [
     ("CAN", "MCP cancellation"),
     ("TSK", "MCP tasks (2025-11-25)"),
     ("MOD", "MCP 2026-07-28"),
     ("EXT", "MCP tasks extension"),
     ("HTTP", "Streamable HTTP"),
     ("UPS", "Upstream servers"),
+    ("REM", "Servers by URL"),
     ("SUP", "ACP agents under supervision"),
     ("ACP", "Agent Client Protocol: request cancellation"),
     ("PRG", "Progress of silent jobs"),

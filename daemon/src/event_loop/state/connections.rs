@@ -454,6 +454,11 @@ impl Connections {
         Some((sent, link.bytes_sent() > before))
     }
 
+    /// Whether a connection holds bytes back that it has accepted.
+    pub(crate) fn holds_output(&self, conn: ConnId) -> bool {
+        self.open.get(conn).is_some_and(|connection| connection.link.holds_output())
+    }
+
     /// Lets the next send of a connection try the system again: a full socket announces room only
     /// when most of it is free.
     pub(crate) fn retry_send(&mut self, conn: ConnId) {

@@ -16,6 +16,7 @@ pub(crate) mod party;
 pub(crate) mod read_scheduler;
 pub(crate) mod record_limiter;
 pub(crate) mod reload;
+pub(crate) mod remote_instances;
 pub(crate) mod running_jobs;
 pub(crate) mod server_logs;
 pub(crate) mod shutdown;

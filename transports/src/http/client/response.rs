@@ -29,6 +29,8 @@ pub struct ResponseReader {
     head_room: usize,
     head: Option<ResponseHead>,
     state: State,
+    /// The reader of events of a stream that has ended.
+    ended: Option<Box<EventReader>>,
     parts: VecDeque<Part>,
 }
 
@@ -61,6 +63,7 @@ impl ResponseReader {
             head_room: limits.head_bytes,
             head: None,
             state: State::Head,
+            ended: None,
             parts: VecDeque::new(),
         }
     }
@@ -76,7 +79,7 @@ impl ResponseReader {
         self.parts.pop_front()
     }
 
-    /// The reader of events of a body that is a stream of them, while it lasts.
+    /// The reader of events of a body that is a stream of them, also after its end.
     #[must_use]
     pub fn events(&self) -> Option<&EventReader> {
         match &self.state {
@@ -84,7 +87,7 @@ impl ResponseReader {
             State::Body(_, Content::Plain(_))
             | State::Head
             | State::Whole { .. }
-            | State::Failed(_) => None,
+            | State::Failed(_) => self.ended.as_deref(),
         }
     }
 
@@ -247,10 +250,10 @@ impl ResponseReader {
 
     /// Hands over the whole body. An event without its end is none.
     fn end_body(&mut self, content: Content) {
-        if let Content::Plain(plain) = content
-            && !plain.is_empty()
-        {
-            self.parts.push_back(Part::Body(plain));
+        match content {
+            Content::Plain(plain) if plain.is_empty() => {}
+            Content::Plain(plain) => self.parts.push_back(Part::Body(plain)),
+            Content::Events(events) => self.ended = Some(events),
         }
     }
 }

@@ -1,0 +1,161 @@
+//! Servers by URL: the keys of `[[server]]` that go with `url`, checked.
+
+use std::time::Duration;
+
+use ceased_core::upstream::spoken::Revision;
+use ceased_transports::http::client::Url;
+
+use super::check::{Checker, Key};
+use super::json::Ordered;
+use super::raw;
+use super::remote_server::{RemoteServer, flaw};
+use super::values::Text;
+use super::variables::Variables;
+use crate::remote::Protocol;
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+/// From the start of a connection to its first sent byte.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time without a byte of a response.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
+/// Connections of one instance.
+const CONNECTIONS: usize = 64;
+const CONNECTIONS_MAX: u64 = 4096;
+
+/// The reason for which a key has no meaning for a server by URL.
+const OF_COMMANDS: &str = "it starts no process here";
+
+const fn key(name: &'static str) -> Key {
+    Key { table: "[[server]]", name }
+}
+
+/// The part of a server that goes with `url`, and its revision; `None` if it has none.
+pub(super) fn remote(
+    raw: &raw::Server,
+    check: &mut Checker<'_>,
+) -> Option<(RemoteServer, Revision)> {
+    let text = raw.url.as_ref()?;
+    for (name, at) in keys_of_commands(raw) {
+        let what = format!("`{name}` in [[server]] has no meaning for a server with `url`");
+        check.problem(at, what, format!("{OF_COMMANDS}: leave the key out"));
+    }
+    if let Some(revision) = &raw.revision {
+        let what = "`revision` in [[server]] has no meaning for a server with `url`";
+        check.problem(revision.span().start, what, "write `protocol`");
+    }
+    let url = match Url::parse(text.get_ref()) {
+        Ok(url) => Some(url),
+        Err(why) => {
+            let written = format!("{:?}", text.get_ref());
+            check.bad_value(key("url"), text.span().start, &written, format!("it {why}"));
+            None
+        }
+    };
+    let ranges = (raw.connect_timeout.as_ref(), raw.read_timeout.as_ref());
+    let connect_timeout =
+        check.duration(key("connect_timeout"), ranges.0, CONNECT_TIMEOUT, MS..=HOUR);
+    let read_timeout = check.duration(key("read_timeout"), ranges.1, READ_TIMEOUT, MS..=24 * HOUR);
+    let max_connections = check.whole(
+        key("max_connections"),
+        raw.max_connections.as_ref(),
+        CONNECTIONS,
+        1..=CONNECTIONS_MAX,
+    );
+    let path = |name, raw: &Option<Text>, check: &mut Checker<'_>| {
+        raw.as_ref().and_then(|it| check.path(key(name), it))
+    };
+    let (revision, protocol) = protocol(raw, check);
+    let server = RemoteServer {
+        text: text.get_ref().clone(),
+        headers: headers(raw.headers.as_ref(), check),
+        headers_file: path("headers_file", &raw.headers_file, check),
+        token_file: path("token_file", &raw.token_file, check),
+        secrets: None,
+        protocol,
+        connect_timeout,
+        read_timeout,
+        max_connections,
+        ca_file: path("ca_file", &raw.ca_file, check),
+        allow_private: raw.allow_private.as_ref().is_some_and(|it| *it.get_ref()),
+        url: url?,
+    };
+    Some((server, revision))
+}
+
+/// Reports the keys that have a meaning with `url` alone.
+pub(super) fn refuse_keys_of_urls(raw: &raw::Server, check: &mut Checker<'_>) {
+    for (name, at) in keys_of_urls(raw) {
+        let what = format!("`{name}` in [[server]] has a meaning with `url` alone");
+        check.problem(at, what, "write the `url` of the server, or leave the key out");
+    }
+}
+
+/// The revision and the transport that `protocol` means.
+fn protocol(raw: &raw::Server, check: &mut Checker<'_>) -> (Revision, Protocol) {
+    let sse = Revision::of("2024-11-05").unwrap_or(Revision::Session);
+    let stateless = Revision::of("2026-07-28").unwrap_or(Revision::Stateless);
+    check.choice(
+        key("protocol"),
+        raw.protocol.as_ref(),
+        (Revision::Auto, Protocol::Auto),
+        &[
+            ("auto", (Revision::Auto, Protocol::Auto)),
+            ("2026-07-28", (stateless, Protocol::Streamable)),
+            ("session", (Revision::Session, Protocol::Streamable)),
+            ("sse", (sse, Protocol::Sse)),
+        ],
+    )
+}
+
+fn headers(raw: Option<&toml::Spanned<Ordered<Text>>>, check: &mut Checker<'_>) -> Variables {
+    let mut all = Vec::new();
+    for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
+        let at = name.span().start;
+        let (name, value) = (name.get_ref(), value.get_ref());
+        match flaw(name, value) {
+            None => all.push((name.clone(), value.clone())),
+            Some(why) => {
+                let what = format!("`headers` in [[server]] has one that cannot be sent: {why}");
+                check.problem(at, what, "correct it, or leave it out");
+            }
+        }
+    }
+    Variables(all)
+}
+
+/// The written keys that have a meaning with `url` alone, and their places.
+fn keys_of_urls(raw: &raw::Server) -> Vec<(&'static str, usize)> {
+    let mut found = Vec::new();
+    let mut add = |name, at: Option<usize>| found.extend(at.map(|at| (name, at)));
+    add("headers", raw.headers.as_ref().map(|it| it.span().start));
+    add("headers_file", raw.headers_file.as_ref().map(|it| it.span().start));
+    add("token_file", raw.token_file.as_ref().map(|it| it.span().start));
+    add("protocol", raw.protocol.as_ref().map(|it| it.span().start));
+    add("connect_timeout", raw.connect_timeout.as_ref().map(|it| it.span().start));
+    add("read_timeout", raw.read_timeout.as_ref().map(|it| it.span().start));
+    add("max_connections", raw.max_connections.as_ref().map(|it| it.span().start));
+    add("ca_file", raw.ca_file.as_ref().map(|it| it.span().start));
+    add("allow_private", raw.allow_private.as_ref().map(|it| it.span().start));
+    found
+}
+
+/// The written keys that are about processes, and their places.
+fn keys_of_commands(raw: &raw::Server) -> Vec<(&'static str, usize)> {
+    let mut found = Vec::new();
+    let mut add = |name, at: Option<usize>| found.extend(at.map(|at| (name, at)));
+    add("command", raw.command.as_ref().map(|it| it.span().start));
+    add("cwd", raw.cwd.as_ref().map(|it| it.span().start));
+    add("env", raw.env.as_ref().map(|it| it.span().start));
+    add("pass_env", raw.pass_env.as_ref().map(|it| it.span().start));
+    add("env_file", raw.env_file.as_ref().map(|it| it.span().start));
+    add("inherit_env", raw.inherit_env.as_ref().map(|it| it.span().start));
+    add("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start));
+    add("run_as", raw.run_as.as_ref().map(|it| it.span().start));
+    add("isolation", raw.isolation.as_ref().map(|it| it.span().start));
+    add("memory_max", raw.memory_max.as_ref().map(|it| it.span().start));
+    add("pids_max", raw.pids_max.as_ref().map(|it| it.span().start));
+    add("cpu_max", raw.cpu_max.as_ref().map(|it| it.span().start));
+    add("nice", raw.nice.as_ref().map(|it| it.span().start));
+    found
+}

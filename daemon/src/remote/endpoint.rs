@@ -1,0 +1,65 @@
+//! The settings of one server by URL: payload of an
+//! [`UpstreamServer`](ceased_core::upstream::server::UpstreamServer).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ceased_core::upstream::server::UpstreamServer;
+use ceased_transports::http::client::Url;
+#[cfg(feature = "tls")]
+use ceased_transports::tls::TlsConfig;
+
+/// Transport in which a server by URL is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Streamable HTTP, and HTTP+SSE if the server refuses it.
+    Auto,
+    /// Streamable HTTP.
+    Streamable,
+    /// HTTP+SSE of 2024-11-05.
+    Sse,
+}
+
+/// The settings of one server by URL.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) url: Url,
+    /// Headers of every request. Their values may be secret.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) protocol: Protocol,
+    /// From the start of a connection to its first sent byte.
+    pub(crate) connect_timeout: Duration,
+    /// Longest time without a byte of the response to a request.
+    pub(crate) read_timeout: Duration,
+    /// Connections with requests, of one instance.
+    pub(crate) max_connections: usize,
+    /// Whether a name may stand for an address of a private network (REM-05).
+    pub(crate) allow_private: bool,
+    /// Authorities that are trusted, for `https://`.
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<TlsConfig>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.headers.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("Endpoint")
+            .field("url", &self.url)
+            .field("headers", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// As the payload of a server.
+    pub(crate) fn into_payload(self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::new(self))
+    }
+
+    /// The payload of a server, if it is reached by a URL.
+    pub(crate) fn of(server: &UpstreamServer) -> Option<Arc<Self>> {
+        Arc::clone(server.payload.as_ref()?).downcast().ok()
+    }
+}

@@ -1,0 +1,215 @@
+//! Servers by URL behind the daemon (REM-01 to REM-05).
+
+pub(crate) mod kit;
+
+use ceased_tests::daemon::wait_until;
+use serde_json::json;
+
+use self::kit::{Remote, proof};
+use crate::servers::kit::{error, names, say};
+
+/// REM-01: servers of every transport are found, listed and called, and calls are told from each
+/// other.
+#[test]
+fn servers_of_every_transport_are_called() {
+    for era in ["session", "modern", "sse"] {
+        let remote = Remote::start(era, &[]);
+        let daemon = remote.daemon("");
+        let mut peer = daemon.peer();
+        assert!(names(&mut peer).iter().any(|name| name == "echo"), "{era}");
+        assert_eq!(say(&mut peer, "echo", r#"{"text":"one"}"#), "one", "{era}");
+        let [first, second] =
+            ["a", "b"].map(|it| peer.call("echo", &format!(r#"{{"text":"{it}"}}"#)));
+        assert_eq!((peer.text(second), peer.text(first)), ("b".into(), "a".into()), "{era}");
+        if era != "sse" {
+            assert_eq!(say(&mut peer, "stream", "{}"), "streamed");
+        }
+        let call = remote.wait_for("tools/call", 1).remove(0);
+        let headers = &call["headers"];
+        match era {
+            "session" => {
+                assert_eq!(headers["mcp-session-id"], "session-1");
+                assert_eq!(headers["mcp-protocol-version"], "2025-06-18");
+            }
+            "modern" => {
+                assert_eq!(headers["mcp-protocol-version"], "2026-07-28");
+                assert_eq!(
+                    (&headers["mcp-method"], &headers["mcp-name"]),
+                    (&json!("tools/call"), &json!("echo"))
+                );
+                assert!(headers.get("mcp-session-id").is_none());
+            }
+            _ => assert_eq!(call["path"], "/post?session=1"),
+        }
+    }
+}
+
+/// REM-02, REM-03: a cancel reaches a server with sessions as a notification with the server's id in
+/// its session, once; the stream is closed after the grace, the session stays.
+#[test]
+fn cancel_reaches_a_session() {
+    for (tool, expected) in [("hold", "told"), ("obey", "answered"), ("late", "answered")] {
+        let remote = Remote::start("session", &[]);
+        let daemon = remote.daemon("");
+        let mut peer = daemon.peer();
+        let call = peer.call(tool, "{}");
+        let posted = remote.wait_for("tools/call", 1).remove(0);
+        peer.cancel(call);
+        let told = remote.wait_for("notifications/cancelled", 1).remove(0);
+        assert_eq!(told["body"]["params"]["requestId"], posted["body"]["id"], "{tool}");
+        assert_eq!(told["headers"]["mcp-session-id"], "session-1");
+        assert_ne!(told["port"], posted["port"], "the stream of the call is read on");
+        assert_eq!(proof(&daemon), expected, "{tool}");
+        if tool == "hold" {
+            remote.wait_closed(&posted["body"]["id"]);
+        }
+        assert_eq!(say(&mut peer, "echo", r#"{"text":"x"}"#), "x");
+        assert_eq!(remote.posts("notifications/cancelled").len(), 1);
+        assert_eq!(remote.posts("initialize").len(), 1, "the session stays");
+        assert!(remote.requests("DELETE").is_empty() && !peer.has_answer(call));
+    }
+}
+
+/// REM-02, REM-03: a cancel closes the connection of a request without a session, and no other.
+#[test]
+fn cancel_closes_the_stream_of_a_request_without_a_session() {
+    let remote = Remote::start("modern", &[]);
+    let daemon = remote.daemon("");
+    let mut peer = daemon.peer();
+    let [first, second] = ["hold", "hold"].map(|tool| peer.call(tool, "{}"));
+    let posts = remote.wait_for("tools/call", 2);
+    assert_ne!(posts[0]["port"], posts[1]["port"], "a connection for each running call");
+    peer.cancel(first);
+    assert_eq!(proof(&daemon), "stream_closed");
+    remote.wait_closed(&posts[0]["body"]["id"]);
+    assert!(remote.posts("notifications/cancelled").is_empty());
+    assert!(remote.notes().iter().all(|it| it["closed"] != posts[1]["body"]["id"]));
+    peer.cancel(second);
+    remote.wait_closed(&posts[1]["body"]["id"]);
+}
+
+/// REM-03: an ignored cancel ends a session of one client, if the settings say so, or of one call.
+#[test]
+fn ignored_cancel_ends_the_session_where_it_may() {
+    for (more, options, expected) in [
+        ("on_ignored_cancel = \"replace\"", &[][..], "session_ended"),
+        ("on_ignored_cancel = \"replace\"", &["stays"], "told"),
+        ("share = \"call\"\nwarm = 0", &[], "session_ended"),
+        ("on_ignored_cancel = \"replace\"\nshare = \"identity\"", &[], "told"),
+    ] {
+        let remote = Remote::start("session", options);
+        let daemon = remote.daemon(more);
+        let mut peer = daemon.peer();
+        let call = peer.call("hold", "{}");
+        let posted = remote.wait_for("tools/call", 1).remove(0);
+        peer.cancel(call);
+        assert_eq!(proof(&daemon), expected, "{more} {options:?}");
+        let ended = remote.requests("DELETE");
+        assert_eq!(ended.len(), usize::from(!more.contains("identity")), "{more}");
+        for ended in ended {
+            assert_eq!(ended["headers"]["mcp-session-id"], posted["headers"]["mcp-session-id"]);
+        }
+        assert_eq!(say(&mut peer, "echo", r#"{"text":"x"}"#), "x", "a new session serves on");
+    }
+}
+
+/// REM-04: a forgotten session is begun anew, and the call that met the loss is made in it.
+#[test]
+fn forgotten_session_is_begun_anew() {
+    let remote = Remote::start("session", &[]);
+    let daemon = remote.daemon("");
+    let mut peer = daemon.peer();
+    assert_eq!(say(&mut peer, "forget", "{}"), "forgotten");
+    assert_eq!(say(&mut peer, "echo", r#"{"text":"again"}"#), "again");
+    let begun = remote.posts("initialize");
+    assert_eq!(begun.len(), 2);
+    assert!(begun[1]["headers"].get("mcp-session-id").is_none());
+    assert!(remote.requests("DELETE").is_empty(), "a session that is not there is not ended");
+}
+
+/// REM-04: a broken stream with an event id is resumed behind it.
+#[test]
+fn broken_stream_is_resumed() {
+    let remote = Remote::start("session", &[]);
+    let daemon = remote.daemon("");
+    let mut peer = daemon.peer();
+    assert_eq!(say(&mut peer, "resume", "{}"), "resumed");
+    let resumed = remote.requests("GET");
+    let ids: Vec<_> = resumed.iter().filter(|it| it["headers"]["last-event-id"] == "e1").collect();
+    assert_eq!(ids.len(), 1);
+    assert_eq!(remote.posts("tools/call").len(), 1, "the call is not made again");
+}
+
+/// REM-04: a call that was cut off has an unknown outcome, unless it may be made twice.
+#[test]
+fn cut_call_is_made_again_only_if_it_may_be() {
+    for era in ["session", "modern"] {
+        let remote = Remote::start(era, &[]);
+        let daemon = remote.daemon("");
+        let mut peer = daemon.peer();
+        let told = error(&mut peer, "drop", "{}");
+        assert!(told.contains("the outcome of the call is unknown"), "{told}");
+        assert_eq!(remote.posts("tools/call").len(), 1);
+
+        let remote = Remote::start(era, &["idempotent"]);
+        let daemon = remote.daemon("");
+        let mut peer = daemon.peer();
+        names(&mut peer);
+        assert_eq!(say(&mut peer, "drop", "{}"), "second");
+        assert_eq!(remote.posts("tools/call").len(), 2);
+    }
+}
+
+/// REM-01: messages of a server that belong to no request arrive by its stream.
+#[test]
+fn messages_of_the_server_arrive() {
+    let remote = Remote::start("session", &["listens"]);
+    let daemon = remote.daemon("");
+    let mut peer = daemon.peer();
+    names(&mut peer);
+    wait_until("the stream is asked for", || !remote.requests("GET").is_empty());
+    let lists = remote.posts("tools/list").len();
+    assert_eq!(say(&mut peer, "say", "{}"), "said");
+    remote.wait_for("tools/list", lists + 1);
+}
+
+/// REM-05: redirects are followed within the origin alone.
+#[test]
+fn redirect_to_another_origin_is_refused() {
+    let remote = Remote::start("session", &[]);
+    let base = format!("http://127.0.0.1:{}", remote.port);
+    let daemon = remote.daemon_at(&format!("{base}/moved"), "");
+    assert_eq!(say(&mut daemon.peer(), "echo", r#"{"text":"x"}"#), "x");
+    let daemon = remote.daemon_at(&format!("{base}/away"), "");
+    let told = error(&mut daemon.peer(), "echo", "{}");
+    assert!(told.contains("169.254.169.254") && told.contains("not followed"), "{told}");
+}
+
+/// Credentials come from files, nothing of the client's goes upstream (REM-05), and a refusal says
+/// the remedy.
+#[test]
+fn token_of_a_file_is_sent() {
+    let remote = Remote::start("session", &["token"]);
+    let home = ceased_tests::daemon::Home::new();
+    let path = home.path().join("token");
+    kit::write_secret(&path, "secret\n");
+    let more = format!("token_file = {path:?}\nheaders = {{ X-Team = \"one\" }}");
+    kit::configure(&home, &remote.url(), &more);
+    let daemon = ceased_tests::daemon::Daemon::start_in(home);
+    assert_eq!(say(&mut daemon.peer(), "echo", r#"{"text":"x"}"#), "x");
+    let call = remote.posts("tools/call").remove(0);
+    assert_eq!(call["headers"]["x-team"], "one");
+    let daemon = remote.daemon("");
+    let told = error(&mut daemon.peer(), "echo", "{}");
+    assert!(told.contains("HTTP 401") && told.contains("token_file"), "{told}");
+}
+
+/// A server that is not there fails its calls with the address and the reason, and holds up no
+/// other.
+#[test]
+fn missing_server_is_told() {
+    let remote = Remote::start("session", &[]);
+    let daemon = remote.daemon_at("http://127.0.0.1:9/mcp", "");
+    let told = error(&mut daemon.peer(), "echo", "{}");
+    assert!(told.contains("127.0.0.1:9") && told.contains("refused"), "{told}");
+}
