@@ -1,0 +1,149 @@
+//! A PostgreSQL of the tests, below a temporary directory.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ceased_fleet::postgres::Address;
+
+/// A running server. Its role `ceased` has the password `sesame`; a role over the Unix socket needs none.
+pub(crate) struct Server {
+    dir: tempfile::TempDir,
+    programs: PathBuf,
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Server {
+    /// Starts one; `None` where PostgreSQL is not installed, which is a failure with `CI` set.
+    pub(crate) fn start() -> Option<Self> {
+        let Some(programs) = programs() else {
+            assert!(std::env::var_os("CI").is_none(), "with $CI set PostgreSQL has to be there");
+            eprintln!("skipped: it needs the Debian package postgresql");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        if let Some((uid, gid)) = account() {
+            chown(dir.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut server = Self { dir, programs, port, process: None };
+        let password = server.dir.path().join("password");
+        fs::File::create(&password).unwrap().write_all(b"sesame\n").unwrap();
+        let mut create = server.program("initdb");
+        create.args([
+            "--username=ceased",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--no-sync",
+        ]);
+        create.arg("--pwfile").arg(&password).arg("-D").arg(server.data());
+        run(&mut create);
+        server.run();
+        Some(server)
+    }
+
+    /// Starts the process, and waits until it takes connections.
+    pub(crate) fn run(&mut self) {
+        let mut serve = self.program("postgres");
+        serve.arg("-D").arg(self.data()).arg("-p").arg(self.port.to_string());
+        serve.arg("-k").arg(self.dir.path()).args(["-h", "127.0.0.1", "-c", "shared_buffers=16MB"]);
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.process = Some(serve.spawn().unwrap());
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let mut ready = self.program("pg_isready");
+            ready.arg("-q").arg("-h").arg(self.dir.path()).arg("-p").arg(self.port.to_string());
+            if ready.status().unwrap().success() {
+                return;
+            }
+            assert!(Instant::now() < end, "PostgreSQL does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it at once, as a crash does.
+    pub(crate) fn kill(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        // It ends its children and itself, without a checkpoint.
+        run(Command::new("kill").args(["-QUIT", &process.id().to_string()]));
+        process.wait().unwrap();
+    }
+
+    /// Its address over TCP, with the password.
+    pub(crate) fn tcp(&self) -> Address {
+        Address::parse(&format!("postgres://ceased:sesame@127.0.0.1:{}/postgres", self.port))
+            .unwrap()
+    }
+
+    /// Its address over the Unix socket.
+    pub(crate) fn unix(&self) -> Address {
+        let dir = self.dir.path().display().to_string().replace('/', "%2F");
+        Address::parse(&format!("postgres://ceased@{dir}:{}/postgres", self.port)).unwrap()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// A program of the server, under the account that may run it.
+    fn program(&self, name: &str) -> Command {
+        let path = self.programs.join(name);
+        let Some((uid, gid)) = account() else { return Command::new(path) };
+        let mut command = Command::new("setpriv");
+        command.args([
+            format!("--reuid={uid}"),
+            format!("--regid={gid}"),
+            "--clear-groups".to_owned(),
+        ]);
+        // It ends with the test.
+        command.args(["--pdeathsig", "QUIT"]).arg(path).current_dir(self.dir.path());
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The newest installed version.
+fn programs() -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|version| version.path().join("bin"))
+        .filter(|programs| programs.join("initdb").exists())
+        .collect();
+    found.sort();
+    found.pop()
+}
+
+/// PostgreSQL refuses to run as root: the account of its package, then.
+fn account() -> Option<(u32, u32)> {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return None;
+    }
+    let accounts = fs::read_to_string("/etc/passwd").unwrap();
+    let fields: Vec<&str> =
+        accounts.lines().find(|line| line.starts_with("postgres:"))?.split(':').collect();
+    Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|why| panic!("{command:?}: {why}"));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {told}");
+    output
+}
+
+/// A moment far enough for anything that works.
+pub(crate) fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
