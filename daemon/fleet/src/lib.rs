@@ -1,5 +1,12 @@
 //! The task table that several daemons of ceased share.
 //!
-//! [`postgres`] is a client of PostgreSQL without an async runtime.
+//! [`contract`] says what a table does; [`PostgresTable`] keeps one in PostgreSQL, and [`Model`] one in
+//! memory, for tests. [`postgres`] is a client of PostgreSQL without an async runtime.
 
+pub mod contract;
+mod model;
 pub mod postgres;
+mod table;
+
+pub use model::{Model, ModelTable};
+pub use table::{FORMAT, PostgresHints, PostgresTable};

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use ceased_fleet::postgres::{Address, Batch, Host, PgError, Session, Statement, Value};
+use ceased_fleet::postgres::{Address, Batch, Host, PgError, Session, Statement, TlsMode, Value};
 use server::{Server, soon};
 
 const ECHO: Statement = Statement {
@@ -179,4 +179,54 @@ fn a_message_of_any_length_reserves_nothing() {
     let error = Session::open(&address, "", soon()).unwrap_err();
     assert!(matches!(error, PgError::Unexpected(_)), "{error}");
     hostile.join().unwrap();
+}
+
+/// Whether the connection is encrypted, as the server sees it.
+fn is_encrypted(session: &mut Session) -> bool {
+    let sql = "SELECT ssl::int FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    session.script(sql, soon()).unwrap()[0].rows[0].text(0).unwrap() == Some("1")
+}
+
+#[test]
+fn a_connection_is_encrypted_as_sslmode_says() {
+    let Some(mut server) = Server::start() else { return };
+    let with = |server: &Server, host: &str, tls, ca_file| {
+        let Some(Host::Tcp(_, port)) = server.tcp().hosts.pop() else { panic!("no port") };
+        let address =
+            Address { hosts: vec![Host::Tcp(host.to_owned(), port)], tls, ca_file, ..server.tcp() };
+        Session::open(&address, "", soon())
+    };
+    let (by_name, by_number) = ("localhost", "127.0.0.1");
+    // Without TLS there.
+    assert!(!is_encrypted(&mut with(&server, by_name, TlsMode::Prefer, None).unwrap()));
+    let refused = with(&server, by_name, TlsMode::Require, None).unwrap_err();
+    assert!(refused.to_string().contains("takes no encrypted connection"), "{refused}");
+
+    let authority = Some(server.encrypt());
+    assert!(!is_encrypted(&mut with(&server, by_name, TlsMode::Disable, None).unwrap()));
+    for tls in [TlsMode::Prefer, TlsMode::Require] {
+        assert!(is_encrypted(&mut with(&server, by_number, tls, None).unwrap()), "{tls:?}");
+    }
+    for tls in [TlsMode::Require, TlsMode::VerifyCa] {
+        let mut session = with(&server, by_number, tls, authority.clone()).unwrap();
+        assert!(is_encrypted(&mut session), "{tls:?}");
+    }
+    let mut verified = with(&server, by_name, TlsMode::VerifyFull, authority.clone()).unwrap();
+    assert!(is_encrypted(&mut verified));
+    // A long answer and a long question.
+    let long = "x".repeat(3 << 20);
+    let sql = format!("SELECT '{long}'");
+    assert_eq!(
+        verified.script(&sql, soon()).unwrap()[0].rows[0].text(0).unwrap(),
+        Some(long.as_str())
+    );
+    // Another name, and an authority that the system does not know.
+    for (host, tls, ca_file) in [
+        (by_number, TlsMode::VerifyFull, authority),
+        (by_name, TlsMode::VerifyFull, None),
+        (by_name, TlsMode::VerifyCa, None),
+    ] {
+        let refused = with(&server, host, tls, ca_file).unwrap_err();
+        assert!(matches!(refused, PgError::Tls(_)), "{tls:?}: {refused}");
+    }
 }

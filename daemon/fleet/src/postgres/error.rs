@@ -70,6 +70,10 @@ impl std::error::Error for PgError {}
 
 impl From<io::Error> for PgError {
     fn from(error: io::Error) -> Self {
+        // The handshake of TLS takes place in reads and writes.
+        if let Some(why) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            return Self::Tls(format!("no encrypted connection to the database: {why}"));
+        }
         // A socket whose time limit passes says either.
         if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
             Self::TimedOut

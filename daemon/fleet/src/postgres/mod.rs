@@ -11,9 +11,10 @@ mod error;
 mod rows;
 mod session;
 mod stream;
+mod tls;
 
 pub use address::{Address, AddressError, Host, TlsMode};
-pub use batch::{Batch, Statement, Value};
+pub use batch::{Batch, Statement, TooLarge, Value};
 pub use error::{PgError, ServerError};
 pub use rows::{Row, Rows};
 pub use session::{Notification, Session};

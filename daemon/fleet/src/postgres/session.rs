@@ -86,7 +86,7 @@ impl Session {
         reason = "the protocol has many messages of other exchanges"
     )]
     fn open_host(address: &Address, host: &Host, deadline: Instant) -> Result<Self, PgError> {
-        let stream = Stream::connect(host, deadline)?;
+        let stream = Stream::connect(address, host, deadline)?;
         let mut session = Self {
             stream,
             input: BytesMut::new(),
@@ -103,7 +103,7 @@ impl Session {
         ];
         frontend::startup_message(parameters, &mut session.output)?;
         session.flush(deadline)?;
-        let private = session.stream.is_local();
+        let private = session.stream.is_private();
         let mut exchange = Authentication::new(&address.user, address.password.as_deref(), private);
         loop {
             let message = session.receive(deadline)?;
@@ -211,6 +211,12 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// True when a notification has arrived and waits to be taken.
+    #[must_use]
+    pub fn has_notification(&self) -> bool {
+        !self.notifications.is_empty()
     }
 
     fn keep(&mut self, channel: &str, payload: &str) {

@@ -6,9 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use postgres_protocol::message::frontend;
 
-use super::address::Host;
+use super::address::{Address, Host, TlsMode};
 use super::error::PgError;
+use super::tls::{self, TlsStream};
 
 /// Bytes that one read takes.
 const READ_BYTES: usize = 16 * 1024;
@@ -18,34 +20,74 @@ const READ_BYTES: usize = 16 * 1024;
 pub(super) enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
+    /// Over TCP, encrypted.
+    Tls(TlsStream),
     /// Over a Unix socket.
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// Connects; each address of a name gets the time that is left.
-    pub(super) fn connect(host: &Host, deadline: Instant) -> Result<Self, PgError> {
-        match host {
-            Host::Unix(path) => Ok(Self::Unix(UnixStream::connect(path)?)),
-            Host::Tcp(name, port) => {
-                let mut why = io::Error::new(ErrorKind::NotFound, "the name has no address");
-                for address in (name.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, left(deadline)?) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            return Ok(Self::Tcp(stream));
-                        }
-                        Err(error) => why = error,
-                    }
-                }
-                Err(why.into())
-            }
+    /// Connects, and encrypts as the address asks for.
+    pub(super) fn connect(
+        address: &Address,
+        host: &Host,
+        deadline: Instant,
+    ) -> Result<Self, PgError> {
+        let (name, port) = match host {
+            Host::Unix(path) => return Ok(Self::Unix(UnixStream::connect(path)?)),
+            Host::Tcp(name, port) => (name, *port),
+        };
+        let mut plain = Self::Tcp(connect(name, port, deadline)?);
+        if address.tls == TlsMode::Disable {
+            return Ok(plain);
+        }
+        let mut asked = BytesMut::new();
+        frontend::ssl_request(&mut asked);
+        plain.send(&asked, deadline)?;
+        // One byte, so that nothing is taken as said on the encrypted connection that was said before.
+        match (plain.receive_byte(deadline)?, plain) {
+            (b'S', Self::Tcp(stream)) => Ok(Self::Tls(tls::encrypt(address, name, stream)?)),
+            (b'N', plain) if address.tls == TlsMode::Prefer => Ok(plain),
+            (b'N', _) => Err(PgError::Tls(
+                "the database takes no encrypted connection; set ssl = on there, or sslmode=disable".to_owned(),
+            )),
+            _ => Err(PgError::Unexpected("an answer to the question for TLS")),
         }
     }
 
-    /// True where only this machine sees what is sent.
-    pub(super) const fn is_local(&self) -> bool {
-        matches!(self, Self::Unix(_))
+    /// True where only the server sees what is sent.
+    pub(super) const fn is_private(&self) -> bool {
+        matches!(self, Self::Unix(_) | Self::Tls(_))
+    }
+
+    fn receive_byte(&mut self, deadline: Instant) -> Result<u8, PgError> {
+        let mut byte = [0];
+        match self.read(&mut byte, deadline)? {
+            0 => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            _ => Ok(byte[0]),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8], deadline: Instant) -> Result<usize, PgError> {
+        loop {
+            let wait = Some(left(deadline)?);
+            let got = match self {
+                Self::Tcp(stream) => stream.set_read_timeout(wait).and_then(|()| stream.read(into)),
+                Self::Tls(stream) => {
+                    // Its handshake writes, too.
+                    let limits = stream.sock.set_read_timeout(wait);
+                    let limits = limits.and_then(|()| stream.sock.set_write_timeout(wait));
+                    limits.and_then(|()| stream.read(into))
+                }
+                Self::Unix(stream) => {
+                    stream.set_read_timeout(wait).and_then(|()| stream.read(into))
+                }
+            };
+            match got {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                got => return Ok(got?),
+            }
+        }
     }
 
     /// Sends everything.
@@ -55,6 +97,11 @@ impl Stream {
             let sent = match self {
                 Self::Tcp(stream) => {
                     stream.set_write_timeout(wait).and_then(|()| stream.write(bytes))
+                }
+                Self::Tls(stream) => {
+                    let limits = stream.sock.set_read_timeout(wait);
+                    let limits = limits.and_then(|()| stream.sock.set_write_timeout(wait));
+                    limits.and_then(|()| stream.write(bytes))
                 }
                 Self::Unix(stream) => {
                     stream.set_write_timeout(wait).and_then(|()| stream.write(bytes))
@@ -67,6 +114,10 @@ impl Stream {
                 Err(error) => return Err(error.into()),
             }
         }
+        // What was taken for encryption is perhaps not sent yet.
+        if let Self::Tls(stream) = self {
+            stream.flush()?;
+        }
         Ok(())
     }
 
@@ -77,27 +128,29 @@ impl Stream {
         deadline: Instant,
     ) -> Result<(), PgError> {
         let mut read = [0; READ_BYTES];
-        loop {
-            let wait = Some(left(deadline)?);
-            let got = match self {
-                Self::Tcp(stream) => {
-                    stream.set_read_timeout(wait).and_then(|()| stream.read(&mut read))
-                }
-                Self::Unix(stream) => {
-                    stream.set_read_timeout(wait).and_then(|()| stream.read(&mut read))
-                }
-            };
-            match got {
-                Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(count) => {
-                    input.extend_from_slice(read.get(..count).unwrap_or_default());
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+        match self.read(&mut read, deadline)? {
+            0 => Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            count => {
+                input.extend_from_slice(read.get(..count).unwrap_or_default());
+                Ok(())
             }
         }
     }
+}
+
+/// Connects to a name; each of its addresses gets the time that is left.
+fn connect(name: &str, port: u16, deadline: Instant) -> Result<TcpStream, PgError> {
+    let mut why = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in (name, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why.into())
 }
 
 /// The time until a deadline, which has not passed.

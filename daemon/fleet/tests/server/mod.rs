@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ceased_fleet::postgres::Address;
+use ceased_fleet::postgres::{Address, Session};
 
 /// A running server. Its role `ceased` has the password `sesame`; a role over the Unix socket needs none.
 pub(crate) struct Server {
@@ -74,6 +74,87 @@ impl Server {
         process.wait().unwrap();
     }
 
+    /// Starts anew with TLS, by a certificate for `localhost` of an authority of its own; returns the
+    /// authority's file.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) fn encrypt(&mut self) -> PathBuf {
+        self.kill();
+        let file = |name: &str| self.dir.path().join(name);
+        let openssl = |arguments: &[&str]| {
+            run(Command::new("openssl").args(arguments).current_dir(self.dir.path()));
+        };
+        let name = ["-subj", "/CN=authority of a test"];
+        openssl(
+            &[
+                &[
+                    "req",
+                    "-x509",
+                    "-newkey",
+                    "ec",
+                    "-pkeyopt",
+                    "ec_paramgen_curve:P-256",
+                    "-nodes",
+                    "-keyout",
+                    "ca.key",
+                    "-out",
+                    "ca.pem",
+                    "-days",
+                    "2",
+                ],
+                &name[..],
+            ]
+            .concat(),
+        );
+        openssl(&[
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-keyout",
+            "server.key",
+            "-out",
+            "server.csr",
+            "-subj",
+            "/CN=localhost",
+        ]);
+        fs::write(file("names"), "subjectAltName=DNS:localhost").unwrap();
+        openssl(&[
+            "x509",
+            "-req",
+            "-in",
+            "server.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            "names",
+            "-out",
+            "server.pem",
+        ]);
+        if let Some((uid, gid)) = account() {
+            chown(file("server.key"), Some(uid), Some(gid)).unwrap();
+        }
+        let mut settings =
+            fs::OpenOptions::new().append(true).open(self.data().join("postgresql.conf")).unwrap();
+        let (key, certificate) = (file("server.key"), file("server.pem"));
+        writeln!(
+            settings,
+            "ssl = on\nssl_key_file = '{}'\nssl_cert_file = '{}'",
+            key.display(),
+            certificate.display()
+        )
+        .unwrap();
+        let authority = file("ca.pem");
+        self.run();
+        authority
+    }
+
     /// Its address over TCP, with the password.
     pub(crate) fn tcp(&self) -> Address {
         Address::parse(&format!("postgres://ceased:sesame@127.0.0.1:{}/postgres", self.port))
@@ -84,6 +165,13 @@ impl Server {
     pub(crate) fn unix(&self) -> Address {
         let dir = self.dir.path().display().to_string().replace('/', "%2F");
         Address::parse(&format!("postgres://ceased@{dir}:{}/postgres", self.port)).unwrap()
+    }
+
+    /// Removes the tables of the fleet.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) fn clear(&self) {
+        let mut session = Session::open(&self.unix(), "", soon()).unwrap();
+        session.script("DROP SCHEMA ceased CASCADE", soon()).unwrap();
     }
 
     fn data(&self) -> PathBuf {

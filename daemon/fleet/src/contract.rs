@@ -1,0 +1,430 @@
+//! What several daemons ask of the table that they share, and the rules that every implementation keeps.
+//!
+//! A *node* is one start of a daemon; its [`Epoch`] is drawn from the table and never used twice. Every
+//! batch of writes is carried out whole or not at all, and only while its node is a member (FLT-02):
+//! the batch renews the node's lease by the same statement. An end is taken only by a task that has
+//! none, so that a task has one end, whichever node told it.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::status::Status;
+use ceased_core::time::Wall;
+
+/// A start of a daemon, numbered by the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub i64);
+
+/// A state of a task; grows with every change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub i64);
+
+/// A node that wants to be a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Random, kept in the state directory: earlier starts with this key have ended.
+    pub key: [u8; 16],
+    /// Its name, for people.
+    pub name: String,
+    /// How long it is a member after each batch.
+    pub lease: Duration,
+}
+
+/// What a call came to: the JSON text of a result, or of a JSON-RPC error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A result.
+    Result(String),
+    /// An error.
+    Error(String),
+}
+
+impl Outcome {
+    /// Its JSON text.
+    #[must_use]
+    pub fn json(&self) -> &str {
+        match self {
+            Self::Result(json) | Self::Error(json) => json,
+        }
+    }
+}
+
+/// The end of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// How it ended.
+    pub status: Ended,
+    /// Its `statusMessage`.
+    pub message: Option<String>,
+    /// What `tasks/result` answers.
+    pub outcome: Outcome,
+}
+
+/// A status that stays (TSK-26).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// [`Status::Completed`].
+    Completed,
+    /// [`Status::Failed`].
+    Failed,
+    /// [`Status::Cancelled`].
+    Cancelled,
+}
+
+impl From<Ended> for Status {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Completed => Self::Completed,
+            Ended::Failed => Self::Failed,
+            Ended::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// A task that no peer was told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTask {
+    /// Its id.
+    pub id: TaskId,
+    /// Its owner, as the fleet writes identities.
+    pub identity: String,
+    /// The tool that is called.
+    pub tool: String,
+    /// Its `statusMessage`.
+    pub message: Option<String>,
+    /// How long it is kept.
+    pub ttl: Duration,
+    /// Its end, where it has ended by now.
+    pub end: Option<End>,
+}
+
+/// The most that one identity may have in the whole fleet (FLT-06).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Tasks without an end.
+    pub live: u32,
+    /// Tasks with an end.
+    pub stored: u32,
+    /// Bytes of results; the one that passes it is taken.
+    pub bytes: u64,
+}
+
+/// A limit of [`Quota`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Quota::live`].
+    Live,
+    /// [`Quota::stored`].
+    Stored,
+    /// [`Quota::bytes`].
+    Bytes,
+}
+
+/// One write of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FleetWrite {
+    /// A task of this node, if its owner has room.
+    New {
+        /// The task.
+        task: NewTask,
+        /// The room.
+        quota: Quota,
+    },
+    /// A task of this node in this version waits for input, or works on.
+    Change {
+        /// The task.
+        task: TaskId,
+        /// The version that is replaced.
+        version: Version,
+        /// True while it waits for input.
+        input_required: bool,
+        /// Its `statusMessage`.
+        message: Option<String>,
+        /// The questions, as JSON.
+        asks: Option<String>,
+    },
+    /// A task of this node in this version has ended.
+    End {
+        /// The task.
+        task: TaskId,
+        /// The version that is replaced.
+        version: Version,
+        /// The end.
+        end: End,
+    },
+    /// A task of this identity on any node is cancelled, unless it has ended.
+    Cancel {
+        /// The task.
+        task: TaskId,
+        /// The identity that asks.
+        viewer: String,
+        /// The end.
+        end: End,
+    },
+    /// What became of the processes of a task.
+    Receipt {
+        /// The task.
+        task: TaskId,
+        /// The receipt, as JSON.
+        receipt: String,
+    },
+    /// This node wants a hint when the task changes. A read comes after it.
+    Watch(TaskId),
+    /// It does not any more.
+    Unwatch(TaskId),
+    /// A message to another node.
+    Send {
+        /// The node.
+        to: Epoch,
+        /// What it is about, for its reader.
+        kind: i16,
+        /// The task it is about.
+        task: Option<TaskId>,
+        /// Its content.
+        body: Vec<u8>,
+    },
+    /// Messages to this node that it has taken; exactly these, since numbers become visible in
+    /// another order than they grow.
+    Taken(Vec<i64>),
+}
+
+impl FleetWrite {
+    /// The task it is about.
+    #[must_use]
+    pub const fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::New { task, .. } => Some(task.id),
+            Self::Change { task, .. }
+            | Self::End { task, .. }
+            | Self::Cancel { task, .. }
+            | Self::Receipt { task, .. }
+            | Self::Watch(task)
+            | Self::Unwatch(task) => Some(*task),
+            Self::Send { .. } | Self::Taken(_) => None,
+        }
+    }
+}
+
+/// What became of one write of a batch that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is in the table.
+    Stored {
+        /// The task's new version.
+        version: Version,
+        /// `lastUpdatedAt`, by the clock of the table.
+        stamp: Wall,
+        /// The task's place in the list of its owner.
+        position: i64,
+    },
+    /// Another node was quicker: the task as it is.
+    Overtaken(Box<TaskRow>),
+    /// There is no such task (any more).
+    Gone,
+    /// The owner has no room.
+    Full(Limit),
+    /// It was carried out, and changed no task.
+    Done,
+}
+
+/// A batch that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Committed {
+    /// What became of each write.
+    pub verdicts: Vec<Verdict>,
+    /// Other nodes that have something to look at: they run or watch a task that has changed, or have a
+    /// message. To be hinted now that it is carried out; a hint may be lost.
+    pub hints: Vec<Epoch>,
+}
+
+/// A task as it is in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskRow {
+    /// Its id.
+    pub id: TaskId,
+    /// Its owner.
+    pub identity: String,
+    /// Its place in the list of its owner.
+    pub position: i64,
+    /// The node that runs it, or ran it.
+    pub node: Epoch,
+    /// Its version.
+    pub version: Version,
+    /// Where it stands.
+    pub status: Status,
+    /// The tool that was called.
+    pub tool: String,
+    /// Its `statusMessage`.
+    pub message: Option<String>,
+    /// `createdAt`.
+    pub created: Wall,
+    /// `lastUpdatedAt`.
+    pub updated: Wall,
+    /// When it may be deleted.
+    pub expires: Wall,
+    /// Its ttl.
+    pub ttl: Duration,
+    /// Open questions, as JSON.
+    pub asks: Option<String>,
+    /// Bytes of its outcome; `None` without one.
+    pub outcome_bytes: Option<u64>,
+    /// What became of its processes, as JSON.
+    pub receipt: Option<String>,
+}
+
+/// One question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// A task of this identity.
+    Task {
+        /// The task.
+        task: TaskId,
+        /// The identity that asks.
+        viewer: String,
+    },
+    /// The outcome of a task of this identity.
+    Outcome {
+        /// The task.
+        task: TaskId,
+        /// The identity that asks.
+        viewer: String,
+    },
+    /// Tasks of this identity behind a position, in their order.
+    Page {
+        /// The identity that asks.
+        viewer: String,
+        /// The position; 0 for the beginning.
+        after: i64,
+        /// Most tasks.
+        size: u32,
+    },
+    /// Those of these tasks that are not in this version any more.
+    Changed(Vec<(TaskId, Version)>),
+    /// Messages to this node, the oldest first.
+    Inbox {
+        /// Most messages.
+        size: u32,
+    },
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A task; `None` where the identity has no such task.
+    Task(Option<Box<TaskRow>>),
+    /// An outcome; `None` where there is none.
+    Outcome(Option<Outcome>),
+    /// Tasks.
+    Tasks(Vec<TaskRow>),
+    /// Messages to this node.
+    Inbox(Vec<Message>),
+}
+
+/// A message to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its number, for [`FleetWrite::Taken`].
+    pub number: i64,
+    /// What it is about, for its reader.
+    pub kind: i16,
+    /// The task it is about.
+    pub task: Option<TaskId>,
+    /// Its content.
+    pub body: Vec<u8>,
+}
+
+/// Why the table did not do what it was asked to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// This node is no member any more: nothing of the batch was done, and nothing of this epoch will
+    /// be.
+    Fenced,
+    /// Nothing of it was done. An id that is taken, for example.
+    Refused(String),
+    /// What became of it is not known; [`SharedTable::resolve`] finds out.
+    Unknown(String),
+    /// The table cannot be used: its format is newer, a right is missing.
+    Unusable(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fenced => f.write_str("this daemon is no member of the fleet any more"),
+            Self::Refused(why) | Self::Unknown(why) | Self::Unusable(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What became of a batch whose answer was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolved {
+    /// Nothing of it was done: it can be sent again.
+    NotDone,
+    /// It was carried out, with these verdicts as the table tells them now.
+    Done(Vec<Verdict>),
+}
+
+/// The tasks of a node that was lost are ended by others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reaped {
+    /// Nodes that are no members any more by this.
+    pub nodes: Vec<Epoch>,
+    /// Nodes that watch a task that has ended by this.
+    pub hints: Vec<Epoch>,
+    /// Tasks that have the given end by this.
+    pub tasks: Vec<TaskId>,
+    /// True when there may be more to do.
+    pub more: bool,
+}
+
+/// A table of tasks that several nodes share. Used by one thread at a time; every operation ends by its
+/// deadline.
+pub trait SharedTable: Send {
+    /// Becomes a member. Earlier epochs with the same key are ended by this.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn join(&mut self, node: &NodeInfo, deadline: Instant) -> Result<Epoch, Failure>;
+
+    /// Carries out these writes in order, and renews the lease; an empty batch only renews it.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn commit(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Committed, Failure>;
+
+    /// What became of the last batch, which failed with [`Failure::Unknown`].
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn resolve(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Resolved, Failure>;
+
+    /// Answers questions by what is in the table now.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn fetch(&mut self, wanted: &[Wanted], deadline: Instant) -> Result<Vec<Found>, Failure>;
+
+    /// Ends the membership of nodes whose lease is over, and gives their tasks this end (FLT-04), some at a
+    /// time.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure>;
+
+    /// Deletes tasks whose time is over, some at a time; true when there may be more.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn expire(&mut self, deadline: Instant) -> Result<bool, Failure>;
+
+    /// Ends the membership of this node, so that nobody waits for its lease.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn leave(&mut self, deadline: Instant) -> Result<(), Failure>;
+}

@@ -1,0 +1,461 @@
+//! The table in memory, with a clock that a test sets: what the contract means, in a few lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::status::Status;
+use ceased_core::time::Wall;
+
+use crate::contract::{
+    Committed, End, Epoch, Failure, FleetWrite, Found, Limit, Message, NewTask, NodeInfo, Outcome,
+    Quota, Reaped, Resolved, SharedTable, TaskRow, Verdict, Version, Wanted,
+};
+
+/// Beyond its lease a node is let live for so long, in milliseconds.
+const MARGIN: u64 = 1000;
+
+/// A table that many nodes share. Clones are the same table.
+#[derive(Debug, Clone, Default)]
+pub struct Model(Arc<Mutex<State>>);
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    now: u64,
+    epochs: i64,
+    messages: i64,
+    nodes: BTreeMap<Epoch, Node>,
+    owners: BTreeMap<String, Owner>,
+    tasks: BTreeMap<TaskId, Task>,
+    watches: BTreeSet<(TaskId, Epoch)>,
+    inbox: BTreeMap<(Epoch, i64), Message>,
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    key: [u8; 16],
+    lease: u64,
+    expires: u64,
+    batch: i64,
+    is_live: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Owner {
+    live: u64,
+    stored: u64,
+    bytes: u64,
+    positions: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Task {
+    row: TaskRow,
+    outcome: Option<Outcome>,
+}
+
+/// One node's access to a [`Model`].
+#[derive(Debug)]
+pub struct ModelTable {
+    model: Model,
+    node: Option<(Epoch, i64)>,
+    loses_answer: bool,
+}
+
+impl Model {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Access for one more node.
+    #[must_use]
+    pub fn table(&self) -> ModelTable {
+        ModelTable { model: self.clone(), node: None, loses_answer: false }
+    }
+
+    /// Time passes.
+    pub fn advance(&self, by: Duration) {
+        self.state().now += u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ModelTable {
+    /// The answer to the next batch is lost on its way.
+    pub const fn lose_answer(&mut self) {
+        self.loses_answer = true;
+    }
+
+    fn epoch(&self) -> Result<Epoch, Failure> {
+        self.node.map(|(epoch, _)| epoch).ok_or(Failure::Fenced)
+    }
+
+    /// Fences, renews and numbers, and carries out the rest; all of it or nothing.
+    fn fenced<T>(
+        &mut self,
+        carry_out: impl FnOnce(&mut State, Epoch) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let epoch = self.epoch()?;
+        let mut state = self.model.state();
+        let mut changed = state.clone();
+        let now = changed.now;
+        let Some(node) = changed.nodes.get_mut(&epoch).filter(|node| node.is_live) else {
+            self.node = None;
+            return Err(Failure::Fenced);
+        };
+        node.batch += 1;
+        node.expires = now + node.lease;
+        let batch = node.batch;
+        let done = carry_out(&mut changed, epoch)?;
+        *state = changed;
+        if std::mem::take(&mut self.loses_answer) {
+            return Err(Failure::Unknown("the answer is lost".to_owned()));
+        }
+        self.node = Some((epoch, batch));
+        Ok(done)
+    }
+}
+
+impl State {
+    fn write(&mut self, epoch: Epoch, write: &FleetWrite) -> Result<Verdict, Failure> {
+        Ok(match write {
+            FleetWrite::New { task, quota } => return self.create(epoch, task, *quota),
+            FleetWrite::Change { task, version, input_required, message, asks } => {
+                let now = self.now;
+                match self.own(epoch, *task, *version) {
+                    Ok(found) => {
+                        found.row.status =
+                            if *input_required { Status::InputRequired } else { Status::Working };
+                        found.row.message.clone_from(message);
+                        found.row.asks.clone_from(asks);
+                        changed(found, now)
+                    }
+                    Err(verdict) => verdict,
+                }
+            }
+            FleetWrite::End { task, version, end } => match self.own(epoch, *task, *version) {
+                Ok(_) => self.end(*task, end),
+                Err(verdict) => verdict,
+            },
+            FleetWrite::Cancel { task, viewer, end } => {
+                match self.tasks.get(task).filter(|found| found.row.identity == *viewer) {
+                    Some(found) if !found.row.status.is_terminal() => self.end(*task, end),
+                    Some(found) => Verdict::Overtaken(Box::new(found.row.clone())),
+                    None => Verdict::Gone,
+                }
+            }
+            FleetWrite::Receipt { task, receipt } => match self.tasks.get_mut(task) {
+                Some(found) => {
+                    found.row.receipt = Some(receipt.clone());
+                    found.row.version.0 += 1;
+                    stored(&found.row)
+                }
+                None => Verdict::Gone,
+            },
+            FleetWrite::Watch(task) => {
+                self.watches.insert((*task, epoch));
+                Verdict::Done
+            }
+            FleetWrite::Unwatch(task) => {
+                self.watches.remove(&(*task, epoch));
+                Verdict::Done
+            }
+            FleetWrite::Send { to, kind, task, body } => {
+                if !self.nodes.get(to).is_some_and(|node| node.is_live) {
+                    return Ok(Verdict::Gone);
+                }
+                self.messages += 1;
+                let number = self.messages;
+                let message = Message { number, kind: *kind, task: *task, body: body.clone() };
+                self.inbox.insert((*to, number), message);
+                Verdict::Done
+            }
+            FleetWrite::Taken(numbers) => {
+                self.inbox.retain(|(node, number), _| *node != epoch || !numbers.contains(number));
+                Verdict::Done
+            }
+        })
+    }
+
+    fn create(&mut self, epoch: Epoch, task: &NewTask, quota: Quota) -> Result<Verdict, Failure> {
+        if self.tasks.contains_key(&task.id) {
+            return Err(Failure::Refused("the id is taken".to_owned()));
+        }
+        let owner = self.owners.entry(task.identity.clone()).or_default();
+        if owner.live >= quota.live.into() {
+            return Ok(Verdict::Full(Limit::Live));
+        }
+        if owner.stored >= quota.stored.into() {
+            return Ok(Verdict::Full(Limit::Stored));
+        }
+        if owner.bytes >= quota.bytes {
+            return Ok(Verdict::Full(Limit::Bytes));
+        }
+        owner.live += 1;
+        owner.positions += 1;
+        let ttl = u64::try_from(task.ttl.as_millis()).unwrap_or(u64::MAX);
+        let row = TaskRow {
+            id: task.id,
+            identity: task.identity.clone(),
+            position: owner.positions,
+            node: epoch,
+            version: Version(1),
+            status: Status::Working,
+            tool: task.tool.clone(),
+            message: task.message.clone(),
+            created: Wall::from_millis(self.now),
+            updated: Wall::from_millis(self.now),
+            expires: Wall::from_millis(self.now.saturating_add(ttl)),
+            ttl: task.ttl,
+            asks: None,
+            outcome_bytes: None,
+            receipt: None,
+        };
+        let verdict = stored(&row);
+        self.tasks.insert(task.id, Task { row, outcome: None });
+        if let Some(end) = &task.end {
+            self.end(task.id, end);
+            if let Some(task) = self.tasks.get_mut(&task.id) {
+                task.row.version = Version(1);
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// A task of this node in this version that has not ended; else what became of it.
+    fn own(&mut self, epoch: Epoch, task: TaskId, version: Version) -> Result<&mut Task, Verdict> {
+        match self.tasks.get_mut(&task) {
+            Some(found)
+                if found.row.node == epoch
+                    && found.row.version == version
+                    && !found.row.status.is_terminal() =>
+            {
+                Ok(found)
+            }
+            Some(found) => Err(Verdict::Overtaken(Box::new(found.row.clone()))),
+            None => Err(Verdict::Gone),
+        }
+    }
+
+    fn end(&mut self, task: TaskId, end: &End) -> Verdict {
+        let now = self.now;
+        let Some(found) = self.tasks.get_mut(&task) else { return Verdict::Gone };
+        let bytes = end.outcome.json().len() as u64;
+        found.row.status = end.status.into();
+        found.row.message.clone_from(&end.message);
+        found.row.asks = None;
+        found.row.outcome_bytes = Some(bytes);
+        found.outcome = Some(end.outcome.clone());
+        let verdict = changed(found, now);
+        if let Some(owner) = self.owners.get_mut(&found.row.identity) {
+            owner.live -= 1;
+            owner.stored += 1;
+            owner.bytes += bytes;
+        }
+        verdict
+    }
+
+    /// Nodes that run or watch a task.
+    fn concerned(&self, task: TaskId) -> Vec<Epoch> {
+        let runs = self.tasks.get(&task).map(|task| task.row.node);
+        let watch = self.watches.iter().filter(|(watched, _)| *watched == task);
+        runs.into_iter().chain(watch.map(|(_, node)| *node)).collect()
+    }
+
+    fn visible(&self, task: TaskId, viewer: &str) -> Option<&Task> {
+        self.tasks.get(&task).filter(|found| found.row.identity == viewer)
+    }
+
+    fn find(&self, epoch: Option<Epoch>, wanted: &Wanted) -> Found {
+        match wanted {
+            Wanted::Task { task, viewer } => {
+                Found::Task(self.visible(*task, viewer).map(|found| Box::new(found.row.clone())))
+            }
+            Wanted::Outcome { task, viewer } => {
+                Found::Outcome(self.visible(*task, viewer).and_then(|found| found.outcome.clone()))
+            }
+            Wanted::Page { viewer, after, size } => {
+                let of_viewer =
+                    |task: &&Task| task.row.identity == *viewer && task.row.position > *after;
+                let mut rows: Vec<_> =
+                    self.tasks.values().filter(of_viewer).map(|task| task.row.clone()).collect();
+                rows.sort_by_key(|row| row.position);
+                rows.truncate(*size as usize);
+                Found::Tasks(rows)
+            }
+            Wanted::Changed(known) => {
+                let changed = known.iter().filter_map(|(task, version)| {
+                    let found =
+                        self.tasks.get(task).filter(|found| found.row.version != *version)?;
+                    Some(found.row.clone())
+                });
+                Found::Tasks(changed.collect())
+            }
+            Wanted::Inbox { size } => {
+                let own = self.inbox.iter().filter(|((node, _), _)| Some(*node) == epoch);
+                Found::Inbox(own.take(*size as usize).map(|(_, message)| message.clone()).collect())
+            }
+        }
+    }
+}
+
+fn changed(task: &mut Task, now: u64) -> Verdict {
+    task.row.version.0 += 1;
+    task.row.updated = task.row.updated.max(Wall::from_millis(now));
+    stored(&task.row)
+}
+
+const fn stored(row: &TaskRow) -> Verdict {
+    Verdict::Stored { version: row.version, stamp: row.updated, position: row.position }
+}
+
+impl SharedTable for ModelTable {
+    fn join(&mut self, node: &NodeInfo, _: Instant) -> Result<Epoch, Failure> {
+        let mut state = self.model.state();
+        for earlier in state.nodes.values_mut().filter(|earlier| earlier.key == node.key) {
+            earlier.is_live = false;
+        }
+        state.epochs += 1;
+        let epoch = Epoch(state.epochs);
+        let lease = u64::try_from(node.lease.as_millis()).unwrap_or(u64::MAX);
+        let expires = state.now + lease;
+        state.nodes.insert(epoch, Node { key: node.key, lease, expires, batch: 0, is_live: true });
+        self.node = Some((epoch, 0));
+        Ok(epoch)
+    }
+
+    fn commit(&mut self, writes: &[FleetWrite], _: Instant) -> Result<Committed, Failure> {
+        self.fenced(|state, epoch| {
+            let verdicts: Vec<_> =
+                writes.iter().map(|write| state.write(epoch, write)).collect::<Result<_, _>>()?;
+            let mut hints = BTreeSet::new();
+            for (write, verdict) in writes.iter().zip(&verdicts) {
+                match (write, verdict) {
+                    (FleetWrite::Send { to, .. }, Verdict::Done) => drop(hints.insert(*to)),
+                    (FleetWrite::New { .. } | FleetWrite::Watch(_) | FleetWrite::Unwatch(_), _) => {
+                    }
+                    _ => hints.extend(write.task().iter().flat_map(|task| state.concerned(*task))),
+                }
+            }
+            hints.remove(&epoch);
+            Ok(Committed { verdicts, hints: hints.into_iter().collect() })
+        })
+    }
+
+    fn resolve(&mut self, writes: &[FleetWrite], _: Instant) -> Result<Resolved, Failure> {
+        let Some((epoch, known)) = self.node else { return Err(Failure::Fenced) };
+        let state = self.model.state();
+        let Some(node) = state.nodes.get(&epoch).filter(|node| node.is_live) else {
+            return Err(Failure::Fenced);
+        };
+        if node.batch == known {
+            return Ok(Resolved::NotDone);
+        }
+        self.node = Some((epoch, node.batch));
+        let verdict = |write: &FleetWrite| {
+            let wanted: Option<(Option<Version>, Status)> = match write {
+                FleetWrite::New { task, .. } => {
+                    let status = task.end.as_ref().map_or(Status::Working, |end| end.status.into());
+                    Some((Some(Version(1)), status))
+                }
+                FleetWrite::Change { version, input_required, .. } => {
+                    let status =
+                        if *input_required { Status::InputRequired } else { Status::Working };
+                    Some((Some(Version(version.0 + 1)), status))
+                }
+                FleetWrite::End { version, end, .. } => {
+                    Some((Some(Version(version.0 + 1)), end.status.into()))
+                }
+                FleetWrite::Cancel { end, .. } => Some((None, end.status.into())),
+                FleetWrite::Receipt { task, .. } => {
+                    return state.tasks.get(task).map_or(Verdict::Gone, |found| stored(&found.row));
+                }
+                FleetWrite::Watch(_)
+                | FleetWrite::Unwatch(_)
+                | FleetWrite::Send { .. }
+                | FleetWrite::Taken(_) => None,
+            };
+            let (Some((version, status)), Some(task)) = (wanted, write.task()) else {
+                return Verdict::Done;
+            };
+            match state.tasks.get(&task).map(|found| &found.row) {
+                Some(row)
+                    if row.status == status
+                        && version.is_none_or(|version| version == row.version) =>
+                {
+                    stored(row)
+                }
+                Some(row) => Verdict::Overtaken(Box::new(row.clone())),
+                None if matches!(write, FleetWrite::New { .. }) => Verdict::Full(Limit::Live),
+                None => Verdict::Gone,
+            }
+        };
+        Ok(Resolved::Done(writes.iter().map(verdict).collect()))
+    }
+
+    fn fetch(&mut self, wanted: &[Wanted], _: Instant) -> Result<Vec<Found>, Failure> {
+        let state = self.model.state();
+        let epoch = self.node.map(|(epoch, _)| epoch);
+        Ok(wanted.iter().map(|wanted| state.find(epoch, wanted)).collect())
+    }
+
+    fn reap(&mut self, end: &End, _: Instant) -> Result<Reaped, Failure> {
+        self.fenced(|state, epoch| {
+            let now = state.now;
+            let mut reaped = Reaped::default();
+            for (other, node) in &mut state.nodes {
+                if node.is_live && *other != epoch && node.expires + MARGIN < now {
+                    node.is_live = false;
+                    reaped.nodes.push(*other);
+                }
+            }
+            let is_live = |node: &Epoch| state.nodes.get(node).is_some_and(|node| node.is_live);
+            let lost = state.tasks.values().filter(|task| !task.row.status.is_terminal());
+            let lost: Vec<_> =
+                lost.filter(|task| !is_live(&task.row.node)).map(|task| task.row.id).collect();
+            let mut hints = BTreeSet::new();
+            for task in &lost {
+                state.end(*task, end);
+                hints.extend(
+                    state.watches.iter().filter(|(it, _)| it == task).map(|(_, node)| *node),
+                );
+            }
+            reaped.hints = hints.into_iter().collect();
+            reaped.tasks = lost;
+            Ok(reaped)
+        })
+    }
+
+    fn expire(&mut self, _: Instant) -> Result<bool, Failure> {
+        self.fenced(|state, _| {
+            let now = Wall::from_millis(state.now);
+            let State { tasks, owners, .. } = state;
+            tasks.retain(|_, task| {
+                let is_over = task.row.status.is_terminal() && task.row.expires < now;
+                if is_over && let Some(owner) = owners.get_mut(&task.row.identity) {
+                    owner.stored -= 1;
+                    owner.bytes -= task.row.outcome_bytes.unwrap_or_default();
+                }
+                !is_over
+            });
+            Ok(false)
+        })
+    }
+
+    fn leave(&mut self, _: Instant) -> Result<(), Failure> {
+        self.fenced(|state, epoch| {
+            if let Some(node) = state.nodes.get_mut(&epoch) {
+                node.is_live = false;
+            }
+            Ok(())
+        })?;
+        self.node = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! The table in PostgreSQL.
+
+mod hints;
+mod rows;
+mod schema;
+mod statements;
+mod writes;
+
+use std::time::{Duration, Instant};
+
+use crate::contract::{
+    Committed, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, Reaped, Resolved,
+    SharedTable, Wanted,
+};
+use crate::postgres::{Address, Batch, PgError, Rows, Session, TooLarge, Value};
+use ceased_core::ids::TaskId;
+use uuid::Uuid;
+
+pub use hints::PostgresHints;
+pub use schema::FORMAT;
+
+/// Rows that a step of reaping or expiring takes.
+const STEP: i64 = 1000;
+
+/// Repetitions of a batch that another one has pushed aside (40P01, 40001).
+const TRIES: usize = 10;
+
+/// Run at each connect. Time limits of the server would turn a commit that waits for the standby into
+/// one that does not.
+const SETTINGS: &str = "SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; \
+    SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'";
+
+/// The tables of one database, and the connection to it. It connects when it is asked something, and
+/// again after a connection has failed.
+#[derive(Debug)]
+pub struct PostgresTable {
+    address: Address,
+    session: Option<Session>,
+    node: Option<Member>,
+    /// True once this connection's tables were looked at.
+    is_known: bool,
+}
+
+/// The membership of this process.
+#[derive(Debug)]
+struct Member {
+    epoch: Epoch,
+    /// The number of the last batch that is known to be carried out.
+    batch: i64,
+}
+
+impl PostgresTable {
+    /// The table at an address. Nothing is sent yet.
+    #[must_use]
+    pub const fn new(address: Address) -> Self {
+        Self { address, session: None, node: None, is_known: false }
+    }
+
+    /// Connects, and looks at the tables; creates them where they are not there and the role may.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn prepare(&mut self, deadline: Instant) -> Result<(), Failure> {
+        if self.session.is_none() {
+            let opened = Session::open(&self.address, SETTINGS, deadline);
+            self.session = Some(opened.map_err(|error| failure(&error))?);
+        }
+        if let (Some(session), false) = (&mut self.session, self.is_known) {
+            schema::ensure(session, deadline)?;
+            self.is_known = true;
+        }
+        Ok(())
+    }
+
+    /// Carries out a batch, again where another one has pushed it aside.
+    fn run(&mut self, batch: &Batch, deadline: Instant) -> Result<Vec<Rows>, PgError> {
+        let Some(session) = &mut self.session else {
+            return Err(PgError::Unexpected("no connection"));
+        };
+        let mut tries = 0;
+        loop {
+            let error = match session.run(batch, deadline) {
+                Ok(results) => return Ok(results),
+                Err(error) => error,
+            };
+            tries += 1;
+            match &error {
+                PgError::Server(told)
+                    if ["40P01", "40001"].contains(&told.code.as_str()) && tries < TRIES => {}
+                PgError::Server(_) => return Err(error),
+                PgError::Closed(_)
+                | PgError::Io(_)
+                | PgError::TimedOut
+                | PgError::InDoubt
+                | PgError::Unexpected(_)
+                | PgError::Authentication(_)
+                | PgError::Tls(_)
+                | PgError::NoneWritable(_) => {
+                    self.session = None;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn epoch(&self) -> Result<Epoch, Failure> {
+        self.node.as_ref().map(|node| node.epoch).ok_or(Failure::Fenced)
+    }
+
+    /// A batch that begins with the fence, and its results without that one's.
+    fn fenced(&mut self, batch: &Batch, deadline: Instant) -> Result<Vec<Rows>, Failure> {
+        let results = self.run(batch, deadline).map_err(|error| failure(&error));
+        let mut results = match results {
+            Ok(results) => results,
+            Err(Failure::Fenced) => {
+                self.node = None;
+                return Err(Failure::Fenced);
+            }
+            Err(error) => return Err(error),
+        };
+        let first = if results.is_empty() { None } else { Some(results.remove(0)) };
+        let number = first.as_ref().and_then(|rows| rows.rows.first()?.number(0).ok()?);
+        if let (Some(node), Some(number)) = (&mut self.node, number) {
+            node.batch = number;
+        }
+        Ok(results)
+    }
+
+    fn fence(&mut self, deadline: Instant) -> Result<(Batch, Epoch), Failure> {
+        let epoch = self.epoch()?;
+        self.prepare(deadline)?;
+        let mut batch = Batch::new();
+        batch.push(&statements::FENCE, &[Value::Int8(epoch.0)]).map_err(too_large)?;
+        Ok((batch, epoch))
+    }
+}
+
+impl SharedTable for PostgresTable {
+    fn join(&mut self, node: &NodeInfo, deadline: Instant) -> Result<Epoch, Failure> {
+        self.prepare(deadline)?;
+        let mut batch = Batch::new();
+        let lease = Value::Int8(millis(node.lease));
+        batch.push(&statements::SUCCEED, &[Value::Uuid(node.key)]).map_err(too_large)?;
+        batch
+            .push(&statements::JOIN, &[Value::Uuid(node.key), Value::Text(&node.name), lease])
+            .map_err(too_large)?;
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let epoch = results.get(1).and_then(|rows| rows.rows.first()?.number(0).ok()?);
+        let epoch = Epoch(epoch.ok_or_else(|| failure(&PgError::Unexpected("no epoch")))?);
+        self.node = Some(Member { epoch, batch: 0 });
+        Ok(epoch)
+    }
+
+    fn commit(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Committed, Failure> {
+        let (mut batch, epoch) = self.fence(deadline)?;
+        for write in writes {
+            writes::push(&mut batch, epoch, write).map_err(too_large)?;
+        }
+        let changed = writes::changed(writes);
+        if !changed.is_empty() {
+            batch
+                .push(&statements::CONCERNED, &[Value::Int8(epoch.0), Value::Uuids(&changed)])
+                .map_err(too_large)?;
+        }
+        let mut results = self.fenced(&batch, deadline)?;
+        let mut hints = Vec::new();
+        let concerned = if changed.is_empty() { None } else { results.pop() };
+        for row in concerned.iter().flat_map(|rows| &rows.rows) {
+            hints.extend(row.number(0).map_err(|error| failure(&error))?.map(Epoch));
+        }
+        let verdicts = writes::verdicts(writes, results).map_err(|error| failure(&error))?;
+        hints.extend(writes::receivers(writes, &verdicts));
+        hints.sort_unstable();
+        hints.dedup();
+        Ok(Committed { verdicts, hints })
+    }
+
+    fn resolve(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Resolved, Failure> {
+        let Some(Member { epoch, batch: known }) = self.node else { return Err(Failure::Fenced) };
+        self.prepare(deadline)?;
+        let mut batch = Batch::new();
+        batch.push(&statements::LAST_BATCH, &[Value::Int8(epoch.0)]).map_err(too_large)?;
+        for write in writes {
+            writes::push_look(&mut batch, write).map_err(too_large)?;
+        }
+        let mut results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let last = if results.is_empty() { None } else { Some(results.remove(0)) };
+        match last.as_ref().and_then(|rows| rows.rows.first()?.number(0).ok()?) {
+            None => {
+                self.node = None;
+                Err(Failure::Fenced)
+            }
+            Some(last) if last == known => Ok(Resolved::NotDone),
+            Some(last) => {
+                self.node = Some(Member { epoch, batch: last });
+                let verdicts = writes::verdicts_by_look(writes, epoch, results);
+                verdicts.map(Resolved::Done).map_err(|error| failure(&error))
+            }
+        }
+    }
+
+    fn fetch(&mut self, wanted: &[Wanted], deadline: Instant) -> Result<Vec<Found>, Failure> {
+        self.prepare(deadline)?;
+        let epoch = self.node.as_ref().map_or(0, |node| node.epoch.0);
+        let mut batch = Batch::new();
+        for question in wanted {
+            push_question(&mut batch, epoch, question).map_err(too_large)?;
+        }
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let found = wanted.iter().zip(results).map(|(question, rows)| answer(question, rows));
+        found.collect::<Result<_, _>>().map_err(|error| failure(&error))
+    }
+
+    fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure> {
+        let (mut batch, epoch) = self.fence(deadline)?;
+        batch.push(&statements::BURY, &[Value::Int8(epoch.0)]).map_err(too_large)?;
+        let [status, message, kind, outcome] = writes::of_end(end);
+        batch
+            .push(&statements::REAP, &[Value::Int8(STEP), status, message, kind, outcome])
+            .map_err(too_large)?;
+        batch.push(&statements::FORGET, &[]).map_err(too_large)?;
+        let results = self.fenced(&batch, deadline)?;
+        let mut reaped = Reaped::default();
+        for row in results.first().map_or(&[][..], |rows| &rows.rows) {
+            let epoch = row.number(0).map_err(|error| failure(&error))?;
+            reaped.nodes.extend(epoch.map(Epoch));
+        }
+        for row in results.get(1).map_or(&[][..], |rows| &rows.rows) {
+            let id = row.uuid(0).map_err(|error| failure(&error))?;
+            reaped.tasks.extend(id.map(|id| TaskId::new(Uuid::from_bytes(id))));
+            let watching = row.text(1).map_err(|error| failure(&error))?.unwrap_or_default();
+            let watching = watching.trim_matches(['{', '}']).split(',');
+            reaped.hints.extend(watching.filter_map(|node| node.parse().ok()).map(Epoch));
+        }
+        reaped.hints.sort_unstable();
+        reaped.hints.dedup();
+        reaped.more = i64::try_from(reaped.tasks.len()).is_ok_and(|count| count >= STEP);
+        Ok(reaped)
+    }
+
+    fn expire(&mut self, deadline: Instant) -> Result<bool, Failure> {
+        let (mut batch, _) = self.fence(deadline)?;
+        batch.push(&statements::EXPIRE, &[Value::Int8(STEP)]).map_err(too_large)?;
+        let results = self.fenced(&batch, deadline)?;
+        let count = results.first().and_then(|rows| rows.rows.first()?.number(0).ok()?);
+        Ok(count.is_some_and(|count| count >= STEP))
+    }
+
+    fn leave(&mut self, deadline: Instant) -> Result<(), Failure> {
+        let (mut batch, epoch) = self.fence(deadline)?;
+        batch.push(&statements::LEAVE, &[Value::Int8(epoch.0)]).map_err(too_large)?;
+        self.fenced(&batch, deadline)?;
+        self.node = None;
+        Ok(())
+    }
+}
+
+fn push_question(batch: &mut Batch, epoch: i64, question: &Wanted) -> Result<(), TooLarge> {
+    let id = |task: &TaskId| Value::Uuid(*task.uuid().as_bytes());
+    match question {
+        Wanted::Task { task, viewer } => {
+            batch.push(&statements::OWN_ROW, &[id(task), Value::Text(viewer)])
+        }
+        Wanted::Outcome { task, viewer } => {
+            batch.push(&statements::OUTCOME, &[id(task), Value::Text(viewer)])
+        }
+        Wanted::Page { viewer, after, size } => {
+            let size = Value::Int8(i64::from(*size));
+            batch.push(&statements::PAGE, &[Value::Text(viewer), Value::Int8(*after), size])
+        }
+        Wanted::Changed(known) => {
+            let tasks: Vec<[u8; 16]> =
+                known.iter().map(|(task, _)| *task.uuid().as_bytes()).collect();
+            let versions: Vec<i64> = known.iter().map(|(_, version)| version.0).collect();
+            batch.push(&statements::CHANGED, &[Value::Uuids(&tasks), Value::Int8s(&versions)])
+        }
+        Wanted::Inbox { size } => {
+            batch.push(&statements::INBOX, &[Value::Int8(epoch), Value::Int8(i64::from(*size))])
+        }
+    }
+}
+
+fn answer(question: &Wanted, result: Rows) -> Result<Found, PgError> {
+    match question {
+        Wanted::Task { .. } => {
+            let row = result.rows.first().map(rows::task).transpose()?;
+            Ok(Found::Task(row.map(Box::new)))
+        }
+        Wanted::Outcome { .. } => {
+            let outcome = result.rows.first().map(rows::outcome).transpose()?;
+            Ok(Found::Outcome(outcome.flatten()))
+        }
+        Wanted::Page { .. } | Wanted::Changed(_) => {
+            Ok(Found::Tasks(result.rows.iter().map(rows::task).collect::<Result<_, _>>()?))
+        }
+        Wanted::Inbox { .. } => {
+            let message = |row: &_| rows::message(row);
+            Ok(Found::Inbox(result.rows.iter().map(message).collect::<Result<Vec<Message>, _>>()?))
+        }
+    }
+}
+
+/// What an error means for its batch.
+fn failure(error: &PgError) -> Failure {
+    let told = error.to_string();
+    match error {
+        PgError::Server(refusal) => match refusal.code.as_str() {
+            // The fence's division.
+            "22012" => Failure::Fenced,
+            // No right, no such table: people have to do something.
+            "42501" | "42P01" | "3F000" => Failure::Unusable(told),
+            _ => Failure::Refused(told),
+        },
+        PgError::Authentication(_) => Failure::Unusable(told),
+        PgError::Closed(refusal) if refusal.code.starts_with("28") || refusal.code == "3D000" => {
+            Failure::Unusable(told)
+        }
+        PgError::Closed(_)
+        | PgError::Io(_)
+        | PgError::TimedOut
+        | PgError::InDoubt
+        | PgError::Unexpected(_)
+        | PgError::Tls(_)
+        | PgError::NoneWritable(_) => Failure::Unknown(told),
+    }
+}
+
+fn too_large(_: TooLarge) -> Failure {
+    Failure::Refused("a value is larger than the database takes".to_owned())
+}
+
+/// Whole milliseconds.
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

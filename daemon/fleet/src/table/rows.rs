@@ -1,0 +1,97 @@
+//! Rows of the tables as values.
+
+use std::time::Duration;
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::status::Status;
+use ceased_core::time::Wall;
+use uuid::Uuid;
+
+use crate::contract::{Epoch, Message, Outcome, TaskRow, Verdict, Version};
+use crate::postgres::{PgError, Row};
+
+const MISSING: PgError = PgError::Unexpected("a row without a value that it always has");
+
+/// Number of a status in the table; those from 2 stay.
+pub(super) const fn number_of(status: Status) -> i16 {
+    match status {
+        Status::Working => 0,
+        Status::InputRequired => 1,
+        Status::Completed => 2,
+        Status::Failed => 3,
+        Status::Cancelled => 4,
+    }
+}
+
+fn status(number: i64) -> Result<Status, PgError> {
+    use Status::{Cancelled, Completed, Failed, InputRequired, Working};
+    let all = [Working, InputRequired, Completed, Failed, Cancelled];
+    let found = all.into_iter().find(|status| i64::from(number_of(*status)) == number);
+    found.ok_or(PgError::Unexpected("a status that this version does not know"))
+}
+
+fn number(row: &Row, column: usize) -> Result<i64, PgError> {
+    row.number(column)?.ok_or(MISSING)
+}
+
+fn text(row: &Row, column: usize) -> Result<Option<String>, PgError> {
+    Ok(row.text(column)?.map(str::to_owned))
+}
+
+fn wall(row: &Row, column: usize) -> Result<Wall, PgError> {
+    Ok(Wall::from_millis(u64::try_from(number(row, column)?).unwrap_or_default()))
+}
+
+fn task_id(row: &Row, column: usize) -> Result<Option<TaskId>, PgError> {
+    Ok(row.uuid(column)?.map(|id| TaskId::new(Uuid::from_bytes(id))))
+}
+
+/// A task, in the order of the statements' columns.
+pub(super) fn task(row: &Row) -> Result<TaskRow, PgError> {
+    Ok(TaskRow {
+        id: task_id(row, 0)?.ok_or(MISSING)?,
+        identity: text(row, 1)?.ok_or(MISSING)?,
+        position: number(row, 2)?,
+        node: Epoch(number(row, 3)?),
+        version: Version(number(row, 4)?),
+        status: status(number(row, 5)?)?,
+        tool: text(row, 6)?.ok_or(MISSING)?,
+        message: text(row, 7)?,
+        created: wall(row, 8)?,
+        updated: wall(row, 9)?,
+        expires: wall(row, 10)?,
+        ttl: Duration::from_millis(u64::try_from(number(row, 11)?).unwrap_or_default()),
+        asks: text(row, 12)?,
+        outcome_bytes: row.number(13)?.and_then(|bytes| u64::try_from(bytes).ok()),
+        receipt: text(row, 14)?,
+    })
+}
+
+/// Kind and text of an outcome.
+pub(super) fn outcome(row: &Row) -> Result<Option<Outcome>, PgError> {
+    let Some(json) = text(row, 1)? else { return Ok(None) };
+    match number(row, 0)? {
+        0 => Ok(Some(Outcome::Result(json))),
+        1 => Ok(Some(Outcome::Error(json))),
+        _ => Err(PgError::Unexpected("a kind of outcome that this version does not know")),
+    }
+}
+
+/// A message to a node.
+pub(super) fn message(row: &Row) -> Result<Message, PgError> {
+    Ok(Message {
+        number: number(row, 0)?,
+        kind: i16::try_from(number(row, 1)?).map_err(|_| MISSING)?,
+        task: task_id(row, 2)?,
+        body: row.bytes(3)?.unwrap_or_default().to_vec(),
+    })
+}
+
+/// Version, stamp and position that a write returns.
+pub(super) fn stored(row: &Row) -> Result<Verdict, PgError> {
+    Ok(Verdict::Stored {
+        version: Version(number(row, 0)?),
+        stamp: wall(row, 1)?,
+        position: number(row, 2)?,
+    })
+}

@@ -1,0 +1,259 @@
+//! The statements. Each one of a batch is a transition of one row that happens under a condition, or
+//! not at all; what it returns says which.
+
+use crate::postgres::Statement;
+
+/// First of every batch: fences, renews and numbers it. It fails with 22012 for a node that is no member,
+/// since no row or no result would not end the rest of the batch.
+pub(super) const FENCE: Statement = Statement {
+    name: "fence",
+    sql: "WITH renewed AS (UPDATE ceased.node SET batch = batch + 1, expires = clock_timestamp() + lease
+        WHERE epoch = $1::int8 AND state = 'live' RETURNING batch)
+    SELECT coalesce((SELECT batch FROM renewed), 1 / (SELECT count(*) FROM renewed))",
+};
+
+/// The number of the last batch that was carried out; no row for an epoch that is over.
+pub(super) const LAST_BATCH: Statement = Statement {
+    name: "last_batch",
+    sql: "SELECT batch FROM ceased.node WHERE epoch = $1::int8 AND state = 'live'",
+};
+
+/// Ends the earlier epochs of a key.
+pub(super) const SUCCEED: Statement = Statement {
+    name: "succeed",
+    sql: "UPDATE ceased.node SET state = 'dead' WHERE key = $1::uuid AND state = 'live'",
+};
+
+/// A new epoch.
+pub(super) const JOIN: Statement = Statement {
+    name: "join",
+    sql: "INSERT INTO ceased.node (epoch, key, name, state, lease, expires)
+    VALUES (nextval('ceased.epoch'), $1::uuid, $2::text, 'live', make_interval(secs => $3::int8 / 1000.0),
+        clock_timestamp() + make_interval(secs => $3::int8 / 1000.0))
+    RETURNING epoch",
+};
+
+/// The end of an epoch by its own node.
+pub(super) const LEAVE: Statement = Statement {
+    name: "leave",
+    sql: "UPDATE ceased.node SET state = 'left' WHERE epoch = $1::int8",
+};
+
+/// A task, if its owner has room. The place is taken under the lock of the owner's row, which is held
+/// until the commit: so places become visible in their order.
+pub(super) const NEW: Statement = Statement {
+    name: "new",
+    sql: "WITH room AS (
+        INSERT INTO ceased.owner AS o (identity, live, stored, bytes, next_position)
+        SELECT $2::text, ($5::int2 < 2)::int::int8, ($5::int2 >= 2)::int::int8,
+            coalesce(octet_length($10::text), 0), 2
+            WHERE $11::int8 > 0 AND $12::int8 > 0
+        ON CONFLICT (identity) DO UPDATE SET live = o.live + excluded.live, stored = o.stored + excluded.stored,
+            bytes = o.bytes + excluded.bytes, next_position = o.next_position + 1
+            WHERE o.live < $11::int8 AND o.stored < $12::int8 AND o.bytes < $13::int8
+        RETURNING next_position - 1 AS position
+    )
+    INSERT INTO ceased.task (id, identity, position, node, status, tool, message, expires, ttl_ms,
+        outcome_kind, outcome)
+    SELECT $1::uuid, $2::text, position, $3::int8, $5::int2, $4::text, $6::text,
+        clock_timestamp() + make_interval(secs => $7::int8 / 1000.0), $8::int8, $9::int2, $10::text FROM room
+    RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
+};
+
+/// What an owner has, to name the limit that it has reached.
+pub(super) const ROOM: Statement = Statement {
+    name: "room",
+    sql: "SELECT live, stored, bytes FROM ceased.owner WHERE identity = $1::text",
+};
+
+/// Another status without an end.
+pub(super) const CHANGE: Statement = Statement {
+    name: "change",
+    sql: "UPDATE ceased.task SET status = $4::int2, message = $5::text, asks = $6::text, version = version + 1,
+        updated = greatest(updated, clock_timestamp())
+    WHERE id = $1::uuid AND node = $2::int8 AND version = $3::int8 AND status < 2
+    RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
+};
+
+/// An end by the node of the task.
+pub(super) const END: Statement = Statement {
+    name: "end",
+    sql: "WITH ended AS (
+        UPDATE ceased.task SET status = $4::int2, message = $5::text, asks = NULL, outcome_kind = $6::int2,
+            outcome = $7::text, version = version + 1, updated = greatest(updated, clock_timestamp())
+        WHERE id = $1::uuid AND node = $2::int8 AND version = $3::int8 AND status < 2
+        RETURNING version, updated, position, identity
+    ), counted AS (
+        UPDATE ceased.owner SET live = live - 1, stored = stored + 1, bytes = bytes + octet_length($7::text)
+        FROM ended WHERE owner.identity = ended.identity
+    )
+    SELECT version, (extract(epoch FROM updated) * 1000)::int8, position FROM ended",
+};
+
+/// An end by any node, for the identity that owns the task.
+pub(super) const CANCEL: Statement = Statement {
+    name: "cancel",
+    sql: "WITH ended AS (
+        UPDATE ceased.task SET status = $3::int2, message = $4::text, asks = NULL, outcome_kind = $5::int2,
+            outcome = $6::text, version = version + 1, updated = greatest(updated, clock_timestamp())
+        WHERE id = $1::uuid AND identity = $2::text AND status < 2
+        RETURNING version, updated, position, identity
+    ), counted AS (
+        UPDATE ceased.owner SET live = live - 1, stored = stored + 1, bytes = bytes + octet_length($6::text)
+        FROM ended WHERE owner.identity = ended.identity
+    )
+    SELECT version, (extract(epoch FROM updated) * 1000)::int8, position FROM ended",
+};
+
+/// A receipt.
+pub(super) const RECEIPT: Statement = Statement {
+    name: "receipt",
+    sql: "UPDATE ceased.task SET receipt = $2::text, version = version + 1 WHERE id = $1::uuid
+    RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
+};
+
+/// Columns of a task.
+macro_rules! columns {
+    () => {
+        "id, identity, position, node, version, status, tool, message,
+        (extract(epoch FROM created) * 1000)::int8, (extract(epoch FROM updated) * 1000)::int8,
+        (extract(epoch FROM expires) * 1000)::int8, ttl_ms, asks, octet_length(outcome)::int8, receipt"
+    };
+}
+
+/// A task, whoever asks.
+pub(super) const ROW: Statement = Statement {
+    name: "row",
+    sql: concat!("SELECT ", columns!(), " FROM ceased.task WHERE id = $1::uuid"),
+};
+
+/// A task of an identity.
+pub(super) const OWN_ROW: Statement = Statement {
+    name: "own_row",
+    sql: concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ceased.task WHERE id = $1::uuid AND identity = $2::text"
+    ),
+};
+
+/// Tasks of an identity behind a position.
+pub(super) const PAGE: Statement = Statement {
+    name: "page",
+    sql: concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ceased.task WHERE identity = $1::text AND position > $2::int8 ORDER BY position LIMIT $3::int8"
+    ),
+};
+
+/// Tasks that are not in these versions any more.
+pub(super) const CHANGED: Statement = Statement {
+    name: "changed",
+    sql: concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ceased.task JOIN unnest($1::uuid[], $2::int8[]) AS known (task, seen) ON id = task
+        WHERE version <> seen"
+    ),
+};
+
+/// The outcome of a task of an identity.
+pub(super) const OUTCOME: Statement = Statement {
+    name: "outcome",
+    sql: "SELECT outcome_kind, outcome FROM ceased.task WHERE id = $1::uuid AND identity = $2::text",
+};
+
+/// A watch.
+pub(super) const WATCH: Statement = Statement {
+    name: "watch",
+    sql: "INSERT INTO ceased.watch VALUES ($1::uuid, $2::int8) ON CONFLICT DO NOTHING",
+};
+
+/// Nodes, other than one, that run or watch one of these tasks.
+pub(super) const CONCERNED: Statement = Statement {
+    name: "concerned",
+    sql: "SELECT node FROM ceased.watch WHERE task = ANY ($2::uuid[]) AND node <> $1::int8
+    UNION SELECT node FROM ceased.task WHERE id = ANY ($2::uuid[]) AND node <> $1::int8",
+};
+
+/// No watch.
+pub(super) const UNWATCH: Statement = Statement {
+    name: "unwatch",
+    sql: "DELETE FROM ceased.watch WHERE task = $1::uuid AND node = $2::int8",
+};
+
+/// A message, to a node that is there.
+pub(super) const SEND: Statement = Statement {
+    name: "send",
+    sql: "INSERT INTO ceased.inbox (node, kind, task, body)
+    SELECT epoch, $2::int2, $3::uuid, $4::bytea FROM ceased.node WHERE epoch = $1::int8 AND state = 'live'",
+};
+
+/// Messages that were taken.
+pub(super) const TAKEN: Statement = Statement {
+    name: "taken",
+    sql: "DELETE FROM ceased.inbox WHERE node = $1::int8 AND number = ANY ($2::int8[])",
+};
+
+/// Messages to a node.
+pub(super) const INBOX: Statement = Statement {
+    name: "inbox",
+    sql: "SELECT number, kind, task, body FROM ceased.inbox WHERE node = $1::int8 ORDER BY number LIMIT $2::int8",
+};
+
+/// Ends memberships. A renewal under way holds the row, and is seen when it is done.
+pub(super) const BURY: Statement = Statement {
+    name: "bury",
+    sql: "UPDATE ceased.node SET state = 'dead'
+    WHERE state = 'live' AND expires + interval '1 second' < clock_timestamp() AND epoch <> $1::int8
+    RETURNING epoch",
+};
+
+/// Ends the tasks of nodes that are gone, some at a time; those that another node ends at this moment are
+/// left to it.
+pub(super) const REAP: Statement = Statement {
+    name: "reap",
+    sql: "WITH lost AS (
+        SELECT task.id FROM ceased.task JOIN ceased.node ON node.epoch = task.node
+        WHERE task.status < 2 AND node.state <> 'live'
+        ORDER BY task.identity, task.id LIMIT $1::int8 FOR UPDATE OF task SKIP LOCKED
+    ), ended AS (
+        UPDATE ceased.task SET status = $2::int2, message = $3::text, asks = NULL, outcome_kind = $4::int2,
+            outcome = $5::text, version = version + 1, updated = greatest(updated, clock_timestamp())
+        FROM lost WHERE task.id = lost.id AND task.status < 2 RETURNING task.id, task.identity
+    ), counted AS (
+        UPDATE ceased.owner SET live = live - many, stored = stored + many, bytes = bytes + many * octet_length($5::text)
+        FROM (SELECT identity, count(*) AS many FROM ended GROUP BY identity) AS per
+        WHERE owner.identity = per.identity
+    )
+    SELECT id, ARRAY(SELECT node FROM ceased.watch WHERE watch.task = ended.id)::text FROM ended",
+};
+
+/// Rows of nodes that are gone and have nothing left.
+pub(super) const FORGET: Statement = Statement {
+    name: "forget",
+    sql: "WITH gone AS (
+        DELETE FROM ceased.node WHERE state <> 'live' AND expires < clock_timestamp() - interval '1 hour'
+            AND NOT EXISTS (SELECT FROM ceased.task WHERE task.node = node.epoch AND status < 2)
+        RETURNING epoch
+    ), unread AS (DELETE FROM ceased.inbox USING gone WHERE inbox.node = gone.epoch)
+    DELETE FROM ceased.watch USING gone WHERE watch.node = gone.epoch",
+};
+
+/// Deletes tasks whose time is over, some at a time.
+pub(super) const EXPIRE: Statement = Statement {
+    name: "expire",
+    sql: "WITH over AS (
+        SELECT id FROM ceased.task WHERE expires < clock_timestamp() AND status >= 2
+        ORDER BY identity, id LIMIT $1::int8 FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM ceased.task USING over WHERE task.id = over.id
+        RETURNING task.identity, octet_length(outcome) AS size
+    ), counted AS (
+        UPDATE ceased.owner SET stored = stored - many, bytes = bytes - size
+        FROM (SELECT identity, count(*) AS many, coalesce(sum(size), 0)::int8 AS size FROM gone GROUP BY identity) AS per
+        WHERE owner.identity = per.identity
+    )
+    SELECT count(*) FROM gone",
+};

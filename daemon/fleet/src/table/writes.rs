@@ -1,0 +1,266 @@
+//! Writes as statements, and what their results mean.
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::status::Status;
+
+use super::rows;
+use super::statements as sql;
+use crate::contract::{End, Epoch, FleetWrite, Limit, Outcome, Quota, TaskRow, Verdict, Version};
+use crate::postgres::{Batch, PgError, Rows, TooLarge, Value};
+
+fn id(task: TaskId) -> Value<'static> {
+    Value::Uuid(*task.uuid().as_bytes())
+}
+
+fn optional(text: Option<&String>) -> Value<'_> {
+    text.map_or(Value::Null, |text| Value::Text(text))
+}
+
+/// Status, message, kind and text of an end.
+pub(super) fn of_end(end: &End) -> [Value<'_>; 4] {
+    let kind = match end.outcome {
+        Outcome::Result(_) => 0,
+        Outcome::Error(_) => 1,
+    };
+    [
+        Value::Int2(rows::number_of(end.status.into())),
+        optional(end.message.as_ref()),
+        Value::Int2(kind),
+        Value::Text(end.outcome.json()),
+    ]
+}
+
+/// Adds the statements of a write; [`verdicts`] takes as many results.
+pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Result<(), TooLarge> {
+    let node = Value::Int8(epoch.0);
+    match write {
+        FleetWrite::New { task, quota } => {
+            let [status, message, kind, outcome] = match &task.end {
+                Some(end) => of_end(end),
+                None => {
+                    let working = Value::Int2(rows::number_of(Status::Working));
+                    [working, optional(task.message.as_ref()), Value::Null, Value::Null]
+                }
+            };
+            let ttl = Value::Int8(super::millis(task.ttl));
+            let most = |number: u64| Value::Int8(i64::try_from(number).unwrap_or(i64::MAX));
+            let [live, stored, bytes] =
+                [quota.live.into(), quota.stored.into(), quota.bytes].map(most);
+            let identity = Value::Text(&task.identity);
+            let tool = Value::Text(&task.tool);
+            batch.push(
+                &sql::NEW,
+                &[
+                    id(task.id),
+                    identity,
+                    node,
+                    tool,
+                    status,
+                    message,
+                    ttl,
+                    ttl,
+                    kind,
+                    outcome,
+                    live,
+                    stored,
+                    bytes,
+                ],
+            )?;
+            batch.push(&sql::ROOM, &[identity])
+        }
+        FleetWrite::Change { task, version, input_required, message, asks } => {
+            let status = if *input_required { Status::InputRequired } else { Status::Working };
+            let status = Value::Int2(rows::number_of(status));
+            let [message, asks] = [message, asks].map(|text| optional(text.as_ref()));
+            batch.push(
+                &sql::CHANGE,
+                &[id(*task), node, Value::Int8(version.0), status, message, asks],
+            )?;
+            batch.push(&sql::ROW, &[id(*task)])
+        }
+        FleetWrite::End { task, version, end } => {
+            let [status, message, kind, outcome] = of_end(end);
+            let version = Value::Int8(version.0);
+            batch.push(&sql::END, &[id(*task), node, version, status, message, kind, outcome])?;
+            batch.push(&sql::ROW, &[id(*task)])
+        }
+        FleetWrite::Cancel { task, viewer, end } => {
+            let [status, message, kind, outcome] = of_end(end);
+            let viewer = Value::Text(viewer);
+            batch.push(&sql::CANCEL, &[id(*task), viewer, status, message, kind, outcome])?;
+            batch.push(&sql::OWN_ROW, &[id(*task), viewer])
+        }
+        FleetWrite::Receipt { task, receipt } => {
+            batch.push(&sql::RECEIPT, &[id(*task), Value::Text(receipt)])
+        }
+        FleetWrite::Watch(task) => batch.push(&sql::WATCH, &[id(*task), node]),
+        FleetWrite::Unwatch(task) => batch.push(&sql::UNWATCH, &[id(*task), node]),
+        FleetWrite::Send { to, kind, task, body } => {
+            let task = task.map_or(Value::Null, id);
+            batch.push(
+                &sql::SEND,
+                &[Value::Int8(to.0), Value::Int2(*kind), task, Value::Bytes(body)],
+            )
+        }
+        FleetWrite::Taken(numbers) => batch.push(&sql::TAKEN, &[node, Value::Int8s(numbers)]),
+    }
+}
+
+/// Tasks whose change concerns other nodes.
+pub(super) fn changed(writes: &[FleetWrite]) -> Vec<[u8; 16]> {
+    let changed = writes.iter().filter_map(|write| match write {
+        FleetWrite::Change { task, .. }
+        | FleetWrite::End { task, .. }
+        | FleetWrite::Cancel { task, .. }
+        | FleetWrite::Receipt { task, .. } => Some(*task.uuid().as_bytes()),
+        FleetWrite::New { .. }
+        | FleetWrite::Watch(_)
+        | FleetWrite::Unwatch(_)
+        | FleetWrite::Send { .. }
+        | FleetWrite::Taken(_) => None,
+    });
+    changed.collect()
+}
+
+/// Nodes that have a message by these writes.
+pub(super) fn receivers(writes: &[FleetWrite], verdicts: &[Verdict]) -> Vec<Epoch> {
+    let sent = writes.iter().zip(verdicts).filter_map(|(write, verdict)| match (write, verdict) {
+        (FleetWrite::Send { to, .. }, Verdict::Done) => Some(*to),
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// The verdicts of a batch that was carried out.
+pub(super) fn verdicts(writes: &[FleetWrite], results: Vec<Rows>) -> Result<Vec<Verdict>, PgError> {
+    let mut results = results.into_iter();
+    let mut next = || results.next().ok_or(PgError::Unexpected("too few results"));
+    let mut verdicts = Vec::with_capacity(writes.len());
+    for write in writes {
+        let result = next()?;
+        let stored = result.rows.first().map(rows::stored);
+        verdicts.push(match write {
+            FleetWrite::New { quota, .. } => {
+                let room = next()?;
+                match stored {
+                    Some(stored) => stored?,
+                    None => Verdict::Full(limit(*quota, &room)?),
+                }
+            }
+            FleetWrite::Change { .. } | FleetWrite::End { .. } | FleetWrite::Cancel { .. } => {
+                let row = next()?;
+                match (stored, row.rows.first()) {
+                    (Some(stored), _) => stored?,
+                    (None, Some(row)) => Verdict::Overtaken(Box::new(rows::task(row)?)),
+                    (None, None) => Verdict::Gone,
+                }
+            }
+            FleetWrite::Receipt { .. } => stored.unwrap_or(Ok(Verdict::Gone))?,
+            FleetWrite::Watch(_) | FleetWrite::Unwatch(_) | FleetWrite::Taken(_) => Verdict::Done,
+            // To a node that is gone.
+            FleetWrite::Send { .. } if result.count == 0 => Verdict::Gone,
+            FleetWrite::Send { .. } => Verdict::Done,
+        });
+    }
+    Ok(verdicts)
+}
+
+/// The limit that an owner has reached.
+fn limit(quota: Quota, room: &Rows) -> Result<Limit, PgError> {
+    let Some(row) = room.rows.first() else { return Ok(Limit::Live) };
+    let has = |column| {
+        Ok::<_, PgError>(u64::try_from(row.number(column)?.unwrap_or_default()).unwrap_or_default())
+    };
+    Ok(if has(0)? >= quota.live.into() {
+        Limit::Live
+    } else if has(1)? >= quota.stored.into() {
+        Limit::Stored
+    } else {
+        Limit::Bytes
+    })
+}
+
+/// Adds what shows whether a write was carried out.
+pub(super) fn push_look(batch: &mut Batch, write: &FleetWrite) -> Result<(), TooLarge> {
+    match write {
+        FleetWrite::New { task, .. } => {
+            batch.push(&sql::ROW, &[id(task.id)])?;
+            batch.push(&sql::ROOM, &[Value::Text(&task.identity)])
+        }
+        FleetWrite::Change { task, .. }
+        | FleetWrite::End { task, .. }
+        | FleetWrite::Receipt { task, .. } => batch.push(&sql::ROW, &[id(*task)]),
+        FleetWrite::Cancel { task, viewer, .. } => {
+            batch.push(&sql::OWN_ROW, &[id(*task), Value::Text(viewer)])
+        }
+        FleetWrite::Watch(_)
+        | FleetWrite::Unwatch(_)
+        | FleetWrite::Send { .. }
+        | FleetWrite::Taken(_) => Ok(()),
+    }
+}
+
+/// The verdicts of a batch that was carried out and whose answer was lost, by the rows as they are now. A
+/// write that was overtaken since is told as overtaken.
+pub(super) fn verdicts_by_look(
+    writes: &[FleetWrite],
+    epoch: Epoch,
+    results: Vec<Rows>,
+) -> Result<Vec<Verdict>, PgError> {
+    let mut results = results.into_iter();
+    let mut next = || results.next().ok_or(PgError::Unexpected("too few results"));
+    let row = |result: Rows| result.rows.first().map(rows::task).transpose();
+    let mut verdicts = Vec::with_capacity(writes.len());
+    for write in writes {
+        verdicts.push(match write {
+            FleetWrite::New { quota, .. } => {
+                let found = row(next()?)?;
+                let room = next()?;
+                match found {
+                    Some(found) => by_version(found, Version(1)),
+                    None => Verdict::Full(limit(*quota, &room)?),
+                }
+            }
+            FleetWrite::Change { version, input_required, .. } => {
+                let status = if *input_required { Status::InputRequired } else { Status::Working };
+                replaced(row(next()?)?, epoch, *version, status)
+            }
+            FleetWrite::End { version, end, .. } => {
+                replaced(row(next()?)?, epoch, *version, end.status.into())
+            }
+            FleetWrite::Cancel { end, .. } => match row(next()?)? {
+                Some(found) if found.status == end.status.into() => as_stored(&found),
+                Some(found) => Verdict::Overtaken(Box::new(found)),
+                None => Verdict::Gone,
+            },
+            FleetWrite::Receipt { .. } => {
+                row(next()?)?.map_or(Verdict::Gone, |found| as_stored(&found))
+            }
+            FleetWrite::Watch(_)
+            | FleetWrite::Unwatch(_)
+            | FleetWrite::Send { .. }
+            | FleetWrite::Taken(_) => Verdict::Done,
+        });
+    }
+    Ok(verdicts)
+}
+
+/// The verdict of a write to a task of this node. Others give a task an end alone, and a node that is a
+/// member is reaped by none: the next version with this status is this write's, or says the same.
+fn replaced(row: Option<TaskRow>, epoch: Epoch, version: Version, status: Status) -> Verdict {
+    match row {
+        Some(row) if row.node == epoch && row.status == status => {
+            by_version(row, Version(version.0 + 1))
+        }
+        Some(row) => Verdict::Overtaken(Box::new(row)),
+        None => Verdict::Gone,
+    }
+}
+
+fn by_version(row: TaskRow, version: Version) -> Verdict {
+    if row.version == version { as_stored(&row) } else { Verdict::Overtaken(Box::new(row)) }
+}
+
+fn as_stored(row: &TaskRow) -> Verdict {
+    Verdict::Stored { version: row.version, stamp: row.updated, position: row.position }
+}

@@ -1,0 +1,302 @@
+//! What goes wrong between nodes and a real PostgreSQL: lost answers, races, crashes, missing rights.
+
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "what is not expected ends the test")]
+
+mod server;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::status::Status;
+use ceased_fleet::contract::{
+    End, Ended, Failure, FleetWrite, Found, NewTask, NodeInfo, Outcome, Quota, Resolved,
+    SharedTable as _, TaskRow, Verdict, Version, Wanted,
+};
+use ceased_fleet::postgres::{Address, Host, Session};
+use ceased_fleet::{PostgresHints, PostgresTable};
+use server::{Server, soon};
+use uuid::Uuid;
+
+fn member(address: Address, key: u8) -> PostgresTable {
+    let mut table = PostgresTable::new(address);
+    let lease = Duration::from_secs(60);
+    table.join(&NodeInfo { key: [key; 16], name: format!("n{key}"), lease }, soon()).unwrap();
+    table
+}
+
+fn new(identity: &str) -> (TaskId, FleetWrite) {
+    let id = TaskId::new(Uuid::new_v4());
+    let task = NewTask {
+        id,
+        identity: identity.to_owned(),
+        tool: "build".to_owned(),
+        message: None,
+        ttl: Duration::from_secs(3600),
+        end: None,
+    };
+    (id, FleetWrite::New { task, quota: Quota { live: 1000, stored: 1000, bytes: 1 << 20 } })
+}
+
+fn end(status: Ended) -> End {
+    End { status, message: None, outcome: Outcome::Result("{}".to_owned()) }
+}
+
+fn look(table: &mut PostgresTable, task: TaskId) -> Option<TaskRow> {
+    let wanted = Wanted::Task { task, viewer: "ann".to_owned() };
+    match table.fetch(&[wanted], soon()).unwrap().remove(0) {
+        Found::Task(row) => row.map(|row| *row),
+        other => panic!("{other:?}"),
+    }
+}
+
+const PASS: u8 = 0;
+const CUT_REQUEST: u8 = 1;
+const CUT_ANSWER: u8 = 2;
+
+/// A way to the server that is cut before or behind it.
+struct Proxy {
+    port: u16,
+    mode: Arc<AtomicU8>,
+}
+
+impl Proxy {
+    fn before(server: &Server) -> Self {
+        let Some(Host::Tcp(_, to)) = server.tcp().hosts.pop() else { panic!("no port") };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mode = Arc::new(AtomicU8::new(PASS));
+        let shared = Arc::clone(&mode);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) =
+                    (client.unwrap(), TcpStream::connect(("127.0.0.1", to)).unwrap());
+                pipe(&client, &server, CUT_REQUEST, &shared);
+                pipe(&server, &client, CUT_ANSWER, &shared);
+            }
+        });
+        Self { port, mode }
+    }
+
+    fn address(&self, server: &Server) -> Address {
+        Address { hosts: vec![Host::Tcp("127.0.0.1".to_owned(), self.port)], ..server.tcp() }
+    }
+
+    fn set(&self, mode: u8) {
+        self.mode.store(mode, Ordering::SeqCst);
+    }
+}
+
+/// Passes bytes on until `cut` is the mode; then both connections end.
+fn pipe(from: &TcpStream, to: &TcpStream, cut: u8, mode: &Arc<AtomicU8>) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    let mode = Arc::clone(mode);
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count) = from.read(&mut bytes) {
+            let is_cut = mode.load(Ordering::SeqCst) == cut;
+            if count == 0 || is_cut || to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
+#[test]
+fn a_lost_answer_is_found_out() {
+    let Some(server) = Server::start() else { return };
+    let proxy = Proxy::before(&server);
+    let mut a = member(proxy.address(&server), 1);
+    let mut b = member(server.unix(), 2);
+    let (first, fresh) = new("ann");
+    proxy.set(CUT_ANSWER);
+    let batch =
+        [fresh, FleetWrite::End { task: first, version: Version(1), end: end(Ended::Completed) }];
+    assert!(matches!(a.commit(&batch, soon()), Err(Failure::Unknown(_))));
+    proxy.set(PASS);
+    let verdicts = match a.resolve(&batch, soon()).unwrap() {
+        Resolved::Done(verdicts) => verdicts,
+        Resolved::NotDone => panic!("it was carried out"),
+    };
+    // The first write was overtaken by the second one.
+    assert!(
+        matches!(&verdicts[0], Verdict::Overtaken(row) if row.version == Version(2)),
+        "{verdicts:?}"
+    );
+    assert!(matches!(verdicts[1], Verdict::Stored { version: Version(2), .. }), "{verdicts:?}");
+    assert_eq!(look(&mut b, first).unwrap().status, Status::Completed);
+
+    let (second, fresh) = new("ann");
+    let batch = [fresh];
+    proxy.set(CUT_REQUEST);
+    assert!(matches!(a.commit(&batch, soon()), Err(Failure::Unknown(_))));
+    proxy.set(PASS);
+    assert_eq!(a.resolve(&batch, soon()).unwrap(), Resolved::NotDone);
+    assert_eq!(look(&mut b, second), None);
+    let committed = a.commit(&batch, soon()).unwrap();
+    assert!(matches!(committed.verdicts[0], Verdict::Stored { position: 2, .. }), "{committed:?}");
+    // An end that was lost and is overtaken by a cancel of another node.
+    let ends = [FleetWrite::End { task: second, version: Version(1), end: end(Ended::Completed) }];
+    proxy.set(CUT_REQUEST);
+    assert!(matches!(a.commit(&ends, soon()), Err(Failure::Unknown(_))));
+    proxy.set(PASS);
+    let cancel =
+        FleetWrite::Cancel { task: second, viewer: "ann".to_owned(), end: end(Ended::Cancelled) };
+    b.commit(&[cancel], soon()).unwrap();
+    assert_eq!(a.resolve(&ends, soon()).unwrap(), Resolved::NotDone);
+    let committed = a.commit(&ends, soon()).unwrap();
+    let overtaken = |verdict: &Verdict| matches!(verdict, Verdict::Overtaken(row) if row.status == Status::Cancelled);
+    assert!(overtaken(&committed.verdicts[0]), "{committed:?}");
+}
+
+/// Of a cancel at one node and the end at another, one wins, and both tell it.
+#[test]
+fn a_race_has_one_winner() {
+    let Some(server) = Server::start() else { return };
+    let (mut a, mut b) = (member(server.unix(), 1), member(server.unix(), 2));
+    let barrier = Arc::new(Barrier::new(2));
+    let rounds = 100;
+    let tasks: Vec<TaskId> = (0..rounds)
+        .map(|_| {
+            let (id, write) = new("ann");
+            a.commit(&[write], soon()).unwrap();
+            id
+        })
+        .collect();
+    let (ids, starts) = (tasks.clone(), Arc::clone(&barrier));
+    let cancels = thread::spawn(move || {
+        let told = ids.into_iter().map(|task| {
+            starts.wait();
+            let cancel =
+                FleetWrite::Cancel { task, viewer: "ann".to_owned(), end: end(Ended::Cancelled) };
+            b.commit(&[cancel], soon()).unwrap().verdicts.remove(0)
+        });
+        told.collect::<Vec<_>>()
+    });
+    let ends: Vec<Verdict> = tasks
+        .iter()
+        .map(|task| {
+            barrier.wait();
+            let over =
+                FleetWrite::End { task: *task, version: Version(1), end: end(Ended::Completed) };
+            a.commit(&[over], soon()).unwrap().verdicts.remove(0)
+        })
+        .collect();
+    let cancels = cancels.join().unwrap();
+    for ((task, ended), cancelled) in tasks.into_iter().zip(ends).zip(cancels) {
+        let status = look(&mut a, task).unwrap().status;
+        match (&ended, &cancelled) {
+            (Verdict::Stored { .. }, Verdict::Overtaken(row)) => {
+                assert_eq!((row.status, status), (Status::Completed, Status::Completed));
+            }
+            (Verdict::Overtaken(row), Verdict::Stored { .. }) => {
+                assert_eq!((row.status, status), (Status::Cancelled, Status::Cancelled));
+            }
+            both => panic!("{both:?}"),
+        }
+    }
+}
+
+/// A client that pages while four nodes create sees each task once and in order.
+#[test]
+fn pages_are_whole_while_others_create() {
+    let Some(server) = Server::start() else { return };
+    let each = 40;
+    let address = server.unix();
+    member(address.clone(), 9);
+    let writers: Vec<_> = (1..=4)
+        .map(|key| {
+            let address = address.clone();
+            thread::spawn(move || {
+                let mut table = member(address, key);
+                let made = (0..each).map(|_| {
+                    let (id, write) = new("ann");
+                    table.commit(&[write], soon()).unwrap();
+                    id
+                });
+                made.collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let mut reader = PostgresTable::new(address);
+    let (mut seen, mut after) = (Vec::new(), 0);
+    let end = soon();
+    while seen.len() < 4 * each {
+        assert!(Instant::now() < end, "{} tasks were seen", seen.len());
+        let wanted = Wanted::Page { viewer: "ann".to_owned(), after, size: 7 };
+        let Found::Tasks(page) = reader.fetch(&[wanted], end).unwrap().remove(0) else { panic!() };
+        after = page.last().map_or(after, |row| row.position);
+        seen.extend(page.iter().map(|row| row.id));
+    }
+    let made: Vec<TaskId> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+    for id in &made {
+        assert_eq!(seen.iter().filter(|it| *it == id).count(), 1, "{id}");
+    }
+    assert_eq!(after, 160, "places have no gap");
+}
+
+/// What was acknowledged is there after a crash of the database, and its members go on.
+#[test]
+fn acknowledged_tasks_outlive_a_crash() {
+    let Some(mut server) = Server::start() else { return };
+    let mut table = member(server.tcp(), 1);
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..20 {
+            let (id, write) = new("ann");
+            table.commit(&[write], soon()).unwrap();
+            told.push(id);
+        }
+        server.kill();
+        let (_, write) = new("ann");
+        assert!(matches!(table.commit(&[write], soon()), Err(Failure::Unknown(_))));
+        server.run();
+    }
+    for id in told {
+        assert!(look(&mut table, id).is_some(), "{id} is lost");
+    }
+    table.commit(&[], soon()).unwrap();
+}
+
+#[test]
+fn hints_reach_a_node() {
+    let Some(server) = Server::start() else { return };
+    let mut tables = [1, 2].map(|_| PostgresTable::new(server.unix()));
+    let [a, b] = [0, 1].map(|at: usize| {
+        let lease = Duration::from_secs(60);
+        let node = NodeInfo { key: [u8::try_from(at).unwrap(); 16], name: "n".to_owned(), lease };
+        tables[at].join(&node, soon()).unwrap()
+    });
+    let mut of_a = PostgresHints::open(&server.unix(), a, soon()).unwrap();
+    let mut of_b = PostgresHints::open(&server.unix(), b, soon()).unwrap();
+    assert!(!of_b.wait(Instant::now() + Duration::from_millis(20)).unwrap());
+    of_a.send(&[b, b], soon()).unwrap();
+    assert!(of_b.wait(soon()).unwrap());
+    assert!(!of_a.wait(Instant::now() + Duration::from_millis(20)).unwrap());
+    of_a.send(&[], soon()).unwrap();
+}
+
+#[test]
+fn missing_rights_and_newer_tables_are_told() {
+    let Some(server) = Server::start() else { return };
+    let mut owner = Session::open(&server.unix(), "", soon()).unwrap();
+    owner.script("CREATE ROLE guest LOGIN", soon()).unwrap();
+    let guest = Address { user: "guest".to_owned(), ..server.unix() };
+    let told = |address: Address| match PostgresTable::new(address).prepare(soon()) {
+        Err(Failure::Unusable(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let why = told(guest);
+    assert!(why.contains("ceased fleet init"), "{why}");
+    PostgresTable::new(server.unix()).prepare(soon()).unwrap();
+    owner.script("UPDATE ceased.meta SET format = 99", soon()).unwrap();
+    let why = told(server.unix());
+    assert!(why.contains("99") && why.contains("format"), "{why}");
+}
