@@ -173,6 +173,11 @@ fn client_has_no_import_circle() {
     assert_layered("daemon/client/src/");
 }
 
+#[test]
+fn fleet_has_no_import_circle() {
+    assert_layered("daemon/fleet/src/");
+}
+
 /// Modules of the daemon whose own file holds the types of its children. Names of its children in
 /// such a file do not count as imports.
 const PARENTS: [&str; 2] = ["cli", "config"];

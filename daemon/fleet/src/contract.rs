@@ -1,4 +1,4 @@
-//! What several daemons ask of the table that they share, and the rules that every implementation keeps.
+//! The contract of a table that several daemons share, and the rules that every implementation keeps.
 //!
 //! A *node* is one start of a daemon; its [`Epoch`] is drawn from the table and never used twice. Every
 //! batch of writes is carried out whole or not at all, and only while its node is a member (FLT-02):
@@ -31,7 +31,7 @@ pub struct NodeInfo {
     pub lease: Duration,
 }
 
-/// What a call came to: the JSON text of a result, or of a JSON-RPC error.
+/// The outcome of a call: the JSON text of a result, or of a JSON-RPC error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// A result.
@@ -53,11 +53,11 @@ impl Outcome {
 /// The end of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// How it ended.
+    /// Its last status.
     pub status: Ended,
     /// Its `statusMessage`.
     pub message: Option<String>,
-    /// What `tasks/result` answers.
+    /// The answer of `tasks/result`.
     pub outcome: Outcome,
 }
 
@@ -162,7 +162,7 @@ pub enum FleetWrite {
         /// The end.
         end: End,
     },
-    /// What became of the processes of a task.
+    /// The end of a task's processes.
     Receipt {
         /// The task.
         task: TaskId,
@@ -177,7 +177,7 @@ pub enum FleetWrite {
     Send {
         /// The node.
         to: Epoch,
-        /// What it is about, for its reader.
+        /// A number that its reader knows.
         kind: i16,
         /// The task it is about.
         task: Option<TaskId>,
@@ -206,7 +206,7 @@ impl FleetWrite {
     }
 }
 
-/// What became of one write of a batch that was carried out.
+/// The result of one write of a batch that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It is in the table.
@@ -231,7 +231,7 @@ pub enum Verdict {
 /// A batch that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Committed {
-    /// What became of each write.
+    /// The result of each write.
     pub verdicts: Vec<Verdict>,
     /// Other nodes that have something to look at: they run or watch a task that has changed, or have a
     /// message. To be hinted now that it is carried out; a hint may be lost.
@@ -269,7 +269,7 @@ pub struct TaskRow {
     pub asks: Option<String>,
     /// Bytes of its outcome; `None` without one.
     pub outcome_bytes: Option<u64>,
-    /// What became of its processes, as JSON.
+    /// The end of its processes, as JSON.
     pub receipt: Option<String>,
 }
 
@@ -326,7 +326,7 @@ pub enum Found {
 pub struct Message {
     /// Its number, for [`FleetWrite::Taken`].
     pub number: i64,
-    /// What it is about, for its reader.
+    /// A number that its reader knows.
     pub kind: i16,
     /// The task it is about.
     pub task: Option<TaskId>,
@@ -334,7 +334,7 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
-/// Why the table did not do what it was asked to.
+/// A refusal or failure of the table.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -343,7 +343,7 @@ pub enum Failure {
     Fenced,
     /// Nothing of it was done. An id that is taken, for example.
     Refused(String),
-    /// What became of it is not known; [`SharedTable::resolve`] finds out.
+    /// It was carried out or not; [`SharedTable::resolve`] finds out.
     Unknown(String),
     /// The table cannot be used: its format is newer, a right is missing.
     Unusable(String),
@@ -360,7 +360,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What became of a batch whose answer was lost.
+/// The fate of a batch whose answer was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolved {
     /// Nothing of it was done: it can be sent again.
@@ -397,13 +397,13 @@ pub trait SharedTable: Send {
     /// [`Failure`].
     fn commit(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Committed, Failure>;
 
-    /// What became of the last batch, which failed with [`Failure::Unknown`].
+    /// Finds out whether the last batch was carried out, which failed with [`Failure::Unknown`].
     ///
     /// # Errors
     /// [`Failure`].
     fn resolve(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Resolved, Failure>;
 
-    /// Answers questions by what is in the table now.
+    /// Answers questions by the table as it is now.
     ///
     /// # Errors
     /// [`Failure`].
@@ -422,7 +422,7 @@ pub trait SharedTable: Send {
     /// [`Failure`].
     fn expire(&mut self, deadline: Instant) -> Result<bool, Failure>;
 
-    /// Ends the membership of this node, so that nobody waits for its lease.
+    /// Ends the membership of this node, so that no other node waits for its lease.
     ///
     /// # Errors
     /// [`Failure`].

@@ -1,6 +1,6 @@
 //! The task table that several daemons of ceased share.
 //!
-//! [`contract`] says what a table does; [`PostgresTable`] keeps one in PostgreSQL, and [`Model`] one in
+//! [`contract`] is the contract of a table; [`PostgresTable`] keeps one in PostgreSQL, and [`Model`] one in
 //! memory, for tests. [`postgres`] is a client of PostgreSQL without an async runtime.
 
 pub mod contract;

@@ -1,4 +1,4 @@
-//! The table in memory, with a clock that a test sets: what the contract means, in a few lines.
+//! The table in memory, with a clock that a test sets: the meaning of the contract in a few lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -228,7 +228,7 @@ impl State {
         Ok(verdict)
     }
 
-    /// A task of this node in this version that has not ended; else what became of it.
+    /// A task of this node in this version that has not ended; else its verdict.
     fn own(&mut self, epoch: Epoch, task: TaskId, version: Version) -> Result<&mut Task, Verdict> {
         match self.tasks.get_mut(&task) {
             Some(found)

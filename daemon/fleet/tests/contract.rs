@@ -1,4 +1,4 @@
-//! What every shared table keeps: the model, PostgreSQL, and one that forgets, which must fail.
+//! The contract of a shared table, on the model, PostgreSQL, and one that forgets, which must fail.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "what is not expected ends the test")]
@@ -207,7 +207,7 @@ fn a_task_has_one_end<F: Fleet>(fleet: &F) {
     let wanted = Wanted::Outcome { task: id, viewer: "ann".to_owned() };
     let found = a.fetch(&[wanted], soon()).unwrap();
     assert_eq!(found, [Found::Outcome(Some(Outcome::Error("{}".to_owned())))]);
-    // What became of the processes is told later.
+    // The end of the processes is told later.
     let receipt = FleetWrite::Receipt { task: id, receipt: "{\"left\":0}".to_owned() };
     version(&one(&mut a, receipt));
     assert_eq!(look(&mut b, id, "ann").unwrap().receipt.as_deref(), Some("{\"left\":0}"));

@@ -1,4 +1,4 @@
-//! What goes wrong between nodes and a real PostgreSQL: lost answers, races, crashes, missing rights.
+//! Faults between nodes and a real PostgreSQL: lost answers, races, crashes, missing rights.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "what is not expected ends the test")]
@@ -242,7 +242,7 @@ fn pages_are_whole_while_others_create() {
     assert_eq!(after, 160, "places have no gap");
 }
 
-/// What was acknowledged is there after a crash of the database, and its members go on.
+/// Every acknowledged task is there after a crash of the database, and its members go on.
 #[test]
 fn acknowledged_tasks_outlive_a_crash() {
     let Some(mut server) = Server::start() else { return };

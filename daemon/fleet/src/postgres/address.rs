@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Port of a host without one.
 const PORT: u16 = 5432;
 
-/// Where a database is, and who asks: `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?sslmode=MODE`.
+/// The place of a database, and the role: `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?sslmode=MODE`.
 ///
 /// A host that begins with `/` (written `%2F`) is the directory of a Unix socket; so is the value of
 /// the parameter `host`. Its `Debug` has no password.
@@ -60,7 +60,7 @@ pub enum AddressError {
     Host(String),
     /// The port is no number from 1 to 65535.
     Port(String),
-    /// An escape (`%41`) is none, or what is written so is no UTF-8.
+    /// An escape (`%41`) is none, or the text that is written so is no UTF-8.
     Escape,
     /// A parameter that this client does not know.
     Parameter(String),

@@ -1,4 +1,4 @@
-//! Why a database did not do what it was asked to.
+//! Errors of a database and of the way to it.
 
 use std::io;
 use std::{fmt, str};
@@ -7,7 +7,7 @@ use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::message::backend::ErrorFields;
 
 /// Why an operation failed. After [`PgError::Server`] the session goes on; after the others it is to be
-/// opened anew, and what became of a batch is not known.
+/// opened anew, and a batch was carried out or not.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PgError {
@@ -88,11 +88,11 @@ impl From<io::Error> for PgError {
 pub struct ServerError {
     /// Five characters (SQLSTATE), `23505` for example.
     pub code: String,
-    /// What it says.
+    /// Its text.
     pub message: String,
     /// More about it; empty where there is nothing.
     pub detail: String,
-    /// What may help; empty where there is nothing.
+    /// Advice; empty where there is nothing.
     pub hint: String,
 }
 

@@ -20,7 +20,7 @@ const NOTIFICATIONS: usize = 4096;
 /// Bytes of the largest message that is taken: a result of a task and some room.
 const MESSAGE_BYTES: u32 = 256 * 1024 * 1024;
 
-/// A connection, with what it has prepared. Every operation has a deadline; after an error other than
+/// A connection, with its prepared statements. Every operation has a deadline; after an error other than
 /// [`PgError::Server`] the session is of no use.
 #[derive(Debug)]
 pub struct Session {
@@ -41,7 +41,7 @@ pub struct Notification {
     pub payload: String,
 }
 
-/// What answers a batch.
+/// The answers to a batch.
 #[derive(Default)]
 struct Answers {
     results: Vec<Rows>,

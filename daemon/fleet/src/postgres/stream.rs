@@ -55,7 +55,7 @@ impl Stream {
         }
     }
 
-    /// True where only the server sees what is sent.
+    /// True where only the server can read the bytes.
     pub(super) const fn is_private(&self) -> bool {
         matches!(self, Self::Unix(_) | Self::Tls(_))
     }
@@ -114,7 +114,7 @@ impl Stream {
                 Err(error) => return Err(error.into()),
             }
         }
-        // What was taken for encryption is perhaps not sent yet.
+        // Encrypted bytes perhaps wait to be sent.
         if let Self::Tls(stream) = self {
             stream.flush()?;
         }

@@ -23,7 +23,7 @@ pub(super) type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
 /// How much of a certificate is looked at.
 #[derive(Debug)]
 enum Check {
-    /// Nothing: the connection is encrypted, and the server may be anybody.
+    /// Nothing: the connection is encrypted, and any server is taken.
     Nothing,
     /// That a trusted authority has signed it.
     Authority(RootCertStore),

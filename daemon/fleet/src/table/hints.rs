@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
+use super::failure::failure;
 use crate::contract::{Epoch, Failure};
 use crate::postgres::{Address, Session};
 
@@ -22,7 +23,7 @@ impl PostgresHints {
     pub fn open(address: &Address, node: Epoch, deadline: Instant) -> Result<Self, Failure> {
         let listen = format!("SET synchronous_commit = off; LISTEN ceased_{}", node.0);
         let session = Session::open(address, &listen, deadline);
-        session.map(|session| Self { session }).map_err(|error| super::failure(&error))
+        session.map(|session| Self { session }).map_err(|error| failure(&error))
     }
 
     /// Sends a hint to each of these nodes.
@@ -37,11 +38,7 @@ impl PostgresHints {
         }
         match sql.is_empty() {
             true => Ok(()),
-            false => self
-                .session
-                .script(&sql, deadline)
-                .map(drop)
-                .map_err(|error| super::failure(&error)),
+            false => self.session.script(&sql, deadline).map(drop).map_err(|error| failure(&error)),
         }
     }
 
@@ -50,10 +47,9 @@ impl PostgresHints {
     /// # Errors
     /// [`Failure`]; the connection is of no use then.
     pub fn wait(&mut self, deadline: Instant) -> Result<bool, Failure> {
-        let failure = |error| super::failure(&error);
-        let heard = self.session.notification(deadline).map_err(failure)?.is_some();
+        let heard = self.session.notification(deadline).map_err(|error| failure(&error))?.is_some();
         while heard && self.session.has_notification() {
-            self.session.notification(deadline).map_err(failure)?;
+            self.session.notification(deadline).map_err(|error| failure(&error))?;
         }
         Ok(heard)
     }

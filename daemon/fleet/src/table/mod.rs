@@ -1,13 +1,15 @@
 //! The table in PostgreSQL.
 
+mod failure;
 mod hints;
 mod rows;
 mod schema;
 mod statements;
 mod writes;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use self::failure::{failure, millis, too_large};
 use crate::contract::{
     Committed, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, Reaped, Resolved,
     SharedTable, Wanted,
@@ -298,38 +300,4 @@ fn answer(question: &Wanted, result: Rows) -> Result<Found, PgError> {
             Ok(Found::Inbox(result.rows.iter().map(message).collect::<Result<Vec<Message>, _>>()?))
         }
     }
-}
-
-/// What an error means for its batch.
-fn failure(error: &PgError) -> Failure {
-    let told = error.to_string();
-    match error {
-        PgError::Server(refusal) => match refusal.code.as_str() {
-            // The fence's division.
-            "22012" => Failure::Fenced,
-            // No right, no such table: people have to do something.
-            "42501" | "42P01" | "3F000" => Failure::Unusable(told),
-            _ => Failure::Refused(told),
-        },
-        PgError::Authentication(_) => Failure::Unusable(told),
-        PgError::Closed(refusal) if refusal.code.starts_with("28") || refusal.code == "3D000" => {
-            Failure::Unusable(told)
-        }
-        PgError::Closed(_)
-        | PgError::Io(_)
-        | PgError::TimedOut
-        | PgError::InDoubt
-        | PgError::Unexpected(_)
-        | PgError::Tls(_)
-        | PgError::NoneWritable(_) => Failure::Unknown(told),
-    }
-}
-
-fn too_large(_: TooLarge) -> Failure {
-    Failure::Refused("a value is larger than the database takes".to_owned())
-}
-
-/// Whole milliseconds.
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::failure::failure;
 use crate::contract::Failure;
 use crate::postgres::{PgError, Session};
 
@@ -105,13 +106,13 @@ fn not_created(error: &PgError) -> Failure {
             "the schema \"ceased\" is not there and this role may not create it; run `ceased fleet init` \
              with one that may: {error}"
         )),
-        _ => super::failure(error),
+        _ => failure(error),
     }
 }
 
 /// The number that a query in text form answers.
 fn number(session: &mut Session, sql: &str, deadline: Instant) -> Result<i64, Failure> {
-    let results = session.script(sql, deadline).map_err(|error| super::failure(&error))?;
+    let results = session.script(sql, deadline).map_err(|error| failure(&error))?;
     let text = results.first().and_then(|rows| rows.rows.first()?.text(0).ok()?);
     text.and_then(|text| text.parse().ok())
         .ok_or_else(|| Failure::Unusable(format!("the database answers no number to {sql:?}")))

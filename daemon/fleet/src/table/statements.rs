@@ -1,5 +1,5 @@
 //! The statements. Each one of a batch is a transition of one row that happens under a condition, or
-//! not at all; what it returns says which.
+//! not at all; its result says which.
 
 use crate::postgres::Statement;
 
@@ -60,7 +60,7 @@ pub(super) const NEW: Statement = Statement {
     RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
 };
 
-/// What an owner has, to name the limit that it has reached.
+/// The tasks and bytes of an owner, to name the limit that it has reached.
 pub(super) const ROOM: Statement = Statement {
     name: "room",
     sql: "SELECT live, stored, bytes FROM ceased.owner WHERE identity = $1::text",
@@ -121,7 +121,7 @@ macro_rules! columns {
     };
 }
 
-/// A task, whoever asks.
+/// A task of any identity.
 pub(super) const ROW: Statement = Statement {
     name: "row",
     sql: concat!("SELECT ", columns!(), " FROM ceased.task WHERE id = $1::uuid"),

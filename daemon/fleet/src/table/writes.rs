@@ -1,11 +1,14 @@
-//! Writes as statements, and what their results mean.
+//! Writes as statements, and the meaning of their results.
 
 use ceased_core::ids::TaskId;
 use ceased_core::tasks::status::Status;
 
+use super::failure::millis;
 use super::rows;
 use super::statements as sql;
-use crate::contract::{End, Epoch, FleetWrite, Limit, Outcome, Quota, TaskRow, Verdict, Version};
+use crate::contract::{
+    End, Epoch, FleetWrite, Limit, NewTask, Outcome, Quota, TaskRow, Verdict, Version,
+};
 use crate::postgres::{Batch, PgError, Rows, TooLarge, Value};
 
 fn id(task: TaskId) -> Value<'static> {
@@ -34,40 +37,7 @@ pub(super) fn of_end(end: &End) -> [Value<'_>; 4] {
 pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Result<(), TooLarge> {
     let node = Value::Int8(epoch.0);
     match write {
-        FleetWrite::New { task, quota } => {
-            let [status, message, kind, outcome] = match &task.end {
-                Some(end) => of_end(end),
-                None => {
-                    let working = Value::Int2(rows::number_of(Status::Working));
-                    [working, optional(task.message.as_ref()), Value::Null, Value::Null]
-                }
-            };
-            let ttl = Value::Int8(super::millis(task.ttl));
-            let most = |number: u64| Value::Int8(i64::try_from(number).unwrap_or(i64::MAX));
-            let [live, stored, bytes] =
-                [quota.live.into(), quota.stored.into(), quota.bytes].map(most);
-            let identity = Value::Text(&task.identity);
-            let tool = Value::Text(&task.tool);
-            batch.push(
-                &sql::NEW,
-                &[
-                    id(task.id),
-                    identity,
-                    node,
-                    tool,
-                    status,
-                    message,
-                    ttl,
-                    ttl,
-                    kind,
-                    outcome,
-                    live,
-                    stored,
-                    bytes,
-                ],
-            )?;
-            batch.push(&sql::ROOM, &[identity])
-        }
+        FleetWrite::New { task, quota } => push_new(batch, node, task, *quota),
         FleetWrite::Change { task, version, input_required, message, asks } => {
             let status = if *input_required { Status::InputRequired } else { Status::Working };
             let status = Value::Int2(rows::number_of(status));
@@ -104,6 +74,45 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         }
         FleetWrite::Taken(numbers) => batch.push(&sql::TAKEN, &[node, Value::Int8s(numbers)]),
     }
+}
+
+fn push_new(
+    batch: &mut Batch,
+    node: Value<'_>,
+    task: &NewTask,
+    quota: Quota,
+) -> Result<(), TooLarge> {
+    let [status, message, kind, outcome] = match &task.end {
+        Some(end) => of_end(end),
+        None => {
+            let working = Value::Int2(rows::number_of(Status::Working));
+            [working, optional(task.message.as_ref()), Value::Null, Value::Null]
+        }
+    };
+    let ttl = Value::Int8(millis(task.ttl));
+    let most = |number: u64| Value::Int8(i64::try_from(number).unwrap_or(i64::MAX));
+    let [live, stored, bytes] = [quota.live.into(), quota.stored.into(), quota.bytes].map(most);
+    let identity = Value::Text(&task.identity);
+    let tool = Value::Text(&task.tool);
+    batch.push(
+        &sql::NEW,
+        &[
+            id(task.id),
+            identity,
+            node,
+            tool,
+            status,
+            message,
+            ttl,
+            ttl,
+            kind,
+            outcome,
+            live,
+            stored,
+            bytes,
+        ],
+    )?;
+    batch.push(&sql::ROOM, &[identity])
 }
 
 /// Tasks whose change concerns other nodes.
@@ -180,7 +189,7 @@ fn limit(quota: Quota, room: &Rows) -> Result<Limit, PgError> {
     })
 }
 
-/// Adds what shows whether a write was carried out.
+/// Adds the statements that show whether a write was carried out.
 pub(super) fn push_look(batch: &mut Batch, write: &FleetWrite) -> Result<(), TooLarge> {
     match write {
         FleetWrite::New { task, .. } => {
