@@ -419,6 +419,19 @@ pub struct Receipt {
     pub upstream: Option<Box<UpstreamReceipt>>,
 }
 
+impl AuditEvent {
+    /// A request was cancelled by its requestor, which has said so by `method`.
+    pub(crate) fn call_cancelled(
+        cancel: Cancel,
+        request: RequestId,
+        (tool, job): (Arc<str>, Option<JobId>),
+        method: &'static str,
+    ) -> Self {
+        let Cancel { by: identity, conn, reason, .. } = cancel;
+        Self::CallCancelled { conn, identity, request, tool, job, method, reason }
+    }
+}
+
 /// A wish to stop a job. Texts are capped and free of control characters (CAN-12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancel {

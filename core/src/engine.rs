@@ -22,7 +22,6 @@ use crate::jobs::job::{Job, JobState};
 use crate::outbox::requests::{BatchId, Reply};
 use crate::outbox::{Outbox, Sender};
 use crate::outgoing::Outgoing;
-use crate::policy::abuse::AbuseDetector;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect};
@@ -72,8 +71,6 @@ pub struct Engine {
     /// Agents behind clients that speak ACP.
     pub(crate) agents: Agents,
     pub(crate) next_survey: u64,
-    /// Counts of suspicious requests by identity (TSK-41).
-    pub(crate) watch: AbuseDetector,
     pub(crate) drain: Option<Drain>,
     /// Buffer of the most frequent answers; empty between events.
     pub(crate) scratch: Vec<u8>,
@@ -113,8 +110,6 @@ impl Admitted {
 pub(crate) struct Drain {
     pub(crate) kill_timer: Option<Armed>,
     pub(crate) end_timer: Option<Armed>,
-    /// The shutdown is being announced: a connection closes after its last message.
-    pub(crate) tells: bool,
     /// Its time is over: whatever is left is the host's to end with itself.
     pub(crate) over: bool,
     pub(crate) exit_said: bool,
@@ -146,7 +141,6 @@ impl Engine {
             upstreams: Upstreams::default(),
             agents: Agents::default(),
             next_survey: 1,
-            watch: AbuseDetector::default(),
             drain: None,
             scratch: Vec::new(),
             loosest,
@@ -228,7 +222,7 @@ impl Engine {
     /// one, as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
-        (self.has_room()
+        (self.jobs.has_room(&self.settings.limits)
             && self.jobs.queue().is_ready(self.settings.limits.running_per_identity_max))
             || self.suspended.has_asking()
             || self.upstreams.starts_eager

@@ -1,31 +1,19 @@
-//! Cancellation in protocols that answer a cancelled request exactly once: incoming requests and
-//! outgoing ones.
+//! Cancellation of incoming requests in protocols that answer a cancelled request exactly once.
 
+use crate::acp::capabilities::note_served;
 use crate::action::{AuditEvent, Cancel};
-use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::event::Outcome;
-use crate::ids::{CallId, ConnId, JobId, RequestId};
+use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::{Job, JobState, Purpose};
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Settled, Work};
-use crate::outgoing::call::{Refusal, Wanted};
 use crate::protocol::revision::{AfterCancel, Dialect};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Params;
 use crate::tasks::durable::TaskOutcome;
-
-/// Effect of cancelling an outgoing request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CancelEffect {
-    /// A cancel is sent, and the peer will not answer: the request ends now (CAN-10).
-    Forget,
-    /// A cancel is sent, and the peer will answer: the answer is awaited (ACP-03).
-    Await,
-    /// Nothing goes on the wire.
-    Refuse(Refusal),
-}
 
 impl Engine {
     /// A peer cancels a request of its own (ACP-01).
@@ -48,20 +36,11 @@ impl Engine {
         self.outbox.counters_mut().cancelled += 1;
         if let (Some(connection), Some(job)) = (self.outbox.connection(conn), self.jobs.get_mut(id))
         {
-            let (identity, tool) = (connection.identity.clone(), job.tool.name.clone());
-            let (by, of) = (identity.clone(), Some(request.clone()));
-            job.note_cancel(Cancel { by, conn, request: of, reason: None });
-            let job = Some(id);
-            let reason = None;
-            self.outbox.note(AuditEvent::CallCancelled {
-                conn,
-                identity,
-                request,
-                tool,
-                job,
-                method,
-                reason,
-            });
+            let (by, of) = (connection.identity.clone(), Some(request.clone()));
+            let cancel = Cancel { by, conn, request: of, reason: None };
+            job.note_cancel(cancel.clone());
+            let of = (job.tool.name.clone(), Some(id));
+            self.outbox.note(AuditEvent::call_cancelled(cancel, request, of, method));
         }
         self.cancel_with_response(id, StopReason::Requested);
     }
@@ -128,7 +107,7 @@ impl Engine {
         if let (Some(reply), Some(error)) = (reply, error) {
             self.outbox.fail(reply, &error);
         }
-        self.close_if_finished(conn);
+        self.outbox.close_if_finished(conn);
     }
 
     /// Answer to a request whose service ends with this outcome (ACP-06, ACP-07).
@@ -143,7 +122,7 @@ impl Engine {
         let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
         match outcome {
             Outcome::Result(result) => {
-                self.note_served(job, result.get());
+                note_served(&mut self.outbox, job, result.get());
                 Ok(result)
             }
             Outcome::Error(error) | Outcome::Refused(error) => {
@@ -155,51 +134,11 @@ impl Engine {
             }
         }
     }
+}
 
-    /// Answer to a request whose job is cut off; `None` where the dialect has none.
-    pub(crate) fn cut_off(&self, conn: ConnId, why: StopReason) -> Option<ErrorObject> {
-        cancelled(self.outbox.dialect(conn), why)
-    }
-
-    /// Effect of cancelling this outgoing request.
-    pub(crate) fn cancel_effect(&self, conn: ConnId, id: CallId) -> CancelEffect {
-        let Some(connection) = self.outbox.connection(conn) else {
-            return CancelEffect::Refuse(Refusal::NoConnection);
-        };
-        if self.outgoing.remote(conn, id).is_some() {
-            return CancelEffect::Forget;
-        }
-        let call = self.outgoing.call(conn, id).filter(|call| call.wanted() == Wanted::Yes);
-        let Some(call) = call else { return CancelEffect::Refuse(Refusal::NotInProgress) };
-        let dialect = connection.dialect;
-        if dialect.protected.contains(&&*call.method) {
-            return CancelEffect::Refuse(Refusal::Protected);
-        }
-        match dialect.after_cancel {
-            AfterCancel::Silence | AfterCancel::Recall => CancelEffect::Forget,
-            AfterCancel::Answer { .. } => {
-                match connection.acp.is_some_and(|party| party.may_cancel(dialect)) {
-                    true => CancelEffect::Await,
-                    false => CancelEffect::Refuse(Refusal::CancelNotDeclared),
-                }
-            }
-        }
-    }
-
-    /// Cancels a request that its peer answers nevertheless, and awaits the answer for a while
-    /// (ACP-03).
-    pub(crate) fn await_cancelled(
-        &mut self,
-        conn: ConnId,
-        id: CallId,
-        wanted: Wanted,
-        reason: Option<&str>,
-    ) {
-        let at = self.now.at + self.settings.limits.cancelled_wait;
-        let Some(timer) = self.outgoing.await_cancelled(conn, id, wanted) else { return };
-        self.timers.arm(timer, Timer::Call(conn, id), at);
-        self.outbox.write_cancel(conn, id, reason);
-    }
+/// Answer to a request whose job is cut off; `None` where the dialect has none.
+pub(crate) fn cut_off(outbox: &Outbox, conn: ConnId, why: StopReason) -> Option<ErrorObject> {
+    cancelled(outbox.dialect(conn), why)
 }
 
 /// Answer to a cancelled request; `None` where there is none. A cancel by the host states its

@@ -4,14 +4,14 @@ use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, INITIALIZE, Offer, Speaker};
+use crate::acp::cancel::cut_off;
+use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, Offer, Speaker};
 use crate::action::Action;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
-use crate::jobs::job::{Job, Purpose};
-use crate::json::raw::Raw;
+use crate::jobs::job::Purpose;
 use crate::outbox::requests::Reply;
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Role;
@@ -57,7 +57,7 @@ impl Engine {
             // ACP-07: the request is cancelled before it begins.
             let message = "the daemon is shutting down";
             let refusal = || ErrorObject::new(code::SHUTTING_DOWN, message);
-            let error = self.cut_off(conn, StopReason::Shutdown).unwrap_or_else(refusal);
+            let error = cut_off(&self.outbox, conn, StopReason::Shutdown).unwrap_or_else(refusal);
             return self.outbox.fail(reply, &error);
         }
         let service = self.offer(conn).and_then(|offer| offer.services.get(method));
@@ -112,27 +112,5 @@ impl Engine {
             }
             json.raw("}");
         });
-    }
-
-    /// ACP state of a connection on which we have this role.
-    fn acp_as(&mut self, conn: ConnId, side: AcpRole) -> Option<&mut AcpPeer> {
-        let party = self.outbox.connection_mut(conn)?.acp.as_mut()?;
-        (party.side == side).then_some(party)
-    }
-
-    /// Handles the answer of a service; an answer to `initialize` exchanges capabilities (ACP-02).
-    pub(crate) fn note_served(&mut self, job: &Job, result: &str) {
-        if &*job.tool.name == INITIALIZE
-            && let Some(party) = self.acp_as(job.conn, AcpRole::Agent)
-        {
-            party.complete(job.declares, result);
-        }
-    }
-
-    /// Handles the answer of a peer to `initialize`: it exchanges capabilities (ACP-02).
-    pub(crate) fn note_answered(&mut self, conn: ConnId, declares: bool, result: Raw<'_>) {
-        if let Some(party) = self.acp_as(conn, AcpRole::Client) {
-            party.complete(declares, result.get());
-        }
     }
 }

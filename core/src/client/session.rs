@@ -15,8 +15,9 @@ use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
-use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
+use crate::outgoing::call::{Answer, CallFor, Caller, Cause, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, TaskRules};
 use crate::protocol::role::read_tools;
@@ -56,7 +57,8 @@ impl Engine {
             task: None,
         };
         let whom = CallFor::Caller(Caller::Host(role.ask));
-        let call = self.place_call(conn, whom, &request, None);
+        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        let call = self.outgoing.place(outbox, timers, conn, whom, &request, &Cause::default());
         self.outgoing.note_host_call(role.ask, conn, call);
     }
 
@@ -119,28 +121,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Records the task support of tools (TSK-04). Tools beyond the limit, and unknown tools, count
-    /// as without tasks.
-    pub(crate) fn learn_tools(&mut self, conn: ConnId, result: Raw<'_>) {
-        let max = self.settings.limits.remote_tools_max;
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let Side::Client(side) = &mut connection.side else { return };
-        for (name, support) in read_tools(result) {
-            if side.tools.len() < max || side.tools.contains_key(&name) {
-                side.tools.insert(name, support);
-            }
-        }
-    }
-
-    /// Forgets the task support of the server's tools, which changed.
-    pub(crate) fn forget_tools(&mut self, conn: ConnId) {
-        if let Some(connection) = self.outbox.connection_mut(conn)
-            && let Side::Client(side) = &mut connection.side
-        {
-            side.tools.clear();
-        }
-    }
-
     /// Handles a request of a server.
     pub(crate) fn on_request_of_server(
         &mut self,
@@ -155,7 +135,7 @@ impl Engine {
         let core = connection.dialect.tasks == TaskRules::Core;
         let tasks = core && declared.tasks();
         match (method, connection.phase) {
-            ("ping", _) => self.answer(reply, |json| {
+            ("ping", _) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{}");
             }),
             (_, Phase::Fresh) => {
@@ -174,6 +154,30 @@ impl Engine {
                 Offer::Plain => self.call_service(reply, method, params, false),
                 Offer::Tasks => self.call_service(reply, method, params, core),
             },
+        }
+    }
+}
+
+impl Outbox {
+    /// Records the task support of tools (TSK-04). Tools beyond the limit, and unknown tools, count
+    /// as without tasks.
+    pub(crate) fn learn_tools(&mut self, conn: ConnId, result: Raw<'_>) {
+        let max = self.settings().limits.remote_tools_max;
+        let Some(connection) = self.connection_mut(conn) else { return };
+        let Side::Client(side) = &mut connection.side else { return };
+        for (name, support) in read_tools(result) {
+            if side.tools.len() < max || side.tools.contains_key(&name) {
+                side.tools.insert(name, support);
+            }
+        }
+    }
+
+    /// Forgets the task support of the server's tools, which changed.
+    pub(crate) fn forget_tools(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connection_mut(conn)
+            && let Side::Client(side) = &mut connection.side
+        {
+            side.tools.clear();
         }
     }
 }

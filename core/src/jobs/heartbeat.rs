@@ -7,11 +7,14 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
-use crate::collections::timer_queue::Timer;
+use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::engine::Engine;
 use crate::ids::JobId;
+use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState, Own, Progress};
+use crate::outbox::Outbox;
 use crate::tasks::task::Task;
+use crate::time::Instant;
 
 /// Heartbeats that add up to 1. A step this small stays below the next value that the job reports
 /// itself, so that those values are passed on unchanged (TSK-33).
@@ -35,19 +38,6 @@ impl Engine {
         }
     }
 
-    /// Starts the time to the next heartbeat of a job anew: its requestor was told something, or
-    /// is another one.
-    pub(crate) fn arm_heartbeat(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(span) = job.tool.heartbeat else { return };
-        if let Some(progress) = job.progress.some()
-            && progress.token.is_some()
-        {
-            let at = self.now.at + span;
-            self.timers.arm(&mut progress.heartbeat, Timer::Heartbeat(id), at);
-        }
-    }
-
     /// PRG-01: a requestor with a progress token hears of its job at least once a heartbeat.
     pub(crate) fn on_heartbeat_timer(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
@@ -56,11 +46,13 @@ impl Engine {
         let Some(job) = self.jobs.get(id) else { return };
         // A job without a receiver has none until another request takes it over, which arms it.
         let Some(audience) = self.audience(job) else { return };
-        self.arm_heartbeat(id);
+        self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
         let Some(job) = self.jobs.get(id) else { return };
         // A value of the job waits until the peer reads again, and comes first. A peer that may not
         // know of a task yet hears nothing of it.
-        if job.progress.held.is_some() || audience.task.is_some_and(|task| !self.is_visible(task)) {
+        if job.progress.held.is_some()
+            || audience.task.is_some_and(|task| !self.tasks.is_visible(task))
+        {
             return;
         }
         let message = self.heartbeat_message(job);
@@ -77,7 +69,7 @@ impl Engine {
         match job.state() {
             JobState::Held(_) | JobState::Queued(_) => {
                 message.push_str(": ");
-                message.push_str(&self.place(job));
+                message.push_str(&self.jobs.place(&self.outbox, job));
             }
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 if let Some(line) = line.filter(|line| !line.is_empty()) {
@@ -88,22 +80,37 @@ impl Engine {
         }
         message
     }
+}
+
+impl Jobs {
+    /// Starts the time to the next heartbeat of a job anew: its requestor was told something, or
+    /// is another one.
+    pub(crate) fn arm_heartbeat(&mut self, timers: &mut TimerQueue, now: Instant, id: JobId) {
+        let Some(job) = self.get_mut(id) else { return };
+        let Some(span) = job.tool.heartbeat else { return };
+        if let Some(progress) = job.progress.some()
+            && progress.token.is_some()
+        {
+            let at = now + span;
+            timers.arm(&mut progress.heartbeat, Timer::Heartbeat(id), at);
+        }
+    }
 
     /// The place of a job that waits: the gate it is at, or the number of jobs of the same identity
     /// before it.
-    pub(crate) fn place(&self, job: &Job) -> String {
-        let queue = self.jobs.queue();
+    pub(crate) fn place(&self, outbox: &Outbox, job: &Job) -> String {
+        let queue = self.queue();
         match queue.closed_gate(job.id) {
-            Some(gate) => format!("waiting {}", self.outbox.clean(&format!("{gate}"))),
+            Some(gate) => format!("waiting {}", outbox.clean(&format!("{gate}"))),
             None => format!("waiting, {} ahead", queue.before(&job.owner, job.id)),
         }
     }
 
     /// The place of a task that is shown as waiting.
-    pub(crate) fn place_of_task(&self, task: &Task) -> Option<String> {
+    pub(crate) fn place_of_task(&self, outbox: &Outbox, task: &Task) -> Option<String> {
         let waits = task.queued && !task.status().is_terminal();
-        let job = self.jobs.get(task.job.filter(|_| waits)?)?;
-        (!job.has_begun()).then(|| self.place(job))
+        let job = self.get(task.job.filter(|_| waits)?)?;
+        (!job.has_begun()).then(|| self.place(outbox, job))
     }
 }
 

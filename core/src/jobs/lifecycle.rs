@@ -15,11 +15,13 @@ use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
+use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Own, Purpose};
 use crate::jobs::result::into_answer;
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
+use crate::limits::Limits;
 use crate::log_level::LogLevel;
 use crate::outbox::requests::Settled;
 use crate::protocol::request_meta::RequestContext;
@@ -56,25 +58,11 @@ impl Engine {
         self.suspend_asking_calls();
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;
-        while self.has_room() {
+        while self.jobs.has_room(&self.settings.limits) {
             let Some(id) = self.jobs.take_turn(share) else { break };
             self.advance_job(id, JobInput::Turn);
         }
         self.hand_over_waiting();
-    }
-
-    /// Whether one more job may run.
-    pub(crate) fn has_room(&self) -> bool {
-        self.jobs.running() < self.settings.limits.running_max
-    }
-
-    /// Whether one more job of an identity would have to wait.
-    pub(crate) fn is_crowded(&self, owner: &Identity) -> bool {
-        let limits = &self.settings.limits;
-        let share = limits.running_per_identity_max;
-        let queue = self.jobs.queue();
-        let own = queue.running_of(owner) + queue.len_of(owner);
-        own >= share || self.jobs.running() + queue.startable(share) >= limits.running_max
     }
 
     /// Applies an input to a job and carries out the consequence; false if it has no meaning for
@@ -120,7 +108,7 @@ impl Engine {
             return self.with_gateway(|it| it.begin_relayed(id, &arguments));
         }
         // A read-only tool has no side effect that could leak the id of a task that is not durable.
-        let task = task.filter(|task| tool.read_only || self.is_visible(*task));
+        let task = task.filter(|task| tool.read_only || self.tasks.is_visible(*task));
         self.outbox.push(Action::Start { job: id, tool, arguments, task });
     }
 
@@ -237,11 +225,13 @@ impl Engine {
                         AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
                     };
                     match (&job.tool.route, answer) {
-                        (Some(_), Ok(result)) => self.answer_with_relayed(reply, result),
-                        (_, answer) => self.answer_with(reply, answer),
+                        (Some(_), Ok(result)) => {
+                            self.upstreams.answer_with_relayed(&mut self.outbox, reply, result);
+                        }
+                        (_, answer) => self.upstreams.answer_with(&mut self.outbox, reply, answer),
                     }
                     if ends {
-                        self.close_if_finished(job.conn);
+                        self.outbox.close_if_finished(job.conn);
                     }
                 }
             }
@@ -356,7 +346,7 @@ impl Engine {
                 told.step()
             }
         };
-        self.arm_heartbeat(id);
+        self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         let told = &mut *job.progress;
         let Some(connection) = self.outbox.connection_mut(job.conn) else { return };
@@ -451,7 +441,7 @@ impl Engine {
 
     /// Sends a message of a job, when it may be sent: after the answer that names its task.
     fn say(&mut self, audience: &Audience, write: impl FnOnce(&mut Writer<'_>)) {
-        let unknown = audience.task.filter(|task| !self.is_visible(*task));
+        let unknown = audience.task.filter(|task| !self.tasks.is_visible(*task));
         let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
             let Audience { conn, request, recall, .. } = audience;
             let tag = Tag { request: request.as_ref(), recall: *recall, handle: None };
@@ -509,6 +499,21 @@ impl Engine {
         };
         let is_wanted = least.is_some_and(|least| level >= least);
         (is_wanted && !crowded).then_some(audience)
+    }
+}
+
+impl Jobs {
+    /// Whether one more job may run.
+    pub(crate) fn has_room(&self, limits: &Limits) -> bool {
+        self.running() < limits.running_max
+    }
+
+    /// Whether one more job of an identity would have to wait.
+    pub(crate) fn is_crowded(&self, limits: &Limits, owner: &Identity) -> bool {
+        let share = limits.running_per_identity_max;
+        let queue = self.queue();
+        let own = queue.running_of(owner) + queue.len_of(owner);
+        own >= share || self.running() + queue.startable(share) >= limits.running_max
     }
 }
 

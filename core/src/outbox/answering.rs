@@ -22,18 +22,9 @@ impl Outbox {
         });
     }
 
-    /// Answers a request with a result: an object, without the members its revision wants of every
-    /// result. `us` is the name and version of this server, where the revision wants it.
-    pub(crate) fn answer(
-        &mut self,
-        reply: Reply,
-        us: Option<Arc<[u8]>>,
-        result: impl FnOnce(&mut Writer<'_>),
-    ) {
-        self.answer_as(ResultType::Complete, reply, us, result);
-    }
-
-    /// Answers a request with a result of this type, where the revision has types.
+    /// Answers a request with a result of this type, where the revision has types: an object,
+    /// without the members its revision wants of every result. `us` is the name and version of this
+    /// server, where the revision wants it.
     pub(crate) fn answer_as(
         &mut self,
         kind: ResultType,

@@ -24,6 +24,7 @@ use crate::counters::Counters;
 use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId};
 use crate::outbox::typed_result::server_info;
+use crate::policy::abuse::{AbuseDetector, AbusePattern};
 use crate::protocol::revision::{Dialect, ToolMembers};
 use crate::settings::Settings;
 use crate::time::Instant;
@@ -49,6 +50,10 @@ pub(crate) struct Outbox {
     counters: Counters,
     /// Name and version of this server, as JSON (MOD-02).
     server_info: Arc<[u8]>,
+    /// Whether finished connections stay open.
+    keeps_finished: bool,
+    /// Counts of suspicious requests by identity (TSK-41).
+    watch: AbuseDetector,
     /// Servers and agents that read too little. The engine ends them.
     unread: Vec<ConnId>,
 }
@@ -64,6 +69,8 @@ impl Outbox {
             admitted: Tally::default(),
             actions: Vec::new(),
             counters: Counters::default(),
+            keeps_finished: false,
+            watch: AbuseDetector::default(),
             unread: Vec::new(),
         }
     }
@@ -117,6 +124,22 @@ impl Outbox {
     #[inline]
     pub(crate) const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Counts an abuse pattern of an identity and reports it once it passes its threshold.
+    #[cold]
+    pub(crate) fn suspect(&mut self, conn: ConnId, pattern: AbusePattern) {
+        match pattern {
+            AbusePattern::UnknownTasks => self.counters.unknown_tasks += 1,
+            AbusePattern::FastPolls => self.counters.fast_polls += 1,
+        }
+        let policy = self.settings.limits.suspicion;
+        let Some(identity) = self.identity(conn).cloned() else { return };
+        if self.watch.count(&identity, pattern, self.now, &policy) {
+            self.counters.suspicions += 1;
+            let (count, window) = (policy.threshold(pattern), policy.window);
+            self.note(AuditEvent::Suspicious { conn, identity, pattern, count, window });
+        }
     }
 
     /// The counters, to count something.

@@ -139,6 +139,31 @@ impl Outbox {
         self.actions.push(Action::Close { conn, why });
     }
 
+    /// Closes a connection whose peer has sent everything and was answered everything.
+    pub(crate) fn close_if_finished(&mut self, conn: ConnId) {
+        self.close_if_finished_as(conn, CloseReason::Finished);
+    }
+
+    /// As [`Outbox::close_if_finished`], for this reason.
+    pub(crate) fn close_if_finished_as(&mut self, conn: ConnId, why: CloseReason) {
+        let is_finished = |connection: &Connection| {
+            matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
+        };
+        if !self.keeps_finished && self.connection(conn).is_some_and(is_finished) {
+            self.close(conn, why);
+        }
+    }
+
+    /// Keeps finished connections open from now on, or closes them: a shutdown is announced to all
+    /// first.
+    pub(crate) fn keep_finished(&mut self, keeps: bool) {
+        self.keeps_finished = keeps;
+        if !keeps {
+            let conns: Vec<_> = self.connections.keys().copied().collect();
+            conns.into_iter().for_each(|conn| self.close_if_finished(conn));
+        }
+    }
+
     #[cold]
     fn close_flooded(&mut self, conn: ConnId) {
         match self.counterpart(conn) {

@@ -7,7 +7,7 @@ use core::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
-use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
+use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId, TaskId};
 use crate::json::raw::Raw;
 use crate::time::Instant;
 
@@ -142,6 +142,26 @@ impl fmt::Display for Refusal {
             Self::Protected => "this request cannot be cancelled",
         })
     }
+}
+
+/// Effect of cancelling an outgoing request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CancelEffect {
+    /// A cancel is sent, and the peer will not answer: the request ends now (CAN-10).
+    Forget,
+    /// A cancel is sent, and the peer will answer: the answer is awaited (ACP-03).
+    Await,
+    /// Nothing goes on the wire.
+    Refuse(Refusal),
+}
+
+/// Cause of an outgoing request at its peer.
+#[derive(Debug, Default)]
+pub(crate) struct Cause {
+    /// The task whose job asks, if the peer knows it (TSK-29).
+    pub(crate) task: Option<TaskId>,
+    /// The peer's own request during which a job asks.
+    pub(crate) request: Option<RequestId>,
 }
 
 /// Receiver of the answer to an outgoing request.

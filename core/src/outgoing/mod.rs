@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!            ┌─ take ──────► answered, timed out, or cancelled: the caller gets one outcome
-//!   insert ──┼─ await_cancelled ──► cancelled, the peer's answer is due ──take──► outcome
+//!   insert ──┼─ note_cancelled ──► cancelled, the peer's answer is due ──take──► outcome
 //!            ├─ cancel_before_task_id ──► cancelled, task id not known ──take──► task cancelled
 //!            ├─ follow ────► a task at the peer ──take_remote──► outcome
 //!            └─ lose ──────► the connection ended
@@ -16,6 +16,7 @@ pub mod call;
 pub mod remote_task;
 pub(crate) mod remote_tasks;
 pub(crate) mod requests;
+pub(crate) mod sending;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -103,7 +104,7 @@ impl Outgoing {
 
     /// Cancels a request that the peer answers nevertheless (ACP-03). Returns its timer, which must
     /// be armed for that answer.
-    pub(crate) fn await_cancelled(
+    fn note_cancelled(
         &mut self,
         conn: ConnId,
         id: CallId,

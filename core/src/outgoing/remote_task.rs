@@ -1,14 +1,18 @@
 //! Remote tasks: work at a peer, created by an outgoing request, followed until its end.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use core::time::Duration;
 
+use serde_json::value::RawValue;
+
 use crate::json::raw::Raw;
+use crate::json::writer::Writer;
 use serde::Deserialize;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::{CallId, ConnId};
-use crate::outgoing::call::{Call, Caller};
+use crate::outgoing::call::{Call, Caller, OutgoingRequest};
 use crate::rpc::error::code;
 use crate::rpc::params::Nullable;
 use crate::tasks::status::Status;
@@ -198,6 +202,21 @@ fn read_interval(value: Nullable<'_>) -> Duration {
             Duration::from_secs_f64(seconds).clamp(POLL_MIN, POLL_MAX)
         }
         Ok(_) | Err(_) => POLL_DEFAULT,
+    }
+}
+
+/// A request about one task.
+pub(super) fn about(method: &str, task: &str) -> OutgoingRequest {
+    let mut params = alloc::vec::Vec::new();
+    Writer::new(&mut params).raw("{").member("taskId", task).raw("}");
+    let params = String::from_utf8(params).expect("JSON text is UTF-8");
+    let params = RawValue::from_string(params).expect("the writer produces JSON");
+    OutgoingRequest {
+        key: None,
+        method: Box::from(method),
+        params: Some(params),
+        answer_timeout: None,
+        task: None,
     }
 }
 

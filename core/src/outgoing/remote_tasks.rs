@@ -1,10 +1,6 @@
 //! Follows tasks at peers, from the answer that creates a task to the answer that ends it.
 
-use alloc::boxed::Box;
-use alloc::string::String;
 use core::time::Duration;
-
-use serde_json::value::RawValue;
 
 use crate::action::AuditEvent;
 use crate::collections::timer_queue::{Timer, TimerQueue};
@@ -12,12 +8,13 @@ use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::ids::{CallId, ConnId};
 use crate::json::raw::Raw;
-use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
-use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
+use crate::outgoing::call::{Answer, Call, CallFor, Caller, Cause};
 use crate::outgoing::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
-use crate::outgoing::remote_task::{read_created, read_put_off, read_report, read_too_early};
+use crate::outgoing::remote_task::{
+    about, read_created, read_put_off, read_report, read_too_early,
+};
 use crate::rpc::params::Params;
 use crate::tasks::status::Status;
 use crate::time::Instant;
@@ -66,7 +63,7 @@ impl Engine {
                 | CallFor::RelayedPoll(_)
                 | CallFor::Relayed(_) => {
                     note_remote(&mut self.outbox, conn, &report.id, &call, RemoteState::GivenUp);
-                    return self.send_task_cancel(conn, &report.id);
+                    return self.cancel_remote_task(conn, &report.id);
                 }
             },
             Ok((result, Ok(None))) => Answer::Result(result.to_value()),
@@ -154,7 +151,8 @@ impl Engine {
             return None;
         }
         let request = about(method, &remote.id);
-        Some(self.place_call(conn, whom, &request, None))
+        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        Some(self.outgoing.place(outbox, timers, conn, whom, &request, &Cause::default()))
     }
 
     /// Handles the peer's status of a task.
@@ -190,7 +188,7 @@ impl Engine {
         let left = matches!(answer, Answer::Unusable(_)).then(|| remote.id.clone());
         self.end_remote(conn, id, RemoteState::Unknown, answer);
         if let Some(task) = left {
-            self.send_task_cancel(conn, &task);
+            self.cancel_remote_task(conn, &task);
         }
     }
 
@@ -254,18 +252,8 @@ impl Engine {
         }
     }
 
-    /// Gives up a task: cancels it at the peer, if the peer declared that (CAN-05, TSK-02).
-    pub(crate) fn give_up_remote(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
-        let remote = self.outgoing.give_up_remote(&mut self.outbox, &mut self.timers, conn, id)?;
-        self.send_task_cancel(conn, &remote.id);
-        Some(remote.caller)
-    }
-
-    fn send_task_cancel(&mut self, conn: ConnId, task: &str) {
-        let Some(connection) = self.outbox.connection(conn) else { return };
-        if connection.peer.tasks.cancel && connection.ending == Ending::Open {
-            self.place_call(conn, CallFor::Cancel, &about("tasks/cancel", task), None);
-        }
+    fn cancel_remote_task(&mut self, conn: ConnId, task: &str) {
+        self.outgoing.cancel_task(&mut self.outbox, &mut self.timers, conn, task);
     }
 
     /// The connection ended: the end of the task stays unknown. Returns the request, to be lost
@@ -324,19 +312,4 @@ fn note_remote(outbox: &mut Outbox, conn: ConnId, task: &str, call: &Call, state
         state,
     };
     outbox.note(note);
-}
-
-/// A request about one task.
-fn about(method: &str, task: &str) -> OutgoingRequest {
-    let mut params = alloc::vec::Vec::new();
-    Writer::new(&mut params).raw("{").member("taskId", task).raw("}");
-    let params = String::from_utf8(params).expect("JSON text is UTF-8");
-    let params = RawValue::from_string(params).expect("the writer produces JSON");
-    OutgoingRequest {
-        key: None,
-        method: Box::from(method),
-        params: Some(params),
-        answer_timeout: None,
-        task: None,
-    }
 }

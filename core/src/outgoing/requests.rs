@@ -1,32 +1,24 @@
 //! Outgoing requests: sending, answers, cancels, and input that a task needs from its requestor.
 
-use alloc::borrow::Cow;
-use alloc::format;
 use alloc::vec::Vec;
 
-use serde_json::value::RawValue;
-
-use crate::acp::cancel::CancelEffect;
 use crate::acp::protocol;
+use crate::acp::capabilities::note_answered;
 use crate::action::Action;
-use crate::client::session::{label_of, permitted};
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Ending, Phase};
 use crate::engine::Engine;
 use crate::ids::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
-use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::raw::Raw;
 use crate::outgoing::call::{
-    Answer, AnswerTimeout, AskTask, Call, CallFor, Caller, OutgoingRequest, PendingOutgoing,
-    Refusal, Wanted,
+    Answer, AnswerTimeout, Call, CallFor, Caller, CancelEffect, Cause, OutgoingRequest,
+    PendingOutgoing, Refusal, Wanted,
 };
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
 use crate::rpc::answered::Answered;
 use crate::rpc::params::Params;
-use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Change;
 
 /// Cancel reason for requests whose job has ended; sent to the peer.
@@ -121,7 +113,7 @@ impl Engine {
         self.deliver(caller, Answer::Refused(refusal));
     }
 
-    /// Sends an outgoing request, if the rules allow it.
+    /// Sends an outgoing request, if the rules allow it; `task` is the one that asks.
     pub(crate) fn send_call(
         &mut self,
         conn: ConnId,
@@ -129,93 +121,14 @@ impl Engine {
         ask: &OutgoingRequest,
         task: Option<TaskId>,
     ) -> Result<CallId, Refusal> {
-        let limits = &self.settings.limits;
-        let connection = self.outbox.connection(conn).ok_or(Refusal::NoConnection)?;
-        match (connection.ending, connection.phase) {
-            // A half-closed peer cannot answer.
-            (Ending::Finished(_) | Ending::Closing(_), _) => return Err(Refusal::NoConnection),
-            (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
-            (Ending::Open, Phase::Ready) => {}
-        }
-        match connection.dialect.methods {
-            Methods::Tools => permitted(connection, ask)?,
-            Methods::Services if ask.task.is_some() => return Err(Refusal::NoTasks),
-            Methods::Services => {}
-        }
-        let (calls, tasks) = self.outgoing.counts(conn);
-        let is_full =
-            calls >= limits.calls_max || (ask.task.is_some() && tasks >= limits.remote_tasks_max);
-        if is_full {
-            return Err(Refusal::TooMany);
-        }
-        Ok(self.place_call(conn, CallFor::Caller(caller), ask, task))
-    }
-
-    /// Sends an outgoing request that has passed the checks.
-    pub(crate) fn place_call(
-        &mut self,
-        conn: ConnId,
-        whom: CallFor,
-        ask: &OutgoingRequest,
-        task: Option<TaskId>,
-    ) -> CallId {
-        let id = self.outgoing.next_id();
-        let label = (&*ask.method == "tools/call").then(|| label_of(ask)).flatten();
-        let declares = protocol::begins(&ask.method, ask.params.as_deref().map(RawValue::get));
-        let cap = ask.answer_timeout.map(|answer_timeout| self.now.at + answer_timeout.cap);
-        let mut call = Call::new(whom, ask, (label, declares), cap);
-        if let Some(answer_timeout) = ask.answer_timeout {
-            let at = self.now.at + answer_timeout.timeout.min(answer_timeout.cap);
-            self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
-        }
-        self.outgoing.insert(conn, call);
-        self.write_call(conn, id, ask, task);
-        id
-    }
-
-    fn write_call(
-        &mut self,
-        conn: ConnId,
-        id: CallId,
-        ask: &OutgoingRequest,
-        task: Option<TaskId>,
-    ) {
-        let number = format!("{}", id.get());
-        let request = self.request_behind(conn, id);
-        let related = task.map(related_task);
-        let mut meta: Vec<(&str, &[u8])> = Vec::new();
-        if let Some(related) = &related {
-            meta.push((RELATED_TASK, related));
-        }
-        let progress =
-            ask.answer_timeout.is_some_and(|answer_timeout| answer_timeout.extend_on_progress);
-        if progress && self.outbox.dialect(conn).methods == Methods::Tools {
-            meta.push(("progressToken", number.as_bytes()));
-        }
-        let tag = Tag::of(request.as_ref());
-        self.outbox.send_for(conn, tag, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&number).raw(",");
-            json.member("method", &ask.method);
-            match (&ask.params, &ask.task, meta.is_empty()) {
-                (None, None, true) => {}
-                (params, task, _) => {
-                    let params = params.as_ref().map_or("{}", |params| params.get());
-                    let params = with_task(params, *task);
-                    json.raw(",\"params\":");
-                    write_with_meta(json, &params, &meta);
-                }
-            }
-            json.raw("}");
-        });
-        self.end_unread();
+        let cause = Cause { task, request: self.request_behind(conn, caller) };
+        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        self.outgoing.send(outbox, timers, conn, CallFor::Caller(caller), ask, &cause)
     }
 
     /// The peer's own request during which a job makes a call on the same connection.
-    fn request_behind(&self, conn: ConnId, id: CallId) -> Option<RequestId> {
-        let CallFor::Caller(Caller::Job { job, .. }) = self.outgoing.call(conn, id)?.receiver()
-        else {
-            return None;
-        };
+    fn request_behind(&self, conn: ConnId, caller: Caller) -> Option<RequestId> {
+        let Caller::Job { job, .. } = caller else { return None };
         match self.jobs.get(job).filter(|job| job.conn == conn)?.purpose() {
             Purpose::Answer(request) => Some(request.clone()),
             Purpose::Task | Purpose::Retry(_) | Purpose::Orphan | Purpose::NoReceiver => None,
@@ -246,7 +159,7 @@ impl Engine {
         if let Ok(result) = outcome
             && &*taken.method == protocol::INITIALIZE
         {
-            self.note_answered(conn, taken.declares, result);
+            note_answered(&mut self.outbox, conn, taken.declares, result);
         }
         if taken.with_task {
             return self.on_task_call_answered(conn, call, taken, outcome);
@@ -270,7 +183,7 @@ impl Engine {
             ("initialize", _) if session => {
                 return self.on_initialize_answered(conn, caller, outcome);
             }
-            ("tools/list", Ok(result)) if session => self.learn_tools(conn, result),
+            ("tools/list", Ok(result)) if session => self.outbox.learn_tools(conn, result),
             _ => {}
         }
         self.tell(caller, Answer::of(outcome));
@@ -321,13 +234,27 @@ impl Engine {
             Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
             Wanted::Cancelled => Answer::Cancelled,
         };
-        let way = self.cancel_effect(conn, id);
+        let way = self.outgoing.cancel_effect(&self.outbox, conn, id);
         let caller = match way {
             CancelEffect::Await => {
-                return self.await_cancelled(conn, id, Wanted::Overdue, Some("timed out"));
+                let reason = Some("timed out");
+                let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+                return self.outgoing.await_cancelled(
+                    outbox,
+                    timers,
+                    (conn, id),
+                    Wanted::Overdue,
+                    reason,
+                );
             }
-            CancelEffect::Forget => self.cancel_call(conn, id, Some("timed out")),
-            CancelEffect::Refuse(_) => self.take_call(conn, id),
+            CancelEffect::Forget => self.outgoing.cancel(
+                &mut self.outbox,
+                &mut self.timers,
+                conn,
+                id,
+                Some("timed out"),
+            ),
+            CancelEffect::Refuse(_) => self.outgoing.end(&mut self.timers, conn, id),
         };
         if let Some(caller) = caller {
             self.tell(caller, answer);
@@ -361,73 +288,24 @@ impl Engine {
             let refusal = Refusal::NotInProgress;
             return self.outbox.push(Action::RefuseCancel { caller, refusal });
         };
-        match self.cancel_effect(conn, call) {
-            CancelEffect::Forget if self.cannot_cancel_task(conn, call) => {
+        match self.outgoing.cancel_effect(&self.outbox, conn, call) {
+            CancelEffect::Forget if self.outgoing.cannot_cancel_task(&self.outbox, conn, call) => {
                 // CAN-05, TSK-02: a task needs `tasks/cancel`, which the peer does not support.
                 let refusal = Refusal::NotDeclared;
                 self.outbox.push(Action::RefuseCancel { caller, refusal });
             }
             CancelEffect::Forget => {
-                self.cancel_call(conn, call, reason);
+                self.outgoing.cancel(&mut self.outbox, &mut self.timers, conn, call, reason);
                 self.tell(caller, Answer::Cancelled);
             }
-            CancelEffect::Await => self.await_cancelled(conn, call, Wanted::Cancelled, reason),
+            CancelEffect::Await => {
+                let (outbox, timers, at) = (&mut self.outbox, &mut self.timers, (conn, call));
+                self.outgoing.await_cancelled(outbox, timers, at, Wanted::Cancelled, reason);
+            }
             // CAN-04, ACP-03, ACP-04: the request cannot be cancelled.
             CancelEffect::Refuse(refusal) => {
                 self.outbox.push(Action::RefuseCancel { caller, refusal });
             }
-        }
-    }
-
-    /// True for a task whose peer does not support `tasks/cancel`.
-    fn cannot_cancel_task(&self, conn: ConnId, id: CallId) -> bool {
-        let Some(connection) = self.outbox.connection(conn) else { return false };
-        let with_task = self.outgoing.remote(conn, id).is_some()
-            || self.outgoing.call(conn, id).is_some_and(|call| call.with_task);
-        with_task && !connection.peer.tasks.cancel
-    }
-
-    /// Removes a request and tells its peer, unless that is impossible or done. Returns the caller.
-    pub(crate) fn cancel_call(
-        &mut self,
-        conn: ConnId,
-        id: CallId,
-        reason: Option<&str>,
-    ) -> Option<Caller> {
-        let way = self.cancel_effect(conn, id);
-        if self.outgoing.remote(conn, id).is_some() {
-            return self.give_up_remote(conn, id);
-        }
-        // CAN-05: the peer may have created a task already, whose id is not known yet.
-        if let Some((caller, timer)) = self.outgoing.cancel_before_task_id(conn, id) {
-            self.timers.disarm(timer, Timer::Call(conn, id));
-            return Some(caller);
-        }
-        let caller = self.take_call(conn, id)?;
-        match way {
-            CancelEffect::Forget | CancelEffect::Await => {
-                self.outbox.write_cancel(conn, id, reason);
-            }
-            CancelEffect::Refuse(_) => {}
-        }
-        Some(caller)
-    }
-
-    /// Removes a request from its connection's table.
-    fn take_call(&mut self, conn: ConnId, id: CallId) -> Option<Caller> {
-        let mut call = self.outgoing.take(conn, id)?;
-        self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        match call.receiver() {
-            CallFor::Caller(caller) => Some(caller),
-            CallFor::NoReceiver
-            | CallFor::Poll(_)
-            | CallFor::Fetch(_)
-            | CallFor::Cancel
-            | CallFor::Upstream(_)
-            | CallFor::Question
-            | CallFor::RelayedCancel(_)
-            | CallFor::RelayedPoll(_)
-            | CallFor::Relayed(_) => None,
         }
     }
 
@@ -498,9 +376,11 @@ impl Engine {
             })
             .collect();
         for (conn, call) in sent {
-            match self.cancel_effect(conn, call) {
+            match self.outgoing.cancel_effect(&self.outbox, conn, call) {
                 CancelEffect::Await => {
-                    self.await_cancelled(conn, call, Wanted::Cancelled, Some(PARENT_OVER));
+                    let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+                    let (at, reason) = ((conn, call), Some(PARENT_OVER));
+                    self.outgoing.await_cancelled(outbox, timers, at, Wanted::Cancelled, reason);
                 }
                 CancelEffect::Forget | CancelEffect::Refuse(_) => {}
             }
@@ -529,7 +409,13 @@ impl Engine {
                     continue;
                 }
                 PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
-                    self.cancel_call(conn, call, Some(PARENT_OVER));
+                    self.outgoing.cancel(
+                        &mut self.outbox,
+                        &mut self.timers,
+                        conn,
+                        call,
+                        Some(PARENT_OVER),
+                    );
                 }
             }
             let caller = Caller::Job { job: id, ask };
@@ -573,14 +459,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// Adds `task` to the params (TSK-02: only for peers that support it).
-fn with_task(params: &str, task: Option<AskTask>) -> Cow<'_, str> {
-    let (Some(task), Some(rest)) = (task, params.strip_prefix('{')) else {
-        return Cow::Borrowed(params);
-    };
-    let ttl = task.ttl.map_or_else(Default::default, |ttl| format!("\"ttl\":{}", ttl.as_millis()));
-    let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
-    Cow::Owned(format!("{{\"task\":{{{ttl}}}{comma}{rest}"))
 }

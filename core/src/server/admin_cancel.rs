@@ -15,6 +15,7 @@ use crate::outbox::requests::Reply;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
+use crate::tasks::audit_events::note_job_cancelled;
 
 /// Whether the peer of a connection may know of a job (TSK-39). Anonymous
 /// peers share an identity, so none may know the jobs of another (TSK-40).
@@ -61,7 +62,7 @@ impl Engine {
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.note_cancel(Cancel { by, conn, request: None, reason });
                 }
-                self.note_job_cancelled(conn, id);
+                note_job_cancelled(&mut self.outbox, &self.jobs, conn, id);
                 self.cancel_with_response(id, StopReason::Requested);
             }
         }

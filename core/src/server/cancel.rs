@@ -7,8 +7,7 @@ use alloc::vec::Vec;
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
-use crate::identity::Identity;
-use crate::ids::{ConnId, JobId};
+use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::Purpose;
 use crate::outbox::cancelling::Cancellation;
 use crate::outbox::requests::{Cancelled, Reply, TaskView, Work};
@@ -53,40 +52,31 @@ impl Engine {
         if let Some(batch) = batch {
             self.outbox.settle_in_batch(conn, batch, |_| {});
         }
-        let (job, tool) = self.stop_work(conn, work, &cancellation, &identity);
         let Cancellation { request, reason } = cancellation;
-        self.outbox.note(AuditEvent::CallCancelled {
-            conn,
-            identity,
-            request,
-            tool,
-            job,
-            method,
-            reason,
-        });
+        let cancel = Cancel { by: identity, conn, request: Some(request.clone()), reason };
+        let (job, tool) = self.stop_work(work, &request, &cancel);
+        let note = AuditEvent::call_cancelled(cancel, request, (tool, job), method);
+        self.outbox.note(note);
         if let Some(job) = job {
             self.release_job_claim(job, StopReason::Requested);
         }
-        self.close_if_finished(conn);
+        self.outbox.close_if_finished(conn);
     }
 
     /// Ends the work of a request that `identity` has cancelled. Returns its job, which is still to be
     /// released, and its name in the audit log.
     fn stop_work(
         &mut self,
-        conn: ConnId,
         work: Work,
-        Cancellation { request, reason }: &Cancellation,
-        identity: &Identity,
+        request: &RequestId,
+        cancel: &Cancel,
     ) -> (Option<JobId>, Arc<str>) {
+        let conn = cancel.conn;
         match work {
             Work::Job(id) => {
-                let of = Some(request.clone());
-                let cancel =
-                    Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() };
                 let job = self.jobs.get_mut(id);
                 let tool = job.map(|job| {
-                    job.note_cancel(cancel);
+                    job.note_cancel(cancel.clone());
                     job.tool.name.clone()
                 });
                 (Some(id), tool.unwrap_or_default())
@@ -97,9 +87,7 @@ impl Engine {
                     task.aside.forget_waiter(&(conn, request.clone()));
                 }
                 if form == TaskView::Handle {
-                    let (by, request, reason) =
-                        (identity.clone(), Some(request.clone()), reason.clone());
-                    self.abandon_unknown(id, Cancel { by, conn, request, reason });
+                    self.abandon_unknown(id, cancel.clone());
                 }
                 self.offer_inputs(id);
                 (None, form.method().into())
@@ -114,7 +102,7 @@ impl Engine {
             }
             // Servers cancel by another way.
             Work::Question(of) => {
-                self.with_gateway(|it| it.withdraw_question(of, reason.as_deref()));
+                self.with_gateway(|it| it.withdraw_question(of, cancel.reason.as_deref()));
                 (None, "".into())
             }
             Work::Survey(read) => {
@@ -178,22 +166,15 @@ impl Engine {
     }
 
     fn stop_unnamed_call(&mut self, conn: ConnId, id: JobId, by: &Cancellation) -> bool {
-        let identity = self.outbox.identity_of(conn);
+        let (identity, request) = (self.outbox.identity_of(conn), by.request.clone());
         let Some(job) = self.jobs.get_mut(id) else { return false };
-        let (request, reason) = (by.request.clone(), by.reason.clone());
-        let tool = job.tool.name.clone();
-        let of = Some(request.clone());
-        job.note_cancel(Cancel { by: identity.clone(), conn, request: of, reason: reason.clone() });
-        let (job, method) = (Some(id), self.outbox.dialect(conn).cancel_method);
-        self.outbox.note(AuditEvent::CallCancelled {
-            conn,
-            identity,
-            request,
-            tool,
-            job,
-            method,
-            reason,
-        });
+        let (of, reason) = (Some(request.clone()), by.reason.clone());
+        let cancel = Cancel { by: identity, conn, request: of, reason };
+        job.note_cancel(cancel.clone());
+        let (of, method) =
+            ((job.tool.name.clone(), Some(id)), self.outbox.dialect(conn).cancel_method);
+        let note = AuditEvent::call_cancelled(cancel, request, of, method);
+        self.outbox.note(note);
         self.release_job_claim(id, StopReason::Requested);
         true
     }

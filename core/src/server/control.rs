@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::acp::cancel::cut_off;
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::connection::{Counterpart, Ending, Phase};
@@ -88,23 +89,7 @@ impl Engine {
         {
             connection.aside.lingering = connection.requests.len();
         }
-        self.close_if_finished(conn);
-    }
-
-    /// Closes a connection whose peer has sent everything and was answered everything.
-    pub(crate) fn close_if_finished(&mut self, conn: ConnId) {
-        self.close_if_finished_as(conn, CloseReason::Finished);
-    }
-
-    fn close_if_finished_as(&mut self, conn: ConnId, why: CloseReason) {
-        if self.drain.as_ref().is_some_and(|drain| drain.tells) {
-            return;
-        }
-        if self.outbox.connection(conn).is_some_and(|connection| {
-            matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
-        }) {
-            self.outbox.close(conn, why);
-        }
+        self.outbox.close_if_finished(conn);
     }
 
     pub(crate) fn on_closed(&mut self, conn: ConnId) {
@@ -165,7 +150,7 @@ impl Engine {
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
                 Work::Question(of) => self.with_gateway(|it| it.withdraw_question(of, None)),
             }
-            match self.cut_off(conn, StopReason::Disconnected) {
+            match cut_off(&self.outbox, conn, StopReason::Disconnected) {
                 Some(error) => self.outbox.fail(reply, &error),
                 None => self.outbox.forget(reply),
             }
@@ -256,7 +241,7 @@ impl Engine {
         if drain.exit_said {
             return;
         }
-        drain.tells = true;
+        self.outbox.keep_finished(true);
         self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
         self.abandon_creations(&result::shutting_down());
@@ -270,17 +255,8 @@ impl Engine {
         self.with_gateway(|it| it.end_all_instances());
         self.shut_down_agents();
         self.unsuspend_all();
-        self.close_finished();
+        self.outbox.keep_finished(false);
         self.hurry_store();
-    }
-
-    /// Closes finished connections once all peers were told of the shutdown.
-    fn close_finished(&mut self) {
-        if let Some(drain) = &mut self.drain {
-            drain.tells = false;
-        }
-        let conns: Vec<_> = self.outbox.connections().keys().copied().collect();
-        conns.into_iter().for_each(|conn| self.close_if_finished(conn));
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -316,7 +292,7 @@ impl Engine {
                     Work::Question(of) => self.with_gateway(|it| it.withdraw_question(of, None)),
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
-                let error = match self.cut_off(conn, StopReason::Shutdown) {
+                let error = match cut_off(&self.outbox, conn, StopReason::Shutdown) {
                     Some(error) => error,
                     None => result::shutting_down(),
                 };
@@ -403,7 +379,7 @@ impl Engine {
         let requests = connection.requests.take_all();
         let why = if requests.is_empty() { CloseReason::Finished } else { CloseReason::Unanswered };
         self.cancel_requests(conn, requests);
-        self.close_if_finished_as(conn, why);
+        self.outbox.close_if_finished_as(conn, why);
     }
 
     fn on_linger_timer(&mut self, conn: ConnId) {

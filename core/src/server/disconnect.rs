@@ -60,7 +60,7 @@ impl Engine {
         let may = job.tool.asks_first || job.tool.route.is_some();
         let is_able = claim.tasks && may && !job.needs_input();
         let is_full = self.tasks.full(&owner, &self.settings.limits).is_some();
-        if !is_able || is_full || self.no_creation().is_some() {
+        if !is_able || is_full || self.tasks.no_creation().is_some() {
             return;
         }
         let conn = job.conn;
@@ -94,7 +94,7 @@ impl Engine {
         let (owner, tool) = (job.owner.clone(), job.tool.name.clone());
         if owner == Identity::Anonymous
             || self.tasks.full(&owner, &self.settings.limits).is_some()
-            || self.no_creation().is_some()
+            || self.tasks.no_creation().is_some()
         {
             return false;
         }

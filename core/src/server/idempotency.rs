@@ -74,7 +74,7 @@ impl Engine {
         match &first.progress {
             Progress::Done(outcome) => {
                 let outcome = outcome.clone();
-                self.answer_with(reply, outcome);
+                self.upstreams.answer_with(&mut self.outbox, reply, outcome);
             }
             Progress::Task(task) => {
                 let task = *task;
@@ -217,7 +217,7 @@ pub(crate) fn check(engine: &Engine) {
             }
             Progress::Ending { task, .. } => {
                 let ended = engine.tasks.get(task).is_some_and(|task| task.status().is_terminal());
-                assert!(ended && !engine.is_settled(task), "{task} is stored and not told");
+                assert!(ended && !engine.tasks.is_settled(task), "{task} is stored and not told");
             }
             Progress::Task(task) => {
                 assert!(engine.tasks.contains(task), "a key is forgotten with its task");

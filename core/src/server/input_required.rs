@@ -154,7 +154,7 @@ impl Engine {
                 json.raw("{\"inputRequests\":").bytes(&requests);
                 json.raw(",\"requestState\":\"").display(state).raw("\"}");
             });
-            self.close_if_finished(conn);
+            self.outbox.close_if_finished(conn);
         }
     }
 
@@ -173,7 +173,7 @@ impl Engine {
             return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         let open = match self.suspended.get(state).map(|call| &call.work) {
-            Some(Waiting::Job(id)) => self.open_questions(Some(*id)),
+            Some(Waiting::Job(id)) => self.jobs.open_questions(Some(*id)),
             Some(Waiting::Outcome(_)) | None => OpenQuestions::new(),
         };
         let responses = match inputs::read(retry.responses, &open) {
@@ -185,7 +185,9 @@ impl Engine {
         }
         match self.unsuspend(state) {
             None => self.outbox.forget(reply),
-            Some(Waiting::Outcome(outcome)) => self.answer_with(reply, outcome),
+            Some(Waiting::Outcome(outcome)) => {
+                self.upstreams.answer_with(&mut self.outbox, reply, outcome);
+            }
             Some(Waiting::Job(id)) => {
                 self.resume(id, reply, claim, retry.progress_token);
                 self.take_responses(id, &responses);
@@ -219,7 +221,7 @@ impl Engine {
         if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.requests.open(reply, Work::Job(id));
         }
-        self.arm_heartbeat(id);
+        self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
         self.suspended.note_asking(id);
     }
 

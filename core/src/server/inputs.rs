@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::engine::Engine;
 use crate::ids::{AskId, CallId, ConnId, JobId, TaskId};
+use crate::jobs::Jobs;
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
@@ -25,13 +26,6 @@ use crate::rpc::error::ErrorObject;
 use crate::tasks::task::Change;
 
 impl Engine {
-    /// The questions of a job that are open.
-    pub(crate) fn open_questions(&self, job: Option<JobId>) -> OpenQuestions {
-        let job = job.and_then(|id| self.jobs.get(id));
-        let key = |(ask, question): (AskId, &OutgoingRequest)| (key_of(ask, question).into(), ask);
-        job.map(|job| job.questions().map(key).collect()).unwrap_or_default()
-    }
-
     /// Hands a job the answer to its question.
     pub(crate) fn take_responses(&mut self, id: JobId, responses: &[(AskId, &RawValue)]) {
         for (ask, response) in responses {
@@ -41,7 +35,8 @@ impl Engine {
                 asked
             {
                 let (conn, call) = (*conn, *call);
-                self.cancel_call(conn, call, Some("somebody else has answered"));
+                let reason = Some("somebody else has answered");
+                self.outgoing.cancel(&mut self.outbox, &mut self.timers, conn, call, reason);
             }
             let answer = Answer::Result((*response).to_owned());
             self.tell(Caller::Job { job: id, ask: *ask }, answer);
@@ -110,7 +105,7 @@ impl Engine {
         };
         let caller = Caller::Job { job: id, ask };
         // A repeated call may be asked before there is a task for certain (DUR-01).
-        let related = task.filter(|task| self.is_visible(*task));
+        let related = task.filter(|task| self.tasks.is_visible(*task));
         let mut refusal = None;
         let sent = listeners.iter().find_map(|conn| {
             match self.send_call(*conn, caller, &request, related) {
@@ -133,7 +128,8 @@ impl Engine {
             job.asks.insert(ask, asked);
         }
         if let Some((conn, call)) = before.filter(|_| sent.is_some() || task.is_none()) {
-            self.cancel_call(conn, call, Some("somebody else is asked"));
+            let reason = Some("somebody else is asked");
+            self.outgoing.cancel(&mut self.outbox, &mut self.timers, conn, call, reason);
         }
         if sent.is_none() && task.is_none() {
             self.tell(caller, to_nobody(refusal.unwrap_or(Refusal::NoConnection)));
@@ -143,13 +139,22 @@ impl Engine {
     /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
     /// changed anything. A task that is not visible yet stays as it begins (TSK-09).
     pub(crate) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
-        if !self.is_visible(id) {
+        if !self.tasks.is_visible(id) {
             return false;
         }
         let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
         let creator = task.creator;
         self.announce(creator, id);
         true
+    }
+}
+
+impl Jobs {
+    /// The questions of a job that are open.
+    pub(crate) fn open_questions(&self, job: Option<JobId>) -> OpenQuestions {
+        let job = job.and_then(|id| self.get(id));
+        let key = |(ask, question): (AskId, &OutgoingRequest)| (key_of(ask, question).into(), ask);
+        job.map(|job| job.questions().map(key).collect()).unwrap_or_default()
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod admin_cancel;
 pub(crate) mod admission;
-pub(crate) mod audit_events;
 pub(crate) mod call_params;
 pub(crate) mod cancel;
 pub(crate) mod control;

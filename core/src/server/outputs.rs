@@ -218,7 +218,7 @@ impl Engine {
                 json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
             }),
         }
-        self.close_if_finished(conn);
+        self.outbox.close_if_finished(conn);
     }
 
     /// Takes a request that waits for the host; `None` when it does not any more.

@@ -5,12 +5,14 @@ use alloc::vec::Vec;
 use crate::engine::Engine;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
 use crate::outbox::typed_result::{self, ResultType};
 use crate::protocol::revision::Results;
 use crate::rpc::result::ResultText;
 use crate::tasks::durable::TaskOutcome;
 use crate::upstream::inputs::asks_for_input;
+use crate::upstream::table::Upstreams;
 
 impl Engine {
     /// Answers a request with a result: an object, without the members its revision wants of every
@@ -29,20 +31,33 @@ impl Engine {
         let us = self.upstreams.name_for(&self.outbox, &reply);
         self.outbox.answer_as(kind, reply, us, result);
     }
+}
+
+impl Upstreams {
+    /// Answers a request with a result, which names the server that shows through.
+    pub(crate) fn answer(
+        &self,
+        outbox: &mut Outbox,
+        reply: Reply,
+        result: impl FnOnce(&mut Writer<'_>),
+    ) {
+        let us = self.name_for(outbox, &reply);
+        outbox.answer_as(ResultType::Complete, reply, us, result);
+    }
 
     /// Answers a request with the outcome of its call.
-    pub(crate) fn answer_with(&mut self, reply: Reply, outcome: TaskOutcome) {
+    pub(crate) fn answer_with(&self, outbox: &mut Outbox, reply: Reply, outcome: TaskOutcome) {
         match outcome {
-            Ok(result) => self.answer_with_tool_result(reply, &result),
-            Err(error) => self.outbox.fail(reply, &error),
+            Ok(result) => self.answer_with_tool_result(outbox, reply, &result),
+            Err(error) => outbox.fail(reply, &error),
         }
     }
 
     /// Answers a request with the result of its tool: the JSON text of an object.
-    pub(crate) fn answer_with_tool_result(&mut self, reply: Reply, value: &Json) {
-        self.outbox.counters_mut().answers += 1;
-        let us = self.upstreams.name_for(&self.outbox, &reply);
-        self.outbox.reply(ResultType::Complete, reply, |json, _| {
+    pub(crate) fn answer_with_tool_result(&self, outbox: &mut Outbox, reply: Reply, value: &Json) {
+        outbox.counters_mut().answers += 1;
+        let us = self.name_for(outbox, &reply);
+        outbox.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
             match &us {
                 None => _ = json.raw(value.get()),
@@ -52,30 +67,36 @@ impl Engine {
     }
 
     /// Answers a request with the result of an upstream, which may ask for input (UPS-12).
-    pub(crate) fn answer_with_relayed(&mut self, reply: Reply, value: Json) {
+    pub(crate) fn answer_with_relayed(&self, outbox: &mut Outbox, reply: Reply, value: Json) {
         // A client of a revision without typed results gets every result as it is.
         let is_typed = reply.dialect.results == Results::Typed;
         if is_typed && !value.is_bare() && asks_for_input(&ResultText::of(value.get())) {
-            return self.answer_with_question(reply, &value);
+            return self.answer_with_question(outbox, reply, &value);
         }
         if reply.batch.is_some() || (is_typed && !value.is_bare()) {
-            return self.answer_with_tool_result(reply, &value);
+            return self.answer_with_tool_result(outbox, reply, &value);
         }
         match value.into_frame() {
-            Ok((frame, start)) => self.answer_in_frame(reply, frame, start),
-            Err(value) => self.answer_with_tool_result(reply, &value),
+            Ok((frame, start)) => self.answer_in_frame(outbox, reply, frame, start),
+            Err(value) => self.answer_with_tool_result(outbox, reply, &value),
         }
     }
 
     /// Answers a request with a result in the buffer that it came in, from `start` on, as
-    /// [`Engine::answer_with_tool_result`] would: without a copy.
-    fn answer_in_frame(&mut self, reply: Reply, mut frame: Vec<u8>, mut start: usize) {
-        self.outbox.counters_mut().answers += 1;
+    /// [`Upstreams::answer_with_tool_result`] would: without a copy.
+    fn answer_in_frame(
+        &self,
+        outbox: &mut Outbox,
+        reply: Reply,
+        mut frame: Vec<u8>,
+        mut start: usize,
+    ) {
+        outbox.counters_mut().answers += 1;
         let mut head = Vec::new();
         let mut json = Writer::new(&mut head);
         json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
         json.raw(",\"result\":");
-        if let Some(us) = self.upstreams.name_for(&self.outbox, &reply) {
+        if let Some(us) = self.name_for(outbox, &reply) {
             start = typed_result::wrap_bare(&mut json, &mut frame, start, &us);
         }
         frame.push(b'}');
@@ -89,14 +110,14 @@ impl Engine {
                 start = 0;
             }
         }
-        self.outbox.reply_framed(&reply, |queue, tag| queue.moved_frame(tag, frame, start));
+        outbox.reply_framed(&reply, |queue, tag| queue.moved_frame(tag, frame, start));
     }
 
     /// Answers a request with the question of an upstream.
-    fn answer_with_question(&mut self, reply: Reply, value: &Json) {
-        self.outbox.counters_mut().answers += 1;
-        let us = self.upstreams.name_for(&self.outbox, &reply);
-        self.outbox.reply(ResultType::Complete, reply, |json, _| {
+    fn answer_with_question(&self, outbox: &mut Outbox, reply: Reply, value: &Json) {
+        outbox.counters_mut().answers += 1;
+        let us = self.name_for(outbox, &reply);
+        outbox.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"result\":");
             match &us {
                 None => _ = json.raw(value.get()),

@@ -169,7 +169,7 @@ impl Engine {
         } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/tools/list_changed" {
-            self.forget_tools(conn);
+            self.outbox.forget_tools(conn);
         } else if method == "notifications/initialized" {
             self.release_early(conn);
         } else if method == "notifications/roots/list_changed" {

@@ -91,7 +91,7 @@ impl Engine {
         self.answer(reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
         });
-        self.close_if_finished(conn);
+        self.outbox.close_if_finished(conn);
     }
 
     fn write_status(&self, json: &mut Writer<'_>, conn: ConnId) {
@@ -216,7 +216,7 @@ impl Engine {
         json.raw("{\"task\":\"").display(id).raw("\",").member("tool", &task.tool);
         json.raw(",").member("identity", &alloc::format!("{}", self.tasks.owner(task)));
         json.raw(",").member("status", view.status.as_str());
-        let place = self.place_of_task(task);
+        let place = self.jobs.place_of_task(&self.outbox, task);
         if let Some(message) = place.as_deref().or(view.status_message) {
             json.raw(",").member("statusMessage", message);
         }
@@ -250,9 +250,9 @@ impl Engine {
         json.raw(",").member("identity", &alloc::format!("{}", job.owner));
         json.raw(",\"connection\":\"").display(job.conn).raw("\"");
         match job.state() {
-            JobState::Held(_) | JobState::Queued(_) => {
-                json.raw(",\"state\":\"queued\",").member("waiting", &self.place(job))
-            }
+            JobState::Held(_) | JobState::Queued(_) => json
+                .raw(",\"state\":\"queued\",")
+                .member("waiting", &self.jobs.place(&self.outbox, job)),
             JobState::Running | JobState::Lingering if job.is_asking() => {
                 json.raw(",\"state\":\"input_required\"")
             }
@@ -284,7 +284,7 @@ impl Engine {
                 json.raw(",").member("message", &self.outbox.clean(message));
             }
         }
-        if let Some(task) = job.task.filter(|task| self.is_visible(*task)) {
+        if let Some(task) = job.task.filter(|task| self.tasks.is_visible(*task)) {
             json.raw(",\"task\":\"").display(task).raw("\"");
         }
         json.raw("}");

@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Listening, Reply, Settled, Topic, Work};
 use crate::outbox::typed_result;
 use crate::outbox::typed_result::ResultType;
@@ -72,7 +73,7 @@ impl Engine {
             named.into_iter().filter(|id| self.tasks.visible(*id, viewer).is_some()).collect()
         });
         let unknown = asked - agreed.as_ref().map_or(0, BTreeSet::len);
-        (0..unknown).for_each(|_| self.suspect(reply.conn, AbusePattern::UnknownTasks));
+        (0..unknown).for_each(|_| self.outbox.suspect(reply.conn, AbusePattern::UnknownTasks));
         // Without servers behind this one there are no prompts, and resources do not change.
         let others = !self.upstreams.is_empty() || !self.settings.provider.is_empty();
         (wanted.prompts, wanted.resources) = (wanted.prompts && others, wanted.resources && others);
@@ -207,7 +208,7 @@ impl Engine {
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         if matches!(connection.ending, Ending::Finished(_)) {
             self.end_subscriptions(conn);
-            self.close_if_finished(conn);
+            self.outbox.close_if_finished(conn);
         }
     }
 
@@ -271,17 +272,9 @@ impl Engine {
             }
             self.notify(conn, &request, topic);
             if let Topic::Task(task) = topic {
-                self.drop_copy(task);
+                self.tasks.drop_copy(&self.outbox, task);
             }
         }
-    }
-
-    /// Whether a subscription does not know the latest of a task yet.
-    pub(crate) fn has_subscription_behind(&self, id: TaskId, task: &Task) -> bool {
-        task.aside.listeners.iter().any(|(conn, request)| {
-            let behind = self.outbox.connection(*conn).and_then(|c| c.aside.behind.get(request));
-            behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
-        })
     }
 
     pub(crate) fn on_catch_up_timer(&mut self, conn: ConnId) {
@@ -303,10 +296,16 @@ impl Engine {
                 begin(&mut json, topic.method().unwrap_or_default(), reply);
             }
             // It will be told when it may be (DUR-01).
-            Topic::Task(task) if !self.is_settled(task) => return,
+            Topic::Task(task) if !self.tasks.is_settled(task) => return,
             Topic::Task(task) => {
                 begin(&mut json, "notifications/tasks", reply).raw(",");
-                self.write_detailed(&mut json, task, &listening.peer);
+                self.tasks.write_detailed(
+                    &self.outbox,
+                    &self.jobs,
+                    &mut json,
+                    task,
+                    &listening.peer,
+                );
             }
         }
         json.raw("}}");
@@ -329,7 +328,7 @@ impl Engine {
             aside.behind.remove(request);
         }
         for task in &listening.tasks {
-            self.drop_copy(*task);
+            self.tasks.drop_copy(&self.outbox, *task);
         }
         if !listening.uris.is_empty() {
             self.with_gateway(|it| it.forget_listened(conn, request));
@@ -365,6 +364,16 @@ impl Engine {
                 json.raw("{}");
             });
         }
+    }
+}
+
+impl Outbox {
+    /// Whether a subscription does not know the latest of a task yet.
+    pub(crate) fn has_subscription_behind(&self, id: TaskId, task: &Task) -> bool {
+        task.aside.listeners.iter().any(|(conn, request)| {
+            let behind = self.connection(*conn).and_then(|c| c.aside.behind.get(request));
+            behind.is_some_and(|topics| topics.contains(&Topic::Task(id)))
+        })
     }
 }
 

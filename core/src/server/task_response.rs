@@ -87,7 +87,7 @@ impl Engine {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.aside.waiters.insert((conn, request));
         self.offer_inputs(id);
-        self.load(id);
+        self.tasks.load(&mut self.outbox, id);
     }
 
     /// Answers every request that waits for a visible state of a task. The answer that it was
@@ -115,7 +115,7 @@ impl Engine {
             }
             if let Some(reply) = reply {
                 self.respond_with_task(reply, id, form);
-                self.close_if_finished(conn);
+                self.outbox.close_if_finished(conn);
             }
         }
     }
@@ -130,7 +130,7 @@ impl Engine {
         for (conn, request) in waiters.into_entries() {
             if let Some(reply) = self.take_waiter(id, conn, &request) {
                 self.outbox.fail(reply, error);
-                self.close_if_finished(conn);
+                self.outbox.close_if_finished(conn);
             }
         }
     }
@@ -151,17 +151,7 @@ impl Engine {
             self.finish_call_of(id);
         }
         self.tell_waiters(id);
-        self.drop_copy(id);
-    }
-
-    /// Whether anybody may know the id of a task.
-    pub(crate) fn is_visible(&self, id: TaskId) -> bool {
-        !self.tasks.get(id).is_some_and(Task::is_being_created)
-    }
-
-    /// Whether all that can be said of a task may be said.
-    pub(crate) fn is_settled(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(Task::is_settled)
+        self.tasks.drop_copy(&self.outbox, id);
     }
 
     /// Requests that wait for the store.
@@ -177,13 +167,19 @@ impl Engine {
         match (form, reply.dialect.tasks) {
             (TaskView::Handle, rules) => self.show_handle(reply, id, rules),
             (TaskView::Outcome, _) => {
-                self.note_retrieval(reply.conn, id, "tasks/result");
+                self.tasks.note_retrieval(&mut self.outbox, reply.conn, id, "tasks/result");
                 self.show_outcome(reply, id);
             }
             (TaskView::Detailed(peer), _) => {
-                self.note_retrieval(reply.conn, id, "tasks/get");
+                self.tasks.note_retrieval(&mut self.outbox, reply.conn, id, "tasks/get");
                 let mut detailed = Vec::new();
-                self.write_detailed(&mut Writer::new(&mut detailed), id, &peer);
+                self.tasks.write_detailed(
+                    &self.outbox,
+                    &self.jobs,
+                    &mut Writer::new(&mut detailed),
+                    id,
+                    &peer,
+                );
                 self.answer(reply, |json| {
                     json.raw("{").bytes(&detailed).raw("}");
                 });
@@ -225,7 +221,7 @@ impl Engine {
                     return self.outbox.fail(reply, &error);
                 };
                 let json = &mut Writer::new(&mut members);
-                let place = self.place_of_task(task);
+                let place = self.jobs.place_of_task(&self.outbox, task);
                 extension::write_members(json, id, (task, place.as_deref()), poll_interval);
                 let key = task.record_key();
                 self.answer_as(ResultType::Task(key), reply, |json| {

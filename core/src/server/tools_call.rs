@@ -95,7 +95,7 @@ impl Engine {
             Err(NotAdmitted::Error(error)) => self.outbox.fail(reply, &error),
             Err(NotAdmitted::Correctable(error)) => {
                 let answer = correctable(error, reply.dialect);
-                self.answer_with(reply, answer);
+                self.upstreams.answer_with(&mut self.outbox, reply, answer);
             }
         }
     }
@@ -379,7 +379,7 @@ impl Engine {
             let what = "tasks of yours exist already: let some finish or expire";
             return self.outbox.refuse(reply, limit, max, what);
         }
-        if let Some(error) = self.no_creation() {
+        if let Some(error) = self.tasks.no_creation() {
             self.outbox.counters_mut().refused += 1;
             return self.outbox.fail(reply, &error);
         }
@@ -466,7 +466,7 @@ impl Engine {
         job.progress.tell(progress_token.map(|token| token.get().into()));
         job.charge_to(&self.accounts.of(&job.owner));
         let id = self.jobs.insert(job);
-        self.arm_heartbeat(id);
+        self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
         id
     }
 

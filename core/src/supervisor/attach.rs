@@ -44,7 +44,7 @@ impl Engine {
             );
             return self.outbox.fail(reply, &limit_error(limit, max, message));
         }
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{}");
         });
         self.put_behind(conn, &agent);

@@ -18,7 +18,7 @@ use crate::tasks::methods::task_cancelled;
 use crate::tasks::persistence::store_error;
 use crate::tasks::persistence::{Durability, LastVisible, Written};
 use crate::tasks::status::Status;
-use crate::tasks::task::{Aside, Change, Task};
+use crate::tasks::task::{Aside, Change, Task, Tasks};
 
 /// When the store is handed a new task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Engine {
     fn hand_over_creation(&mut self, id: TaskId) {
         let fresh = |task: &&Task| matches!(task.disk(), Durability::Fresh);
         let Some(task) = self.tasks.get(id).filter(fresh) else { return };
-        if let Some(error) = self.no_creation() {
+        if let Some(error) = self.tasks.no_creation() {
             return self.abandon_creation(id, &error, StopReason::Unstored);
         }
         let whole = task.status().is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
@@ -102,8 +102,9 @@ impl Engine {
     /// A task exists: its request is answered, and its job may run, if it does not run already or
     /// has ended.
     pub(crate) fn bring_to_life(&mut self, id: TaskId) {
-        let crowded =
-            self.tasks.get(id).is_some_and(|task| self.is_crowded(self.tasks.owner(task)));
+        let crowded = self.tasks.get(id).is_some_and(|task| {
+            self.jobs.is_crowded(&self.settings.limits, self.tasks.owner(task))
+        });
         let job = self.tasks.get(id).and_then(|task| task.job);
         let gated = job.is_some_and(|job| self.jobs.would_wait_at_gate(job));
         let whole = self.tasks.settle_creation(id);
@@ -116,7 +117,7 @@ impl Engine {
         let held = matches!(state, Some(JobState::Held(_)));
         // TSK-09: it begins as working even where it has to wait its turn.
         task.queued = held && (crowded || gated) || matches!(state, Some(JobState::Queued(_)));
-        self.note_creation(id);
+        self.tasks.note_creation(&mut self.outbox, &self.jobs, id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
         self.advance_job(job, JobInput::Stored);
         if awaited {
@@ -214,9 +215,11 @@ impl Engine {
             self.abandon_creation(id, error, StopReason::Shutdown);
         }
     }
+}
 
+impl Tasks {
     /// Why no task can be created at the moment, if so.
     pub(crate) fn no_creation(&self) -> Option<ErrorObject> {
-        self.tasks.writes().outage().map(not_created)
+        self.writes().outage().map(not_created)
     }
 }

@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use crate::engine::Engine;
 use crate::ids::TaskId;
+use crate::jobs::Jobs;
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, TaskView};
 use crate::outbox::typed_result;
 use crate::protocol::capabilities::PeerCapabilities;
@@ -14,7 +16,7 @@ use crate::rpc::params::{self, Params};
 use crate::server::inputs;
 use crate::tasks::durable::RecordedOutcome;
 use crate::tasks::status::Status;
-use crate::tasks::task::Task;
+use crate::tasks::task::{Task, Tasks};
 
 impl Engine {
     /// EXT-02
@@ -28,7 +30,7 @@ impl Engine {
             Ok((id, _)) => id,
             Err(error) => return self.outbox.fail(reply, &error),
         };
-        self.note_poll(reply.conn, id);
+        self.tasks.note_poll(&mut self.outbox, reply.conn, id);
         self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
     }
 
@@ -39,7 +41,7 @@ impl Engine {
             Err(error) => return self.outbox.fail(reply, &error),
         };
         let job = self.tasks.get(id).and_then(|task| task.job);
-        let open = self.open_questions(job);
+        let open = self.jobs.open_questions(job);
         let given = params::any_members(params).input_responses;
         let responses = params::required("inputResponses", given)
             .and_then(|given| inputs::read(Some(given), &open));
@@ -56,26 +58,30 @@ impl Engine {
 
     /// EXT-04: the answer to `tasks/cancel`, whether or not there was anything left to cancel.
     pub(crate) fn acknowledge(&mut self, reply: Reply) {
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{}");
         });
     }
+}
 
+impl Tasks {
     /// The members of a task with all details, in the answer to `tasks/get` and in
     /// `notifications/tasks`.
     pub(crate) fn write_detailed(
         &self,
+        outbox: &Outbox,
+        jobs: &Jobs,
         json: &mut Writer<'_>,
         id: TaskId,
         peer: &PeerCapabilities,
     ) {
-        let Some(task) = self.tasks.get(id) else { return };
-        let place = self.place_of_task(task);
-        write_members(json, id, (task, place.as_deref()), self.settings.tasks.poll_interval);
+        let Some(task) = self.get(id) else { return };
+        let place = jobs.place_of_task(outbox, task);
+        write_members(json, id, (task, place.as_deref()), outbox.settings().tasks.poll_interval);
         match (task.view().status, task.outcome()) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
-                if let Some(job) = task.job.and_then(|job| self.jobs.get(job)) {
+                if let Some(job) = task.job.and_then(|job| jobs.get(job)) {
                     inputs::write(json, job, peer);
                 }
                 json
@@ -85,7 +91,7 @@ impl Engine {
             (_, RecordedOutcome::Here(Ok(result))) => {
                 // As the call would have been answered, its type among it.
                 json.raw(",\"result\":");
-                typed_result::write_tools(json, result, &self.outbox.server_info());
+                typed_result::write_tools(json, result, &outbox.server_info());
                 json
             }
             (_, RecordedOutcome::Here(Err(error))) => json.raw(",\"error\":").error(error),

@@ -17,6 +17,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
+use crate::tasks::audit_events::note_job_cancelled;
 use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::{Aside, Change, Task};
 
@@ -42,7 +43,7 @@ impl Engine {
         let id = TaskId::parse(&task)
             .filter(|id| viewer.is_some_and(|viewer| self.tasks.visible(*id, viewer).is_some()));
         let Some(id) = id else {
-            self.suspect(conn, AbusePattern::UnknownTasks);
+            self.outbox.suspect(conn, AbusePattern::UnknownTasks);
             let named = self.outbox.clean(&task);
             let message =
                 alloc::format!("there is no task {named:?}; it is unknown or has expired");
@@ -62,7 +63,8 @@ impl Engine {
 
     pub(crate) fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
         if let Some(task) = self.tasks.get(id) {
-            let (place, poll) = (self.place_of_task(task), self.settings.tasks.poll_interval);
+            let (place, poll) =
+                (self.jobs.place_of_task(&self.outbox, task), self.settings.tasks.poll_interval);
             task.write(id, place.as_deref(), poll, &mut Writer::new(bytes));
         }
     }
@@ -72,7 +74,7 @@ impl Engine {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.outbox.fail(reply, &error),
             Ok((id, _)) => {
-                self.note_poll(reply.conn, id);
+                self.tasks.note_poll(&mut self.outbox, reply.conn, id);
                 self.respond_with_task(reply, id, TaskView::State);
             }
         }
@@ -114,7 +116,7 @@ impl Engine {
             }
             self.write_task(id, &mut list);
         }
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{\"tasks\":[").bytes(&list).raw("]");
             if let Some(next) = &page.next {
                 json.raw(",").member("nextCursor", next);
@@ -160,9 +162,9 @@ impl Engine {
                 let (by, reason) = (identity.clone(), reason.clone());
                 job.note_cancel(Cancel { by, conn, request: None, reason });
             }
-            match job.filter(|_| !self.is_visible(id)) {
+            match job.filter(|_| !self.tasks.is_visible(id)) {
                 // There may never be such a task (TSK-41).
-                Some(job) => self.note_job_cancelled(conn, job),
+                Some(job) => note_job_cancelled(&mut self.outbox, &self.jobs, conn, job),
                 None => {
                     let task = id;
                     let note = AuditEvent::TaskCancelled {

@@ -1,5 +1,6 @@
 //! Tasks: the table, their methods, and how they reach the store.
 
+pub(crate) mod audit_events;
 pub(crate) mod creation;
 pub mod durable;
 pub(crate) mod extension;

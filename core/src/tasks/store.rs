@@ -4,6 +4,7 @@
 //! A task's record is written when it is created and when it has ended. Peers see neither before it
 //! is on disk ([`persistence`](crate::tasks::persistence)).
 
+use crate::outbox::Outbox;
 use crate::tasks::persistence::store_error;
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -22,7 +23,7 @@ use crate::tasks::durable::{
 };
 use crate::tasks::persistence::{Durability, LastVisible, StoreStep, Written};
 use crate::tasks::status::Status;
-use crate::tasks::task::{Change, NotStored, Stored, Task};
+use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
 /// Status message of a task that ran when the process went down.
 const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
@@ -203,35 +204,6 @@ impl Engine {
 
     // --------------------------------------------------------------------- results
 
-    /// Gives up the copy of a large result that is in the store as well, unless a request still
-    /// waits for it, or a subscription whose peer reads slowly.
-    pub(crate) fn drop_copy(&mut self, id: TaskId) {
-        if !self.tasks.writes().is_on() {
-            return;
-        }
-        let max = self.settings.limits.resident_result_bytes;
-        let Some(task) = self.tasks.get(id) else { return };
-        let bytes = task.outcome().bytes();
-        let large = bytes > max && matches!(task.outcome(), RecordedOutcome::Here(_));
-        if !large
-            || !task.is_settled()
-            || !task.aside.waiters.is_empty()
-            || self.has_subscription_behind(id, task)
-        {
-            return;
-        }
-        if let Some(task) = self.tasks.get_mut(id) {
-            task.keep(RecordedOutcome::Stored { bytes });
-        }
-    }
-
-    /// Asks for a result that is in the store alone.
-    pub(crate) fn load(&mut self, id: TaskId) {
-        if let Some((load, key)) = self.tasks.number_load(id) {
-            self.outbox.push(Action::Load { load, key });
-        }
-    }
-
     pub(crate) fn on_loaded(&mut self, load: LoadId, outcome: Option<TaskOutcome>) {
         let Some(id) = self.tasks.writes_mut().take_load(load) else {
             self.outbox.counters_mut().late_reports += 1;
@@ -280,10 +252,41 @@ impl Engine {
         let ended = task.status().is_terminal();
         self.timers.arm(&mut task.timer, Timer::Task(id), self.now.at + left);
         if ended {
-            self.drop_copy(id);
+            self.tasks.drop_copy(&self.outbox, id);
         } else {
             let error = ErrorObject::new(code::INTERRUPTED, INTERRUPTED);
             self.end_task(id, Change::Fail, Some(INTERRUPTED.into()), Err(error));
+        }
+    }
+}
+
+impl Tasks {
+    /// Gives up the copy of a large result that is in the store as well, unless a request still
+    /// waits for it, or a subscription whose peer reads slowly.
+    pub(crate) fn drop_copy(&mut self, outbox: &Outbox, id: TaskId) {
+        if !self.writes().is_on() {
+            return;
+        }
+        let max = outbox.settings().limits.resident_result_bytes;
+        let Some(task) = self.get(id) else { return };
+        let bytes = task.outcome().bytes();
+        let large = bytes > max && matches!(task.outcome(), RecordedOutcome::Here(_));
+        if !large
+            || !task.is_settled()
+            || !task.aside.waiters.is_empty()
+            || outbox.has_subscription_behind(id, task)
+        {
+            return;
+        }
+        if let Some(task) = self.get_mut(id) {
+            task.keep(RecordedOutcome::Stored { bytes });
+        }
+    }
+
+    /// Asks for a result that is in the store alone.
+    pub(crate) fn load(&mut self, outbox: &mut Outbox, id: TaskId) {
+        if let Some((load, key)) = self.number_load(id) {
+            outbox.push(Action::Load { load, key });
         }
     }
 }

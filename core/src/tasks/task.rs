@@ -115,6 +115,16 @@ impl Tasks {
         self.by_id.contains_key(&id)
     }
 
+    /// Whether peers may know the id of a task (DUR-01).
+    pub(crate) fn is_visible(&self, id: TaskId) -> bool {
+        !self.get(id).is_some_and(Task::is_being_created)
+    }
+
+    /// Whether all that can be said of a task may be said.
+    pub(crate) fn is_settled(&self, id: TaskId) -> bool {
+        self.get(id).is_some_and(Task::is_settled)
+    }
+
     /// The limit that keeps `owner` from having one more task, and its value (TSK-36).
     pub(crate) fn full(&self, owner: &Identity, limits: &Limits) -> Option<(&'static str, usize)> {
         let owner = self.owner_named(owner)?;

@@ -39,7 +39,7 @@ impl Gateway<'_> {
         let Some(early) = self.upstreams.early.remove(&client) else { return };
         for (reply, request) in early.questions {
             match self.outbox.connections().contains_key(&reply.conn) {
-                true => self.effect(Effect::AskClient { reply, client, request }),
+                true => self.ask_client(reply, client, request),
                 false => self.outbox.forget(reply),
             }
         }

@@ -23,16 +23,12 @@ pub(crate) enum Effect {
     Escalate(JobId),
     /// A relayed job asks its client.
     AskForJob { job: JobId, ask: AskId, request: OutgoingRequest },
-    /// The only client of an instance is asked.
-    AskClient { reply: Reply, client: ConnId, request: OutgoingRequest },
     /// A question of a relayed job is withdrawn.
     Withdraw { caller: Caller, reason: Option<Box<str>> },
     /// A list of these clients may be another now.
     Announce { topic: Topic, clients: Vec<ConnId> },
     /// A request that waited for servers is answered.
     Answer { reply: Reply, awaited: Awaited },
-    /// A connection may have no open request any more.
-    Answered(ConnId),
     /// The connection to an instance is gone.
     Remove(ConnId),
 }

@@ -46,8 +46,7 @@ impl Gateway<'_> {
 
     /// Answers a request with a result.
     pub(super) fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
-        let us = self.upstreams.name_for(self.outbox, &reply);
-        self.outbox.answer(reply, us, result);
+        self.upstreams.answer(self.outbox, reply, result);
     }
 
     /// A peer answers a request of the gateway, or one that the gateway has passed on.

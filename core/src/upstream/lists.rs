@@ -121,7 +121,7 @@ impl Gateway<'_> {
             let Some(connection) = self.outbox.connection_mut(conn) else { continue };
             if let Some(reply) = connection.requests.settle(&request, Settled::Upstream) {
                 self.answer_from_upstreams(reply, awaited);
-                self.effect(Effect::Answered(conn));
+                self.outbox.close_if_finished(conn);
             }
         }
     }

@@ -11,12 +11,16 @@ use alloc::string::String;
 
 use serde_json::value::RawValue;
 
+use crate::client::session::permitted;
 use crate::collections::timer_queue::Timer;
+use crate::connection::{Ending, Phase};
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
 use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, Settled, Work};
-use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingRequest, Refusal};
+use crate::outgoing::call::{
+    self, Answer, AnswerTimeout, CallFor, Caller, OutgoingRequest, Refusal,
+};
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
@@ -74,7 +78,7 @@ impl Gateway<'_> {
             Cause::Job(job) => self.ask_for_job(reply, job, request),
             Cause::Client(client) => {
                 if let Some((reply, request)) = self.hold_question(reply, client, request) {
-                    self.effect(Effect::AskClient { reply, client, request });
+                    self.ask_client(reply, client, request);
                 }
             }
             Cause::Unknown => {
@@ -146,6 +150,46 @@ impl Gateway<'_> {
     pub(crate) fn ask_for_input(&mut self, job: JobId, key: &str, request: OutgoingRequest) {
         if let Some(ask) = self.number_question(job, Question::Input(key.into())) {
             self.effect(Effect::AskForJob { job, ask, request });
+        }
+    }
+
+    /// How many requests of servers wait for answers of an identity's clients, and of its jobs.
+    fn asking_of(&self, client: ConnId) -> usize {
+        let Some(owner) = self.outbox.identity(client) else { return 0 };
+        let asked = self.upstreams.asked.keys();
+        let of_owner =
+            asked.filter(|(other, _)| self.outbox.identity(*other) == Some(owner)).count();
+        of_owner + self.jobs.queue().asking_of(owner)
+    }
+
+    /// Passes a request of a server to the only client of its instance.
+    pub(super) fn ask_client(&mut self, reply: Reply, client: ConnId, request: OutgoingRequest) {
+        let limits = self.settings.limits;
+        let (timeout, cap) = (limits.parked_for, limits.parked_for);
+        let answer_timeout = Some(AnswerTimeout { timeout, extend_on_progress: false, cap });
+        let request = OutgoingRequest { answer_timeout, ..request };
+        let refusal = match self.outbox.connection(client) {
+            None => Some(Refusal::NoConnection),
+            Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
+            Some(connection) if connection.phase == Phase::Fresh => Some(Refusal::NotInitialized),
+            Some(_) if self.outgoing.counts(client).0 >= limits.calls_max => Some(Refusal::TooMany),
+            Some(_) if self.asking_of(client) >= limits.parked_max => Some(Refusal::TooMany),
+            Some(connection) => permitted(connection, &request).err(),
+        };
+        if let Some(refusal) = refusal {
+            return refuse_question(self.outbox, reply, refusal);
+        }
+        let call = self.outgoing.place(
+            self.outbox,
+            self.timers,
+            client,
+            CallFor::Question,
+            &request,
+            &call::Cause::default(),
+        );
+        self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
+        if let Some(connection) = self.outbox.connection_mut(reply.conn) {
+            connection.requests.open(reply, Work::Question(AskedOf::Client(client, call)));
         }
     }
 
