@@ -41,6 +41,7 @@ use crate::scarcity;
 use crate::service_manager::InheritedSockets;
 use crate::start_error::StartError;
 use crate::store::Store;
+use crate::store::directory::StateDir;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
 use crate::store::open::StoreLocation;
@@ -449,20 +450,7 @@ impl Daemon {
         let missing = containment.enable(&self.bounded.keys().copied().collect());
         unenforced(&self.bounded, &missing).iter().for_each(|line| tracing::warn!("{line}"));
         let dir = kept.as_ref().and_then(|kept| kept.dir.as_ref());
-        let roster = match (dir, &self.runtime_dir) {
-            (Some(dir), _) => dir.roster(),
-            (None, Some(dir)) => roster_in(dir),
-            (None, None) => None,
-        };
-        if let Some(roster) = roster {
-            containment = containment.recorded(roster);
-        }
-        if let Some(dir) = dir {
-            containment = containment.leased(dir.lease()?);
-            if let Some(group) = containment.group() {
-                dir.note_group(group)?;
-            }
-        }
+        let containment = kept_track_of(containment, dir, self.runtime_dir.as_deref())?;
         let audit = Audit::start(self.audit)?;
         let record = self.record.as_ref().map(|path| {
             let cannot = |error| StartError::Record { path: path.clone(), error };
@@ -522,6 +510,29 @@ impl Daemon {
             .map_err(StartError::Io)?;
         Ok(DaemonHandle { remote, thread: Some(thread) })
     }
+}
+
+/// Notes the containment where the next daemon finds what this one leaves.
+fn kept_track_of(
+    mut containment: Containment,
+    dir: Option<&Arc<StateDir>>,
+    runtime_dir: Option<&Path>,
+) -> Result<Containment, StartError> {
+    let roster = match (dir, runtime_dir) {
+        (Some(dir), _) => dir.roster(),
+        (None, Some(dir)) => roster_in(dir),
+        (None, None) => None,
+    };
+    if let Some(roster) = roster {
+        containment = containment.recorded(roster);
+    }
+    if let Some(dir) = dir {
+        containment = containment.leased(dir.lease()?);
+        if let Some(group) = containment.group() {
+            dir.note_group(group)?;
+        }
+    }
+    Ok(containment)
 }
 
 /// Creates the roster of guards for a daemon without a state directory; failure is not fatal.

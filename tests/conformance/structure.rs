@@ -6,24 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use ceased_tests::workspace;
 
 /// Calls `self.x()` of the engine into a file of another folder.
-const CROSS_CALLS_MAX: usize = 285;
+const CROSS_CALLS_MAX: usize = 220;
 /// Files in the largest circle of such calls, within folders as well.
 const CIRCLE_MAX: usize = 39;
 /// Lines of a function.
 const FUNCTION_LINES_MAX: usize = 70;
 /// Functions that are longer, with their lines. Each line of this list is to go.
-const LONG_FUNCTIONS: [(&str, &str, usize); 11] = [
-    ("core/src/json/meta.rs", "any_object_is_merged", 74),
-    ("core/src/outgoing/requests.rs", "on_asked", 71),
-    ("core/src/upstream/relay.rs", "send_relayed", 71),
+const LONG_FUNCTIONS: [(&str, &str, usize); 5] = [
     ("daemon/src/config/describe.rs", "settings_in_words", 132),
-    ("daemon/src/config/sections.rs", "daemon", 71),
     ("daemon/src/config/sections.rs", "limits", 145),
     ("daemon/src/config/server_table.rs", "server", 104),
     ("daemon/src/config/tool.rs", "command_tool", 99),
     ("daemon/src/config/tool.rs", "tool", 82),
-    ("daemon/src/daemon.rs", "assemble", 76),
-    ("daemon/src/event_loop/actions.rs", "act", 72),
 ];
 /// Sentences that ask instead of stating a thing.
 const QUESTIONS: [&str; 15] = [

@@ -254,47 +254,13 @@ mod tests {
     /// tree, each once and in order.
     #[test]
     fn any_object_is_merged() {
-        const NAMES: [&str; 8] = [
-            "a",
-            "_meta",
-            r"\u005fmeta",
-            "resultType",
-            r"result\u0054ype",
-            "_Meta",
-            "\u{e4}",
-            r"\\u00",
-        ];
-        const VALUES: [&str; 7] = [
-            "1",
-            "null",
-            r#""_meta""#,
-            r#"{"_meta":{}}"#,
-            "[ {} ]",
-            r#"{"x":1,"k":2}"#,
-            r#""\"},""#,
-        ];
-        const SPACES: [&str; 4] = ["", "", " ", "\n\t"];
         let mut random = 1_u64;
         let mut next = |below: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
             (random >> 33) as usize % below
         };
         for _ in 0..20_000 {
-            let (mut object, mut seen) = (String::from("{"), Vec::new());
-            for _ in 0..next(5) {
-                let name = NAMES[next(NAMES.len())];
-                let read: String =
-                    serde_json::from_str(&format!("\"{name}\"")).expect("a name is a string");
-                if seen.contains(&read) {
-                    continue;
-                }
-                let comma = if seen.is_empty() { "" } else { "," };
-                seen.push(read);
-                let [a, b, c, d] = core::array::from_fn(|_| SPACES[next(SPACES.len())]);
-                let value = VALUES[next(VALUES.len())];
-                object += &format!("{comma}{a}\"{name}\"{b}:{c}{value}{d}");
-            }
-            object += "}";
+            let (object, seen) = any_object(&mut next);
             let tree: serde_json::Value = serde_json::from_str(&object).expect("an object");
             for kind in [None, Some("complete")] {
                 let mut bytes = Vec::new();
@@ -326,5 +292,45 @@ mod tests {
                 assert_eq!(read, wanted, "{object}");
             }
         }
+    }
+
+    /// An object at random, and the names of its members.
+    fn any_object(next: &mut impl FnMut(usize) -> usize) -> (String, Vec<String>) {
+        const NAMES: [&str; 8] = [
+            "a",
+            "_meta",
+            r"\u005fmeta",
+            "resultType",
+            r"result\u0054ype",
+            "_Meta",
+            "\u{e4}",
+            r"\\u00",
+        ];
+        const VALUES: [&str; 7] = [
+            "1",
+            "null",
+            r#""_meta""#,
+            r#"{"_meta":{}}"#,
+            "[ {} ]",
+            r#"{"x":1,"k":2}"#,
+            r#""\"},""#,
+        ];
+        const SPACES: [&str; 4] = ["", "", " ", "\n\t"];
+        let (mut object, mut seen) = (String::from("{"), Vec::new());
+        for _ in 0..next(5) {
+            let name = NAMES[next(NAMES.len())];
+            let read: String =
+                serde_json::from_str(&format!("\"{name}\"")).expect("a name is a string");
+            if seen.contains(&read) {
+                continue;
+            }
+            let comma = if seen.is_empty() { "" } else { "," };
+            seen.push(read);
+            let [a, b, c, d] = core::array::from_fn(|_| SPACES[next(SPACES.len())]);
+            let value = VALUES[next(VALUES.len())];
+            object += &format!("{comma}{a}\"{name}\"{b}:{c}{value}{d}");
+        }
+        object += "}";
+        (object, seen)
     }
 }

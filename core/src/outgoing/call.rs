@@ -51,6 +51,13 @@ pub struct AnswerTimeout {
     pub cap: Duration,
 }
 
+impl AnswerTimeout {
+    /// A timeout that progress does not restart.
+    pub(crate) const fn fixed(timeout: Duration) -> Self {
+        Self { timeout, extend_on_progress: false, cap: timeout }
+    }
+}
+
 /// Origin of an outgoing request, which receives its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]

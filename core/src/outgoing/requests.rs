@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::acp::protocol;
 use crate::acp::capabilities::note_answered;
+use crate::acp::protocol;
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
@@ -55,9 +55,7 @@ impl Engine {
         let by_answer = by_claim && is_plain;
         // A question of a call that cannot be answered by another connection is not kept for long.
         if is_plain && matches!(job.terms, RequestContext::Session(_)) {
-            let (timeout, cap) = (limits.parked_for, limits.parked_for);
-            let bound = AnswerTimeout { timeout, extend_on_progress: false, cap };
-            request.answer_timeout.get_or_insert(bound);
+            request.answer_timeout.get_or_insert(AnswerTimeout::fixed(limits.parked_for));
         }
         let (is_asking, owner) = (job.is_asking(), job.owner.clone());
         // A job that waits may keep a thread, so that their number has a bound, too.

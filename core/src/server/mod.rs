@@ -24,5 +24,4 @@ pub(crate) mod stateless;
 pub(crate) mod status;
 pub(crate) mod subscriptions;
 pub(crate) mod suspended_calls;
-pub(crate) mod task_response;
 pub(crate) mod tools_call;

@@ -6,6 +6,7 @@ pub mod durable;
 pub(crate) mod extension;
 pub(crate) mod methods;
 pub(crate) mod persistence;
+pub(crate) mod response;
 pub mod status;
 pub(crate) mod store;
 pub mod task;

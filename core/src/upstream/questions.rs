@@ -165,8 +165,7 @@ impl Gateway<'_> {
     /// Passes a request of a server to the only client of its instance.
     pub(super) fn ask_client(&mut self, reply: Reply, client: ConnId, request: OutgoingRequest) {
         let limits = self.settings.limits;
-        let (timeout, cap) = (limits.parked_for, limits.parked_for);
-        let answer_timeout = Some(AnswerTimeout { timeout, extend_on_progress: false, cap });
+        let answer_timeout = Some(AnswerTimeout::fixed(limits.parked_for));
         let request = OutgoingRequest { answer_timeout, ..request };
         let refusal = match self.outbox.connection(client) {
             None => Some(Refusal::NoConnection),

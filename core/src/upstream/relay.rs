@@ -103,12 +103,11 @@ impl Gateway<'_> {
         }
     }
 
-    /// UPS-02: the id of the request is a number of ours that is never used again.
-    pub(crate) fn send_relayed(&mut self, id: InstanceId, job: JobId) {
-        let (Some(route), Some(of)) = (self.route(job), self.jobs.get(job)) else { return };
-        let wants_progress = of.progress.token.is_some() || of.task.is_some();
-        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
-        let Some(conn) = instance.conn else { return };
+    /// An instance works on a job from now on. Returns its connection, and whether it works on other
+    /// jobs as well.
+    fn occupy(&mut self, id: InstanceId, job: JobId) -> Option<(ConnId, bool)> {
+        let instance = self.upstreams.instances.get_mut(&id)?;
+        let conn = instance.conn?;
         // UPS-06: a call that is sent again, with inputs, does not put off the end of the draining.
         if instance.phase == Phase::Ready {
             self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
@@ -120,6 +119,14 @@ impl Gateway<'_> {
                 sent.is_shared = true;
             }
         }
+        Some((conn, !others.is_empty()))
+    }
+
+    /// UPS-02: the id of the request is a number of ours that is never used again.
+    pub(crate) fn send_relayed(&mut self, id: InstanceId, job: JobId) {
+        let (Some(route), Some(of)) = (self.route(job), self.jobs.get(job)) else { return };
+        let wants_progress = of.progress.token.is_some() || of.task.is_some();
+        let Some((conn, is_shared)) = self.occupy(id, job) else { return };
         let level = self.level_of_call(job);
         if let Some(level) = level.filter(|level| self.is_more(id, *level)) {
             self.ask_for_level(id, level);
@@ -142,8 +149,7 @@ impl Gateway<'_> {
             server.counts.calls += 1;
         }
         let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
-        relayed.sent =
-            Some(Sent { call: number, frame, since: self.now.at, is_shared: !others.is_empty() });
+        relayed.sent = Some(Sent { call: number, frame, since: self.now.at, is_shared });
         let with_tasks = is_modern && self.declare_tasks(job, &route.method);
         let claim = match is_modern {
             true => self.claim_of_call(job, &params, with_tasks),

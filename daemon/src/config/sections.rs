@@ -25,6 +25,9 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// Schemes of a page of the server.
+const WEB: [&str; 2] = ["https:", "http:"];
+
 pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     let key = |name| Key { table: "[daemon]", name };
     let default = Daemon::default_in(check.environment);
@@ -89,10 +92,7 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
             TEXT_LIMITS,
         ),
         title: raw.title.clone(),
-        website: raw
-            .website
-            .as_ref()
-            .and_then(|it| uri(key("website"), it, &["https:", "http:"], check)),
+        website: raw.website.as_ref().and_then(|it| uri(key("website"), it, &WEB, check)),
         instructions: raw.instructions.clone(),
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 
 use ceased_core::action::{Action, AuditEvent, Receipt};
 use ceased_core::event::Event;
-use ceased_core::ids::StatusId;
+use ceased_core::ids::{ConnId, StatusId};
 use ceased_core::outgoing::call::Caller;
 use ceased_core::reason::CloseReason;
 use ceased_core::time::Now;
@@ -151,26 +151,7 @@ impl Server {
                 }
                 Action::Load { load, key } => self.order_store(Order::Load { load, key }),
                 Action::Flush { conn } => self.connections.note_output(conn, Sending::First),
-                Action::Close { conn, why } => {
-                    if why == CloseReason::Unanswered {
-                        let eof_grace = self.eof_grace;
-                        tracing::warn!(%conn, ?eof_grace, "cancelled requests that were not answered in time after the end of the input");
-                    } else {
-                        tracing::debug!(%conn, ?why, "closing");
-                    }
-                    if self.http.is_engine_side(conn) {
-                        if why.flushes() {
-                            self.http.note_closing(conn);
-                            self.connections.note_output(conn, Sending::More);
-                        } else {
-                            self.end_engine_side(now, conn);
-                        }
-                    } else if why.flushes() {
-                        self.connections.close_after_output(conn);
-                    } else {
-                        self.drop_peer(now, conn);
-                    }
-                }
+                Action::Close { conn, why } => self.close(now, conn, why),
                 Action::Operate { conn, identity, order } => {
                     self.operate(now, conn, identity, order);
                 }
@@ -198,6 +179,24 @@ impl Server {
         // Actions created meanwhile are for the next turn, in the same buffer.
         actions.append(&mut self.actions);
         self.actions = actions;
+    }
+
+    fn close(&mut self, now: Now, conn: ConnId, why: CloseReason) {
+        if why == CloseReason::Unanswered {
+            let eof_grace = self.eof_grace;
+            tracing::warn!(%conn, ?eof_grace, "cancelled requests that were not answered in time after the end of the input");
+        } else {
+            tracing::debug!(%conn, ?why, "closing");
+        }
+        match (self.http.is_engine_side(conn), why.flushes()) {
+            (true, true) => {
+                self.http.note_closing(conn);
+                self.connections.note_output(conn, Sending::More);
+            }
+            (true, false) => self.end_engine_side(now, conn),
+            (false, true) => self.connections.close_after_output(conn),
+            (false, false) => self.drop_peer(now, conn),
+        }
     }
 
     /// Cancels, with identity and reason, are recorded in the audit log (CAN-12), which is this log
