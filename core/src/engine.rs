@@ -194,11 +194,11 @@ impl Engine {
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
-            Event::Upstream(event) => {
-                if !self.on_agent_event(&event) {
-                    self.with_gateway(|it| it.on_event(&event));
-                }
-            }
+            Event::Upstream(event) => match self.supervisor().on_event(&event) {
+                Some(Some(conn)) => self.remove_connection(conn),
+                Some(None) => {}
+                None => self.with_gateway(|it| it.on_event(&event)),
+            },
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
             Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
@@ -332,8 +332,8 @@ impl Engine {
         let Some(sender) = self.outbox.sender(conn) else { return };
         self.outbox.counters_mut().frames += 1;
         match sender.counterpart {
-            Counterpart::AgentClient => self.on_client_frame(conn, frame),
-            Counterpart::Agent(client) => self.on_agent_frame(client, frame),
+            Counterpart::AgentClient => self.supervisor().on_client_frame(conn, frame),
+            Counterpart::Agent(client) => self.supervisor().on_agent_frame(client, frame),
             Counterpart::Peer | Counterpart::Instance(_) => {
                 let mut seen = Members::default();
                 let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
@@ -467,7 +467,7 @@ impl Engine {
                 let why = "it does not read, or broke the protocol";
                 self.with_gateway(|it| it.fail_instance(id, why));
             }
-            Counterpart::Agent(client) => self.end_agent(client, "it does not read"),
+            Counterpart::Agent(client) => self.supervisor().end(client, "it does not read"),
         }
     }
 

@@ -13,6 +13,12 @@ impl Engine {
         self.upstreams.server_stats()
     }
 
+    /// Numbers of each agent, for monitoring (TSK-38).
+    #[must_use]
+    pub fn agent_stats(&self) -> Vec<AgentStats> {
+        self.agents.stats(&self.settings)
+    }
+
     /// How many connections, jobs, tasks and timers there are.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

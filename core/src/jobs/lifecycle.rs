@@ -54,7 +54,7 @@ impl Engine {
         if self.upstreams.starts_eager {
             self.with_gateway(|it| it.start_eager());
         }
-        self.flush_agents();
+        self.supervisor().flush();
         self.suspend_asking_calls();
         self.hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;

@@ -44,7 +44,7 @@ impl Engine {
         let reason = reason.map(|reason| self.outbox.clean(&reason).into());
         let seen = self.jobs.get(id).filter(|job| may_see(&self.outbox, conn, job));
         let (Some(job), Some(by)) = (seen, self.outbox.identity(conn).cloned()) else {
-            return match self.cancel_agent_request(conn, id, reason) {
+            return match self.supervisor().cancel(conn, id, reason) {
                 Ok(()) => self.answer(reply, |json| {
                     json.raw("{}");
                 }),

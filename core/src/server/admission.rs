@@ -30,7 +30,7 @@ impl Engine {
         let is_admitted = self.outbox.connection(conn).is_some_and(|it| it.is_admitted);
         let sole = self.settings.agents.first().filter(|_| self.settings.agent_only).cloned();
         if let Some(agent) = sole.filter(|_| is_admitted) {
-            self.supervise(conn, &agent);
+            self.supervisor().supervise(conn, &agent);
         }
     }
 

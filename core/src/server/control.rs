@@ -67,8 +67,8 @@ impl Engine {
             Counterpart::Instance(id) => {
                 return self.with_gateway(|it| it.fail_instance(id, OUTPUT_CLOSED));
             }
-            Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
-            Counterpart::AgentClient => return self.on_client_ended(conn, Some(then)),
+            Counterpart::Agent(client) => return self.supervisor().end(client, OUTPUT_CLOSED),
+            Counterpart::AgentClient => return self.supervisor().on_client_ended(conn, Some(then)),
             Counterpart::Peer => {}
         }
         connection.ending = Ending::Finished(then);
@@ -98,9 +98,9 @@ impl Engine {
             Counterpart::Instance(id) => {
                 return self.with_gateway(|it| it.fail_instance(id, OUTPUT_CLOSED));
             }
-            Counterpart::Agent(client) => return self.end_agent(client, OUTPUT_CLOSED),
+            Counterpart::Agent(client) => return self.supervisor().end(client, OUTPUT_CLOSED),
             // The rest of the connection is that of any peer.
-            Counterpart::AgentClient => self.on_client_ended(conn, None),
+            Counterpart::AgentClient => self.supervisor().on_client_ended(conn, None),
             Counterpart::Peer => {}
         }
         self.remove_connection(conn);
@@ -253,7 +253,7 @@ impl Engine {
             self.release_job_claim(id, StopReason::Shutdown);
         }
         self.with_gateway(|it| it.end_all_instances());
-        self.shut_down_agents();
+        self.supervisor().shut_down();
         self.unsuspend_all();
         self.outbox.keep_finished(false);
         self.hurry_store();
@@ -359,7 +359,7 @@ impl Engine {
                 Timer::Upstream(id) => self.with_gateway(|it| it.on_upstream_timer(id)),
                 Timer::Lists(id) => self.with_gateway(|it| it.on_lists_timer(id)),
                 Timer::SlowStart => self.with_gateway(|it| it.on_slow_start()),
-                Timer::Agent(client) => self.on_agent_timer(client),
+                Timer::Agent(client) => self.supervisor().on_timer(client),
             }
         }
     }

@@ -49,7 +49,8 @@ impl Engine {
             self.outbox.push(operate);
             return Ok(self.with_gateway(|it| it.restart(&name)));
         }
-        let processes = self.restart_agent(&name).ok_or_else(|| self.no_such_name(&name))?;
+        let processes = self.supervisor().restart(&name);
+        let processes = processes.ok_or_else(|| self.no_such_name(&name))?;
         self.outbox.push(operate);
         Ok(processes)
     }

@@ -68,7 +68,7 @@ impl Engine {
                 self.with_gateway(|it| it.on_unreadable_answer(id, &error.message));
             }
             Counterpart::Agent(client) => {
-                self.end_agent(client, "it sent a message longer than message_bytes");
+                self.supervisor().end(client, "it sent a message longer than message_bytes");
             }
             Counterpart::Peer | Counterpart::AgentClient => {
                 self.outbox.refuse_unreadable(conn, error, None);

@@ -66,7 +66,7 @@ impl Engine {
         let seen = self.jobs.iter().filter(|(_, job)| may_see(&self.outbox, conn, job));
         let jobs = seen.map(|(id, _)| *id).collect();
         let mut instances = self.upstreams.visible_instances(&self.outbox, &self.jobs, conn);
-        instances.extend(self.visible_agents(conn));
+        instances.extend(self.agents.visible_agents(&self.outbox, conn));
         let viewer = self.outbox.identity(conn).filter(|_| !self.outbox.is_operator(conn)).cloned();
         let Some(connection) = self.outbox.connection_mut(conn) else {
             return self.outbox.forget(reply);
@@ -105,7 +105,7 @@ impl Engine {
         json.raw(",\"draining\":").display(self.drain.is_some());
         self.write_totals(json, conn, &viewer);
         self.write_jobs(json, conn);
-        self.write_agents(json, conn);
+        self.agents.write_agents(json, &self.outbox, conn);
         self.write_limits(json);
         json.raw(",\"counters\":{");
         let counters = self.outbox.is_operator(conn).then(|| self.outbox.counters().named());

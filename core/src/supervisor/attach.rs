@@ -47,7 +47,7 @@ impl Engine {
         self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{}");
         });
-        self.put_behind(conn, &agent);
+        self.supervisor().put_behind(conn, &agent);
     }
 
     /// The limit of an agent that is reached, its value, and the clients that reach it. A client

@@ -2,7 +2,7 @@
 //! whose work ends when it is cancelled (SUP-01 to SUP-04).
 //!
 //! [`Supervision`](supervision::Supervision) is the state of one client and its agent, with one
-//! transition function; the engine carries out its effects.
+//! transition function; [`Supervisor`](machine::Supervisor) carries out its effects.
 
 mod abilities;
 mod agent_frames;
@@ -11,8 +11,8 @@ mod choices;
 mod client_frames;
 pub(crate) mod effect;
 mod ending;
-pub(crate) mod engine;
 mod held;
+pub(crate) mod machine;
 mod orders;
 mod reading;
 mod reopening;

@@ -5,23 +5,23 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::action::{AuditEvent, Cancel};
-use crate::engine::Engine;
 use crate::ids::{ConnId, JobId};
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::Input;
+use crate::supervisor::machine::Supervisor;
 use crate::supervisor::work::WorkState;
 use crate::upstream::server::UpstreamServer;
 
-impl Engine {
+impl Supervisor<'_> {
     /// `ceased/cancel` of a request that an agent works on or that waits for it: one of one's own,
     /// or for an operator any.
-    pub(crate) fn cancel_agent_request(
+    pub(crate) fn cancel(
         &mut self,
         conn: ConnId,
         job: JobId,
         reason: Option<Box<str>>,
     ) -> Result<(), ErrorObject> {
-        let found = self.seen_clients(conn).find_map(|(client, entry)| {
+        let found = self.agents.seen_clients(self.outbox, conn).find_map(|(client, entry)| {
             let work = entry.supervision.works().find(|work| work.job == Some(job))?;
             Some((*client, work.method.into(), work.state == WorkState::Cancelling))
         });
@@ -59,7 +59,7 @@ impl Engine {
     /// `ceased/restart` of an agent: the processes of its clients are replaced, and the others are
     /// started with the keys that the agent has now. Returns the number of processes; `None` if
     /// there is no agent of this name.
-    pub(crate) fn restart_agent(&mut self, name: &str) -> Option<usize> {
+    pub(crate) fn restart(&mut self, name: &str) -> Option<usize> {
         let configured = self.settings.agents.iter().find(|it| *it.name == *name).cloned();
         let clients = self.agents.clients.iter().filter(|(_, it)| *it.server.name == *name);
         let clients: Vec<ConnId> = clients.map(|(client, _)| *client).collect();

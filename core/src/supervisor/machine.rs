@@ -1,5 +1,5 @@
-//! The engine's part of supervision: it hands in events of clients and agents, and carries out the
-//! effects.
+//! The machine of all supervisions: it hands in events of clients and agents, and carries out the
+//! effects with the leaves of the engine. It calls no method of the engine.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -7,31 +7,75 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::action::{Action, AuditEvent, Cancel, Receipt};
-use crate::collections::timer_queue::Timer;
+use crate::collections::det_map::Seed;
+use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::connection::{Connection, Counterpart, Ending};
 use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, RequestId};
+use crate::jobs::Jobs;
+use crate::outbox::Outbox;
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::reason::{CloseReason, StopReason};
 use crate::rpc::send_queue::Tag;
+use crate::settings::Settings;
 use crate::supervisor::effect::{Effect, Input, StopReceipt};
 use crate::supervisor::supervision::Supervision;
-use crate::supervisor::table::Supervised;
+use crate::supervisor::table::{Agents, Supervised};
 use crate::supervisor::terms::Terms;
+use crate::time::Instant;
 use crate::tool::{Catalog, StopStep};
 use crate::upstream::interface::{UpstreamAction, UpstreamEvent, UpstreamReceipt};
 use crate::upstream::server::UpstreamServer;
+use crate::upstream::table::Upstreams;
+
+/// The supervisions, and the leaves of the engine that they work on.
+pub(crate) struct Supervisor<'a> {
+    pub(super) agents: &'a mut Agents,
+    pub(super) outbox: &'a mut Outbox,
+    timers: &'a mut TimerQueue,
+    jobs: &'a mut Jobs,
+    /// Processes of servers and agents are numbered together.
+    upstreams: &'a mut Upstreams,
+    pub(super) settings: &'a Settings,
+    now: Instant,
+    seed: Seed,
+}
 
 impl Engine {
+    /// The supervisions, to be handed an input.
+    pub(crate) fn supervisor(&mut self) -> Supervisor<'_> {
+        Supervisor {
+            agents: &mut self.agents,
+            outbox: &mut self.outbox,
+            timers: &mut self.timers,
+            jobs: &mut self.jobs,
+            upstreams: &mut self.upstreams,
+            settings: &self.settings,
+            now: self.now.at,
+            seed: self.seed,
+        }
+    }
+
+    /// Whether nothing is to be read from a connection now: the client of this agent does not read
+    /// earlier frames of the agent.
+    #[must_use]
+    pub fn is_paused(&self, conn: ConnId) -> bool {
+        let Counterpart::Agent(client) = self.outbox.counterpart(conn) else { return false };
+        let mark = self.settings.limits.write_buffer_bytes;
+        self.outbox.connection(client).is_some_and(|it| it.send_queue.len() >= mark)
+    }
+}
+
+impl Supervisor<'_> {
     /// Puts an agent behind a connection; everything on it passes to the agent from now on.
     pub(crate) fn supervise(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         self.put_behind(client, server);
         self.hand_in_to(client, Input::Opened, &[]);
     }
 
-    /// As [`Engine::supervise`], for an agent that starts with the first request: it says nothing
+    /// As [`Supervisor::supervise`], for an agent that starts with the first request: it says nothing
     /// that the client could read together with the answer to `ceased/agent`.
     pub(crate) fn put_behind(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         let terms = self.terms_of(server);
@@ -39,7 +83,7 @@ impl Engine {
         let entry = Supervised {
             server: Arc::clone(server),
             identity: self.outbox.identity_of(client),
-            since: self.now.at,
+            since: self.now,
             supervision: Supervision::new(terms, &account.unwrap_or_default()),
             instance: None,
             conn: None,
@@ -49,7 +93,7 @@ impl Engine {
         self.outbox.set_counterpart(client, Counterpart::AgentClient);
     }
 
-    pub(crate) fn terms_of(&self, server: &UpstreamServer) -> Terms {
+    pub(super) fn terms_of(&self, server: &UpstreamServer) -> Terms {
         let limits = &self.settings.limits;
         Terms {
             name: server.name.clone(),
@@ -70,7 +114,7 @@ impl Engine {
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         if !matches!(connection.ending, Ending::Closing(_)) {
             connection.requests_made += 1;
-            connection.last_request = self.now.at;
+            connection.last_request = self.now;
             self.hand_in_to(conn, Input::Client(frame), frame);
         }
     }
@@ -81,8 +125,8 @@ impl Engine {
     }
 
     /// Hands an input to a supervision, and carries out the effects. `frame` is the one at hand.
-    pub(crate) fn hand_in_to(&mut self, client: ConnId, input: Input<'_>, frame: &[u8]) {
-        let now = self.now.at;
+    pub(super) fn hand_in_to(&mut self, client: ConnId, input: Input<'_>, frame: &[u8]) {
+        let now = self.now;
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let mut effects = Vec::new();
         entry.supervision.take(now, input, &mut effects);
@@ -136,15 +180,9 @@ impl Engine {
             Effect::Cancelled { request, method, said } => {
                 let identity = entry.identity.clone();
                 self.outbox.counters_mut().cancelled += 1;
-                self.outbox.note(AuditEvent::CallCancelled {
-                    conn: client,
-                    identity,
-                    request: request.unwrap_or(RequestId::Null),
-                    tool: method.into(),
-                    job: None,
-                    method: said,
-                    reason: None,
-                });
+                let cancel = Cancel { by: identity, conn: client, request: None, reason: None };
+                let (request, of) = (request.unwrap_or(RequestId::Null), (method.into(), None));
+                self.outbox.note(AuditEvent::call_cancelled(cancel, request, of, said));
             }
             Effect::Receipt(receipt) => self.write_receipt(client, receipt),
             Effect::CloseClient => self.outbox.close(client, CloseReason::Finished),
@@ -155,7 +193,6 @@ impl Engine {
     fn pass(&mut self, conn: Option<ConnId>, frame: &[u8]) {
         if let Some(conn) = conn {
             self.outbox.send_bytes(conn, Tag::NONE, |bytes| bytes.extend_from_slice(frame));
-            self.end_unread();
         }
     }
 
@@ -198,16 +235,17 @@ impl Engine {
         self.outbox.note(AuditEvent::Ceased(Box::new(receipt)));
     }
 
-    /// An event of an upstream that is an agent; false if it is none.
-    pub(crate) fn on_agent_event(&mut self, event: &UpstreamEvent<'_>) -> bool {
+    /// An event of an upstream that is an agent. Returns the connection to the agent if that has
+    /// ended; `None` if it is no agent.
+    pub(crate) fn on_event(&mut self, event: &UpstreamEvent<'_>) -> Option<Option<ConnId>> {
         let instance = match *event {
             UpstreamEvent::Started { instance, .. }
             | UpstreamEvent::Examined { instance, .. }
             | UpstreamEvent::StraysEnded { instance, .. }
             | UpstreamEvent::Ended { instance, .. } => instance,
-            UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => return false,
+            UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => return None,
         };
-        let Some(client) = self.agents.by_instance.get(&instance).copied() else { return false };
+        let client = self.agents.by_instance.get(&instance).copied()?;
         match *event {
             UpstreamEvent::Started { conn, .. } => self.agent_started(client, conn),
             UpstreamEvent::Examined { check, processes, .. } => {
@@ -219,19 +257,19 @@ impl Engine {
                 self.hand_in_to(client, Input::StraysEnded { check, ended, left }, &[]);
             }
             UpstreamEvent::Ended { status, stderr, .. } => {
-                self.agent_ended(client, instance, status, stderr);
+                return Some(self.agent_ended(client, instance, status, stderr));
             }
             UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => {}
         }
-        true
+        Some(None)
     }
 
     fn agent_started(&mut self, client: ConnId, conn: ConnId) {
         let mut connection = Connection::new(Identity::Anonymous, self.seed);
         connection.set_counterpart(Counterpart::Agent(client));
         connection.is_admitted = false;
-        connection.since = self.now.at;
-        connection.last_request = self.now.at;
+        connection.since = self.now;
+        connection.last_request = self.now;
         connection.side = Side::Client(Box::new(ClientSide {
             declared: Declared::of(Offers::default(), &Catalog::default(), false),
             server: ServerCapabilities::default(),
@@ -244,7 +282,13 @@ impl Engine {
         self.hand_in_to(client, Input::Started, &[]);
     }
 
-    fn agent_ended(&mut self, client: ConnId, instance: InstanceId, status: &str, stderr: &str) {
+    fn agent_ended(
+        &mut self,
+        client: ConnId,
+        instance: InstanceId,
+        status: &str,
+        stderr: &str,
+    ) -> Option<ConnId> {
         let (status, lines): (_, Vec<_>) = (
             self.outbox.clean(status),
             stderr.lines().map(|line| self.outbox.clean(line)).collect(),
@@ -255,13 +299,11 @@ impl Engine {
         let input = Input::Ended { status: &status, stderr: &stderr };
         // A receipt names the process that has ended.
         self.hand_in_ended(client, instance, input);
-        if let Some(conn) = conn {
-            self.remove_connection(conn);
-        }
+        conn
     }
 
     fn hand_in_ended(&mut self, client: ConnId, instance: InstanceId, input: Input<'_>) {
-        let now = self.now.at;
+        let now = self.now;
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let (name, end) = (entry.server.name.clone(), entry.supervision.end_of_process());
         self.agents.counts_of(&name).note_end(end);
@@ -292,11 +334,12 @@ impl Engine {
     }
 
     /// Ends the agent of a client because of the connection to the agent.
-    pub(crate) fn end_agent(&mut self, client: ConnId, why: &'static str) {
+    pub(crate) fn end(&mut self, client: ConnId, why: &'static str) {
         self.hand_in_to(client, Input::Unusable(why), &[]);
     }
 
-    pub(crate) fn flush_agents(&mut self) {
+    /// Hands their turn to the supervisions that want one.
+    pub(crate) fn flush(&mut self) {
         for client in self.agents.all() {
             let wants = self.agents.clients.get(&client);
             if wants.is_some_and(|entry| entry.supervision.wants_turn()) {
@@ -305,25 +348,18 @@ impl Engine {
         }
     }
 
-    pub(crate) fn on_agent_timer(&mut self, client: ConnId) {
+    /// The next deadline of an agent has come.
+    pub(crate) fn on_timer(&mut self, client: ConnId) {
         if let Some(entry) = self.agents.clients.get_mut(&client) {
             entry.timer = None;
         }
         self.hand_in_to(client, Input::Due, &[]);
     }
 
-    pub(crate) fn shut_down_agents(&mut self) {
+    /// The daemon shuts down.
+    pub(crate) fn shut_down(&mut self) {
         for client in self.agents.all() {
             self.hand_in_to(client, Input::ShutDown, &[]);
         }
-    }
-
-    /// Whether nothing is to be read from a connection now: the client of this agent does not read
-    /// earlier frames of the agent.
-    #[must_use]
-    pub fn is_paused(&self, conn: ConnId) -> bool {
-        let Counterpart::Agent(client) = self.outbox.counterpart(conn) else { return false };
-        let mark = self.settings.limits.write_buffer_bytes;
-        self.outbox.connection(client).is_some_and(|it| it.send_queue.len() >= mark)
     }
 }
