@@ -19,6 +19,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
+use crate::jobs::messages::Report;
 use crate::outbox::requests::{BatchId, Reply};
 use crate::outbox::{Outbox, Sender};
 use crate::outgoing::Outgoing;
@@ -175,10 +176,15 @@ impl Engine {
             Event::Blocked { conn } => self.on_blocked(conn),
             Event::Drained { conn } => self.on_drained(conn),
             Event::Progress { job, progress, total, message } => {
-                self.on_progress(job, progress, total, message);
+                let (timers, hearers) = (&mut self.timers, (&mut self.outbox, &mut self.tasks));
+                self.jobs.on_progress(timers, hearers, job, Report { progress, total, message });
             }
-            Event::Output { job, line } => self.on_output(job, line),
-            Event::Log { job, level, data } => self.on_log(job, level, data),
+            Event::Output { job, line } => {
+                self.jobs.on_output(&mut self.outbox, &mut self.tasks, job, line);
+            }
+            Event::Log { job, level, data } => {
+                self.jobs.on_log(&mut self.outbox, &mut self.tasks, job, (level, data));
+            }
             Event::Asked { job, ask, conn, request } => self.on_asked(job, ask, conn, request),
             Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
             Event::CancelCall { caller, reason } => self.on_cancel_call(caller, reason),

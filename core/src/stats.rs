@@ -28,7 +28,7 @@ impl Engine {
             jobs: self.jobs.len(),
             tasks: self.tasks.len(),
             timers: self.timers.len(),
-            held: self.held(),
+            held: self.tasks.held(),
             unpersisted: self.tasks.writes().owed(),
         }
     }

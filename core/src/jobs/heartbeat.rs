@@ -8,29 +8,35 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::collections::timer_queue::{Timer, TimerQueue};
-use crate::engine::Engine;
 use crate::ids::JobId;
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState, Own, Progress};
+use crate::jobs::messages::{audience, progress_message, write_progress};
 use crate::outbox::Outbox;
-use crate::tasks::task::Task;
+use crate::tasks::task::{Task, Tasks};
 use crate::time::Instant;
 
 /// Heartbeats that add up to 1. A step this small stays below the next value that the job reports
 /// itself, so that those values are passed on unchanged (TSK-33).
 const STEPS_IN_ONE: f64 = 1e6;
 
-impl Engine {
+impl Jobs {
     /// A job printed something.
-    pub(crate) fn on_output(&mut self, id: JobId, line: &str) {
-        let line: Box<str> = self.outbox.clean(line).into_boxed_str();
-        let Some(job) = self.jobs.get_mut(id) else {
-            self.outbox.counters_mut().late_reports += 1;
+    pub(crate) fn on_output(
+        &mut self,
+        outbox: &mut Outbox,
+        tasks: &mut Tasks,
+        id: JobId,
+        line: &str,
+    ) {
+        let line: Box<str> = outbox.clean(line).into_boxed_str();
+        let Some(job) = self.get_mut(id) else {
+            outbox.counters_mut().late_reports += 1;
             return;
         };
         let task = job.task;
         job.progress.line = Some(line.clone());
-        if let Some(task) = task.and_then(|task| self.tasks.get_mut(task))
+        if let Some(task) = task.and_then(|task| tasks.get_mut(task))
             && task.job == Some(id)
             && !task.status().is_terminal()
         {
@@ -39,37 +45,42 @@ impl Engine {
     }
 
     /// PRG-01: a requestor with a progress token hears of its job at least once a heartbeat.
-    pub(crate) fn on_heartbeat_timer(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
+    pub(crate) fn on_heartbeat_timer(
+        &mut self,
+        timers: &mut TimerQueue,
+        outbox: &mut Outbox,
+        tasks: &mut Tasks,
+        id: JobId,
+    ) {
+        let Some(job) = self.get_mut(id) else { return };
         let Some(progress) = job.progress.some() else { return };
         progress.heartbeat = None;
-        let Some(job) = self.jobs.get(id) else { return };
+        let Some(job) = self.get(id) else { return };
         // A job without a receiver has none until another request takes it over, which arms it.
-        let Some(audience) = self.audience(job) else { return };
-        self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
-        let Some(job) = self.jobs.get(id) else { return };
+        let Some(audience) = audience(job) else { return };
+        self.arm_heartbeat(timers, outbox.now(), id);
+        let Some(job) = self.get(id) else { return };
         // A value of the job waits until the peer reads again, and comes first. A peer that may not
         // know of a task yet hears nothing of it.
-        if job.progress.held.is_some()
-            || audience.task.is_some_and(|task| !self.tasks.is_visible(task))
+        if job.progress.held.is_some() || audience.task.is_some_and(|task| !tasks.is_visible(task))
         {
             return;
         }
-        let message = self.heartbeat_message(job);
-        let Some(job) = self.jobs.get_mut(id) else { return };
+        let message = self.heartbeat_message(outbox, job);
+        let Some(job) = self.get_mut(id) else { return };
         let (value, total) = job.progress.step();
-        let Some(job) = self.jobs.get(id) else { return };
-        let message = self.progress_message(job, value, total, Some(&message));
-        self.write_progress(message);
+        let Some(job) = self.get(id) else { return };
+        let message = progress_message(outbox, job, value, total, Some(&message));
+        write_progress(outbox, tasks, message);
     }
 
-    fn heartbeat_message(&self, job: &Job) -> String {
-        let mut message = elapsed((self.now.at - job.since).as_secs());
+    fn heartbeat_message(&self, outbox: &Outbox, job: &Job) -> String {
+        let mut message = elapsed((outbox.now() - job.since).as_secs());
         let line = job.progress.line.as_deref();
         match job.state() {
             JobState::Held(_) | JobState::Queued(_) => {
                 message.push_str(": ");
-                message.push_str(&self.jobs.place(&self.outbox, job));
+                message.push_str(&self.place(outbox, job));
             }
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 if let Some(line) = line.filter(|line| !line.is_empty()) {
@@ -80,9 +91,7 @@ impl Engine {
         }
         message
     }
-}
 
-impl Jobs {
     /// Starts the time to the next heartbeat of a job anew: its requestor was told something, or
     /// is another one.
     pub(crate) fn arm_heartbeat(&mut self, timers: &mut TimerQueue, now: Instant, id: JobId) {

@@ -4,9 +4,6 @@ use core::time::Duration;
 
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
-
-use serde_json::value::RawValue;
 
 use crate::action::{Action, AuditEvent, Receipt};
 use crate::collections::timer_queue::Timer;
@@ -14,21 +11,16 @@ use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
-use crate::ids::{ConnId, JobId, RequestId, TaskId};
+use crate::ids::{ConnId, JobId, TaskId};
 use crate::jobs::Jobs;
-use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Own, Purpose};
+use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Purpose};
+use crate::jobs::messages::show_held_progress;
 use crate::jobs::result::into_answer;
-use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::raw::Json;
-use crate::json::writer::Writer;
 use crate::limits::Limits;
-use crate::log_level::LogLevel;
 use crate::outbox::requests::Settled;
-use crate::protocol::request_meta::RequestContext;
-use crate::protocol::revision::{AfterCancel, Methods, Results};
-use crate::protocol::role::Side;
+use crate::protocol::revision::{AfterCancel, Results};
 use crate::reason::StopReason;
-use crate::rpc::send_queue::Tag;
 use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::Change;
 use crate::time::Instant;
@@ -37,16 +29,6 @@ use crate::upstream::rewrite::{member, with_member};
 
 /// How long the rest of a job may outlive its first process before it is stopped.
 const LINGER: Duration = Duration::from_millis(100);
-
-/// Address of the messages of a job: the peers that still want them.
-pub(super) struct Audience {
-    conn: ConnId,
-    pub(super) task: Option<TaskId>,
-    /// The request that the messages belong to.
-    request: Option<RequestId>,
-    /// Whether the cancel of that request recalls them (MOD-04).
-    recall: bool,
-}
 
 impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
@@ -216,7 +198,7 @@ impl Engine {
                 let Some(connection) = self.outbox.connection_mut(job.conn) else { return };
                 let ends = connection.ending != Ending::Open;
                 if let Some(reply) = connection.requests.settle(request, Settled::Job(id)) {
-                    self.show_held_progress(id, job);
+                    show_held_progress(&mut self.outbox, &mut self.tasks, id, job);
                     let answer = match reply.dialect.after_cancel {
                         AfterCancel::Silence | AfterCancel::Recall => with_hints(
                             job,
@@ -245,7 +227,7 @@ impl Engine {
 
     fn end_task_of(&mut self, id: JobId, job: &Job, outcome: Outcome, why: Option<StopReason>) {
         let Some(task) = job.task else { return };
-        self.show_held_progress(id, job);
+        show_held_progress(&mut self.outbox, &mut self.tasks, id, job);
         let outcome = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
         let outcome = outcome.map(Json::kept);
         let failure = crate::jobs::result::failure(&outcome).map(|text| self.outbox.clean(&text));
@@ -293,213 +275,6 @@ impl Engine {
             }
         }
     }
-
-    /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
-    /// since both leave it without a purpose.
-    pub(super) fn audience(&self, job: &Job) -> Option<Audience> {
-        match job.purpose() {
-            Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => None,
-            Purpose::Task => {
-                Some(Audience { conn: job.conn, task: job.task, request: None, recall: false })
-            }
-            Purpose::Answer(request) => {
-                let recall = match job.terms.dialect().after_cancel {
-                    AfterCancel::Silence | AfterCancel::Answer { .. } => false,
-                    AfterCancel::Recall => true,
-                };
-                let request = Some(request.clone());
-                Some(Audience { conn: job.conn, task: None, request, recall })
-            }
-        }
-    }
-
-    pub(crate) fn on_progress(
-        &mut self,
-        id: JobId,
-        progress: f64,
-        total: Option<f64>,
-        message: Option<&str>,
-    ) {
-        let room = self.settings.limits.write_buffer_bytes;
-        let Some(job) = self.jobs.get_mut(id) else {
-            self.outbox.counters_mut().late_reports += 1;
-            return;
-        };
-        let total = total.filter(|total| total.is_finite());
-        let told = &mut *job.progress;
-        if progress.is_finite() {
-            told.latest = Some((progress, total, message.map(Into::into)));
-        }
-        if told.token.is_none() || !progress.is_finite() {
-            self.outbox.counters_mut().progress_dropped += 1;
-            return;
-        }
-        // TSK-33: a value that stands or falls is a sign of life, told by one that grows.
-        let (progress, total) = match told.last.is_none_or(|last| progress > last) {
-            true => {
-                told.last = Some(progress);
-                told.own = Own { value: progress, total, beats: 0 };
-                (progress, total)
-            }
-            false => {
-                told.own.total = total;
-                told.step()
-            }
-        };
-        self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let told = &mut *job.progress;
-        let Some(connection) = self.outbox.connection_mut(job.conn) else { return };
-        if connection.send_queue.len() >= room {
-            // The peer does not read: only the latest value waits for it.
-            connection.held_progress.insert(id);
-            told.held = Some((progress, total, message.map(Into::into)));
-            return;
-        }
-        job.progress.forget_held();
-        let Some(job) = self.jobs.get(id) else { return };
-        let message = self.progress_message(job, progress, total, message);
-        self.write_progress(message);
-    }
-
-    /// Writes the held messages of a job that was taken out of the table, before its answer.
-    pub(crate) fn show_held_progress(&mut self, id: JobId, job: &Job) {
-        self.forget_held_progress(id, job);
-        if let Some(held) = self.held_progress(job) {
-            self.write_progress(held);
-        }
-    }
-
-    /// The message of the progress that was held back for a job.
-    fn held_progress(&self, job: &Job) -> Option<ProgressMessage> {
-        let (progress, total, message) = job.progress.held.as_ref()?;
-        Some(self.progress_message(job, *progress, *total, message.as_deref()))
-    }
-
-    pub(super) fn progress_message(
-        &self,
-        job: &Job,
-        progress: f64,
-        total: Option<f64>,
-        message: Option<&str>,
-    ) -> ProgressMessage {
-        // The first revision has no `message`.
-        let message = message.filter(|_| job.terms.dialect().progress_message);
-        ProgressMessage {
-            token: job.progress.token.clone(),
-            audience: self.audience(job),
-            progress,
-            total,
-            message: message.map(|text| self.outbox.clean(text)),
-        }
-    }
-
-    /// Its connection need not show the held messages of a job.
-    fn forget_held_progress(&mut self, id: JobId, job: &Job) {
-        // Of a job that has told nothing there is nothing to hold back.
-        if job.progress.latest.is_some()
-            && let Some(connection) = self.outbox.connection_mut(job.conn)
-        {
-            connection.held_progress.remove(&id);
-        }
-    }
-
-    /// The peer reads again: shows it the latest of everything held back.
-    pub(crate) fn show_all_held_progress(&mut self, conn: ConnId) {
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        for id in core::mem::take(&mut connection.held_progress) {
-            self.show_held_progress_of(id);
-        }
-    }
-
-    /// Writes the held messages of a job of the table.
-    pub(crate) fn show_held_progress_of(&mut self, id: JobId) {
-        let held = self.jobs.get(id).and_then(|job| self.held_progress(job));
-        if let Some(held) = held {
-            self.write_progress(held);
-        }
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        job.progress.forget_held();
-        if let Some(connection) = self.outbox.connection_mut(job.conn) {
-            connection.held_progress.remove(&id);
-        }
-    }
-
-    pub(super) fn write_progress(&mut self, message: ProgressMessage) {
-        let (Some(token), Some(audience)) = (&message.token, &message.audience) else {
-            self.outbox.counters_mut().progress_dropped += 1;
-            return;
-        };
-        self.say(audience, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{");
-            write_related_task(json, audience.task);
-            json.raw("\"progressToken\":").raw(token);
-            message.write(json);
-            json.raw("}}");
-        });
-    }
-
-    /// Sends a message of a job, when it may be sent: after the answer that names its task.
-    fn say(&mut self, audience: &Audience, write: impl FnOnce(&mut Writer<'_>)) {
-        let unknown = audience.task.filter(|task| !self.tasks.is_visible(*task));
-        let Some(task) = unknown.and_then(|task| self.tasks.get_mut(task)) else {
-            let Audience { conn, request, recall, .. } = audience;
-            let tag = Tag { request: request.as_ref(), recall: *recall, handle: None };
-            return self.outbox.send_for(*conn, tag, write);
-        };
-        let mut message = Vec::new();
-        write(&mut Writer::new(&mut message));
-        task.aside.keep_said(&message);
-    }
-
-    pub(crate) fn on_log(&mut self, id: JobId, level: LogLevel, data: &RawValue) {
-        if !self.jobs.contains(id) {
-            self.outbox.counters_mut().late_reports += 1;
-            return;
-        }
-        let Some(audience) = self.log_audience(id, level) else { return };
-        let Some(tool) = self.jobs.get(id).map(|job| alloc::sync::Arc::clone(&job.tool)) else {
-            return;
-        };
-        self.say(&audience, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{");
-            write_related_task(json, audience.task);
-            json.member("level", level.as_str()).raw(",").member("logger", &tool.name);
-            json.raw(",\"data\":").raw(data.get()).raw("}}");
-        });
-    }
-
-    /// A log message of an upstream about a relayed job, with the params that it wrote.
-    pub(crate) fn relay_message(&mut self, id: JobId, level: LogLevel, params: &str) {
-        let Some(audience) = self.log_audience(id, level) else { return };
-        let related = audience.task.map(related_task);
-        let related = related.as_ref().map(|value| (RELATED_TASK, value.as_slice()));
-        let meta: Vec<(&str, &[u8])> = related.into_iter().collect();
-        self.say(&audience, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":");
-            write_with_meta(json, params, &meta);
-            json.raw("}");
-        });
-    }
-
-    /// Receivers of a log message of a job, if they want it and read.
-    fn log_audience(&self, id: JobId, level: LogLevel) -> Option<Audience> {
-        let job = self.jobs.get(id)?;
-        let audience = self.audience(job)?;
-        let connection = self.outbox.connection(audience.conn)?;
-        if connection.dialect.methods == Methods::Services {
-            return None;
-        }
-        let crowded = connection.send_queue.len() >= self.settings.limits.write_buffer_bytes;
-        let least = match (&connection.side, &job.terms) {
-            // Servers log to clients, never the other way.
-            (Side::Client(_), _) => None,
-            (Side::Server, RequestContext::Session(_)) => Some(connection.log_level),
-            (Side::Server, RequestContext::Request(claim)) => claim.log_level,
-        };
-        let is_wanted = least.is_some_and(|least| level >= least);
-        (is_wanted && !crowded).then_some(audience)
-    }
 }
 
 impl Jobs {
@@ -537,35 +312,6 @@ pub(crate) fn receipt(
         since,
         upstream: None,
     })
-}
-
-/// How far a job is, as its peer is told.
-pub(super) struct ProgressMessage {
-    token: Option<Box<str>>,
-    audience: Option<Audience>,
-    progress: f64,
-    total: Option<f64>,
-    message: Option<String>,
-}
-
-impl ProgressMessage {
-    fn write(&self, json: &mut Writer<'_>) {
-        json.raw(",\"progress\":").display(self.progress);
-        if let Some(total) = self.total {
-            json.raw(",\"total\":").display(total);
-        }
-        if let Some(message) = &self.message {
-            json.raw(",").member("message", message);
-        }
-    }
-}
-
-/// TSK-29: a message of a task names the task.
-fn write_related_task(json: &mut Writer<'_>, task: Option<TaskId>) {
-    if let Some(task) = task {
-        json.raw("\"_meta\":{\"io.modelcontextprotocol/related-task\":{\"taskId\":\"");
-        json.uuid(task.uuid()).raw("\"}},");
-    }
 }
 
 /// The answer of a job, with members about caching where a revision has them for its method

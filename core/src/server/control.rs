@@ -175,7 +175,7 @@ impl Engine {
         {
             self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         }
-        self.show_all_held_progress(conn);
+        self.jobs.show_all_held_progress(&mut self.outbox, &mut self.tasks, conn);
         self.catch_up(conn);
     }
 
@@ -353,7 +353,10 @@ impl Engine {
                     self.kill_everything();
                 }
                 Timer::DrainEnd => self.end_drain(),
-                Timer::Heartbeat(id) => self.on_heartbeat_timer(id),
+                Timer::Heartbeat(id) => {
+                    let (timers, outbox) = (&mut self.timers, &mut self.outbox);
+                    self.jobs.on_heartbeat_timer(timers, outbox, &mut self.tasks, id);
+                }
                 Timer::Relayed(id) => self.with_gateway(|it| it.on_relayed_timer(id)),
                 Timer::ServerTask(id) => self.with_gateway(|it| it.on_server_task_timer(id)),
                 Timer::Upstream(id) => self.with_gateway(|it| it.on_upstream_timer(id)),

@@ -4,9 +4,11 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use crate::engine::Engine;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
 use crate::policy::account::{Account, CAPABILITY_BYTES_MAX, ChargedText, NAME_BYTES_MAX};
+use crate::protocol::request_meta;
+use crate::protocol::revision::{self, Methods};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 
@@ -56,48 +58,49 @@ fn overlong(reply: &Reply, method: &str, params: Option<&Params<'_>>) -> Option<
     is_overlong.then(|| ErrorObject::invalid_params(message(&format!("params.{member}"))))
 }
 
-impl Engine {
-    /// Gives back the reply of a request whose names are short enough, and that its identity has
-    /// room for (TSK-36).
-    pub(crate) fn affordable(
-        &mut self,
-        reply: Reply,
-        method: &str,
-        params: Option<&Params<'_>>,
-    ) -> Option<Reply> {
-        if let Some(error) = overlong(&reply, method, params) {
-            let reply = self.as_claimed(reply, params);
-            self.outbox.fail(reply, &error);
-            return None;
-        }
-        let Some(connection) = self.outbox.connection(reply.conn) else { return Some(reply) };
-        let limits = &self.settings.limits;
-        let (most, share) = (limits.held_bytes_max, limits.held_bytes_per_identity_max);
-        let account = connection.account();
-        let more = reply.name_bytes() + params.map_or(0, |params| params.get().len());
-        let is_past_share = account.own().saturating_add(more) > share;
-        let is_past = is_past_share || account.all().saturating_add(more) > most;
-        if !is_past || !takes_memory(method) || account.is_unowned() {
-            return Some(reply);
-        }
-        // Operators have their shares however much others hold.
-        if !is_past_share
-            && self.outbox.has_operator_rights(&connection.identity, connection.rights)
-        {
-            return Some(reply);
-        }
-        let reply = self.as_claimed(reply, params);
-        if is_past_share {
-            let what = "bytes are held for you: let calls finish, cancel some, or read answers";
-            self.outbox.refuse(reply, "held_bytes_per_identity", share, what);
-        } else {
-            self.outbox.refuse(
-                reply,
-                "held_bytes",
-                most,
-                "bytes are held already: try again later",
-            );
-        }
-        None
+/// A request that is refused before it is looked at is answered in the form it claims, so that
+/// its cancel takes that back (MOD-04).
+#[cold]
+pub(crate) fn as_claimed(mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
+    if reply.dialect.methods == Methods::Tools && request_meta::of(params).is_some() {
+        reply.dialect = &revision::MCP_2026_07_28;
     }
+    reply
+}
+
+/// Gives back the reply of a request whose names are short enough, and that its identity has
+/// room for (TSK-36).
+pub(crate) fn affordable(
+    outbox: &mut Outbox,
+    reply: Reply,
+    method: &str,
+    params: Option<&Params<'_>>,
+) -> Option<Reply> {
+    if let Some(error) = overlong(&reply, method, params) {
+        let reply = as_claimed(reply, params);
+        outbox.fail(reply, &error);
+        return None;
+    }
+    let Some(connection) = outbox.connection(reply.conn) else { return Some(reply) };
+    let limits = &outbox.settings().limits;
+    let (most, share) = (limits.held_bytes_max, limits.held_bytes_per_identity_max);
+    let account = connection.account();
+    let more = reply.name_bytes() + params.map_or(0, |params| params.get().len());
+    let is_past_share = account.own().saturating_add(more) > share;
+    let is_past = is_past_share || account.all().saturating_add(more) > most;
+    if !is_past || !takes_memory(method) || account.is_unowned() {
+        return Some(reply);
+    }
+    // Operators have their shares however much others hold.
+    if !is_past_share && outbox.has_operator_rights(&connection.identity, connection.rights) {
+        return Some(reply);
+    }
+    let reply = as_claimed(reply, params);
+    if is_past_share {
+        let what = "bytes are held for you: let calls finish, cancel some, or read answers";
+        outbox.refuse(reply, "held_bytes_per_identity", share, what);
+    } else {
+        outbox.refuse(reply, "held_bytes", most, "bytes are held already: try again later");
+    }
+    None
 }

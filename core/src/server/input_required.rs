@@ -134,7 +134,7 @@ impl Engine {
             // Without a state no request can come back: the question cannot be asked.
             return self.refuse_questions(id, Refusal::TooMany, |_| true);
         };
-        self.show_held_progress_of(id);
+        self.jobs.show_held_progress_of(&mut self.outbox, &mut self.tasks, id);
         let request = self.jobs.suspend(id, state).expect("a call is suspended while it waits");
         let Some(job) = self.jobs.get_mut(id) else { return };
         // The token belonged to the answered request.

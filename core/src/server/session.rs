@@ -11,13 +11,13 @@ use crate::outbox::requests::Reply;
 use crate::outbox::typed_result::server_info;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
-use crate::protocol::revision::{self, Dialect, Methods, Results, TaskRules};
+use crate::protocol::revision::{Dialect, Methods, Results, TaskRules};
 use crate::protocol::role::Side;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::held_bytes::kept_capabilities;
-use crate::server::rate;
+use crate::server::held_bytes::{affordable, as_claimed, kept_capabilities};
+use crate::server::rate::{self, rated};
 use crate::server::stateless;
 use crate::upstream::questions::passed_capabilities;
 
@@ -36,7 +36,7 @@ impl Engine {
             return self.outbox.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
         }
         if connection.send_queue.len() >= self.settings.limits.write_buffer_bytes {
-            let reply = self.as_claimed(reply, params);
+            let reply = as_claimed(reply, params);
             return self.outbox.refuse(
                 reply,
                 "write_buffer_bytes",
@@ -45,7 +45,7 @@ impl Engine {
             );
         }
         let methods = connection.dialect.methods;
-        let Some(reply) = self.affordable(reply, method, params) else { return };
+        let Some(reply) = affordable(&mut self.outbox, reply, method, params) else { return };
         let Some(connection) = self.outbox.connection(reply.conn) else {
             return self.outbox.forget(reply);
         };
@@ -58,7 +58,11 @@ impl Engine {
             Side::Client(side) => Some(side.declared),
             Side::Server => None,
         };
-        let reply = if rate::is_rated(method) { self.rated(reply, params) } else { Some(reply) };
+        let reply = if rate::is_rated(method) {
+            rated(&mut self.task_ops, &mut self.outbox, reply, params)
+        } else {
+            Some(reply)
+        };
         let Some(reply) = reply else { return };
         if matches!(counterpart, Counterpart::Instance(_)) {
             return self.with_gateway(|it| it.on_request_of_upstream(reply, method, params));
@@ -73,16 +77,6 @@ impl Engine {
             None => self.on_session_request(reply, phase, method, params),
             Some(claim) => self.on_modern_request(reply, method, params, claim),
         }
-    }
-
-    /// A request that is refused before it is looked at is answered in the form it claims, so that
-    /// its cancel takes that back (MOD-04).
-    #[cold]
-    pub(crate) fn as_claimed(&self, mut reply: Reply, params: Option<&Params<'_>>) -> Reply {
-        if reply.dialect.methods == Methods::Tools && request_meta::of(params).is_some() {
-            reply.dialect = &revision::MCP_2026_07_28;
-        }
-        reply
     }
 
     /// A request of a session, or before one.

@@ -29,6 +29,7 @@ use crate::protocol::request_meta::{self, RequestMeta};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Members, Params};
 use crate::rpc::send_queue::Tag;
+use crate::server::rate::rated;
 use crate::server::stateless::missing_tasks;
 use crate::tasks::task::Task;
 use crate::upstream::awaited::Awaited;
@@ -55,7 +56,11 @@ impl Engine {
         let text = params.map_or("{}", Params::get);
         let Some(reply) = self.after_declarations(reply, names_resources, text) else { return };
         // TSK-37: which of many tasks exist is no less a question about tasks than `tasks/get`.
-        let reply = if named.is_some() { self.rated(reply, params) } else { Some(reply) };
+        let reply = if named.is_some() {
+            rated(&mut self.task_ops, &mut self.outbox, reply, params)
+        } else {
+            Some(reply)
+        };
         let Some(reply) = reply else { return };
         if let Some((name, max, what)) = self.too_many_topics(reply.conn, named.as_ref()) {
             return self.outbox.refuse(reply, name, max, what);

@@ -24,6 +24,7 @@ use crate::server::call_params::{CallParams, progress_token};
 use crate::server::idempotency::{Request, read_key};
 use crate::server::input_required::Retry;
 use crate::server::keyed_calls::Wish;
+use crate::server::rate::rated;
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
 use crate::tool::{TaskSupport, Tool};
@@ -373,7 +374,7 @@ impl Engine {
         mut admitted: Admitted<'_>,
         ttl: RequestedTtl,
     ) {
-        let Some(reply) = self.rated(reply, None) else { return };
+        let Some(reply) = rated(&mut self.task_ops, &mut self.outbox, reply, None) else { return };
         if let Some((limit, max)) = self.tasks.full(&owner, &self.settings.limits) {
             // TSK-36
             let what = "tasks of yours exist already: let some finish or expire";

@@ -19,7 +19,6 @@ use crate::tasks::extension;
 use crate::tasks::persistence::Durability;
 use crate::tasks::status::Status;
 use crate::tasks::store;
-use crate::tasks::task::Task;
 
 /// Bytes of the buffer in which objects are written that room is kept for.
 const SCRATCH_KEPT: usize = 16 * 1024;
@@ -152,15 +151,6 @@ impl Engine {
         }
         self.tell_waiters(id);
         self.tasks.drop_copy(&self.outbox, id);
-    }
-
-    /// Requests that wait for the store.
-    pub(crate) fn held(&self) -> usize {
-        let waits = |(_, task): (&TaskId, &Task)| {
-            let held = !task.is_settled() || task.aside.load.is_some();
-            if held { task.aside.waiters.len() } else { 0 }
-        };
-        self.tasks.iter().map(waits).sum()
     }
 
     fn show(&mut self, reply: Reply, id: TaskId, form: TaskView) {

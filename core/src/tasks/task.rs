@@ -125,6 +125,15 @@ impl Tasks {
         self.get(id).is_some_and(Task::is_settled)
     }
 
+    /// Requests that wait for the store.
+    pub(crate) fn held(&self) -> usize {
+        let waits = |(_, task): (&TaskId, &Task)| {
+            let held = !task.is_settled() || task.aside.load.is_some();
+            if held { task.aside.waiters.len() } else { 0 }
+        };
+        self.iter().map(waits).sum()
+    }
+
     /// The limit that keeps `owner` from having one more task, and its value (TSK-36).
     pub(crate) fn full(&self, owner: &Identity, limits: &Limits) -> Option<(&'static str, usize)> {
         let owner = self.owner_named(owner)?;

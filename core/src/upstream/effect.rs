@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use crate::event::Outcome;
 use crate::ids::{AskId, ConnId, JobId};
-use crate::log_level::LogLevel;
 use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::{Caller, OutgoingRequest};
 use crate::upstream::awaited::Awaited;
@@ -15,10 +14,6 @@ use crate::upstream::awaited::Awaited;
 pub(crate) enum Effect {
     /// A relayed job has ended.
     End { job: JobId, outcome: Outcome },
-    /// A relayed job goes on.
-    Progress { job: JobId, progress: f64, total: Option<f64>, message: Option<Box<str>> },
-    /// A server logs for a relayed job.
-    Message { job: JobId, level: LogLevel, params: Box<str> },
     /// A relayed job becomes a task, if its client can have one.
     Escalate(JobId),
     /// A relayed job asks its client.

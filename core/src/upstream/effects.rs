@@ -13,7 +13,8 @@ impl Engine {
             outbox: &mut self.outbox,
             outgoing: &mut self.outgoing,
             timers: &mut self.timers,
-            jobs: &self.jobs,
+            jobs: &mut self.jobs,
+            tasks: &mut self.tasks,
             settings: &self.settings,
             now: self.now,
             seed: self.seed,
@@ -34,10 +35,6 @@ impl Engine {
                 self.on_done(job, outcome);
                 self.upstreams.receipts.remove(&job);
             }
-            Effect::Progress { job, progress, total, message } => {
-                self.on_progress(job, progress, total, message.as_deref());
-            }
-            Effect::Message { job, level, params } => self.relay_message(job, level, &params),
             Effect::Escalate(job) => self.escalate(job),
             Effect::AskForJob { job, ask, request } => self.on_asked(job, ask, None, request),
             Effect::Withdraw { caller, reason } => self.on_cancel_call(caller, reason.as_deref()),

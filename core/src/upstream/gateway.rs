@@ -19,6 +19,7 @@ use crate::outgoing::Outgoing;
 use crate::outgoing::call::{Answer, Call, CallFor};
 use crate::rpc::answered::Answered;
 use crate::settings::Settings;
+use crate::tasks::task::Tasks;
 use crate::time::Now;
 use crate::upstream::effect::Effect;
 use crate::upstream::subscription::LISTEN;
@@ -30,7 +31,8 @@ pub(crate) struct Gateway<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) outgoing: &'a mut Outgoing,
     pub(crate) timers: &'a mut TimerQueue,
-    pub(crate) jobs: &'a Jobs,
+    pub(crate) jobs: &'a mut Jobs,
+    pub(crate) tasks: &'a mut Tasks,
     pub(crate) settings: &'a Arc<Settings>,
     pub(crate) now: Now,
     pub(crate) seed: Seed,

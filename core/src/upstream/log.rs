@@ -5,7 +5,6 @@ use crate::log_level::LogLevel;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::rpc::params::Params;
-use crate::upstream::effect::Effect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::{member, text_member};
 use crate::upstream::table::Key;
@@ -91,7 +90,7 @@ impl Gateway<'_> {
         };
         // A client without a session gets messages of its own requests alone.
         if let Some(job) = related.or(only.filter(without_session)) {
-            return self.effect(Effect::Message { job, level, params: params.into() });
+            return self.jobs.relay_message(self.outbox, self.tasks, job, (level, params));
         }
         let is_shared = !matches!(instance.key, Key::Client(_));
         for client in self.sessions_of(id) {

@@ -10,6 +10,7 @@ use crate::collections::timer_queue::Timer;
 use crate::event::Outcome;
 use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
+use crate::jobs::messages::Report;
 use crate::json::meta::write_with_meta;
 use crate::json::raw::Json;
 use crate::json::raw::Raw;
@@ -276,8 +277,8 @@ impl Gateway<'_> {
         let number = |name| member(params.get(), name).and_then(|text| text.parse::<f64>().ok());
         let Some(progress) = number("progress") else { return };
         let message = text_member(params.get(), "message");
-        let total = number("total");
-        self.effect(Effect::Progress { job: id, progress, total, message });
+        let report = Report { progress, total: number("total"), message: message.as_deref() };
+        self.jobs.on_progress(self.timers, (self.outbox, self.tasks), id, report);
     }
 
     /// Ends a relayed job, and gives its instance to the next.
