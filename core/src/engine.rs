@@ -26,7 +26,6 @@ use crate::outgoing::Outgoing;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect};
-use crate::reason::CloseReason;
 use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
@@ -146,7 +145,8 @@ impl Engine {
             scratch: Vec::new(),
             loosest,
         };
-        engine.with_gateway(|it| it.configure());
+        engine.gateway().configure();
+        engine.carry_out_effects();
         engine
     }
 
@@ -203,7 +203,7 @@ impl Engine {
             Event::Upstream(event) => match self.supervisor().on_event(&event) {
                 Some(Some(conn)) => self.remove_connection(conn),
                 Some(None) => {}
-                None => self.with_gateway(|it| it.on_event(&event)),
+                None => self.gateway().on_event(&event),
             },
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
@@ -212,7 +212,7 @@ impl Engine {
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
         }
-        self.end_unread();
+        self.end_message();
         // The last thing there is to do, so that a host may stop at it.
         self.exit_if_drained();
         self.outbox.end(actions);
@@ -244,13 +244,7 @@ impl Engine {
     /// Whether requests of a connection wait for their answers.
     #[must_use]
     pub fn has_open_requests(&self, conn: ConnId) -> bool {
-        self.waiting_requests(conn) > 0
-    }
-
-    /// Requests of a connection that wait for their answers, here or at its agent.
-    pub(crate) fn waiting_requests(&self, conn: ConnId) -> usize {
-        let agent = self.agents.clients.get(&conn);
-        self.outbox.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_requests())
+        self.agents.waiting_requests(&self.outbox, conn) > 0
     }
 
     /// Whether a request of a connection waits for its answer.
@@ -416,7 +410,7 @@ impl Engine {
             let mut seen = Members::default();
             let message = Message::parse_one(message, &mut seen);
             self.on_message(sender, message, Some(batch));
-            self.end_unread();
+            self.end_message();
         }
     }
 
@@ -464,24 +458,26 @@ impl Engine {
         }
     }
 
-    /// Closes the connection to a peer, or ends the server or agent behind a connection.
-    #[cold]
-    pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
-        match self.outbox.counterpart(conn) {
-            Counterpart::Peer | Counterpart::AgentClient => self.outbox.close(conn, why),
-            Counterpart::Instance(id) => {
-                let why = "it does not read, or broke the protocol";
-                self.with_gateway(|it| it.fail_instance(id, why));
-            }
-            Counterpart::Agent(client) => self.supervisor().end(client, "it does not read"),
+    /// Carries out what the message has left to be done, and ends servers and agents that have read
+    /// too little.
+    #[inline]
+    fn end_message(&mut self) {
+        self.carry_out_effects();
+        while let Some(conn) = self.outbox.take_unread() {
+            self.end_behind(conn);
+            self.carry_out_effects();
         }
     }
 
-    /// Ends servers and agents that have read too little.
-    #[inline]
-    pub(crate) fn end_unread(&mut self) {
-        while let Some(conn) = self.outbox.take_unread() {
-            self.close(conn, CloseReason::Flooded);
+    /// Ends the server or agent behind a connection.
+    #[cold]
+    fn end_behind(&mut self, conn: ConnId) {
+        match self.outbox.counterpart(conn) {
+            Counterpart::Peer | Counterpart::AgentClient => {}
+            Counterpart::Instance(id) => {
+                self.gateway().fail_instance(id, "it does not read, or broke the protocol");
+            }
+            Counterpart::Agent(client) => self.supervisor().end(client, "it does not read"),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
         if self.upstreams.starts_eager {
-            self.with_gateway(|it| it.start_eager());
+            self.gateway().start_eager();
         }
         self.supervisor().flush();
         self.suspend_asking_calls();
@@ -87,7 +87,7 @@ impl Engine {
             task.queued = false;
         }
         if tool.route.is_some() {
-            return self.with_gateway(|it| it.begin_relayed(id, &arguments));
+            return self.gateway().begin_relayed(id, &arguments);
         }
         // A read-only tool has no side effect that could leak the id of a task that is not durable.
         let task = task.filter(|task| tool.read_only || self.tasks.is_visible(*task));
@@ -109,7 +109,7 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(id) else { return };
         if job.tool.route.is_some() {
             self.timers.disarm(&mut job.timer, Timer::Job(id));
-            return self.with_gateway(|it| it.stop_relayed(id, why));
+            return self.gateway().stop_relayed(id, why);
         }
         self.outbox.push(Action::Stop { job: id, step, why });
         match job.tool.stop_policy.after(step) {

@@ -39,7 +39,7 @@ impl Outbox {
             let mark = self.settings.limits.write_buffer_bytes;
             let max = most_waiting(&connection.send_queue, mark, self.now);
             if connection.aside.collected.bytes() + connection.send_queue.len() > max {
-                self.close_flooded(conn);
+                self.give_up(conn, CloseReason::Flooded);
             }
             return;
         }
@@ -106,7 +106,7 @@ impl Outbox {
             queue.note_under_mark(self.now);
         } else if waiting >= most_waiting(queue, mark, self.now) {
             connection.lose_handle(tag);
-            return self.close_flooded(conn);
+            return self.give_up(conn, CloseReason::Flooded);
         }
         queue.charge_to(connection.requests.account());
         put(queue, tag);
@@ -164,10 +164,11 @@ impl Outbox {
         }
     }
 
+    /// Closes the connection to a peer, or has the server or agent behind it ended.
     #[cold]
-    fn close_flooded(&mut self, conn: ConnId) {
+    pub(crate) fn give_up(&mut self, conn: ConnId, why: CloseReason) {
         match self.counterpart(conn) {
-            Counterpart::Peer | Counterpart::AgentClient => self.close(conn, CloseReason::Flooded),
+            Counterpart::Peer | Counterpart::AgentClient => self.close(conn, why),
             Counterpart::Instance(_) | Counterpart::Agent(_) => self.unread.push(conn),
         }
     }

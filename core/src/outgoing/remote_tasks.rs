@@ -47,7 +47,7 @@ impl Engine {
             && let Ok(Some(report)) = read_created(result)
         {
             self.follow(conn, id, call, caller, report);
-            return self.with_gateway(|it| it.on_relayed_task(conn, job));
+            return self.gateway().on_relayed_task(conn, job);
         }
         let answer = match outcome.map(|result| (result, read_created(result))) {
             Ok((_, Ok(Some(report)))) => match call.receiver() {
@@ -74,7 +74,7 @@ impl Engine {
         match call.receiver() {
             CallFor::Caller(caller) => self.tell(caller, answer),
             CallFor::Relayed(job) => {
-                self.with_gateway(|it| it.on_relayed_task_answer(job, answer));
+                self.gateway().on_relayed_task_answer(job, answer);
             }
             CallFor::NoReceiver
             | CallFor::Poll(_)

@@ -150,7 +150,7 @@ impl Engine {
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.outbox.counters_mut().late_responses += 1;
             if let Ok(result) = texts {
-                self.with_gateway(|it| it.cancel_late_task(conn, &result));
+                self.gateway().cancel_late_task(conn, &result);
             }
             return;
         };
@@ -172,7 +172,7 @@ impl Engine {
             | CallFor::RelayedPoll(_)
             | CallFor::RelayedCancel(_)
             | CallFor::Question => {
-                return self.with_gateway(|it| it.on_answer(conn, call, &taken, answer));
+                return self.gateway().on_answer(conn, call, &taken, answer);
             }
             CallFor::NoReceiver | CallFor::Cancel => return,
         };
@@ -200,7 +200,7 @@ impl Engine {
         };
         let Some(call) = call else { return };
         if let (CallFor::Relayed(job), Some(params)) = (call.receiver(), params) {
-            return self.with_gateway(|it| it.on_relayed_progress(job, params));
+            return self.gateway().on_relayed_progress(job, params);
         }
         let CallFor::Caller(caller) = call.receiver() else { return };
         if let (Some(answer_timeout), Some(cap)) = (call.answer_timeout, call.cap)
@@ -257,11 +257,11 @@ impl Engine {
         if let Some(caller) = caller {
             self.tell(caller, answer);
         } else if is_question {
-            self.with_gateway(|it| it.on_client_answered(conn, id, answer));
+            self.gateway().on_client_answered(conn, id, answer);
         }
         // CAN-04: `initialize` is not cancelled; without its answer there is no session.
         if session && way == CancelEffect::Refuse(Refusal::Protected) {
-            self.close(conn, CloseReason::NoSession);
+            self.outbox.give_up(conn, CloseReason::NoSession);
         }
     }
 
@@ -333,7 +333,7 @@ impl Engine {
         match relayed {
             Some((job, ask)) => {
                 change(self);
-                self.with_gateway(|it| it.on_question_answered(job, ask, answer));
+                self.gateway().on_question_answered(job, ask, answer);
             }
             None => {
                 self.outbox.push(Action::Tell { caller, answer });
@@ -353,7 +353,7 @@ impl Engine {
     pub(crate) fn deliver(&mut self, caller: Caller, answer: Answer) {
         match self.relayed_caller(caller) {
             Some((job, ask)) => {
-                self.with_gateway(|it| it.on_question_answered(job, ask, answer));
+                self.gateway().on_question_answered(job, ask, answer);
             }
             None => self.outbox.push(Action::Tell { caller, answer }),
         }
@@ -431,7 +431,7 @@ impl Engine {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
             if call.receiver() == CallFor::Question {
-                self.with_gateway(|it| it.on_client_answered(conn, id, Answer::Lost));
+                self.gateway().on_client_answered(conn, id, Answer::Lost);
                 continue;
             }
             let CallFor::Caller(caller) = call.receiver() else { continue };

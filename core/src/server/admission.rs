@@ -119,7 +119,7 @@ impl Engine {
             peer.identity == *identity
                 && peer.is_admitted
                 && !matches!(peer.ending, Ending::Closing(_))
-                && !self.has_open_requests(conn)
+                && self.agents.waiting_requests(&self.outbox, conn) == 0
                 && self.outgoing.has_no_calls(conn)
         };
         let longest = self.outbox.connections().least(|conn, peer| {

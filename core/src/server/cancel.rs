@@ -102,7 +102,7 @@ impl Engine {
             }
             // Servers cancel by another way.
             Work::Question(of) => {
-                self.with_gateway(|it| it.withdraw_question(of, cancel.reason.as_deref()));
+                self.gateway().withdraw_question(of, cancel.reason.as_deref());
                 (None, "".into())
             }
             Work::Survey(read) => {

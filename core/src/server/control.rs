@@ -65,7 +65,7 @@ impl Engine {
         }
         match connection.counterpart() {
             Counterpart::Instance(id) => {
-                return self.with_gateway(|it| it.fail_instance(id, OUTPUT_CLOSED));
+                return self.gateway().fail_instance(id, OUTPUT_CLOSED);
             }
             Counterpart::Agent(client) => return self.supervisor().end(client, OUTPUT_CLOSED),
             Counterpart::AgentClient => return self.supervisor().on_client_ended(conn, Some(then)),
@@ -96,7 +96,7 @@ impl Engine {
         match self.outbox.counterpart(conn) {
             // Its end is reported when no process is left, with its status.
             Counterpart::Instance(id) => {
-                return self.with_gateway(|it| it.fail_instance(id, OUTPUT_CLOSED));
+                return self.gateway().fail_instance(id, OUTPUT_CLOSED);
             }
             Counterpart::Agent(client) => return self.supervisor().end(client, OUTPUT_CLOSED),
             // The rest of the connection is that of any peer.
@@ -121,7 +121,7 @@ impl Engine {
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unsuspend_lost(aside.lost_handles);
         if !self.upstreams.is_empty() || !self.upstreams.watched.is_empty() {
-            self.with_gateway(|it| it.client_gone(conn, &connection.identity));
+            self.gateway().client_gone(conn, &connection.identity);
         }
     }
 
@@ -148,7 +148,7 @@ impl Engine {
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
                 Work::Survey(_) => {}
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
-                Work::Question(of) => self.with_gateway(|it| it.withdraw_question(of, None)),
+                Work::Question(of) => self.gateway().withdraw_question(of, None),
             }
             match cut_off(&self.outbox, conn, StopReason::Disconnected) {
                 Some(error) => self.outbox.fail(reply, &error),
@@ -184,7 +184,7 @@ impl Engine {
         self.outbox.configure(Arc::clone(&settings));
         let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
-        self.with_gateway(|it| it.configure());
+        self.gateway().configure();
         self.agents.keep_counts(&self.settings.agents);
         self.announce_list(Topic::Tools, &Allow::Everyone);
         let has_servers = had_servers || !self.upstreams.is_empty();
@@ -252,7 +252,7 @@ impl Engine {
         for id in ids {
             self.release_job_claim(id, StopReason::Shutdown);
         }
-        self.with_gateway(|it| it.end_all_instances());
+        self.gateway().end_all_instances();
         self.supervisor().shut_down();
         self.unsuspend_all();
         self.outbox.keep_finished(false);
@@ -289,7 +289,7 @@ impl Engine {
                     Work::Upstream(_) => {
                         self.upstreams.waiters.remove(&(conn, reply.id.clone()));
                     }
-                    Work::Question(of) => self.with_gateway(|it| it.withdraw_question(of, None)),
+                    Work::Question(of) => self.gateway().withdraw_question(of, None),
                     Work::Listen(_) | Work::Survey(_) => {}
                 }
                 let error = match cut_off(&self.outbox, conn, StopReason::Shutdown) {
@@ -336,7 +336,7 @@ impl Engine {
                     if let Some(connection) = self.outbox.connection_mut(conn) {
                         connection.aside.stall_timer = None;
                     }
-                    self.close(conn, CloseReason::Stalled);
+                    self.outbox.give_up(conn, CloseReason::Stalled);
                 }
                 Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
@@ -357,11 +357,11 @@ impl Engine {
                     let (timers, outbox) = (&mut self.timers, &mut self.outbox);
                     self.jobs.on_heartbeat_timer(timers, outbox, &mut self.tasks, id);
                 }
-                Timer::Relayed(id) => self.with_gateway(|it| it.on_relayed_timer(id)),
-                Timer::ServerTask(id) => self.with_gateway(|it| it.on_server_task_timer(id)),
-                Timer::Upstream(id) => self.with_gateway(|it| it.on_upstream_timer(id)),
-                Timer::Lists(id) => self.with_gateway(|it| it.on_lists_timer(id)),
-                Timer::SlowStart => self.with_gateway(|it| it.on_slow_start()),
+                Timer::Relayed(id) => self.gateway().on_relayed_timer(id),
+                Timer::ServerTask(id) => self.gateway().on_server_task_timer(id),
+                Timer::Upstream(id) => self.gateway().on_upstream_timer(id),
+                Timer::Lists(id) => self.gateway().on_lists_timer(id),
+                Timer::SlowStart => self.gateway().on_slow_start(),
                 Timer::Agent(client) => self.supervisor().on_timer(client),
             }
         }

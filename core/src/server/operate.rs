@@ -47,7 +47,7 @@ impl Engine {
         let operate = Action::Operate { conn, identity, order };
         if self.upstreams.server(&name).is_some() {
             self.outbox.push(operate);
-            return Ok(self.with_gateway(|it| it.restart(&name)));
+            return Ok(self.gateway().restart(&name));
         }
         let processes = self.supervisor().restart(&name);
         let processes = processes.ok_or_else(|| self.no_such_name(&name))?;

@@ -100,7 +100,7 @@ impl Engine {
     pub(crate) fn list_resources(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::find(params, ["cursor"]) {
             Ok([None]) => {
-                self.with_gateway(|it| it.wake_upstreams(reply.conn));
+                self.gateway().wake_upstreams(reply.conn);
                 self.ask_for_output(reply, HostForm::Resources, OutputRequest::List);
             }
             Ok([Some(_)]) => {
@@ -121,7 +121,7 @@ impl Engine {
             Err(error) => return self.outbox.fail(reply, &error),
         }
         let typed = reply.dialect.results == Results::Typed;
-        self.with_gateway(|it| it.wake_upstreams(reply.conn));
+        self.gateway().wake_upstreams(reply.conn);
         let others = self.upstreams.listed_elements(&self.outbox, TEMPLATES, reply.conn);
         self.answer(reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");

@@ -33,7 +33,7 @@ impl Engine {
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
             let cursor = params::find(params, ["cursor"]);
             match cursor {
-                Ok([None]) => self.with_gateway(|it| it.await_upstreams(reply, Awaited::List(at))),
+                Ok([None]) => self.gateway().await_upstreams(reply, Awaited::List(at)),
                 Ok([Some(_)]) => {
                     let message = alloc::format!("unknown cursor: {method} has one page");
                     self.outbox.fail(reply, &ErrorObject::invalid_params(message));
@@ -48,7 +48,7 @@ impl Engine {
             false => reply,
         };
         if [SUBSCRIBE, UNSUBSCRIBE].contains(&method) && reply.dialect.results == Results::Bare {
-            let watch = self.with_gateway(|it| it.on_watch(reply, method, params));
+            let watch = self.gateway().on_watch(reply, method, params);
             if let Some((reply, tool, passed)) = watch {
                 self.call_upstream_with(reply, tool, params, &passed);
             }

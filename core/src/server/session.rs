@@ -65,7 +65,7 @@ impl Engine {
         };
         let Some(reply) = reply else { return };
         if matches!(counterpart, Counterpart::Instance(_)) {
-            return self.with_gateway(|it| it.on_request_of_upstream(reply, method, params));
+            return self.gateway().on_request_of_upstream(reply, method, params);
         }
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
@@ -159,7 +159,7 @@ impl Engine {
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
         } else if let Counterpart::Instance(id) = counterpart {
-            self.with_gateway(|it| it.on_notification(sender, id, method, params));
+            self.gateway().on_notification(sender, id, method, params);
         } else if method == dialect.cancel_method {
             self.on_cancelled(conn, params);
         } else if method == "notifications/tools/list_changed" {
@@ -167,7 +167,7 @@ impl Engine {
         } else if method == "notifications/initialized" {
             self.release_early(conn);
         } else if method == "notifications/roots/list_changed" {
-            self.with_gateway(|it| it.on_roots_changed(conn));
+            self.gateway().on_roots_changed(conn);
         }
         // Every other notification has another receiver.
     }
@@ -196,7 +196,7 @@ impl Engine {
         if self.upstreams.is_empty() {
             return self.answer_initialize(reply);
         }
-        self.with_gateway(|it| it.begin_session(reply));
+        self.gateway().begin_session(reply);
     }
 
     /// `ceased/scope`: limits a connection to some servers, before its handshake.
@@ -212,7 +212,7 @@ impl Engine {
     /// A client is initialized: it gets the messages of servers that were held for it.
     fn release_early(&mut self, conn: ConnId) {
         if self.upstreams.early.contains_key(&conn) {
-            self.with_gateway(|it| it.release_early(conn));
+            self.gateway().release_early(conn);
         }
     }
 
@@ -277,7 +277,7 @@ impl Engine {
         if let Some(connection) = self.outbox.connection_mut(reply.conn) {
             connection.log_level = *level;
         }
-        self.with_gateway(|it| it.relay_log_level(reply.conn, *level));
+        self.gateway().relay_log_level(reply.conn, *level);
         self.answer(reply, |json| {
             json.raw("{}");
         });

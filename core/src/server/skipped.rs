@@ -47,7 +47,7 @@ impl Engine {
     fn on_skipped_answer(&mut self, conn: ConnId, id: &RequestId, error: &ErrorObject) {
         let error = ErrorObject::new(code::LIMIT_REACHED, error.message.clone());
         if let (Some(instance), Some(call)) = (self.outbox.instance(conn), CallId::named(id))
-            && self.with_gateway(|it| it.end_list_of(instance, call, &error.message))
+            && self.gateway().end_list_of(instance, call, &error.message)
         {
             return;
         }
@@ -65,7 +65,7 @@ impl Engine {
     fn on_unassigned(&mut self, conn: ConnId, error: &ErrorObject) {
         match self.outbox.counterpart(conn) {
             Counterpart::Instance(id) => {
-                self.with_gateway(|it| it.on_unreadable_answer(id, &error.message));
+                self.gateway().on_unreadable_answer(id, &error.message);
             }
             Counterpart::Agent(client) => {
                 self.supervisor().end(client, "it sent a message longer than message_bytes");

@@ -64,7 +64,7 @@ impl Engine {
             "server/discover"
                 if self.upstreams.shown_through(&self.outbox, reply.conn).is_some() =>
             {
-                self.with_gateway(|it| it.await_upstreams(reply, Awaited::Discover));
+                self.gateway().await_upstreams(reply, Awaited::Discover);
             }
             "server/discover" => self.discover(reply),
             "tools/list" if self.upstreams.is_empty() => self.list_tools(reply, params),
@@ -128,7 +128,7 @@ impl Engine {
         }
         let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
         if self.outbox.connection(reply.conn).is_some_and(is_first) {
-            self.with_gateway(|it| it.start_eager_for(reply.conn));
+            self.gateway().start_eager_for(reply.conn);
         }
     }
 

@@ -185,7 +185,7 @@ impl Engine {
             json.raw(",").member("protocol", protocol);
             json.raw(",\"elapsedMs\":").display((self.now.at - peer.since).as_millis());
             json.raw(",\"requests\":").display(peer.requests_made);
-            json.raw(",\"inFlight\":").display(self.waiting_requests(*conn));
+            json.raw(",\"inFlight\":").display(self.agents.waiting_requests(&self.outbox, *conn));
             json.raw(",\"unsentBytes\":").display(peer.send_queue.len()).raw("}");
         }
         json.raw("]");

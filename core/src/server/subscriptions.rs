@@ -135,11 +135,11 @@ impl Engine {
             return Some(reply);
         }
         let awaited = Awaited::Listen(params.into());
-        self.with_gateway(|it| it.wake_upstreams(reply.conn));
+        self.gateway().wake_upstreams(reply.conn);
         if !self.upstreams.is_waiting(&self.outbox, reply.conn, &awaited) {
             return Some(reply);
         }
-        self.with_gateway(|it| it.await_upstreams(reply, awaited));
+        self.gateway().await_upstreams(reply, awaited);
         None
     }
 
@@ -208,7 +208,7 @@ impl Engine {
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.requests.open(reply, Work::Listen(listening.into()));
         if !uris.is_empty() {
-            self.with_gateway(|it| it.watch_listened(conn, &id, &uris));
+            self.gateway().watch_listened(conn, &id, &uris);
         }
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         if matches!(connection.ending, Ending::Finished(_)) {
@@ -336,7 +336,7 @@ impl Engine {
             self.tasks.drop_copy(&self.outbox, *task);
         }
         if !listening.uris.is_empty() {
-            self.with_gateway(|it| it.forget_listened(conn, request));
+            self.gateway().forget_listened(conn, request);
         }
     }
 

@@ -81,7 +81,7 @@ impl Engine {
             let retry = Retry { state, responses, progress_token };
             // UPS-12: a state that is not ours is for the server that gave it.
             let is_relayed = !self.is_own_state(state)
-                && self.with_gateway(|it| it.is_stateless_tool(&params.name, reply.conn));
+                && self.gateway().is_stateless_tool(&params.name, reply.conn);
             if !is_relayed {
                 return self.retry_call(reply, &params.name, claim, &retry);
             }

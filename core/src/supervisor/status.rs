@@ -30,6 +30,12 @@ impl Agents {
         self.clients.iter().filter(move |(_, entry)| seen(entry))
     }
 
+    /// Requests of a connection that wait for their answers, here or at its agent.
+    pub(crate) fn waiting_requests(&self, outbox: &Outbox, conn: ConnId) -> usize {
+        let agent = self.clients.get(&conn);
+        outbox.open_requests(conn) + agent.map_or(0, |it| it.supervision.open_requests())
+    }
+
     /// The processes of agents that the peer of a connection may know of.
     pub(crate) fn visible_agents<'a>(
         &'a self,

@@ -3,30 +3,13 @@
 use crate::engine::Engine;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::Effect;
-use crate::upstream::gateway::Gateway;
 
 impl Engine {
-    /// Hands an input to the gateway, and carries out the consequences.
-    pub(crate) fn with_gateway<T>(&mut self, input: impl FnOnce(&mut Gateway<'_>) -> T) -> T {
-        let result = input(&mut Gateway {
-            upstreams: &mut self.upstreams,
-            outbox: &mut self.outbox,
-            outgoing: &mut self.outgoing,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            tasks: &mut self.tasks,
-            settings: &self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drain.is_some(),
-        });
-        let mut effects = core::mem::take(&mut self.upstreams.effects);
-        for effect in effects.drain(..) {
+    /// Carries out what the gateway has left to be done, and what comes of that.
+    pub(crate) fn carry_out_effects(&mut self) {
+        while let Some(effect) = self.upstreams.effects.pop_front() {
             self.carry_out_effect(effect);
         }
-        // For the next ones.
-        self.upstreams.effects = effects;
-        result
     }
 
     fn carry_out_effect(&mut self, effect: Effect) {

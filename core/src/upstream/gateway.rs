@@ -1,14 +1,13 @@
 //! The gateway: a machine that is the client of servers, with the tables that only it changes.
 //!
 //! It takes inputs with access to the leaves of the engine, and calls no method of the engine. A
-//! consequence beyond it is an [`Effect`], which [`Engine::with_gateway`] carries out afterwards.
-//!
-//! [`Engine::with_gateway`]: crate::engine::Engine
+//! consequence beyond it is an [`Effect`], which the engine carries out at the end of the message.
 
 use alloc::sync::Arc;
 
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::TimerQueue;
+use crate::engine::Engine;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::Jobs;
 use crate::json::raw::Raw;
@@ -40,10 +39,28 @@ pub(crate) struct Gateway<'a> {
     pub(crate) drains: bool,
 }
 
+impl Engine {
+    /// The gateway, to be handed an input. Its effects are carried out at the end of the message.
+    pub(crate) fn gateway(&mut self) -> Gateway<'_> {
+        Gateway {
+            upstreams: &mut self.upstreams,
+            outbox: &mut self.outbox,
+            outgoing: &mut self.outgoing,
+            timers: &mut self.timers,
+            jobs: &mut self.jobs,
+            tasks: &mut self.tasks,
+            settings: &self.settings,
+            now: self.now,
+            seed: self.seed,
+            drains: self.drain.is_some(),
+        }
+    }
+}
+
 impl Gateway<'_> {
     /// Appends a consequence.
     pub(super) fn effect(&mut self, effect: Effect) {
-        self.upstreams.effects.push(effect);
+        self.upstreams.effects.push_back(effect);
     }
 
     /// Answers a request with a result.

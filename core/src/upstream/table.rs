@@ -66,7 +66,7 @@ pub(crate) struct Upstreams {
     next_instance: u64,
     next_check: u64,
     /// Consequences that are not carried out yet.
-    pub(super) effects: Vec<Effect>,
+    pub(crate) effects: VecDeque<Effect>,
 }
 
 /// A resource: the name of its server, and the URI that the server knows.
