@@ -5,6 +5,7 @@ use crate::action::{AuditEvent, Cancel};
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::{ConnId, JobId, RequestId};
+use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::outbox::Outbox;
 use crate::outbox::requests::{Settled, Work};
@@ -92,46 +93,46 @@ impl Engine {
             }
         }
     }
+}
 
-    /// The first stop step was not enough: answers the request now, while the stop continues.
-    pub(crate) fn end_grace(&mut self, id: JobId, why: StopReason) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let (conn, Purpose::Answer(request)) = (job.conn, job.purpose()) else { return };
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let error = match connection.dialect.after_cancel {
-            AfterCancel::Answer { .. } if !why.is_no_cancel() => cancelled(connection.dialect, why),
-            AfterCancel::Answer { .. } | AfterCancel::Silence | AfterCancel::Recall => return,
-        };
-        let reply = connection.requests.settle(request, Settled::Job(id));
-        self.jobs.release(id);
-        if let (Some(reply), Some(error)) = (reply, error) {
-            self.outbox.fail(reply, &error);
-        }
-        self.outbox.close_if_finished(conn);
+/// The first stop step was not enough: answers the request now, while the stop continues.
+pub(crate) fn end_grace(outbox: &mut Outbox, jobs: &mut Jobs, id: JobId, why: StopReason) {
+    let Some(job) = jobs.get(id) else { return };
+    let (conn, Purpose::Answer(request)) = (job.conn, job.purpose()) else { return };
+    let Some(connection) = outbox.connection_mut(conn) else { return };
+    let error = match connection.dialect.after_cancel {
+        AfterCancel::Answer { .. } if !why.is_no_cancel() => cancelled(connection.dialect, why),
+        AfterCancel::Answer { .. } | AfterCancel::Silence | AfterCancel::Recall => return,
+    };
+    let reply = connection.requests.settle(request, Settled::Job(id));
+    jobs.release(id);
+    if let (Some(reply), Some(error)) = (reply, error) {
+        outbox.fail(reply, &error);
     }
+    outbox.close_if_finished(conn);
+}
 
-    /// Answer to a request whose service ends with this outcome (ACP-06, ACP-07).
-    pub(crate) fn answer_of_service(
-        &mut self,
-        job: &Job,
-        outcome: Outcome,
-        why: Option<StopReason>,
-    ) -> TaskOutcome {
-        let cancel = why.filter(|why| !why.is_no_cancel());
-        let cancelled = |why| cancelled(self.outbox.dialect(job.conn), why);
-        let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
-        match outcome {
-            Outcome::Result(result) => {
-                note_served(&mut self.outbox, job, result.get());
-                Ok(result)
-            }
-            Outcome::Error(error) | Outcome::Refused(error) => {
-                Err(cancel.and_then(cancelled).unwrap_or(error))
-            }
-            Outcome::Stopped => {
-                let why = why.filter(|why| *why != StopReason::LeftBehind);
-                Err(why.and_then(cancelled).unwrap_or_else(stopped))
-            }
+/// Answer to a request whose service ends with this outcome (ACP-06, ACP-07).
+pub(crate) fn answer_of_service(
+    outbox: &mut Outbox,
+    job: &Job,
+    outcome: Outcome,
+    why: Option<StopReason>,
+) -> TaskOutcome {
+    let cancel = why.filter(|why| !why.is_no_cancel());
+    let cancelled = |why| cancelled(outbox.dialect(job.conn), why);
+    let stopped = || ErrorObject::new(code::INTERNAL_ERROR, "the service gave no answer");
+    match outcome {
+        Outcome::Result(result) => {
+            note_served(outbox, job, result.get());
+            Ok(result)
+        }
+        Outcome::Error(error) | Outcome::Refused(error) => {
+            Err(cancel.and_then(cancelled).unwrap_or(error))
+        }
+        Outcome::Stopped => {
+            let why = why.filter(|why| *why != StopReason::LeftBehind);
+            Err(why.and_then(cancelled).unwrap_or_else(stopped))
         }
     }
 }

@@ -22,7 +22,6 @@ use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, TaskRules};
 use crate::protocol::role::read_tools;
 use crate::protocol::role::{AsClient, ClientSide, Declared, Offer, ServerCapabilities, Side};
-use crate::reason::CloseReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::Nullable;
@@ -60,65 +59,6 @@ impl Engine {
         let (outbox, timers) = (&mut self.outbox, &mut self.timers);
         let call = self.outgoing.place(outbox, timers, conn, whom, &request, &Cause::default());
         self.outgoing.note_host_call(role.ask, conn, call);
-    }
-
-    /// Handles the server's answer to `initialize`.
-    pub(crate) fn on_initialize_answered(
-        &mut self,
-        conn: ConnId,
-        caller: Caller,
-        outcome: Result<Raw<'_>, Raw<'_>>,
-    ) {
-        let answer = match outcome {
-            Err(error) => Answer::Error(error.to_value()),
-            Ok(result) => match self.settle(conn, result) {
-                Ok(()) => Answer::Result(result.to_value()),
-                Err(what) => Answer::Unusable(what),
-            },
-        };
-        let settled = matches!(answer, Answer::Result(_));
-        if settled {
-            self.outbox.send(conn, |json| {
-                json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-            });
-        }
-        self.tell(caller, answer);
-        if !settled {
-            self.outbox.close(conn, CloseReason::NoSession);
-        }
-    }
-
-    fn settle(&mut self, conn: ConnId, result: Raw<'_>) -> Result<(), &'static str> {
-        #[derive(Deserialize)]
-        struct Initialized<'a> {
-            #[serde(borrow, rename = "protocolVersion")]
-            protocol_version: Cow<'a, str>,
-            #[serde(borrow)]
-            capabilities: &'a RawValue,
-        }
-        #[derive(Deserialize, Default)]
-        struct Capabilities<'a> {
-            #[serde(borrow, default)]
-            tasks: Option<&'a RawValue>,
-        }
-        if !result.get().starts_with('{') {
-            return Err("the answer to initialize is not an object");
-        }
-        let said: Initialized<'_> = serde_json::from_str(result.get())
-            .map_err(|_| "the answer to initialize names no revision or no capabilities")?;
-        let dialect = Dialect::find(&said.protocol_version)
-            .ok_or("the server speaks no revision of the protocol that we speak")?;
-        let capabilities: Capabilities<'_> =
-            serde_json::from_str(said.capabilities.get()).unwrap_or_default();
-        let Some(connection) = self.outbox.connection_mut(conn) else { return Ok(()) };
-        connection.dialect = dialect;
-        connection.unreadable_id = dialect.unreadable_id;
-        connection.phase = Phase::Ready;
-        connection.peer.tasks = TaskCapabilities::read(capabilities.tasks, dialect);
-        if let Side::Client(side) = &mut connection.side {
-            side.server = ServerCapabilities::read(Some(said.capabilities));
-        }
-        Ok(())
     }
 
     /// Handles a request of a server.
@@ -159,6 +99,59 @@ impl Engine {
 }
 
 impl Outbox {
+    /// Handles the server's answer to `initialize`. Returns the answer for the caller: the session
+    /// has begun if it is a result.
+    pub(crate) fn on_initialize_answered(
+        &mut self,
+        conn: ConnId,
+        outcome: Result<Raw<'_>, Raw<'_>>,
+    ) -> Answer {
+        let result = match outcome {
+            Err(error) => return Answer::Error(error.to_value()),
+            Ok(result) => result,
+        };
+        if let Err(what) = self.settle(conn, result) {
+            return Answer::Unusable(what);
+        }
+        self.send(conn, |json| {
+            json.raw(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        });
+        Answer::Result(result.to_value())
+    }
+
+    fn settle(&mut self, conn: ConnId, result: Raw<'_>) -> Result<(), &'static str> {
+        #[derive(Deserialize)]
+        struct Initialized<'a> {
+            #[serde(borrow, rename = "protocolVersion")]
+            protocol_version: Cow<'a, str>,
+            #[serde(borrow)]
+            capabilities: &'a RawValue,
+        }
+        #[derive(Deserialize, Default)]
+        struct Capabilities<'a> {
+            #[serde(borrow, default)]
+            tasks: Option<&'a RawValue>,
+        }
+        if !result.get().starts_with('{') {
+            return Err("the answer to initialize is not an object");
+        }
+        let said: Initialized<'_> = serde_json::from_str(result.get())
+            .map_err(|_| "the answer to initialize names no revision or no capabilities")?;
+        let dialect = Dialect::find(&said.protocol_version)
+            .ok_or("the server speaks no revision of the protocol that we speak")?;
+        let capabilities: Capabilities<'_> =
+            serde_json::from_str(said.capabilities.get()).unwrap_or_default();
+        let Some(connection) = self.connection_mut(conn) else { return Ok(()) };
+        connection.dialect = dialect;
+        connection.unreadable_id = dialect.unreadable_id;
+        connection.phase = Phase::Ready;
+        connection.peer.tasks = TaskCapabilities::read(capabilities.tasks, dialect);
+        if let Side::Client(side) = &mut connection.side {
+            side.server = ServerCapabilities::read(Some(said.capabilities));
+        }
+        Ok(())
+    }
+
     /// Records the task support of tools (TSK-04). Tools beyond the limit, and unknown tools, count
     /// as without tasks.
     pub(crate) fn learn_tools(&mut self, conn: ConnId, result: Raw<'_>) {

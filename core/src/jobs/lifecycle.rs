@@ -5,6 +5,7 @@ use core::time::Duration;
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use crate::acp::cancel::{answer_of_service, end_grace};
 use crate::action::{Action, AuditEvent, Receipt};
 use crate::collections::timer_queue::Timer;
 use crate::connection::Ending;
@@ -66,7 +67,7 @@ impl Engine {
                 self.take_step(id, step, why);
             }
             JobEffect::Step { step, why, is_first: false } => {
-                self.end_grace(id, why);
+                end_grace(&mut self.outbox, &mut self.jobs, id, why);
                 self.take_step(id, step, why);
             }
         }
@@ -103,6 +104,21 @@ impl Engine {
         {
             self.outbox.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
         }
+    }
+
+    /// Stops a job whose outcome is no longer wanted.
+    pub(crate) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
+        self.forget_key_of(id);
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
+        if let Some(connection) = self.outbox.connection_mut(job.conn) {
+            connection.held_progress.remove(&id);
+        }
+        // CAN-08, TSK-33: whatever the job still hands in or says has no receiver.
+        if let Some(Purpose::Retry(state)) = self.jobs.release(id) {
+            self.unsuspend(state);
+        }
+        self.stop(id, why);
     }
 
     fn take_step(&mut self, id: JobId, step: StopStep, why: StopReason) {
@@ -204,7 +220,9 @@ impl Engine {
                             job,
                             into_answer(outcome, why, job.tool.timeout, job.terms.dialect()),
                         ),
-                        AfterCancel::Answer { .. } => self.answer_of_service(job, outcome, why),
+                        AfterCancel::Answer { .. } => {
+                            answer_of_service(&mut self.outbox, job, outcome, why)
+                        }
                     };
                     match (&job.tool.route, answer) {
                         (Some(_), Ok(result)) => {

@@ -19,6 +19,9 @@ use crate::rpc::params::Params;
 use crate::tasks::status::Status;
 use crate::time::Instant;
 
+/// The caller of a request, and the answer that it gets.
+pub(crate) type Told = (Caller, Answer);
+
 impl Engine {
     /// All followed tasks at peers, with their requests (TSK-42).
     pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
@@ -41,17 +44,21 @@ impl Engine {
         id: CallId,
         mut call: Call,
         outcome: Result<Raw<'_>, Raw<'_>>,
-    ) {
+    ) -> Option<Told> {
         if let (CallFor::Relayed(job), Ok(result)) = (call.receiver(), outcome)
             && let Some(caller) = self.upstreams.caller_of_relayed(job)
             && let Ok(Some(report)) = read_created(result)
         {
             self.follow(conn, id, call, caller, report);
-            return self.gateway().on_relayed_task(conn, job);
+            self.gateway().on_relayed_task(conn, job);
+            return None;
         }
         let answer = match outcome.map(|result| (result, read_created(result))) {
             Ok((_, Ok(Some(report)))) => match call.receiver() {
-                CallFor::Caller(caller) => return self.follow(conn, id, call, caller, report),
+                CallFor::Caller(caller) => {
+                    self.follow(conn, id, call, caller, report);
+                    return None;
+                }
                 // CAN-05: it was cancelled before it had an id.
                 CallFor::NoReceiver
                 | CallFor::Poll(_)
@@ -63,7 +70,8 @@ impl Engine {
                 | CallFor::RelayedPoll(_)
                 | CallFor::Relayed(_) => {
                     note_remote(&mut self.outbox, conn, &report.id, &call, RemoteState::GivenUp);
-                    return self.cancel_remote_task(conn, &report.id);
+                    self.cancel_remote_task(conn, &report.id);
+                    return None;
                 }
             },
             Ok((result, Ok(None))) => Answer::Result(result.to_value()),
@@ -72,7 +80,7 @@ impl Engine {
         };
         self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
         match call.receiver() {
-            CallFor::Caller(caller) => self.tell(caller, answer),
+            CallFor::Caller(caller) => return Some((caller, answer)),
             CallFor::Relayed(job) => {
                 self.gateway().on_relayed_task_answer(job, answer);
             }
@@ -87,6 +95,7 @@ impl Engine {
                 self.outbox.counters_mut().late_responses += 1;
             }
         }
+        None
     }
 
     fn follow(&mut self, conn: ConnId, id: CallId, call: Call, caller: Caller, report: Report) {
@@ -161,8 +170,8 @@ impl Engine {
         conn: ConnId,
         id: CallId,
         outcome: Result<Raw<'_>, Raw<'_>>,
-    ) {
-        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
+    ) -> Option<Told> {
+        let remote = self.outgoing.remote_mut(conn, id)?;
         remote.poll = None;
         // `tasks/result` is under way; its answer decides.
         let fetching = remote.fetch.is_some();
@@ -170,26 +179,31 @@ impl Engine {
             Ok(Ok(report)) if report.id == remote.id => {
                 remote.interval = report.interval;
                 self.note_status(conn, id, report.status);
-                return self.proceed(conn, id, self.now.at + report.interval);
+                self.proceed(conn, id, self.now.at + report.interval);
+                return None;
             }
             Ok(Ok(_)) => Answer::Unusable("the peer told of another task than it was asked about"),
             Ok(Err(what)) => Answer::Unusable(what),
             Err(error) => match read_put_off(error) {
                 // A temporary error: neither a status nor an unknown task. The caller's timeout
                 // bounds the number of polls.
-                Some(wait) => return self.put_off(conn, id, wait),
+                Some(wait) => {
+                    self.put_off(conn, id, wait);
+                    return None;
+                }
                 None => Answer::Error(error.to_value()),
             },
         };
         if fetching {
-            return;
+            return None;
         }
         // An unknown task needs no cancel; one with an unreadable status may still run.
         let left = matches!(answer, Answer::Unusable(_)).then(|| remote.id.clone());
-        self.end_remote(conn, id, RemoteState::Unknown, answer);
+        let told = self.end_remote(conn, id, RemoteState::Unknown, answer);
         if let Some(task) = left {
             self.cancel_remote_task(conn, &task);
         }
+        told
     }
 
     /// Records a change of state.
@@ -209,17 +223,20 @@ impl Engine {
         conn: ConnId,
         id: CallId,
         outcome: Result<Raw<'_>, Raw<'_>>,
-    ) {
-        let Some(remote) = self.outgoing.remote_mut(conn, id) else { return };
+    ) -> Option<Told> {
+        let remote = self.outgoing.remote_mut(conn, id)?;
         remote.fetch = None;
         let answer = match outcome {
             Ok(result) => Answer::Result(result.to_value()),
             Err(error) => match read_too_early(error) {
-                Some(wait) => return self.put_off(conn, id, wait),
+                Some(wait) => {
+                    self.put_off(conn, id, wait);
+                    return None;
+                }
                 None => Answer::Error(error.to_value()),
             },
         };
-        self.end_remote(conn, id, RemoteState::Answered, answer);
+        self.end_remote(conn, id, RemoteState::Answered, answer)
     }
 
     /// Delays the next poll after "too early". A request under way decides instead.
@@ -245,11 +262,16 @@ impl Engine {
         }
     }
 
-    fn end_remote(&mut self, conn: ConnId, id: CallId, state: RemoteState, answer: Answer) {
+    fn end_remote(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        state: RemoteState,
+        answer: Answer,
+    ) -> Option<Told> {
         let (outbox, timers) = (&mut self.outbox, &mut self.timers);
-        if let Some(remote) = self.outgoing.end_remote(outbox, timers, conn, id, state) {
-            self.tell(remote.caller, answer);
-        }
+        let remote = self.outgoing.end_remote(outbox, timers, conn, id, state)?;
+        Some((remote.caller, answer))
     }
 
     fn cancel_remote_task(&mut self, conn: ConnId, task: &str) {

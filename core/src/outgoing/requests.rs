@@ -14,6 +14,7 @@ use crate::outgoing::call::{
     Answer, AnswerTimeout, Call, CallFor, Caller, CancelEffect, Cause, OutgoingRequest,
     PendingOutgoing, Refusal, Wanted,
 };
+use crate::outgoing::remote_tasks::Told;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
@@ -160,13 +161,20 @@ impl Engine {
             note_answered(&mut self.outbox, conn, taken.declares, result);
         }
         if taken.with_task {
-            return self.on_task_call_answered(conn, call, taken, outcome);
+            let told = self.on_task_call_answered(conn, call, taken, outcome);
+            return self.tell_if(told);
         }
         self.timers.disarm(&mut taken.timer, Timer::Call(conn, call));
         let caller = match taken.receiver() {
             CallFor::Caller(caller) => caller,
-            CallFor::Poll(id) => return self.on_polled(conn, id, outcome),
-            CallFor::Fetch(id) => return self.on_fetched(conn, id, outcome),
+            CallFor::Poll(id) => {
+                let told = self.on_polled(conn, id, outcome);
+                return self.tell_if(told);
+            }
+            CallFor::Fetch(id) => {
+                let told = self.on_fetched(conn, id, outcome);
+                return self.tell_if(told);
+            }
             CallFor::Relayed(_)
             | CallFor::Upstream(_)
             | CallFor::RelayedPoll(_)
@@ -179,7 +187,13 @@ impl Engine {
         let session = self.outbox.dialect(conn).methods == Methods::Tools;
         match (&*taken.method, outcome) {
             ("initialize", _) if session => {
-                return self.on_initialize_answered(conn, caller, outcome);
+                let answer = self.outbox.on_initialize_answered(conn, outcome);
+                let has_begun = matches!(answer, Answer::Result(_));
+                self.tell(caller, answer);
+                if !has_begun {
+                    self.outbox.close(conn, CloseReason::NoSession);
+                }
+                return;
             }
             ("tools/list", Ok(result)) if session => self.outbox.learn_tools(conn, result),
             _ => {}
@@ -304,6 +318,12 @@ impl Engine {
             CancelEffect::Refuse(refusal) => {
                 self.outbox.push(Action::RefuseCancel { caller, refusal });
             }
+        }
+    }
+
+    fn tell_if(&mut self, told: Option<Told>) {
+        if let Some((caller, answer)) = told {
+            self.tell(caller, answer);
         }
     }
 

@@ -8,7 +8,6 @@ use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::{ConnId, JobId, RequestId};
-use crate::jobs::job::Purpose;
 use crate::outbox::cancelling::Cancellation;
 use crate::outbox::requests::{Cancelled, Reply, TaskView, Work};
 use crate::protocol::revision::AfterCancel;
@@ -177,20 +176,5 @@ impl Engine {
         self.outbox.note(note);
         self.release_job_claim(id, StopReason::Requested);
         true
-    }
-
-    /// Stops a job whose outcome is no longer wanted.
-    pub(crate) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
-        self.forget_key_of(id);
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        if let Some(connection) = self.outbox.connection_mut(job.conn) {
-            connection.held_progress.remove(&id);
-        }
-        // CAN-08, TSK-33: whatever the job still hands in or says has no receiver.
-        if let Some(Purpose::Retry(state)) = self.jobs.release(id) {
-            self.unsuspend(state);
-        }
-        self.stop(id, why);
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod operate;
 pub(crate) mod outputs;
 pub(crate) mod rate;
 pub(crate) mod relayed_methods;
+pub(crate) mod repeated_calls;
 pub(crate) mod respond;
 pub(crate) mod session;
 pub(crate) mod skipped;

@@ -51,16 +51,9 @@ impl Engine {
                 if let Some(job) = job {
                     self.take_responses(job, &responses);
                 }
-                self.acknowledge(reply);
+                self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}"));
             }
         }
-    }
-
-    /// EXT-04: the answer to `tasks/cancel`, whether or not there was anything left to cancel.
-    pub(crate) fn acknowledge(&mut self, reply: Reply) {
-        self.upstreams.answer(&mut self.outbox, reply, |json| {
-            json.raw("{}");
-        });
     }
 }
 

@@ -170,12 +170,12 @@ impl Engine {
                     id,
                     &peer,
                 );
-                self.answer(reply, |json| {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
                     json.raw("{").bytes(&detailed).raw("}");
                 });
             }
             (TaskView::Cancelled | TaskView::TooLate, TaskRules::Extension) => {
-                self.acknowledge(reply);
+                self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}"));
             }
             (TaskView::TooLate, TaskRules::None | TaskRules::Core) => {
                 let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());
@@ -185,7 +185,7 @@ impl Engine {
             }
             (TaskView::State, _) | (TaskView::Cancelled, TaskRules::None | TaskRules::Core) => {
                 let object = self.task_object(id);
-                self.answer(reply, |json| {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
                     json.bytes(&object);
                 });
                 self.keep_scratch(object);
@@ -198,7 +198,7 @@ impl Engine {
         match rules {
             TaskRules::None | TaskRules::Core => {
                 let object = self.task_object(id);
-                self.answer(reply, |json| {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
                     json.raw("{\"task\":").bytes(&object).raw("}");
                 });
                 self.keep_scratch(object);
@@ -237,7 +237,7 @@ impl Engine {
             }
         };
         match error {
-            None => self.answer(reply, |json| {
+            None => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.bytes(&result);
             }),
             Some(error) => self.outbox.fail(reply, &error),
