@@ -64,26 +64,10 @@ pub const UUID_BYTES: usize = 36;
 /// The text of a UUID, in lower case and with hyphens, as ASCII.
 #[must_use]
 pub fn uuid_text(uuid: Uuid) -> [u8; UUID_BYTES] {
-    // Offset of each byte's two digits in the text.
-    const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
-    let mut text = [b'-'; UUID_BYTES];
-    for (place, byte) in PLACES.into_iter().zip(uuid.into_bytes()) {
-        text[place..place + 2].copy_from_slice(&HEX[usize::from(byte)]);
-    }
+    let mut text = [0; UUID_BYTES];
+    uuid.hyphenated().encode_lower(&mut text);
     text
 }
-
-/// Each byte as two hexadecimal digits.
-const HEX: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut bytes = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < bytes.len() {
-        bytes[byte] = [digits[byte / 16], digits[byte % 16]];
-        byte += 1;
-    }
-    bytes
-};
 
 /// Appends `text` as a JSON string.
 pub fn write_string(out: &mut impl Out, text: &str) {
