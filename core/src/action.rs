@@ -423,11 +423,11 @@ impl AuditEvent {
     /// A request was cancelled by its requestor, which has said so by `method`.
     pub(crate) fn call_cancelled(
         cancel: Cancel,
-        request: RequestId,
         (tool, job): (Arc<str>, Option<JobId>),
         method: &'static str,
     ) -> Self {
-        let Cancel { by: identity, conn, reason, .. } = cancel;
+        let Cancel { by: identity, conn, request, reason } = cancel;
+        let request = request.unwrap_or(RequestId::Null);
         Self::CallCancelled { conn, identity, request, tool, job, method, reason }
     }
 }

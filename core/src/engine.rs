@@ -462,10 +462,11 @@ impl Engine {
     /// too little.
     #[inline]
     fn end_message(&mut self) {
-        self.carry_out_effects();
-        while let Some(conn) = self.outbox.take_unread() {
-            self.end_behind(conn);
+        while !self.upstreams.effects.is_empty() || self.outbox.has_unread() {
             self.carry_out_effects();
+            if let Some(conn) = self.outbox.take_unread() {
+                self.end_behind(conn);
+            }
         }
     }
 

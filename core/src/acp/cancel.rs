@@ -37,11 +37,11 @@ impl Engine {
         self.outbox.counters_mut().cancelled += 1;
         if let (Some(connection), Some(job)) = (self.outbox.connection(conn), self.jobs.get_mut(id))
         {
-            let (by, of) = (connection.identity.clone(), Some(request.clone()));
+            let (by, of) = (connection.identity.clone(), Some(request));
             let cancel = Cancel { by, conn, request: of, reason: None };
             job.note_cancel(cancel.clone());
             let of = (job.tool.name.clone(), Some(id));
-            self.outbox.note(AuditEvent::call_cancelled(cancel, request, of, method));
+            self.outbox.note(AuditEvent::call_cancelled(cancel, of, method));
         }
         self.cancel_with_response(id, StopReason::Requested);
     }

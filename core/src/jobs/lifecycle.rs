@@ -108,7 +108,7 @@ impl Engine {
 
     /// Stops a job whose outcome is no longer wanted.
     pub(crate) fn release_job_claim(&mut self, id: JobId, why: StopReason) {
-        self.forget_key_of(id);
+        self.keyed.forget_job(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
         if let Some(connection) = self.outbox.connection_mut(job.conn) {
@@ -198,7 +198,9 @@ impl Engine {
         outcome: Outcome,
         why: Option<StopReason>,
     ) {
-        self.remember_outcome(id, job.task, why, || {
+        let stored = job.task.filter(|_| self.tasks.writes().is_on());
+        let (timers, until) = (&mut self.timers, self.outbox.keys_until());
+        self.keyed.remember_outcome(timers, until, (id, stored), why, || {
             into_answer(outcome.clone(), why, job.tool.timeout, job.terms.dialect())
         });
         match job.purpose() {

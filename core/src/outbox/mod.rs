@@ -86,6 +86,11 @@ impl Outbox {
         self.now
     }
 
+    /// End of the time for which the answer to a call with a key is kept, if it ends now.
+    pub(crate) fn keys_until(&self) -> Instant {
+        self.now + self.settings.limits.keys_for
+    }
+
     /// The settings that apply.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings

@@ -173,8 +173,12 @@ impl Outbox {
         }
     }
 
-    /// The next connection of a server or agent that reads too little.
     #[inline]
+    pub(crate) const fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// The next connection of a server or agent that reads too little.
     pub(crate) fn take_unread(&mut self) -> Option<ConnId> {
         (!self.unread.is_empty()).then(|| self.unread.remove(0))
     }

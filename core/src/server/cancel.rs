@@ -52,9 +52,9 @@ impl Engine {
             self.outbox.settle_in_batch(conn, batch, |_| {});
         }
         let Cancellation { request, reason } = cancellation;
-        let cancel = Cancel { by: identity, conn, request: Some(request.clone()), reason };
-        let (job, tool) = self.stop_work(work, &request, &cancel);
-        let note = AuditEvent::call_cancelled(cancel, request, (tool, job), method);
+        let cancel = Cancel { by: identity, conn, request: Some(request), reason };
+        let (job, tool) = self.stop_work(work, &cancel);
+        let note = AuditEvent::call_cancelled(cancel, (tool, job), method);
         self.outbox.note(note);
         if let Some(job) = job {
             self.release_job_claim(job, StopReason::Requested);
@@ -64,13 +64,8 @@ impl Engine {
 
     /// Ends the work of a request that `identity` has cancelled. Returns its job, which is still to be
     /// released, and its name in the audit log.
-    fn stop_work(
-        &mut self,
-        work: Work,
-        request: &RequestId,
-        cancel: &Cancel,
-    ) -> (Option<JobId>, Arc<str>) {
-        let conn = cancel.conn;
+    fn stop_work(&mut self, work: Work, cancel: &Cancel) -> (Option<JobId>, Arc<str>) {
+        let (conn, request) = (cancel.conn, || cancel.request.clone().unwrap_or(RequestId::Null));
         match work {
             Work::Job(id) => {
                 let job = self.jobs.get_mut(id);
@@ -83,7 +78,7 @@ impl Engine {
             // CAN-15: the wait ends, the task goes on.
             Work::Task(id, form) => {
                 if let Some(task) = self.tasks.get_mut(id) {
-                    task.aside.forget_waiter(&(conn, request.clone()));
+                    task.aside.forget_waiter(&(conn, request()));
                 }
                 if form == TaskView::Handle {
                     self.abandon_unknown(id, cancel.clone());
@@ -92,11 +87,11 @@ impl Engine {
                 (None, form.method().into())
             }
             Work::Listen(listening) => {
-                self.unlisten(conn, request, &listening);
+                self.unlisten(conn, &request(), &listening);
                 (None, "subscriptions/listen".into())
             }
             Work::Upstream(awaited) => {
-                self.upstreams.waiters.remove(&(conn, request.clone()));
+                self.upstreams.waiters.remove(&(conn, request()));
                 (None, awaited.method().into())
             }
             // Servers cancel by another way.
@@ -165,14 +160,14 @@ impl Engine {
     }
 
     fn stop_unnamed_call(&mut self, conn: ConnId, id: JobId, by: &Cancellation) -> bool {
-        let (identity, request) = (self.outbox.identity_of(conn), by.request.clone());
+        let identity = self.outbox.identity_of(conn);
         let Some(job) = self.jobs.get_mut(id) else { return false };
-        let (of, reason) = (Some(request.clone()), by.reason.clone());
+        let (of, reason) = (Some(by.request.clone()), by.reason.clone());
         let cancel = Cancel { by: identity, conn, request: of, reason };
         job.note_cancel(cancel.clone());
         let (of, method) =
             ((job.tool.name.clone(), Some(id)), self.outbox.dialect(conn).cancel_method);
-        let note = AuditEvent::call_cancelled(cancel, request, of, method);
+        let note = AuditEvent::call_cancelled(cancel, of, method);
         self.outbox.note(note);
         self.release_job_claim(id, StopReason::Requested);
         true

@@ -247,7 +247,7 @@ impl Engine {
         self.abandon_creations(&result::shutting_down());
         self.interrupt_tasks();
         self.answer_all_requests();
-        self.forget_keys();
+        self.keyed.forget_all(&mut self.timers);
         let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
             self.release_job_claim(id, StopReason::Shutdown);
@@ -342,7 +342,7 @@ impl Engine {
                 Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::Suspended(state) => self.on_suspended_timer(state),
                 Timer::Orphan(id) => self.on_orphan_timer(id),
-                Timer::Keyed(id) => self.on_keyed_timer(id),
+                Timer::Keyed(id) => self.keyed.on_timer(id),
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
                 Timer::Store => self.on_store_timer(),

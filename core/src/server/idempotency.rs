@@ -11,19 +11,21 @@
 //!                         Done              the stored answer
 //! ```
 
-use crate::server::keyed_calls::{Keyed, Progress, Wish};
+use crate::server::keyed_calls::{Keyed, KeyedCalls, Progress, Wish};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::collections::timer_queue::Timer;
+use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{JobId, KeyedId, TaskId};
+use crate::jobs::Jobs;
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::tasks::durable::TaskOutcome;
+use crate::time::Instant;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 128;
@@ -50,19 +52,19 @@ pub(crate) fn read_key(given: Option<Raw<'_>>) -> Result<Option<Box<str>>, Error
     key.map(|key| Some(key.into_owned().into())).ok_or_else(wrong)
 }
 
-impl Engine {
+impl KeyedCalls {
     /// Remembers a call that was made just now as this job.
-    pub(crate) fn remember(&mut self, id: JobId, request: Request) {
-        let Some(job) = self.jobs.get(id) else { return };
+    pub(crate) fn remember(&mut self, jobs: &Jobs, id: JobId, request: Request) {
+        let Some(job) = jobs.get(id) else { return };
         let progress = job.task.map_or(Progress::Running(id), Progress::Task);
         let Request { key, wish } = request;
-        self.keyed.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
+        self.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
     }
 
     /// A job is to stop: its outcome is no answer, and the same key starts anew.
-    pub(crate) fn forget_key_of(&mut self, job: JobId) {
-        if let Some(id) = self.keyed.of_job(job) {
-            self.keyed.remove(id);
+    pub(crate) fn forget_job(&mut self, job: JobId) {
+        if let Some(id) = self.of_job(job) {
+            self.remove(id);
         }
     }
 
@@ -70,65 +72,70 @@ impl Engine {
     /// task once that is on disk (DUR-01). A cancelled call is forgotten.
     pub(crate) fn remember_outcome(
         &mut self,
-        id: JobId,
-        task: Option<TaskId>,
+        timers: &mut TimerQueue,
+        until: Instant,
+        (id, stored): (JobId, Option<TaskId>),
         why: Option<StopReason>,
         outcome: impl FnOnce() -> TaskOutcome,
     ) {
-        let Some(keyed) = self.keyed.of_job(id) else { return };
+        let Some(keyed) = self.of_job(id) else { return };
         let cancelled = why.is_some_and(|why| why != StopReason::TimedOut && !why.is_no_cancel());
         if cancelled {
-            self.keyed.remove(keyed);
+            self.remove(keyed);
             return;
         }
         let outcome = outcome();
-        match task.filter(|_| self.tasks.writes().is_on()) {
-            None => self.finish_call(keyed, outcome),
-            Some(task) => self.keyed.advance(keyed, Progress::Ending { job: id, task, outcome }),
+        match stored {
+            None => self.finish(timers, until, keyed, outcome),
+            Some(task) => self.advance(keyed, Progress::Ending { job: id, task, outcome }),
         }
     }
 
-    fn finish_call(&mut self, id: KeyedId, outcome: TaskOutcome) {
-        let at = self.now.at + self.settings.limits.keys_for;
-        let Some(call) = self.keyed.get_mut(id) else { return };
-        self.timers.arm(&mut call.timer, Timer::Keyed(id), at);
-        self.keyed.advance(id, Progress::Done(outcome));
+    fn finish(
+        &mut self,
+        timers: &mut TimerQueue,
+        until: Instant,
+        id: KeyedId,
+        outcome: TaskOutcome,
+    ) {
+        let Some(call) = self.get_mut(id) else { return };
+        timers.arm(&mut call.timer, Timer::Keyed(id), until);
+        self.advance(id, Progress::Done(outcome));
     }
 
     /// The end of a task may be told, and so may the outcome of its call.
-    pub(crate) fn finish_call_of(&mut self, task: TaskId) {
-        let Some(id) = self.keyed.of_task(task) else { return };
-        let Some(Progress::Ending { outcome, .. }) = self.keyed.get(id).map(|call| &call.progress)
-        else {
+    pub(crate) fn finish_task(&mut self, timers: &mut TimerQueue, until: Instant, task: TaskId) {
+        let Some(id) = self.of_task(task) else { return };
+        let Some(Progress::Ending { outcome, .. }) = self.get(id).map(|call| &call.progress) else {
             return;
         };
         let outcome = outcome.clone();
-        self.finish_call(id, outcome);
+        self.finish(timers, until, id, outcome);
     }
 
     /// A task is gone, and its id may come again (TSK-08): its call is forgotten, unless the task
     /// had ended untold; now no other answer is possible.
-    pub(crate) fn leave_task(&mut self, task: TaskId) {
-        self.finish_call_of(task);
-        if let Some(id) = self.keyed.of_task(task) {
-            self.keyed.remove(id);
+    pub(crate) fn leave_task(&mut self, timers: &mut TimerQueue, until: Instant, task: TaskId) {
+        self.finish_task(timers, until, task);
+        if let Some(id) = self.of_task(task) {
+            self.remove(id);
         }
     }
 
     /// The outcome of a call was kept long enough.
-    pub(crate) fn on_keyed_timer(&mut self, id: KeyedId) {
-        if let Some(call) = self.keyed.get_mut(id) {
+    pub(crate) fn on_timer(&mut self, id: KeyedId) {
+        if let Some(call) = self.get_mut(id) {
             call.timer = None;
         }
-        self.keyed.remove(id);
+        self.remove(id);
     }
 
     /// Forgets all keys: the daemon shuts down.
-    pub(crate) fn forget_keys(&mut self) {
-        let ids: Vec<KeyedId> = self.keyed.iter().map(|(id, _)| id).collect();
+    pub(crate) fn forget_all(&mut self, timers: &mut TimerQueue) {
+        let ids: Vec<KeyedId> = self.iter().map(|(id, _)| id).collect();
         for id in ids {
-            if let Some(mut call) = self.keyed.remove(id) {
-                self.timers.disarm(&mut call.timer, Timer::Keyed(id));
+            if let Some(mut call) = self.remove(id) {
+                timers.disarm(&mut call.timer, Timer::Keyed(id));
             }
         }
     }

@@ -251,7 +251,7 @@ impl Engine {
         let job = self.jobs.next_id();
         self.accept(reply, admitted);
         // If `accept` refused the call, there is no such job and this does nothing.
-        self.remember(job, request);
+        self.keyed.remember(&self.jobs, job, request);
     }
 
     /// Everything a call can be refused for before it takes up room.

@@ -13,7 +13,7 @@ use crate::connection::{Connection, Counterpart, Ending};
 use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::identity::Identity;
-use crate::ids::{ConnId, InstanceId, RequestId};
+use crate::ids::{ConnId, InstanceId};
 use crate::jobs::Jobs;
 use crate::outbox::Outbox;
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
@@ -180,9 +180,9 @@ impl Supervisor<'_> {
             Effect::Cancelled { request, method, said } => {
                 let identity = entry.identity.clone();
                 self.outbox.counters_mut().cancelled += 1;
-                let cancel = Cancel { by: identity, conn: client, request: None, reason: None };
-                let (request, of) = (request.unwrap_or(RequestId::Null), (method.into(), None));
-                self.outbox.note(AuditEvent::call_cancelled(cancel, request, of, said));
+                let cancel = Cancel { by: identity, conn: client, request, reason: None };
+                let of = (method.into(), None);
+                self.outbox.note(AuditEvent::call_cancelled(cancel, of, said));
             }
             Effect::Receipt(receipt) => self.write_receipt(client, receipt),
             Effect::CloseClient => self.outbox.close(client, CloseReason::Finished),

@@ -172,7 +172,7 @@ impl Engine {
         let was_sent = !matches!(task.0.disk(), Durability::Fresh);
         let (Task { job, mut aside, .. }, _) = task;
         let Aside { waiters, .. } = aside.take();
-        self.leave_task(id);
+        self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
         if let Some(job) = job {
             self.abandon_job(job, why);
         }

@@ -253,7 +253,7 @@ impl Engine {
         let (Task { job, mut aside, tool, .. }, owner) = task;
         let Aside { waiters, listeners, .. } = aside.take();
         self.outbox.counters_mut().tasks_expired += 1;
-        self.leave_task(id);
+        self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
         self.outbox.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
         self.forget_topic(id, listeners);
         let message = "the task expired before it ended: its ttl is over";

@@ -147,7 +147,7 @@ impl Engine {
             let status = task.status();
             self.outbox.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
             self.announce(creator, id);
-            self.finish_call_of(id);
+            self.keyed.finish_task(&mut self.timers, self.outbox.keys_until(), id);
         }
         self.tell_waiters(id);
         self.tasks.drop_copy(&self.outbox, id);

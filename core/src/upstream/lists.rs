@@ -418,14 +418,19 @@ impl Upstreams {
 
     /// Name and version of this server, or of the one that shows through, where the revision of a
     /// request wants them in its result (MOD-02).
+    #[inline]
     pub(crate) fn name_for(&self, outbox: &Outbox, reply: &Reply) -> Option<Arc<[u8]>> {
         match reply.dialect.results {
             Results::Bare => None,
-            Results::Typed => Some(match self.shown_server_info(outbox, reply.conn) {
-                // Its line may contain carriage returns between values.
-                Some(info) => info.bytes().map(without_break).collect(),
-                None => outbox.server_info(),
-            }),
+            Results::Typed => Some(self.name_shown(outbox, reply.conn)),
+        }
+    }
+
+    fn name_shown(&self, outbox: &Outbox, conn: ConnId) -> Arc<[u8]> {
+        match self.shown_server_info(outbox, conn) {
+            // Its line may contain carriage returns between values.
+            Some(info) => info.bytes().map(without_break).collect(),
+            None => outbox.server_info(),
         }
     }
 }
