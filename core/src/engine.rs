@@ -458,8 +458,7 @@ impl Engine {
         }
     }
 
-    /// Carries out what the message has left to be done, and ends servers and agents that have read
-    /// too little.
+    /// Carries out the effects of a message, and ends servers and agents that have read too little.
     #[inline]
     fn end_message(&mut self) {
         while !self.upstreams.effects.is_empty() || self.outbox.has_unread() {

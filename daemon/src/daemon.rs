@@ -512,7 +512,7 @@ impl Daemon {
     }
 }
 
-/// Notes the containment where the next daemon finds what this one leaves.
+/// Notes the containment in the place where the next daemon looks for remaining jobs.
 fn kept_track_of(
     mut containment: Containment,
     dir: Option<&Arc<StateDir>>,

@@ -1,5 +1,6 @@
 //! Figures of the structure that may only fall: calls of the engine across folders, files with its
-//! methods, the circle of files that such calls make, long functions; and documentation that names no thing.
+//! methods, the circle of files that such calls make, long functions; and documentation that names
+//! no thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::Effect;
 
 impl Engine {
-    /// Carries out what the gateway has left to be done, and what comes of that.
+    /// Carries out the effects of the gateway, and the effects of those.
     pub(crate) fn carry_out_effects(&mut self) {
         while let Some(effect) = self.upstreams.effects.pop_front() {
             self.carry_out_effect(effect);
