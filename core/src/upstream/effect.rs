@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::event::Outcome;
 use crate::ids::{AskId, ConnId, JobId};
 use crate::outbox::requests::{Reply, Topic};
-use crate::outgoing::call::{Caller, OutgoingRequest};
+use crate::outgoing::call::OutgoingRequest;
 use crate::upstream::awaited::Awaited;
 
 /// A consequence beyond the gateway.
@@ -19,7 +19,7 @@ pub(crate) enum Effect {
     /// A relayed job asks its client.
     AskForJob { job: JobId, ask: AskId, request: OutgoingRequest },
     /// A question of a relayed job is withdrawn.
-    Withdraw { caller: Caller, reason: Option<Box<str>> },
+    Withdraw { job: JobId, ask: AskId, reason: Option<Box<str>> },
     /// A list of these clients may be another now.
     Announce { topic: Topic, clients: Vec<ConnId> },
     /// A request that waited for servers is answered.

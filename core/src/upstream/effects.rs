@@ -1,6 +1,7 @@
 //! Consequences of the gateway, carried out.
 
 use crate::engine::Engine;
+use crate::outgoing::call::Caller;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::Effect;
 
@@ -20,7 +21,12 @@ impl Engine {
             }
             Effect::Escalate(job) => self.escalate(job),
             Effect::AskForJob { job, ask, request } => self.on_asked(job, ask, None, request),
-            Effect::Withdraw { caller, reason } => self.on_cancel_call(caller, reason.as_deref()),
+            Effect::Withdraw { job, ask, reason } => {
+                // The job may have ended with the same message, and its questions with it.
+                if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
+                    self.on_cancel_call(Caller::Job { job, ask }, reason.as_deref());
+                }
+            }
             Effect::Announce { topic, clients } => self.announce_list_to(topic, &clients),
             Effect::Answer { reply, awaited } => {
                 let conn = reply.conn;

@@ -277,10 +277,7 @@ impl Gateway<'_> {
                 if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
                     relayed.questions.remove(&ask);
                 }
-                if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
-                    let reason = reason.map(Into::into);
-                    self.effect(Effect::Withdraw { caller: Caller::Job { job, ask }, reason });
-                }
+                self.effect(Effect::Withdraw { job, ask, reason: reason.map(Into::into) });
             }
             AskedOf::Client(client, call) => {
                 if self.upstreams.asked.remove(&(client, call)).is_some()

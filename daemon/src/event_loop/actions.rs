@@ -194,7 +194,7 @@ impl Server {
                 self.connections.note_output(conn, Sending::More);
             }
             (true, false) => self.end_engine_side(now, conn),
-            (false, true) => self.connections.close_after_output(conn),
+            (false, true) => _ = self.connections.close_after_output(conn),
             (false, false) => self.drop_peer(now, conn),
         }
     }
