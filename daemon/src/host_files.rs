@@ -18,6 +18,7 @@ mod file;
 mod hosts;
 mod json;
 mod reader;
+mod remote;
 mod secrets;
 mod server_table;
 mod servers;

@@ -7,7 +7,7 @@ mod field;
 mod hostile;
 mod network;
 mod reports;
-mod tls;
+pub(crate) mod tls;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,10 +2,14 @@
 
 pub(crate) mod kit;
 
-use ceased_tests::daemon::wait_until;
+use std::process::Command;
+
+use ceased_tests::binary::ceased;
+use ceased_tests::daemon::{Daemon, Home, wait_until};
 use serde_json::json;
 
 use self::kit::{Remote, proof};
+use crate::probe::tls::Certificates;
 use crate::servers::kit::{error, names, say};
 
 /// REM-01: servers of every transport are found, listed and called, and calls are told from each
@@ -190,12 +194,12 @@ fn redirect_to_another_origin_is_refused() {
 #[test]
 fn token_of_a_file_is_sent() {
     let remote = Remote::start("session", &["token"]);
-    let home = ceased_tests::daemon::Home::new();
+    let home = Home::new();
     let path = home.path().join("token");
     kit::write_secret(&path, "secret\n");
     let more = format!("token_file = {path:?}\nheaders = {{ X-Team = \"one\" }}");
     kit::configure(&home, &remote.url(), &more);
-    let daemon = ceased_tests::daemon::Daemon::start_in(home);
+    let daemon = Daemon::start_in(home);
     assert_eq!(say(&mut daemon.peer(), "echo", r#"{"text":"x"}"#), "x");
     let call = remote.posts("tools/call").remove(0);
     assert_eq!(call["headers"]["x-team"], "one");
@@ -212,4 +216,87 @@ fn missing_server_is_told() {
     let daemon = remote.daemon_at("http://127.0.0.1:9/mcp", "");
     let told = error(&mut daemon.peer(), "echo", "{}");
     assert!(told.contains("127.0.0.1:9") && told.contains("refused"), "{told}");
+}
+
+/// REM-01: HTTP on a Unix socket.
+#[test]
+fn server_behind_a_unix_socket_is_called() {
+    let home = Home::new();
+    let path = home.path().join("far.sock");
+    let remote = Remote::start("session", &[path.to_str().unwrap()]);
+    kit::configure(&home, &format!("unix:{}", path.display()), "");
+    let daemon = Daemon::start_in(home);
+    let mut peer = daemon.peer();
+    assert_eq!(say(&mut peer, "echo", r#"{"text":"x"}"#), "x");
+    assert_eq!(remote.posts("tools/call")[0]["path"], "/mcp");
+}
+
+/// REM-05: certificates are verified against `ca_file`; an expired one, one of another name and one
+/// of an unknown authority are refused, each with its reason.
+#[test]
+fn certificates_are_verified() {
+    let Some(made) = Certificates::new() else { return };
+    let ca = format!("ca_file = {:?}", made.path("ca.pem"));
+    let good = made.signed("good", "IP:127.0.0.1", 2049);
+    let old = made.signed("old", "IP:127.0.0.1", 2021);
+    let other = made.signed("other", "DNS:example.org", 2049);
+    for (certificate, more, why) in [
+        (&good, &*ca, None),
+        (&good, "", Some("no authority that is trusted")),
+        (&old, &ca, Some("has expired")),
+        (&other, &ca, Some("is for example.org")),
+    ] {
+        let remote = Remote::start("modern", &[&format!("tls:{}", certificate.display())]);
+        let daemon = remote.daemon_at(&format!("https://127.0.0.1:{}/mcp", remote.port), more);
+        let mut peer = daemon.peer();
+        match why {
+            None => {
+                assert_eq!(say(&mut peer, "echo", r#"{"text":"x"}"#), "x");
+                let call = peer.call("hold", "{}");
+                let posted = remote.wait_for("tools/call", 2).remove(1);
+                peer.cancel(call);
+                assert_eq!(proof(&daemon), "stream_closed");
+                remote.wait_closed(&posted["body"]["id"]);
+            }
+            Some(why) => {
+                let told = error(&mut peer, "echo", "{}");
+                assert!(told.contains(why), "{told}");
+                assert!(remote.notes().is_empty(), "no request is sent");
+            }
+        }
+    }
+}
+
+/// Keys about processes have no meaning with a URL, and `ceased check` says so.
+#[test]
+fn keys_of_commands_are_refused_with_a_url() {
+    let home = Home::new();
+    let more = "command = [\"x\"]\nrun_as = \"daemon\"\nmemory_max = \"1GiB\"\nkill_grace = \"1s\"";
+    kit::configure(&home, "https://example.org/mcp", more);
+    let checked =
+        Command::new(ceased()).arg("check").arg("--config").arg(home.config_path()).output();
+    let checked = checked.unwrap();
+    let text = String::from_utf8_lossy(&checked.stderr);
+    assert!(!checked.status.success());
+    for key in ["command", "run_as", "memory_max", "kill_grace"] {
+        let what = format!("`{key}` in [[server]] has no meaning for a server with `url`");
+        assert!(text.contains(&what), "{text}");
+    }
+}
+
+/// `import` and `--mcp-servers` take entries with a URL and headers.
+#[test]
+fn entries_of_hosts_are_taken() {
+    let home = Home::new();
+    let remote = Remote::start("session", &["token"]);
+    let file = home.path().join("mcp.json");
+    let entries = json!({"mcpServers": {
+        "far": {"type": "http", "url": remote.url(), "headers": {"Authorization": "Bearer ${FAR_TOKEN}"}},
+        "missing": {"url": "https://example.org/mcp", "headers": {"X-Key": "${input:key}"}},
+    }});
+    std::fs::write(&file, entries.to_string()).unwrap();
+    let imported = Command::new(ceased()).arg("import").arg(&file).output().unwrap();
+    let text = String::from_utf8_lossy(&imported.stdout);
+    assert!(text.contains(&format!("url = {:?}", remote.url())), "{text}");
+    assert!(text.contains("Bearer ${FAR_TOKEN}"), "{text}");
 }

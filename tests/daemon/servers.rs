@@ -206,7 +206,7 @@ fn a_hosts_file_is_served_as_it_is() {
     let write = |servers: serde_json::Value| {
         fs::write(&file, json!({"mcpServers": servers}).to_string()).unwrap();
     };
-    write(json!({"one": entry("one"), "web": {"url": "https://example.org"}}));
+    write(json!({"one": entry("one"), "web": {"type": "ws", "url": "wss://example.org"}}));
     place.configure("");
     let mut command = place.home.command(&["serve", "--mcp-servers"]);
     command.arg(&file).env("TEST_A", "filled in");

@@ -45,14 +45,14 @@ pub(super) fn import(args: &ImportArgs, io: &mut Io<'_>) -> Result<Exit, Failure
         }
     }
     if text.is_empty() {
-        io.say("no entry starts a process");
+        io.say("no entry is a server that ceased can run or reach");
     }
     if is_hidden {
         io.say("secrets are hidden on a terminal; `ceased import FILE > servers.toml` has them");
     } else if !secrets.is_empty() {
         io.say(&format!(
-            "env of {} is printed with its values; keep secrets in an `env_file` of mode 0600, or \
-             name them in `pass_env`",
+            "env or headers of {} are printed with their values; keep secrets in an `env_file` or \
+             a `headers_file` of mode 0600, or name them in `pass_env`",
             secrets.join(", ")
         ));
     }

@@ -17,6 +17,9 @@ const WRAP_AGENT: &[&str] = &["wrap", "--acp", "--"];
 /// command after `--`, where it has no effect but that `undo` finds it.
 const CONNECT: [&str; 2] = ["connect", "--spawn"];
 
+/// The reason for which a server by URL stays as it is.
+const REMOTE: &str = "it is reached over HTTP and starts no process";
+
 /// Effect on one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -86,6 +89,7 @@ fn adopt_with(
     outcome(text, format, |at, entry| match &entry.form {
         Form::Command(command) => wrap(text, format, command, binary, &leading(at, entry.kind)?),
         Form::Wrapped(_) => Err("it runs behind ceased already".to_owned()),
+        Form::Remote(_) => Err(REMOTE.to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
 }
@@ -98,6 +102,7 @@ pub(crate) fn undo(text: &str, format: Format) -> Result<Outcome, HostFileError>
     outcome(text, format, |_, entry| match &entry.form {
         Form::Wrapped(command) => Ok(unwrap(text, format, command)),
         Form::Command(_) => Err("it does not run behind ceased".to_owned()),
+        Form::Remote(_) => Err(REMOTE.to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
 }

@@ -8,6 +8,7 @@ use super::command::{self, CommandEntry};
 use super::document::{Format, Member, Node, Value};
 use super::error::{HostFileError, line_of};
 use super::reader::parse;
+use super::remote::{self, ADDRESSES, RemoteEntry};
 
 /// Keys under which hosts keep servers and agents: `mcpServers` of Claude, Cursor, Windsurf, Cline,
 /// Gemini, Copilot and Continue, `servers` of VS Code, `context_servers` of Zed, `mcp_servers` of
@@ -43,8 +44,6 @@ const SINGLE: [&str; 17] = [
     "name",
     "path",
 ];
-/// Keys of the address of a server that is reached over HTTP.
-const ADDRESSES: [&str; 4] = ["url", "serverUrl", "httpUrl", "uri"];
 /// Types of a server that is reached over HTTP.
 const REMOTE: [&str; 7] =
     ["http", "sse", "streamable-http", "streamable_http", "streamableHttp", "remote", "ws"];
@@ -89,7 +88,7 @@ impl Entry {
     pub(super) const fn command(&self) -> Option<&CommandEntry> {
         match &self.form {
             Form::Command(command) | Form::Wrapped(command) => Some(command),
-            Form::Left(_) => None,
+            Form::Remote(_) | Form::Left(_) => None,
         }
     }
 
@@ -113,6 +112,8 @@ pub(crate) enum Form {
     Command(CommandEntry),
     /// A command behind `ceased wrap`, or kept as the arguments of `ceased connect`.
     Wrapped(CommandEntry),
+    /// A server that is reached by a URL.
+    Remote(RemoteEntry),
     /// An entry that stays as it is, and why.
     Left(String),
 }
@@ -246,6 +247,9 @@ fn form(node: &Node) -> Result<Form, String> {
     let has_command = ["command", "cmd"].iter().any(|key| node.member(key).is_some());
     let has_address =
         ADDRESSES.iter().any(|key| node.member(key).is_some_and(|it| it.node.value != Value::Null));
+    if has_address && !has_command {
+        return remote::of(node, kind).map(Form::Remote);
+    }
     if has_address || (!has_command && REMOTE.contains(&kind)) {
         return Err("it is reached over HTTP and starts no process".to_owned());
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::base::{Base, plain};
 use super::command::CommandEntry;
 use super::entry::{Entry, Form, Kind};
+use super::remote::RemoteEntry;
 use super::secrets::{SHOWN, shown};
 use super::variables::{fill_in, references, whole};
 
@@ -64,6 +65,12 @@ pub(crate) fn tables(
             let name = unique(&entry.name, &mut names);
             let known = |name: &str| base.variable(name).or_else(|| value(name));
             Ok(of(name, Rooted::of(command, &base, &known)))
+        }
+        Form::Remote(remote) => {
+            let base = base.or_project(entry.project.as_deref());
+            let name = unique(&entry.name, &mut names);
+            let known = |name: &str| base.variable(name).or_else(|| value(name));
+            Ok(of_remote(name, remote, &known))
         }
         Form::Left(why) => Err(why.clone()),
     };
@@ -190,6 +197,46 @@ fn of(name: String, server: Rooted) -> ServerTable {
     }
     let unresolved = server.unresolved();
     let (relative, cwd) = (server.relative, server.cwd);
+    ServerTable { name, text, shown: seen, has_values, unresolved, relative, cwd }
+}
+
+/// A table of a server by URL.
+fn of_remote(
+    name: String,
+    remote: &RemoteEntry,
+    value: &impl Fn(&str) -> Option<String>,
+) -> ServerTable {
+    let url = fill_in(&remote.url, value);
+    let mut headers = toml::Table::new();
+    let mut unresolved: Vec<String> = Vec::new();
+    let mut note = |text: &str| {
+        for found in references(text) {
+            if !unresolved.contains(&found) {
+                unresolved.push(found);
+            }
+        }
+    };
+    note(&url);
+    for (name, text) in &remote.headers {
+        let text = fill_in(text, value);
+        note(&text);
+        headers.insert(name.clone(), text.into());
+    }
+    let heading = format!("[[server]]\nname = {}\n", toml::Value::from(name.as_str()));
+    let mut text = format!("{heading}url = {}\n", toml::Value::from(url.as_str()));
+    let mut seen = match shown(None, &url) {
+        std::borrow::Cow::Borrowed(whole) => {
+            format!("{heading}url = {}\n", toml::Value::from(whole))
+        }
+        std::borrow::Cow::Owned(part) => format!("{heading}url = {part}\n"),
+    };
+    let has_values = !headers.is_empty();
+    if has_values {
+        let names = headers.keys().map(|name| format!("{} = {SHOWN}", key_of(name)));
+        seen.push_str(&format!("headers = {{ {} }}\n", names.collect::<Vec<_>>().join(", ")));
+        text.push_str(&format!("headers = {}\n", toml::Value::from(headers)));
+    }
+    let (relative, cwd) = (Vec::new(), None);
     ServerTable { name, text, shown: seen, has_values, unresolved, relative, cwd }
 }
 

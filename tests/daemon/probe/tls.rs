@@ -16,7 +16,7 @@ use super::network::{HTTP, SESSION, STATELESS};
 use super::{Probe, document, output_of, with};
 
 /// Certificates of servers, signed by an authority of their own.
-struct Certificates {
+pub(crate) struct Certificates {
     dir: TempDir,
 }
 
@@ -42,7 +42,7 @@ subjectAltName = $ENV::NAMES
 
 impl Certificates {
     /// An authority without certificates; `None` without openssl.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if Command::new("openssl").arg("version").output().is_err() {
             println!("skipped: no openssl");
             return None;
@@ -55,7 +55,7 @@ impl Certificates {
         Some(made)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -72,7 +72,7 @@ impl Certificates {
     }
 
     /// An authority that vouches for itself, with its key in the same file.
-    fn authority(&self, name: &str) -> PathBuf {
+    pub(crate) fn authority(&self, name: &str) -> PathBuf {
         self.key(name);
         let subject = "-subj /CN=authority -addext subjectAltName=IP:127.0.0.1 -days 2";
         self.openssl("", &format!("req -x509 -new -key {name}.key {subject} -out {name}.pem"));
@@ -80,7 +80,7 @@ impl Certificates {
     }
 
     /// A certificate for these names with its key, until the end of this year.
-    fn signed(&self, name: &str, names: &str, until: u16) -> PathBuf {
+    pub(crate) fn signed(&self, name: &str, names: &str, until: u16) -> PathBuf {
         self.key(name);
         self.openssl("", &format!("req -new -key {name}.key -subj /CN={name} -out {name}.csr"));
         let dates = format!("-startdate 20200101000000Z -enddate {until}1231235959Z");
