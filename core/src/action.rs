@@ -15,6 +15,8 @@ use crate::json::raw::Json;
 use crate::outgoing::call::{Answer, Caller, Refusal};
 use crate::outgoing::remote_task::RemoteState;
 use crate::policy::abuse::AbusePattern;
+use crate::protocol::revision::Dialect;
+use crate::protocol::trace_context::TraceContext;
 use crate::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
 use crate::tasks::status::Status;
 use crate::time::Instant;
@@ -122,6 +124,8 @@ pub enum Action {
         instances: Vec<InstanceId>,
         /// Identity whose ended jobs the viewer may see; `None`: all (TSK-39).
         viewer: Option<Identity>,
+        /// Whether the viewer asks for the calls that have ended.
+        ended: bool,
     },
     /// A peer reads the output of jobs. To be answered by exactly one
     /// [`OutputRead`](crate::event::Event::OutputRead), soon. With
@@ -292,6 +296,8 @@ pub enum AuditEvent {
     /// A job that was told to stop outlasts its last step. It goes on being stopped, and a second
     /// receipt follows when it has ended.
     Outlasted(Box<Receipt>),
+    /// A relayed job has ended; its receipt follows if it was told to stop.
+    RelayEnded(Box<RelayEnd>),
     /// A handler does not look at its cancellation flag; its thread is lost until it does.
     Abandoned {
         /// The job.
@@ -415,6 +421,8 @@ pub struct Receipt {
     pub stage: Option<StopStep>,
     /// When it was told to stop.
     pub since: Instant,
+    /// The trace context of its request.
+    pub trace: Option<Arc<TraceContext>>,
     /// Server, instance and proof of a relayed request.
     pub upstream: Option<Box<UpstreamReceipt>>,
 }
@@ -430,6 +438,53 @@ impl AuditEvent {
         let request = request.unwrap_or(RequestId::Null);
         Self::CallCancelled { conn, identity, request, tool, job, method, reason }
     }
+}
+
+/// The end of a relayed job.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RelayEnd {
+    /// The job.
+    pub job: JobId,
+    /// Name of its tool, as clients know it; the method of another request.
+    pub tool: Arc<str>,
+    /// Name of its server.
+    pub server: Box<str>,
+    /// Whose it was.
+    pub owner: Identity,
+    /// The task it worked for.
+    pub task: Option<TaskId>,
+    /// The method of its request.
+    pub method: Box<str>,
+    /// Id of its request, if one waits for it.
+    pub request: Option<RequestId>,
+    /// The connection it came from.
+    pub conn: ConnId,
+    /// The revision of its request.
+    pub dialect: &'static Dialect,
+    /// The trace context of its request.
+    pub trace: Option<Arc<TraceContext>>,
+    /// Its outcome.
+    pub outcome: RelayOutcome,
+    /// Whether it was told to stop, so that a receipt follows.
+    pub is_stopped: bool,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// When its request was written to the server.
+    pub sent: Option<Instant>,
+}
+
+/// How a relayed job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayOutcome {
+    /// With a result that is no error.
+    Ok,
+    /// With a result that is an error of the tool.
+    Failed,
+    /// With an error of the protocol.
+    Error,
+    /// Stopped.
+    Stopped,
 }
 
 /// A wish to stop a job. Texts are capped and free of control characters (CAN-12).

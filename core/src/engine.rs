@@ -26,6 +26,7 @@ use crate::outgoing::Outgoing;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
 use crate::protocol::revision::{Batch, Dialect};
+use crate::protocol::trace_context::TraceContext;
 use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
@@ -276,6 +277,18 @@ impl Engine {
     #[must_use]
     pub fn dialect_of(&self, job: JobId) -> Option<&'static Dialect> {
         self.jobs.get(job).map(|job| job.terms.dialect())
+    }
+
+    /// The trace context of a job that is not gone yet.
+    #[must_use]
+    pub fn trace(&self, job: JobId) -> Option<&Arc<TraceContext>> {
+        self.jobs.get(job)?.trace()
+    }
+
+    /// Id of the request that a job that is not gone yet works for.
+    #[must_use]
+    pub fn request(&self, job: JobId) -> Option<&RequestId> {
+        self.jobs.get(job)?.request()
     }
 
     /// Time at which a job was asked for.

@@ -45,6 +45,10 @@ pub struct Settings {
     /// Whether the host keeps the output of jobs and carries out
     /// [`Action::ReadOutput`](crate::action::Action::ReadOutput): peers may read it as resources.
     pub outputs: bool,
+    /// Whether each job is a span of its own, which the host records: servers and commands get it as
+    /// their parent in place of the span of the client (OBS-01).
+    #[cfg_attr(feature = "trace", serde(default))]
+    pub own_spans: bool,
     /// Identities that see all connections, jobs and tasks in `ceased/status` and may stop any job
     /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
     /// protocols show them their own tasks only, as to every identity (TSK-39).

@@ -306,6 +306,7 @@ impl From<StartError> for Failure {
             | StartError::Offer(_)
             | StartError::Server(_)
             | StartError::AllowRun(_)
+            | StartError::Otlp(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
             | StartError::Audit { .. }

@@ -27,15 +27,18 @@ use ceased_transports::{Address, Transport};
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
-    bounded, guards, isolated, keep, limits, listen_spec, numbers, open_http, operators,
-    own_operators, server_info, task_policy, thresholds, unenforced,
+    bounded, ended, guards, isolated, keep, limits, listen_spec, numbers, on_end, open_http,
+    operators, own_operators, server_info, task_policy, thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
-use crate::event_loop::{Guards, ListenSpec, Options, RunError, Server, ServerHandle};
+use crate::event_loop::{Guards, ListenSpec, OnEndPolicy, Options, RunError, Server, ServerHandle};
 use crate::observability::audit::Audit;
 use crate::observability::calls::CallPolicy;
+use crate::observability::ended::{EndedLimits, Export};
 use crate::observability::metrics::Thresholds;
+#[cfg(feature = "cli")]
+use crate::observability::otlp::Otlp;
 use crate::record;
 use crate::scarcity;
 use crate::service_manager::InheritedSockets;
@@ -96,6 +99,9 @@ pub struct Daemon {
     record: Option<PathBuf>,
     audit: Option<PathBuf>,
     calls: CallPolicy,
+    ended: EndedLimits,
+    otlp: Option<config::Otlp>,
+    on_end: OnEndPolicy,
     metrics: Option<Address>,
     thresholds: Thresholds,
     keep: StoreLocation,
@@ -162,6 +168,9 @@ impl Daemon {
             record: None,
             audit: None,
             calls: CallPolicy::default(),
+            ended: EndedLimits::default(),
+            otlp: None,
+            on_end: OnEndPolicy::default(),
             metrics: None,
             thresholds: Thresholds::default(),
             keep: StoreLocation::Memory,
@@ -211,6 +220,9 @@ impl Daemon {
             record: None,
             audit: config.log.audit.clone(),
             calls: CallPolicy { record: config.log.calls, redact: config.log.redact.clone() },
+            ended: ended(config),
+            otlp: config.otlp.clone(),
+            on_end: on_end(config),
             metrics: config.metrics.listen.clone(),
             thresholds: thresholds(config),
             keep: keep(&config.daemon),
@@ -473,6 +485,7 @@ impl Daemon {
                 agent_only: self.agent_only,
                 start_at_once: self.start_at_once,
                 operators: self.operators,
+                own_spans: self.otlp.is_some(),
                 ..Settings::default()
             }),
             containment,
@@ -484,6 +497,9 @@ impl Daemon {
             record: record.transpose()?,
             audit,
             calls: self.calls,
+            ended: self.ended,
+            exporter: exporter(self.otlp.as_ref())?,
+            on_end: self.on_end,
             thresholds: self.thresholds,
             kept,
         })?;
@@ -533,6 +549,21 @@ fn kept_track_of(
         }
     }
     Ok(containment)
+}
+
+/// Begins to deliver spans, where the configuration names a collector.
+#[cfg(feature = "cli")]
+fn exporter(otlp: Option<&config::Otlp>) -> Result<Option<Box<dyn Export>>, StartError> {
+    otlp.map(|otlp| Otlp::start(otlp).map(|it| Box::new(it) as Box<dyn Export>)).transpose()
+}
+
+/// As above: a library alone has no client of HTTP.
+#[cfg(not(feature = "cli"))]
+fn exporter(otlp: Option<&config::Otlp>) -> Result<Option<Box<dyn Export>>, StartError> {
+    match otlp {
+        Some(_) => Err(StartError::Otlp("[otlp] needs the feature `cli`".into())),
+        None => Ok(None),
+    }
 }
 
 /// Creates the roster of guards for a daemon without a state directory; failure is not fatal.

@@ -19,6 +19,7 @@ mod leader_follower;
 mod listen;
 pub(crate) mod mailbox;
 mod observe;
+mod on_end;
 mod output;
 mod output_requests;
 mod persistence;
@@ -36,6 +37,8 @@ use self::state::client_directory::ClientDirectories;
 use self::state::clock::Clock;
 use self::state::connections::Connections;
 use self::state::constants::{FIRST_CONN, LAST_WORDS, SIGNALS, WAKER};
+use self::state::endings::Endings;
+pub(crate) use self::state::endings::OnEndPolicy;
 use self::state::handshakes::Handshakes;
 use self::state::job_output::JobOutputs;
 pub(crate) use self::state::listen_spec::ListenSpec;
@@ -85,7 +88,8 @@ impl Server {
     /// If the poll, the waker, or a thread for the processes or the store cannot be created.
     pub(crate) fn new(options: Options) -> Result<Self, StartError> {
         let observer = Observer::new(options.audit, options.thresholds, options.containment.name());
-        let observer = observer.with_calls(Calls::new(options.calls));
+        let mut observer = observer.with_calls(Calls::new(options.calls), options.ended);
+        observer.exporter = options.exporter;
         let poll = Poll::new()?;
         let (reports, inbound) = LoopSender::new(&poll, WAKER)?;
         let supervisor = Supervisor::start(options.containment, options.orphans, {
@@ -114,6 +118,7 @@ impl Server {
             outputs: JobOutputs::default(),
             upstreams: Upstreams::default(),
             remotes: Remotes::default(),
+            endings: Endings::new(options.on_end),
             client_directories: ClientDirectories::default(),
             pool: Pool::new(reports.clone()),
             supervisor,
@@ -239,6 +244,7 @@ impl Server {
             self.record_limiter.deadline(),
             self.upstreams.deadline(),
             self.remotes.deadline(),
+            self.endings.deadline(),
         ];
         let first = [engine, end].into_iter().chain(own).flatten().min();
         // mio rounds up to milliseconds, so this never wakes too early.
@@ -259,6 +265,7 @@ impl Server {
         self.record_suppressed(now);
         self.take_upstream_steps(now);
         self.take_remote_time(now);
+        self.take_on_end_time(now);
         if let Some(store) = &mut self.store {
             store.watch();
         }

@@ -45,6 +45,8 @@ pub enum StartError {
         /// Error of the system.
         error: io::Error,
     },
+    /// The collector of `[otlp]` cannot be used.
+    Otlp(String),
     /// No containment of processes works on this system.
     Containment(io::Error),
     /// Another system call failed.
@@ -63,7 +65,7 @@ impl fmt::Display for StartError {
             Self::Offer(error) => error.fmt(f),
             Self::AllowRun(error) => write!(f, "`allow_run` in [daemon]: {error}"),
             Self::Tokens(error) => error.fmt(f),
-            Self::Inherited(why) | Self::Server(why) => f.write_str(why),
+            Self::Inherited(why) | Self::Server(why) | Self::Otlp(why) => f.write_str(why),
             Self::Audit { path, error } => write!(
                 f,
                 "cannot open the audit log {}: {error}; set `audit` in [log] to a file of your \

@@ -18,6 +18,7 @@ use crate::json::raw::Json;
 use crate::outgoing::call::{OutgoingRequest, PendingOutgoing};
 use crate::policy::account::{Account, Charge};
 use crate::protocol::request_meta::RequestContext;
+use crate::protocol::trace_context::TraceContext;
 use crate::reason::StopReason;
 use crate::time::Instant;
 use crate::tool::{StopPolicy, StopStep, Tool};
@@ -134,6 +135,12 @@ impl Job {
         self.arguments().map_or(0, |arguments| arguments.get().len())
             + route.map_or(0, |route| route.name.len() + route.method.len())
             + texts.into_iter().flatten().map(|text| text.len()).sum::<usize>()
+            + self.trace().map_or(0, |trace| trace.bytes())
+    }
+
+    /// Trace context of its request, or of the span that the host records.
+    pub(crate) fn trace(&self) -> Option<&Arc<TraceContext>> {
+        self.progress.trace.as_ref()
     }
 
     /// Its state in the life of a job.
@@ -157,6 +164,16 @@ impl Job {
     /// Receiver of its outcome.
     pub(crate) const fn purpose(&self) -> &Purpose {
         &self.purpose
+    }
+
+    /// Id of the request that waits for it, or that was cancelled.
+    pub(crate) fn request(&self) -> Option<&RequestId> {
+        match (&self.purpose, &self.cancel) {
+            (Purpose::Answer(request), _) => Some(request),
+            (_, Wish::Owner(request)) => request.as_ref(),
+            (_, Wish::Said(cancel)) => cancel.request.as_ref(),
+            (_, Wish::Nobody) => None,
+        }
     }
 
     /// Whether it outlasts the last step of its stop policy.
@@ -437,7 +454,7 @@ impl JobState {
 /// Progress of a job: value, total, message.
 pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
 
-/// Progress of a job, and its receiver.
+/// Progress of a job, its receiver, and rare data of its request.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// The requestor's token as JSON, if it wants to know.
@@ -456,6 +473,8 @@ pub(crate) struct Progress {
     pub(crate) heartbeat: Option<Armed>,
     /// `inputResponses` that came with the call itself, for questions with a key.
     pub(crate) given: Option<Box<str>>,
+    /// Trace context of the request, or of the span that the host records.
+    pub(crate) trace: Option<Arc<TraceContext>>,
 }
 
 /// The last value that a job reported itself and that was passed on.
@@ -481,6 +500,7 @@ impl IsEmpty for Progress {
         own: Own::EMPTY,
         heartbeat: None,
         given: None,
+        trace: None,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -489,6 +509,7 @@ impl IsEmpty for Progress {
             && self.latest.is_none()
             && self.line.is_none()
             && self.heartbeat.is_none()
+            && self.trace.is_none()
     }
 }
 
@@ -500,6 +521,15 @@ impl LazyBox<Progress> {
             (token, Some(progress)) => progress.token = token,
             (token, None) => self.token = token,
         }
+    }
+
+    /// Takes everything that belongs to one request; the trace is the job's until its end.
+    pub(crate) fn take_told(&mut self) -> Progress {
+        let mut told = self.take();
+        if let Some(trace) = told.trace.take() {
+            self.trace = Some(trace);
+        }
+        told
     }
 
     /// Forgets held progress: it was sent, or has no receiver any more.
@@ -586,6 +616,19 @@ mod tests {
             ],
         );
         expect(JobInput::KillNow, &[(4, "left behind", "SIGKILL")]);
+    }
+
+    /// OBS-01: a trace outlasts the request that brought it, as when the call waits for an input.
+    #[test]
+    fn trace_outlasts_its_request() {
+        let mut progress = LazyBox::<Progress>::default();
+        progress.trace = Some(Arc::new(TraceContext::default()));
+        progress.token = Some("1".into());
+        let told = progress.take_told();
+        assert!(told.token.is_some() && progress.token.is_none());
+        assert!(told.trace.is_none() && progress.trace.is_some());
+        progress.shrink();
+        assert!(progress.trace.is_some());
     }
 
     /// CAN-08, TSK-33: a job without a receiver never gets one again.

@@ -330,6 +330,7 @@ pub(crate) fn receipt(
         cancel: job.cancel(),
         stage,
         since,
+        trace: job.trace().cloned(),
         upstream: None,
     })
 }

@@ -52,6 +52,8 @@ pub(crate) struct Meta<'a> {
     pub(crate) version: Option<Raw<'a>>,
     pub(crate) capabilities: Option<Raw<'a>>,
     pub(crate) log_level: Option<Raw<'a>>,
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub(crate) trace: [Option<Raw<'a>>; 3],
     seen: Seen,
 }
 
@@ -87,13 +89,16 @@ pub(crate) const REQUEST_ID: u16 = 1 << 5;
 /// Bit of `taskId`.
 pub(crate) const TASK_ID: u16 = 1 << 4;
 
-const META_NAMES: [&str; 6] = [
+const META_NAMES: [&str; 9] = [
     "progressToken",
     "ceased/idempotencyKey",
     "ceased/reason",
     "io.modelcontextprotocol/protocolVersion",
     "io.modelcontextprotocol/clientCapabilities",
     "io.modelcontextprotocol/logLevel",
+    "traceparent",
+    "tracestate",
+    "baggage",
 ];
 
 impl<'a> Meta<'a> {
@@ -117,6 +122,9 @@ impl<'a> Meta<'a> {
             b"io.modelcontextprotocol/protocolVersion" => (3, &mut self.version),
             b"io.modelcontextprotocol/clientCapabilities" => (4, &mut self.capabilities),
             b"io.modelcontextprotocol/logLevel" => (5, &mut self.log_level),
+            b"traceparent" => (6, self.trace.get_mut(0)?),
+            b"tracestate" => (7, self.trace.get_mut(1)?),
+            b"baggage" => (8, self.trace.get_mut(2)?),
             _ => return None,
         };
         store(slot, value);
@@ -363,6 +371,7 @@ mod tests {
         let texts = [
             r#"{"name":"echo","arguments":{"a":[1]},"_meta":{"progressToken":"t","ceased/reason":"r"}}"#,
             r#"{ "taskId" : "t" , "_meta" : { "ceased/idempotencyKey" : null } , "reason" : 7 }"#,
+            r#"{"_meta":{"traceparent":"00-a","trace\u0073tate":"a=1","baggage":null}}"#,
             r#"{"t\u0061sk":{},"request\u0049d":1.0,"\ud800":1,"_m\u0065ta":{"progress\u0054oken":1}}"#,
             r#"{"requestState":"s","inputResponses":{},"_meta":{"io.modelcontextprotocol\/logLevel":"info"}}"#,
         ];
@@ -410,6 +419,9 @@ mod tests {
             meta.version,
             meta.capabilities,
             meta.log_level,
+            meta.trace[0],
+            meta.trace[1],
+            meta.trace[2],
         ];
         for (slot, name) in slots.into_iter().zip(META_NAMES) {
             let expected = all.get(name).map(|raw| raw.get()).filter(|value| *value != "null");

@@ -1,9 +1,11 @@
 //! The params of a call.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 
 use crate::ids::RequestId;
 use crate::json::raw::Raw;
+use crate::protocol::trace_context::TraceContext;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Meta, Params};
 
@@ -34,6 +36,11 @@ impl<'a> CallParams<'a> {
             whole: params.map_or("{}", Params::get),
         })
     }
+}
+
+/// The trace context of a request (OBS-01).
+pub(crate) fn trace_of(meta: Option<&Meta<'_>>) -> Option<Box<TraceContext>> {
+    TraceContext::of_members(meta?.trace)
 }
 
 /// The token for progress, if there is one that can be a token. It is given back as it came.

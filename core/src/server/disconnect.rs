@@ -80,7 +80,7 @@ impl Engine {
         let Some(job) = self.jobs.become_task(id, task) else { return };
         job.progress.tell(None);
         job.progress.forget_held();
-        let mut before = job.progress.take();
+        let mut before = job.progress.take_told();
         if let RequestContext::Request(claim) = &mut job.terms {
             claim.log_level = None;
         }

@@ -138,7 +138,7 @@ impl Engine {
         let request = self.jobs.suspend(id, state).expect("a call is suspended while it waits");
         let Some(job) = self.jobs.get_mut(id) else { return };
         // The token belonged to the answered request.
-        let mut before = job.progress.take();
+        let mut before = job.progress.take_told();
         self.timers.disarm(&mut before.heartbeat, Timer::Heartbeat(id));
         let mut requests = Vec::new();
         inputs::write(&mut Writer::new(&mut requests), job, &job.terms.peer());

@@ -36,18 +36,20 @@ struct JobTotals {
 
 impl Engine {
     /// Numbers, jobs, and with `detail` connections and tasks, are the viewer's own, or those of
-    /// all for an operator (TSK-39). With `detail` the host adds its data.
+    /// all for an operator (TSK-39). With `detail` the host adds its data, with `ended` also the calls
+    /// that have ended.
     pub(crate) fn report_status(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        let detail = match params::find(params, ["detail"]) {
-            Ok([detail]) => detail.map_or(Some(false), Raw::flag),
+        let flags = match params::find(params, ["detail", "ended"]) {
+            Ok(flags) => flags.map(|flag| flag.map_or(Some(false), Raw::flag)),
             Err(error) => return self.outbox.fail(reply, &error),
         };
-        let Some(detail) = detail else {
-            let message = "params.detail must be true or false";
+        let [Some(detail), Some(ended)] = flags else {
+            let name = if flags[0].is_none() { "detail" } else { "ended" };
+            let message = alloc::format!("params.{name} must be true or false");
             return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         if detail {
-            return self.survey(reply);
+            return self.survey(reply, ended);
         }
         let mut bytes = Vec::new();
         self.write_status(&mut Writer::new(&mut bytes), reply.conn);
@@ -57,7 +59,7 @@ impl Engine {
     }
 
     /// Asks the host for its part of a detailed status.
-    fn survey(&mut self, reply: Reply) {
+    fn survey(&mut self, reply: Reply, ended: bool) {
         if self.outbox.is_full(reply.conn) {
             return self.outbox.refuse_inflight(reply);
         }
@@ -74,7 +76,7 @@ impl Engine {
         self.next_survey += 1;
         connection.requests.open(reply, Work::Survey(survey));
         self.surveys.insert(survey, HostRequest { conn, request, form: HostForm::Status });
-        self.outbox.push(Action::CollectHostStatus { survey, jobs, instances, viewer });
+        self.outbox.push(Action::CollectHostStatus { survey, jobs, instances, viewer, ended });
     }
 
     /// The host has answered: answers the requestor, if that is still wanted.
@@ -286,6 +288,10 @@ impl Engine {
         }
         if let Some(task) = job.task.filter(|task| self.tasks.is_visible(*task)) {
             json.raw(",\"task\":\"").display(task).raw("\"");
+        }
+        if let Some(span) = job.trace().and_then(|trace| trace.span.as_ref()) {
+            json.raw(",").member("traceId", &span.trace_hex());
+            json.raw(",").member("spanId", &span.id_hex());
         }
         json.raw("}");
     }

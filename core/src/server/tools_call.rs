@@ -17,10 +17,11 @@ use crate::json::whole::Whole;
 use crate::outbox::requests::{Reply, TaskView, Work};
 use crate::protocol::request_meta::{self, RequestContext, RequestMeta};
 use crate::protocol::revision::TaskRules;
+use crate::protocol::trace_context::TraceContext;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::call_params::{CallParams, progress_token};
+use crate::server::call_params::{CallParams, progress_token, trace_of};
 use crate::server::idempotency::{Request, read_key};
 use crate::server::input_required::Retry;
 use crate::server::keyed_calls::Wish;
@@ -41,6 +42,8 @@ struct Admitted<'a> {
     terms: RequestContext,
     /// Responses to questions that the call has not asked yet, by the keys of those.
     responses: Option<Raw<'a>>,
+    /// Trace context of the request.
+    trace: Option<Box<TraceContext>>,
 }
 
 /// Why a call may not go ahead.
@@ -146,6 +149,7 @@ impl Engine {
             terms,
             tool: Arc::new(tool),
             responses: None,
+            trace: trace_of(read.meta.as_ref()),
         };
         self.accept(reply, admitted);
     }
@@ -178,6 +182,7 @@ impl Engine {
             terms: terms_of(&reply, claim.as_ref()),
             tool,
             responses: claim.and(read.input_responses),
+            trace: trace_of(read.meta.as_ref()),
         };
         self.accept(reply, admitted);
     }
@@ -200,6 +205,7 @@ impl Engine {
             progress_token: None,
             terms: RequestContext::Session(reply.dialect),
             responses: None,
+            trace: trace_of(params::any_members(params).meta.as_ref()),
         };
         self.accept(reply, admitted);
     }
@@ -293,6 +299,7 @@ impl Engine {
                 terms: terms_of(reply, claim),
                 tool,
                 responses: None,
+                trace: trace_of(params.meta),
             });
         }
         let arguments = checked(&tool, arguments).map_err(|why| {
@@ -312,6 +319,7 @@ impl Engine {
             progress_token: progress_token(params.meta),
             terms: terms_of(reply, claim),
             responses: claim.and(params.input_responses),
+            trace: trace_of(params.meta),
         })
     }
 
@@ -458,9 +466,12 @@ impl Engine {
         } else {
             JobState::Queued(admitted.arguments)
         };
-        let Admitted { tool, terms, progress_token, responses, .. } = admitted;
+        let Admitted { tool, terms, progress_token, responses, trace, .. } = admitted;
         let mut job = Job::new(id, tool, owner, (conn, terms), self.now.at, (purpose, state));
         job.task = task;
+        if let Some(span) = self.span_of(trace) {
+            job.progress.trace = Some(span);
+        }
         if let Some(responses) = responses {
             job.progress.given = Some(responses.get().into());
         }
@@ -469,6 +480,15 @@ impl Engine {
         let id = self.jobs.insert(job);
         self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
         id
+    }
+
+    /// The context of a new job: with a span of this hop, where the host records spans (OBS-01).
+    fn span_of(&mut self, sent: Option<Box<TraceContext>>) -> Option<Arc<TraceContext>> {
+        if !self.settings.own_spans {
+            return sent.map(Arc::from);
+        }
+        let sent = sent.map_or_else(TraceContext::default, |sent| *sent);
+        Some(Arc::new(sent.with_own_span(|| self.id_source.uuid())))
     }
 
     /// Whether the job of a task may begin before that is on disk. It may have run then for one
@@ -514,6 +534,7 @@ fn admit_params<'a>(
         progress_token: progress_token(read.meta.as_ref()),
         terms: RequestContext::Session(reply.dialect),
         responses: None,
+        trace: trace_of(read.meta.as_ref()),
     })
 }
 

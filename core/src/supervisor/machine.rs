@@ -230,6 +230,7 @@ impl Supervisor<'_> {
             cancel: cancel.map_or(own, |cancel| Some(*cancel)),
             stage: Some(StopStep::Tell),
             since,
+            trace: None,
             upstream: Some(Box::new(upstream)),
         };
         self.outbox.note(AuditEvent::Ceased(Box::new(receipt)));

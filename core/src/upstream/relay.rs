@@ -1,15 +1,16 @@
 //! Relayed jobs: a request of a client becomes one request of an upstream, and its outcome.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::action::Action;
+use crate::action::{Action, AuditEvent, RelayEnd, RelayOutcome};
 use crate::collections::timer_queue::Timer;
 use crate::event::Outcome;
 use crate::ids::{CheckId, ConnId, InstanceId, JobId};
-use crate::jobs::job::JobState;
+use crate::jobs::job::{Job, JobState};
 use crate::jobs::messages::Report;
 use crate::json::meta::write_with_meta;
 use crate::json::raw::Json;
@@ -21,6 +22,7 @@ use crate::reason::StopReason;
 use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
+use crate::time::Instant;
 use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
 use crate::upstream::effect::Effect;
 use crate::upstream::gateway::Gateway;
@@ -157,6 +159,7 @@ impl Gateway<'_> {
             false => String::new(),
         };
         let token = alloc::format!("{}", number.get());
+        let parent = self.jobs.get(job).and_then(own_parent);
         let mut meta: Vec<(&str, &[u8])> = Vec::new();
         for key in [
             "io.modelcontextprotocol/protocolVersion",
@@ -168,13 +171,11 @@ impl Gateway<'_> {
             }
         }
         let level = level.map(|level| alloc::format!("\"{}\"", level.as_str()));
-        if let Some(level) = level.as_ref().filter(|_| is_modern) {
-            meta.push(("io.modelcontextprotocol/logLevel", level.as_bytes()));
-        }
-        if wants_progress {
-            // UPS-03: a token of ours.
-            meta.push(("progressToken", token.as_bytes()));
-        }
+        let level = level.as_ref().filter(|_| is_modern);
+        meta.extend(level.map(|it| ("io.modelcontextprotocol/logLevel", it.as_bytes())));
+        meta.extend(parent.as_ref().map(|parent| ("traceparent", parent.as_bytes())));
+        // UPS-03: a token of ours.
+        meta.extend(wants_progress.then_some(("progressToken", token.as_bytes())));
         self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").raw(&token).raw(",");
             json.member("method", &route.method).raw(",\"params\":");
@@ -305,11 +306,42 @@ impl Gateway<'_> {
             self.outgoing.take(conn, sent.call);
             self.outgoing.give_up_remote(self.outbox, self.timers, conn, sent.call);
         }
+        self.note_relay_end(id, relayed.sent.as_ref().map(|sent| sent.since), &outcome);
         self.effect(Effect::End { job: id, outcome });
         if let Some(to) = instance {
             let was_sent = relayed.sent.is_some() || relayed.inputs.is_some();
             self.free_instance(to, id, was_sent);
         }
+    }
+
+    fn note_relay_end(&mut self, id: JobId, sent: Option<Instant>, outcome: &Outcome) {
+        let Some((job, route)) = self.jobs.get(id).zip(self.route(id)) else { return };
+        let is_error = |result: &str| {
+            // Most results are of one pass: few of them name the member.
+            result.contains("\"isError\"") && member(result, "isError") == Some("true")
+        };
+        let end = RelayEnd {
+            job: id,
+            tool: job.tool.name.clone(),
+            server: route.server.clone(),
+            owner: job.owner.clone(),
+            task: job.task,
+            method: route.method.clone(),
+            request: job.request().cloned(),
+            conn: job.conn,
+            dialect: job.terms.dialect(),
+            trace: job.trace().cloned(),
+            outcome: match outcome {
+                Outcome::Result(result) if is_error(result.get()) => RelayOutcome::Failed,
+                Outcome::Result(_) => RelayOutcome::Ok,
+                Outcome::Refused(_) | Outcome::Error(_) => RelayOutcome::Error,
+                Outcome::Stopped => RelayOutcome::Stopped,
+            },
+            is_stopped: matches!(job.state(), JobState::Stopping { .. }),
+            asked: job.since,
+            sent,
+        };
+        self.outbox.note(AuditEvent::RelayEnded(Box::new(end)));
     }
 
     fn free_instance(&mut self, id: InstanceId, job: JobId, was_sent: bool) {
@@ -476,4 +508,11 @@ fn without_capabilities(params: &str) -> String {
         "{}" => without(params, &["_meta"]),
         _ => with_member(params, "_meta", &meta),
     }
+}
+
+/// The `traceparent` of the span of this hop as JSON, which takes the place of the client's
+/// (OBS-01); `None` where there is no such span: the client's is relayed as it is.
+fn own_parent(job: &Job) -> Option<String> {
+    let span = job.trace()?.span.as_ref().filter(|span| span.is_own)?;
+    Some(alloc::format!("\"{}\"", span.text))
 }

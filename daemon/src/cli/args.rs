@@ -75,7 +75,7 @@ pub(super) enum Command {
     /// Show the activity of the daemon: connections, jobs, tasks, limits, counters
     Status(ListArgs),
     /// List running jobs with their processes, owner, age and cancel state
-    Ps(ListArgs),
+    Ps(PsArgs),
     /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
     /// Print a link that opens the live view in a browser of this machine, as this user
@@ -466,6 +466,16 @@ pub(super) struct ListArgs {
     pub(super) daemon: DaemonArgs,
 }
 
+/// `ps`.
+#[derive(Debug, Args)]
+pub(super) struct PsArgs {
+    /// Also the calls that have ended, with their outcomes and receipts
+    #[arg(short, long)]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) list: ListArgs,
+}
+
 /// `init`.
 #[derive(Debug, Args)]
 pub(super) struct InitArgs {
@@ -646,6 +656,9 @@ pub(super) struct LogsArgs {
     /// Go on until the job has ended, for a server until Ctrl-C
     #[arg(short, long)]
     pub(super) follow: bool,
+    /// Begin with the last N lines that are kept
+    #[arg(long, value_name = "N")]
+    pub(super) tail: Option<usize>,
     /// Print a JSON document for each line
     #[arg(long)]
     pub(super) json: bool,

@@ -174,6 +174,16 @@ pub(super) fn raw_list<'a>(
     raw(&format!("[{}]", entries.join(",")), io)
 }
 
+/// The last lines of a text.
+pub(super) fn last_lines(text: &str, lines: usize) -> &str {
+    if lines == 0 {
+        return "";
+    }
+    let whole = text.strip_suffix('\n').unwrap_or(text);
+    let start = whole.rmatch_indices('\n').nth(lines - 1).map_or(0, |(at, _)| at + 1);
+    text.get(start..).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,5 +216,19 @@ mod tests {
     fn only_the_first_line_is_shown() {
         assert_eq!(first_line("\n one\ntwo"), "one …");
         assert_eq!(first_line("one\n"), "one");
+    }
+
+    #[test]
+    fn last_lines_are_whole() {
+        for (text, lines, expected) in [
+            ("a\nb\nc\n", 2, "b\nc\n"),
+            ("a\nb\nc", 1, "c"),
+            ("a\n", 5, "a\n"),
+            ("a\n\n", 1, "\n"),
+            ("", 3, ""),
+            ("a\n", 0, ""),
+        ] {
+            assert_eq!(last_lines(text, lines), expected, "{text:?} {lines}");
+        }
     }
 }

@@ -38,6 +38,19 @@ impl Piece {
         is_new.then(|| json!({"stream": stream, "from": self.from, "cut": self.cut, "text": text}))
     }
 
+    /// Takes the text out, with the line that stands for bytes that are not kept.
+    pub(super) fn take_text(&mut self) -> String {
+        let text = self.text();
+        (self.text, self.cut) = (String::new(), 0);
+        text
+    }
+
+    /// Sets the text: the last one up to its place.
+    pub(super) fn put_text(&mut self, text: &str) {
+        self.from = self.next.saturating_sub(text.len() as u64);
+        text.clone_into(&mut self.text);
+    }
+
     /// The text, after a line that stands for bytes that are not kept.
     pub(super) fn text(&self) -> String {
         match self.cut {

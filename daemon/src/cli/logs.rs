@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use super::args::LogsArgs;
-use super::format::{self, clean_lines};
-use super::job_output::{Piece, Reader};
+use super::format::{self, clean_lines, last_lines};
+use super::job_output::{Part, Piece, Reader};
 use super::{Backend, Exit, Failure, Io, directory, discover, server_logs};
 use ceased_client::{Error, INVALID_PARAMS};
 use serde_json::json;
@@ -31,9 +31,10 @@ pub(super) fn logs(
         }
         None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
     };
+    let mut tail = args.tail.map(Tail::new);
     let mut may_be_task = args.id.bytes().all(|byte| byte.is_ascii_digit());
     loop {
-        let (part, moved) = match reader.next(client, ANSWER_WITHIN, &mut |_| {}) {
+        let (mut part, moved) = match reader.next(client, ANSWER_WITHIN, &mut |_| {}) {
             Ok(read) => read,
             // Digits alone may be the beginning of the id of a task as well.
             Err(Error::Rpc(error)) if error.code == INVALID_PARAMS && may_be_task => {
@@ -52,6 +53,9 @@ pub(super) fn logs(
             Err(Error::Interrupted) => return Ok(Exit::Cancelled),
             Err(error) => return Err(error.into()),
         };
+        if Tail::holds(&mut tail, &mut part, moved) {
+            continue;
+        }
         if args.json {
             for (stream, piece) in [("stdout", &part.stdout), ("stderr", &part.stderr)] {
                 if let Some(line) = piece.json(stream) {
@@ -77,6 +81,46 @@ pub(super) fn logs(
                 Err(Error::Interrupted) => return Ok(Exit::Cancelled),
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+/// Output that is held back until its last lines are known.
+struct Tail {
+    lines: usize,
+    held: [String; 2],
+}
+
+impl Tail {
+    const fn new(lines: usize) -> Self {
+        Self { lines, held: [String::new(), String::new()] }
+    }
+
+    /// Holds a part back while more is to be read, and puts the last lines into the last part.
+    fn holds(tail: &mut Option<Self>, part: &mut Part, moved: bool) -> bool {
+        let Some(held) = tail else { return false };
+        held.push(part);
+        if moved && !part.is_last() {
+            return true;
+        }
+        held.release(part);
+        *tail = None;
+        false
+    }
+
+    /// Takes the text of a part.
+    fn push(&mut self, part: &mut Part) {
+        let [out, err] = &mut self.held;
+        for (held, piece) in [(out, &mut part.stdout), (err, &mut part.stderr)] {
+            held.push_str(&piece.take_text());
+        }
+    }
+
+    /// Puts the last lines into a part.
+    fn release(&mut self, part: &mut Part) {
+        let [out, err] = std::mem::take(&mut self.held);
+        for (held, piece) in [(out, &mut part.stdout), (err, &mut part.stderr)] {
+            piece.put_text(last_lines(&held, self.lines));
         }
     }
 }

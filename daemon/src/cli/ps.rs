@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::args::{DaemonArgs, ListArgs};
+use super::args::{DaemonArgs, PsArgs};
 use super::table::{cut, has_colours, paint, width};
 use super::view::{Sort, Status, Trees};
 use super::{Backend, Exit, Failure, Io, discover, format};
@@ -11,9 +11,10 @@ use crate::accounts;
 use ceased_client::{Client, Error, METHOD_NOT_FOUND};
 
 /// Runs the command.
-pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
+pub(super) fn ps(args: &PsArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
+    let PsArgs { all, list: args } = args;
     let mut session = discover::daemon(&args.daemon, io, backend)?;
-    let raw = status(&mut session.client)?;
+    let raw = ask(&mut session.client, *all)?;
     if args.json {
         format::raw(raw.get(), io)?;
         return Ok(Exit::Done);
@@ -35,7 +36,12 @@ pub(super) fn ps(args: &ListArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
 
 /// Reads the detailed status of the daemon.
 pub(super) fn status(client: &mut Client) -> Result<Box<RawValue>, Failure> {
-    match client.call_raw("ceased/status", json!({"detail": true})) {
+    ask(client, false)
+}
+
+/// As [`status`], with the calls that have ended if they are asked for.
+fn ask(client: &mut Client, ended: bool) -> Result<Box<RawValue>, Failure> {
+    match client.call_raw("ceased/status", json!({"detail": true, "ended": ended})) {
         Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => {
             let name = client.server().info["name"].as_str().unwrap_or("this server");
             let message = format!(

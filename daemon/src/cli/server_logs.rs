@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::args::LogsArgs;
-use super::format::{self, clean_lines};
+use super::format::{self, clean_lines, last_lines};
 use super::{Exit, Failure, Io};
 use ceased_client::{Client, Error, INVALID_PARAMS};
 
@@ -80,10 +80,15 @@ pub(super) fn show(
     client: &mut Client,
     io: &mut Io<'_>,
 ) -> Result<Exit, Failure> {
-    let mut reader = Reader { server, json: args.json, read: BTreeMap::new(), shown: None };
+    let held = args.tail.map(|lines| (lines, String::new()));
+    let mut reader = Reader { server, json: args.json, read: BTreeMap::new(), shown: None, held };
     loop {
         match reader.round(client, io) {
             Ok(true) => continue,
+            Ok(false) if reader.held.is_some() => {
+                reader.release(io)?;
+                continue;
+            }
             Ok(false) if !args.follow => return Ok(Exit::Done),
             Ok(false) => {}
             Err(Interruption::Interrupted) => return Ok(Exit::Cancelled),
@@ -116,6 +121,8 @@ struct Reader<'s> {
     read: BTreeMap<u64, u64>,
     /// The instance whose text was printed last.
     shown: Option<u64>,
+    /// Text that is held back until its last lines are known, and their number.
+    held: Option<(usize, String)>,
 }
 
 impl Reader<'_> {
@@ -148,9 +155,25 @@ impl Reader<'_> {
         }
     }
 
+    /// Prints the last lines of the text that was held back.
+    fn release(&mut self, io: &mut Io<'_>) -> std::io::Result<()> {
+        let Some((lines, held)) = self.held.take() else { return Ok(()) };
+        let text = last_lines(&held, lines);
+        if self.json {
+            return format::json(&json!({"stream": "stderr", "text": text}), io);
+        }
+        let text = if io.out_is_terminal { clean_lines(text).into() } else { text.to_owned() };
+        io.out.write_all(text.as_bytes())?;
+        io.out.flush()
+    }
+
     /// Prints a piece of an instance that was read up to `from`.
     fn print(&mut self, id: u64, from: u64, piece: &Piece, io: &mut Io<'_>) -> std::io::Result<()> {
         let (cut, text) = (piece.from.saturating_sub(from), &piece.text);
+        if let Some((_, held)) = &mut self.held {
+            held.push_str(text);
+            return Ok(());
+        }
         if self.json {
             let line = json!({
                 "instance": id, "stream": "stderr", "from": piece.from, "cut": cut, "text": text,

@@ -240,7 +240,10 @@ impl Status {
         self.job_rows(&layout, filter, sort, trees, &mut rows);
         self.agent_rows(&layout, filter, trees, &mut rows);
         self.server_rows(&layout, filter, trees, &mut rows);
-        self.receipt_rows(&layout, filter, &mut rows);
+        match self.host.ended.is_empty() {
+            true => self.receipt_rows(&layout, filter, &mut rows),
+            false => self.ended_rows(&layout, filter, &mut rows),
+        }
         self.task_rows(&layout, filter, sort, &mut rows);
         self.peer_rows(&layout, filter, &mut rows);
         rows
@@ -311,6 +314,16 @@ impl Status {
             rows.push(layout.heading(names, "CANCEL DONE: PROCESSES ENDED, LEFT"));
             rows.extend(shown);
         }
+    }
+
+    /// Calls that have ended, with their receipts.
+    fn ended_rows(&self, layout: &Layout, filter: &str, rows: &mut Vec<Row>) {
+        let shown = self.host.ended.iter().map(|call| call.row(layout));
+        let shown: Vec<Row> = shown.filter(|row| matches(&row.text, filter)).collect();
+        rows.push(
+            layout.heading(["ENDED", "TOOL", "USER", "ENDED"], "OUTCOME, RECEIPT, ARGUMENTS"),
+        );
+        rows.extend(shown);
     }
 
     fn task_rows(&self, layout: &Layout, filter: &str, sort: Sort, rows: &mut Vec<Row>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::discover::Environment;
 use super::{
-    Alerts, Daemon, Keeping, Limits, Listen, Log, OnDisconnect, OnTtl, RecordCalls, Tasks,
+    Alerts, Daemon, Keeping, Limits, Listen, Log, OnDisconnect, OnEnd, OnTtl, RecordCalls, Tasks,
 };
 use crate::store::Damaged;
 use crate::tools::name::DEFAULT_HEARTBEAT;
@@ -73,6 +73,10 @@ impl Daemon {
             title: None,
             website: None,
             instructions: None,
+            on_end: OnEnd::default(),
+            on_end_after: Duration::from_secs(30),
+            on_end_timeout: Duration::from_secs(10),
+            on_end_running: 4,
         }
     }
 }
@@ -122,6 +126,8 @@ impl Default for Log {
             audit: None,
             calls: RecordCalls::default(),
             redact: redact.map(str::to_owned).to_vec(),
+            ended_calls: 1000,
+            ended_for: 12 * HOUR,
         }
     }
 }

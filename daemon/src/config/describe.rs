@@ -236,6 +236,24 @@ impl Config {
         let (unknown, fast) = (alerts.unknown_tasks, alerts.fast_polls);
         row("", format!("{unknown} unknown tasks, {fast} fast polls within {window}"));
         row("start_at_once", self.start_at_once.to_string());
+        rows.into_iter().chain(self.ends_in_words()).collect()
+    }
+
+    /// The settings of calls that have ended.
+    fn ends_in_words(&self) -> Vec<(String, String)> {
+        let (daemon, log) = (&self.daemon, &self.log);
+        let kept = format!("{} for {}", log.ended_calls, show_duration(log.ended_for));
+        let mut rows = vec![("ended_calls".to_owned(), kept)];
+        let mut row = |name: &str, text: String| rows.push((name.to_owned(), text));
+        if let Some(otlp) = &self.otlp {
+            row("otlp", format!("{}, as {:?}", otlp.endpoint, otlp.service_name));
+        }
+        if !daemon.on_end.is_empty() {
+            row("on_end", daemon.on_end.elements().join(" "));
+            row("on_end_after", show_duration(daemon.on_end_after));
+            row("on_end_timeout", show_duration(daemon.on_end_timeout));
+            row("on_end_running", daemon.on_end_running.to_string());
+        }
         rows
     }
 }

@@ -33,6 +33,7 @@ mod json;
 mod listen;
 #[cfg(feature = "config")]
 mod monitoring;
+mod on_end;
 mod progress;
 #[cfg(feature = "config")]
 mod raw;
@@ -85,6 +86,7 @@ pub use env_file::EnvFile;
 #[cfg(feature = "config")]
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
+pub use on_end::OnEnd;
 pub use progress::ProgressPattern;
 pub use remote_server::RemoteServer;
 pub use server::{SERVER_NAME_MAX, Server, prefix_of};
@@ -128,6 +130,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// `[alerts]`
     pub alerts: Alerts,
+    /// `[otlp]`: the collector of spans; none is recorded if `None`.
+    pub otlp: Option<Otlp>,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
     /// `servers.start_at_once`: servers that may be starting at once (UPS-09).
@@ -180,6 +184,14 @@ pub struct Daemon {
     pub instructions: Option<String>,
     /// How long the running calls of a stdio peer may still finish after it closed its input.
     pub eof_grace: Duration,
+    /// Command after the end of a task or a long call.
+    pub on_end: OnEnd,
+    /// Shortest duration of a call that is followed by it.
+    pub on_end_after: Duration,
+    /// Its time limit.
+    pub on_end_timeout: Duration,
+    /// Maximum number of such commands that run at once.
+    pub on_end_running: usize,
 }
 
 /// Where tasks are kept.
@@ -356,6 +368,10 @@ pub struct Log {
     pub calls: RecordCalls,
     /// Names of arguments whose values are not recorded; `*` stands for any characters.
     pub redact: Vec<String>,
+    /// Maximum number of ended calls that are kept for views.
+    pub ended_calls: usize,
+    /// Time for which they are kept.
+    pub ended_for: Duration,
 }
 
 /// The part of each call that the audit log records.
@@ -377,6 +393,23 @@ pub struct Metrics {
     /// Address of the metrics endpoint of `ceased serve`, a Unix socket or a loopback address;
     /// disabled if `None`.
     pub listen: Option<Address>,
+}
+
+/// `[otlp]`: the collector that gets a span of each call (OBS-01).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Otlp {
+    /// Its URL; spans go to `/v1/traces` below it.
+    pub endpoint: String,
+    /// File of headers of its requests, one `Name: value` a line; not read here.
+    pub headers_file: Option<PathBuf>,
+    /// File of the authorities that its certificate is checked with; those of the system if `None`.
+    pub ca_file: Option<PathBuf>,
+    /// Name of this service in traces.
+    pub service_name: String,
+    /// Time limit of a request.
+    pub timeout: Duration,
+    /// Maximum number of spans that wait for delivery.
+    pub queue: usize,
 }
 
 /// `[alerts]`: thresholds of warnings.
@@ -448,6 +481,8 @@ pub struct Tool {
     pub max_running: Option<usize>,
     /// Name of a lock: calls with the same one run one after the other.
     pub lock: Option<Template>,
+    /// Command after the end of a task or a long call, in place of the daemon's.
+    pub on_end: Option<OnEnd>,
 }
 
 /// Implementation of a tool.
@@ -580,6 +615,7 @@ impl Config {
             log: Log::default(),
             metrics: Metrics::default(),
             alerts: Alerts::default(),
+            otlp: None,
             tools: Vec::new(),
             start_at_once: start_at_once_default(),
             servers: Vec::new(),
@@ -781,6 +817,7 @@ impl Config {
             log: sections::log(&raw.log, &mut check),
             metrics: monitoring::metrics(&raw.metrics, &listen, &mut check),
             alerts: monitoring::alerts(&raw.alerts, &mut check),
+            otlp: monitoring::otlp(raw.otlp.as_ref(), &mut check),
             start_at_once: server_table::start_at_once(&raw.common, &mut check),
             agents: agent_table::agents(raw.agents, &servers, &daemon, &mut check),
             servers,

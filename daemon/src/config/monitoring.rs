@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ceased_transports::http::client::Url;
 use ceased_transports::{Address, SocketMode};
 
 use super::check::{Checker, Key};
 use super::listen::SOCKET_PATH_BYTES_MAX;
-use super::{Alerts, Listen, Metrics, raw};
+use super::{Alerts, Listen, Metrics, Otlp, raw};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -87,4 +88,35 @@ pub(super) fn alerts(raw: &raw::Alerts, check: &mut Checker<'_>) -> Alerts {
         unknown_tasks,
         fast_polls,
     }
+}
+
+/// The collector of spans; `None` if there is none, or it is wrong, which has been noted.
+pub(super) fn otlp(raw: Option<&(usize, raw::Otlp)>, check: &mut Checker<'_>) -> Option<Otlp> {
+    let (at, raw) = raw?;
+    let key = |name| Key { table: "[otlp]", name };
+    let Some(written) = &raw.endpoint else {
+        let hint = "write endpoint = \"http://127.0.0.1:4318\"";
+        check.missing(*at, "[otlp] has no `endpoint`", hint);
+        return None;
+    };
+    let endpoint = written.get_ref();
+    if let Err(why) = Url::parse(endpoint) {
+        let (at, hint) = (written.span().start, format!("it {why}"));
+        check.bad_value(key("endpoint"), at, &format!("{endpoint:?}"), hint);
+    }
+    let mut path = |name, raw: &Option<raw::Text>| {
+        raw.as_ref().and_then(|written| check.path(key(name), written))
+    };
+    let headers_file = path("headers_file", &raw.headers_file);
+    let ca_file = path("ca_file", &raw.ca_file);
+    let default = Duration::from_secs(10);
+    let range = Duration::from_millis(100)..=HOUR;
+    Some(Otlp {
+        endpoint: endpoint.clone(),
+        headers_file,
+        ca_file,
+        service_name: raw.service_name.clone().unwrap_or_else(|| "ceased".to_owned()),
+        timeout: check.duration(key("timeout"), raw.timeout.as_ref(), default, range),
+        queue: check.whole(key("queue"), raw.queue.as_ref(), 2048, 1..=1_000_000),
+    })
 }

@@ -28,6 +28,7 @@ pub(super) struct Raw {
     pub(super) log: Log,
     pub(super) metrics: Metrics,
     pub(super) alerts: Alerts,
+    pub(super) otlp: Option<(usize, Otlp)>,
     pub(super) tools: Vec<(usize, Tool)>,
     pub(super) common: Servers,
     pub(super) servers: Vec<(usize, Server)>,
@@ -57,6 +58,10 @@ pub(super) struct Daemon {
     pub(super) title: Option<String>,
     pub(super) website: Option<Text>,
     pub(super) instructions: Option<String>,
+    pub(super) on_end: Option<Spanned<Vec<Text>>>,
+    pub(super) on_end_after: Option<Spanned<Span>>,
+    pub(super) on_end_timeout: Option<Spanned<Span>>,
+    pub(super) on_end_running: Option<Whole>,
 }
 
 /// `[[listen]]`
@@ -140,6 +145,8 @@ pub(super) struct Log {
     pub(super) audit: Option<Text>,
     pub(super) calls: Option<Text>,
     pub(super) redact: Option<Spanned<Vec<Text>>>,
+    pub(super) ended_calls: Option<Whole>,
+    pub(super) ended_for: Option<Spanned<Span>>,
 }
 
 /// `[metrics]`
@@ -147,6 +154,18 @@ pub(super) struct Log {
 #[serde(deny_unknown_fields)]
 pub(super) struct Metrics {
     pub(super) listen: Option<Text>,
+}
+
+/// `[otlp]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Otlp {
+    pub(super) endpoint: Option<Text>,
+    pub(super) headers_file: Option<Text>,
+    pub(super) ca_file: Option<Text>,
+    pub(super) service_name: Option<String>,
+    pub(super) timeout: Option<Spanned<Span>>,
+    pub(super) queue: Option<Whole>,
 }
 
 /// `[alerts]`
@@ -200,6 +219,7 @@ pub(super) struct Tool {
     pub(super) allow: Option<Spanned<Vec<Text>>>,
     pub(super) max_running: Option<Whole>,
     pub(super) lock: Option<Text>,
+    pub(super) on_end: Option<Spanned<Vec<Text>>>,
     pub(super) input: Option<Spanned<Ordered<Input>>>,
     pub(super) input_schema: Option<Spanned<Json>>,
 }
@@ -342,9 +362,9 @@ impl<'de> Deserialize<'de> for Account {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 11] = [
-    "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "servers", "tool", "server",
-    "agent",
+const TABLES: [&str; 12] = [
+    "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "otlp", "servers", "tool",
+    "server", "agent",
 ];
 
 /// Parses all valid tables and reports the problems of the others.
@@ -366,6 +386,10 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "log" => raw.log = table(&root, "[log]", value, check).unwrap_or_default(),
             "metrics" => raw.metrics = table(&root, "[metrics]", value, check).unwrap_or_default(),
             "alerts" => raw.alerts = table(&root, "[alerts]", value, check).unwrap_or_default(),
+            "otlp" => {
+                let otlp = table(&root, "[otlp]", value, check);
+                raw.otlp = otlp.map(|otlp| (value.span().start, otlp));
+            }
             "servers" => raw.common = table(&root, "[servers]", value, check).unwrap_or_default(),
             "listen" => raw.listen = tables(&root, name, value, check),
             "tool" => raw.tools = tables(&root, name, value, check),

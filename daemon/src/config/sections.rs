@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::check::{Checker, Key};
 use super::identities;
 use super::units::{parse_duration, show_duration};
-use super::{Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnTtl, RecordCalls, Tasks, raw};
+use super::{
+    Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnEnd, OnTtl, RecordCalls, Tasks, raw,
+};
 use crate::store::Damaged;
 use ceased_process::Isolation;
 
@@ -29,6 +31,34 @@ const GIB: u64 = 1 << 30;
 const WEB: [&str; 2] = ["https:", "http:"];
 
 pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
+    let key = |name| Key { table: "[daemon]", name };
+    let daemon = without_endings(raw, check);
+    Daemon {
+        on_end: on_end(key("on_end"), raw.on_end.as_ref(), check).unwrap_or_default(),
+        on_end_after: check.duration(
+            key("on_end_after"),
+            raw.on_end_after.as_ref(),
+            daemon.on_end_after,
+            Duration::ZERO..=24 * HOUR,
+        ),
+        on_end_timeout: check.duration(
+            key("on_end_timeout"),
+            raw.on_end_timeout.as_ref(),
+            daemon.on_end_timeout,
+            100 * MS..=HOUR,
+        ),
+        on_end_running: check.whole(
+            key("on_end_running"),
+            raw.on_end_running.as_ref(),
+            daemon.on_end_running,
+            1..=256,
+        ),
+        ..daemon
+    }
+}
+
+/// `[daemon]` without the keys of `on_end`.
+fn without_endings(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
     let key = |name| Key { table: "[daemon]", name };
     let default = Daemon::default_in(check.environment);
     let state_dir = match &raw.state_dir {
@@ -94,6 +124,32 @@ pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
         title: raw.title.clone(),
         website: raw.website.as_ref().and_then(|it| uri(key("website"), it, &WEB, check)),
         instructions: raw.instructions.clone(),
+        ..default
+    }
+}
+
+/// A command after the end of a call; `None` if there is none, or it is wrong, which has been noted.
+pub(super) fn on_end(
+    key: Key,
+    raw: Option<&toml::Spanned<Vec<raw::Text>>>,
+    check: &mut Checker<'_>,
+) -> Option<OnEnd> {
+    let written = raw?.get_ref();
+    let mut elements: Vec<String> = written.iter().map(|text| text.get_ref().clone()).collect();
+    let program = elements.first_mut().filter(|program| program.contains('/'));
+    let anchored = program.map(|program| {
+        let (base, rest) = check.anchored(program).map_err(|why| (0, why.to_owned()))?;
+        *program = base.join(rest).to_string_lossy().into_owned();
+        Ok(())
+    });
+    let elements: Vec<&str> = elements.iter().map(String::as_str).collect();
+    match anchored.transpose().and_then(|_| OnEnd::new(&elements)) {
+        Ok(on_end) => Some(on_end),
+        Err((at, why)) => {
+            let element = written.get(at)?;
+            check.bad_value(key, element.span().start, &format!("{:?}", element.get_ref()), why);
+            None
+        }
     }
 }
 
@@ -429,5 +485,10 @@ pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
         names.get_ref().iter().map(|name| name.get_ref().to_lowercase()).collect::<Vec<_>>()
     });
     let redact = redact.unwrap_or_else(|| Log::default().redact);
-    Log { level, audit, calls, redact }
+    let default = Log::default();
+    let ended_calls =
+        check.whole(key("ended_calls"), raw.ended_calls.as_ref(), default.ended_calls, 0..=100_000);
+    let ended_for =
+        check.duration(key("ended_for"), raw.ended_for.as_ref(), default.ended_for, MS..=YEAR);
+    Log { level, audit, calls, redact, ended_calls, ended_for }
 }

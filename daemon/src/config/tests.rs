@@ -95,6 +95,10 @@ fn every_key_is_read() {
         title = "T"
         website = "https://a.b"
         instructions = "I"
+        on_end = ["./told", "{tool}"]
+        on_end_after = "0s"
+        on_end_timeout = "1s"
+        on_end_running = 2
         [limits]
         connections = 2
         connections_per_identity = 1
@@ -140,6 +144,8 @@ fn every_key_is_read() {
         audit = "~/audit.jsonl"
         calls = "arguments"
         redact = ["My_*"]
+        ended_calls = 0
+        ended_for = "1s"
         [metrics]
         listen = "unix:~/metrics.sock"
         [alerts]
@@ -173,6 +179,10 @@ fn every_key_is_read() {
             title: Some("T".into()),
             website: Some("https://a.b".into()),
             instructions: Some("I".into()),
+            on_end: OnEnd::new(&["/etc/ceased/told", "{tool}"]).expect("a command"),
+            on_end_after: Duration::ZERO,
+            on_end_timeout: secs(1),
+            on_end_running: 2,
         }
     );
     assert_eq!(
@@ -230,7 +240,9 @@ fn every_key_is_read() {
             level: Some(Level::Trace),
             audit,
             calls: RecordCalls::Arguments,
-            redact: vec!["my_*".into()]
+            redact: vec!["my_*".into()],
+            ended_calls: 0,
+            ended_for: secs(1),
         }
     );
     let (path, mode) = ("/home/u/metrics.sock".into(), ceased_transports::SocketMode::OWNER);

@@ -12,7 +12,7 @@ pub(super) use super::env_file::variable_flaw;
 use super::error::{did_you_mean, line_of};
 use super::json::Ordered;
 use super::progress::ProgressPattern;
-use super::sections::{TEXT_LIMITS, YEAR, heartbeat, isolation, on_disconnect, uri};
+use super::sections::{TEXT_LIMITS, YEAR, heartbeat, isolation, on_disconnect, on_end, uri};
 use super::units::show_size;
 use super::{
     Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Output, Run,
@@ -124,6 +124,7 @@ fn tool(
     });
     let confirm = confirm.transpose().ok()?;
     let lock = lock(raw.lock.as_ref(), &arguments, check)?;
+    let on_end = on_end(key("on_end"), raw.on_end.as_ref(), check);
     let max_running = raw.max_running.as_ref();
     let max_running = max_running
         .map(|written| check.whole(key("max_running"), Some(written), 1, 1..=MAX_RUNNING_MAX));
@@ -152,6 +153,7 @@ fn tool(
         allow,
         max_running,
         lock,
+        on_end,
         heartbeat: None,
         on_disconnect: OnDisconnect::default(),
     })

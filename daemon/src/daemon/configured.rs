@@ -13,9 +13,10 @@ use rustix::process::getuid;
 
 use crate::access::Access;
 use crate::config::{self, Config, Listen, most_of};
-use crate::event_loop::{Guards, ListenSpec};
+use crate::event_loop::{Guards, ListenSpec, OnEndPolicy};
 use crate::http::access::HttpRules;
 use crate::http::pages::Serves;
+use crate::observability::ended::EndedLimits;
 use crate::observability::metrics::Thresholds;
 use crate::store::open::{OnDisk, StoreLocation};
 use crate::token_file::TokenFileError;
@@ -43,6 +44,22 @@ pub(super) fn operators(config: &Config) -> Vec<Identity> {
     let mut operators = own_operators();
     operators.extend(config.daemon.operators.iter().cloned());
     operators
+}
+
+/// Calls that are kept once they have ended.
+pub(super) const fn ended(config: &Config) -> EndedLimits {
+    EndedLimits { count: config.log.ended_calls, span: config.log.ended_for }
+}
+
+/// Commands after the end of calls.
+pub(super) fn on_end(config: &Config) -> OnEndPolicy {
+    let daemon = &config.daemon;
+    OnEndPolicy {
+        command: daemon.on_end.clone(),
+        after: daemon.on_end_after,
+        timeout: daemon.on_end_timeout,
+        running_max: daemon.on_end_running,
+    }
 }
 
 pub(super) const fn thresholds(config: &Config) -> Thresholds {

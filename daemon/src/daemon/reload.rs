@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 
 use super::configured::{
-    bounded, guards, limits, listen_spec, operators, server_info, task_policy, thresholds,
+    bounded, guards, limits, listen_spec, on_end, operators, server_info, task_policy, thresholds,
 };
 use super::servers::{self, KnownServers};
 use crate::config::{self, Config, Level, Listen};
@@ -49,6 +49,7 @@ pub(crate) fn reload(
                 agents,
                 start_at_once: config.start_at_once,
                 operators: operators(&config),
+                own_spans: started.otlp.is_some(),
                 ..Settings::default()
             }),
             listen,
@@ -57,6 +58,7 @@ pub(crate) fn reload(
             authenticate_within: config.limits.authenticate_within,
             guards: guards(&config),
             thresholds: thresholds(&config),
+            on_end: on_end(&config),
             needs_restart: needs_restart(&started, &config),
         })
     })
@@ -88,8 +90,12 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         title: _,
         website: _,
         instructions: _,
+        on_end: _,
+        on_end_after: _,
+        on_end_timeout: _,
+        on_end_running: _,
     } = &now.daemon;
-    let config::Log { audit, calls, redact, level: _ } = &now.log;
+    let config::Log { audit, calls, redact, ended_calls, ended_for, level: _ } = &now.log;
     let config::Metrics { listen: metrics } = &now.metrics;
     let was = &started.daemon;
     let (bounded_then, bounded_now) = (bounded(started), bounded(now));
@@ -104,6 +110,9 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.audit", started.log.audit != *audit),
         ("log.calls", started.log.calls != *calls),
         ("log.redact", started.log.redact != *redact),
+        ("log.ended_calls", started.log.ended_calls != *ended_calls),
+        ("log.ended_for", started.log.ended_for != *ended_for),
+        ("[otlp]", started.otlp != now.otlp),
         ("metrics.listen", started.metrics.listen != *metrics),
         (
             "memory_max of a [[tool]], [[server]] or [[agent]], the first one",

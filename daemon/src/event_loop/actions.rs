@@ -12,6 +12,7 @@ use ceased_core::action::{Action, AuditEvent, Receipt};
 use ceased_core::event::Event;
 use ceased_core::ids::{ConnId, StatusId};
 use ceased_core::outgoing::call::Caller;
+use ceased_core::protocol::trace_context::Span;
 use ceased_core::reason::CloseReason;
 use ceased_core::time::Now;
 use ceased_transports::{Socket, Transport};
@@ -80,6 +81,7 @@ impl Server {
 
     fn take_process_report(&mut self, now: Now, report: ceased_process::Report) {
         let Some(report) = self.take_upstream_report(now, report) else { return };
+        let Some(report) = self.take_on_end_report(now, report) else { return };
         match report {
             ceased_process::Report::Progress { job, progress, total, message } => {
                 let (job, message) = (from_process(job), message.as_deref());
@@ -129,7 +131,9 @@ impl Server {
     /// Carries out the engine's actions.
     pub(super) fn act(&mut self, now: Now) {
         let mut actions = std::mem::take(&mut self.actions);
-        self.observer.begin_actions();
+        for call in self.observer.begin_actions().into_values() {
+            self.keep_ended(now, call, None);
+        }
         for action in actions.drain(..) {
             match action {
                 Action::Start { job, tool, arguments, task } => {
@@ -155,8 +159,8 @@ impl Server {
                 Action::Operate { conn, identity, order } => {
                     self.operate(now, conn, identity, order);
                 }
-                Action::CollectHostStatus { survey, jobs, instances, viewer } => {
-                    self.survey(now, survey, jobs, instances, viewer);
+                Action::CollectHostStatus { survey, jobs, instances, viewer, ended } => {
+                    self.survey(now, survey, jobs, instances, (viewer, ended));
                 }
                 Action::ReadOutput(query) => self.read_output(now, &query),
                 Action::Upstream(action) => {
@@ -220,9 +224,11 @@ impl Server {
                 tracing::debug!(%conn, %identity, %job, %tool, reason, "job cancelled");
             }
             AuditEvent::Ceased(receipt) => {
-                let Receipt { job, tool, why, since, .. } = &**receipt;
-                let took = now.at - *since;
-                tracing::debug!(%job, %tool, why = why.as_str(), ?took, "ceased");
+                let Receipt { job, tool, why, since, trace, .. } = &**receipt;
+                let (took, why) = (now.at - *since, why.as_str());
+                let span = trace.as_ref().and_then(|trace| trace.span.as_ref());
+                let (trace_id, span_id) = (span.map(Span::trace_hex), span.map(Span::id_hex));
+                tracing::debug!(%job, %tool, why, ?took, trace_id, span_id, "ceased");
             }
             AuditEvent::Outlasted(receipt) => {
                 let Receipt { job, tool, why, .. } = &**receipt;
@@ -251,7 +257,8 @@ impl Server {
                 let pattern = pattern.as_str();
                 tracing::warn!(%conn, %identity, pattern, count, ?window, "suspicious");
             }
-            AuditEvent::TaskCreated { .. }
+            AuditEvent::RelayEnded(_)
+            | AuditEvent::TaskCreated { .. }
             | AuditEvent::TaskEnded { .. }
             | AuditEvent::TaskRetrieved { .. }
             | AuditEvent::TaskExpired { .. } => {}

@@ -116,6 +116,7 @@ impl Server {
             authenticate_within,
             guards,
             thresholds,
+            on_end,
             set_level,
             needs_restart,
         } = reloaded;
@@ -128,6 +129,7 @@ impl Server {
         self.authenticate_within = authenticate_within;
         self.guards = guards;
         self.observer.warn_at(thresholds);
+        self.endings.policy = on_end;
         tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
         for key in needs_restart {
             tracing::warn!(key, "changed key takes effect only after a restart of the daemon");

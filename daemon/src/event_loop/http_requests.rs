@@ -21,6 +21,7 @@ use crate::http::access::{Caller, HttpRules};
 use crate::http::envelope::{Envelope, RequestEnvelope};
 use crate::http::peer::{HttpPeer, Subject};
 use crate::http::session::{Session, SessionId};
+use crate::http::trace_headers::body_with_trace;
 use crate::http::{access, answer, pages, routing, view};
 
 /// Header with the id of a session.
@@ -47,6 +48,7 @@ impl Server {
         caller: Caller,
     ) {
         let Request { head, body } = request;
+        let body = body_with_trace(&head, &body);
         if self.http.peer(conn).is_some_and(HttpPeer::serves_numbers) {
             return self.answer_with_numbers(now, conn);
         }

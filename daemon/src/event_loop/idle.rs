@@ -148,7 +148,8 @@ impl Server {
             return false;
         }
         let sizes = self.engine.sizes();
-        sizes.jobs == 0 && (sizes.tasks == 0 || self.store.is_some())
+        let has_ended = sizes.jobs == 0 && self.endings.is_empty();
+        has_ended && (sizes.tasks == 0 || self.store.is_some())
     }
 
     /// Carries out the order of an operator.

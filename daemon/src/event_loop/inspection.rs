@@ -128,7 +128,10 @@ impl Server {
     fn requestor(&self, job: JobId) -> Option<Identity> {
         match instance_of(job) {
             Some(instance) => self.upstreams.instances.get(&instance)?.owner.clone(),
-            None => self.engine.owner(from_process(job)).cloned(),
+            None => {
+                let job = from_process(job);
+                self.engine.owner(job).or_else(|| self.endings.owner(job)).cloned()
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use super::server::Server;
 use super::state::running_jobs::{Awaited, PendingStart, RunningCommand, StopEffect};
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use ceased_core::identity::Identity;
 use ceased_core::ids::{AskId, JobId, TaskId};
 use ceased_core::json::raw::Json;
 use ceased_core::outgoing::call::{Answer, AnswerTimeout, Caller, OutgoingRequest, Refusal};
+use ceased_core::protocol::trace_context::TraceContext;
 use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::error::code;
@@ -38,6 +40,17 @@ use ceased_process::{Ending, Exit, Launch, Order, WorkingDir};
 
 /// The variable that names the task a command is the work of. No configuration may set it.
 const TASK: &str = "CEASED_TASK";
+
+/// Variables of the trace context of a call (OBS-01).
+pub(super) fn trace_variables(trace: &TraceContext) -> Vec<(OsString, OsString)> {
+    let parent = trace.span.as_ref().map(|span| &*span.text);
+    let pairs = [
+        ("TRACEPARENT", parent),
+        ("TRACESTATE", trace.state.as_deref()),
+        ("BAGGAGE", trace.baggage.as_deref()),
+    ];
+    pairs.into_iter().filter_map(|(name, value)| Some((name.into(), value?.into()))).collect()
+}
 
 /// Id of the confirmation request; handlers count theirs from 1.
 const CONFIRM: AskId = AskId::new(0);
@@ -256,6 +269,7 @@ impl Server {
         let output = command.output_options();
         self.begin_output(job, task, tool, &output);
         let task = task.map(|task| (TASK.into(), task.to_string().into()));
+        let trace = self.engine.trace(job).map(|trace| trace_variables(trace)).unwrap_or_default();
         let launch = Launch {
             job: to_process(job),
             argv: filled.argv,
@@ -266,6 +280,7 @@ impl Server {
                 .into_iter()
                 .chain(env)
                 .chain(task)
+                .chain(trace)
                 .collect(),
             inherit: command.inherit.clone(),
             stdin: filled.stdin,
@@ -282,6 +297,7 @@ impl Server {
 
     /// Takes a step towards the end of a job.
     pub(super) fn stop(&mut self, job: JobId, step: StopStep, why: StopReason) {
+        self.observer.calls.note_step(job, step.as_str());
         match self.jobs.stop(job, step, why) {
             StopEffect::None => {}
             StopEffect::Terminate => self.order(Order::Terminate(to_process(job))),

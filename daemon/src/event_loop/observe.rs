@@ -10,8 +10,9 @@ use std::sync::Arc;
 use ceased_core::action::{AuditEvent, Receipt};
 use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
-use ceased_core::ids::{ConnId, InstanceId, JobId, StatusId};
-use ceased_core::time::Now;
+use ceased_core::ids::{ConnId, InstanceId, JobId, RequestId, StatusId};
+use ceased_core::protocol::revision::Dialect;
+use ceased_core::time::{Instant as CoreInstant, Now};
 use ceased_core::upstream::interface::Proof;
 use ceased_transports::{Link, Peer as Origin};
 use serde_json::value::to_raw_value;
@@ -21,7 +22,9 @@ use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
 use super::upstreams::{instance_of, quoted, to_job};
 use crate::announce::say;
 use crate::observability::audit::{CancelRecord, Happening, facts_of};
-use crate::observability::calls::CallOutcome;
+use crate::observability::calls::{CallOutcome, CallRecord};
+use crate::observability::ended::EndedCall;
+use crate::observability::hop::Hop;
 use crate::observability::job_status::{self, JobStatus};
 use crate::observability::metrics::{InstanceStatus, Listed, Snapshot};
 use crate::process_ids::{from_process, to_process};
@@ -118,7 +121,7 @@ impl Server {
             None => Party::Identity(identity.clone()),
         };
         if self.should_record(now, party, RecordKind::Limit(limit)) {
-            self.audit(now, &Happening::Noted(AuditEvent::Refused { conn, identity, limit }));
+            self.audit(now, &Happening::Noted(AuditEvent::Refused { conn, identity, limit }, None));
         }
     }
 
@@ -136,6 +139,14 @@ impl Server {
         match note {
             AuditEvent::Ceased(receipt) => return self.record_end(now, receipt, Ended::Wholly),
             AuditEvent::Outlasted(receipt) => return self.record_end(now, receipt, Ended::Not),
+            AuditEvent::RelayEnded(end) => {
+                let (is_stopped, was_sent) = (end.is_stopped, end.sent.is_some());
+                let hop =
+                    self.hop(end.asked, &end.method, end.request.as_ref(), (end.conn, end.dialect));
+                let mut call = self.observer.calls.end_relayed(*end, now);
+                call.hop = hop;
+                return self.call_ended(now, Arc::new(call), (is_stopped, was_sent));
+            }
             AuditEvent::Refused { conn, identity, limit } => {
                 return self.record_limit(now, conn, identity, limit);
             }
@@ -162,7 +173,9 @@ impl Server {
             | AuditEvent::TaskExpired { .. }
             | AuditEvent::Suspicious { .. } => {}
         }
-        if let Some(happening) = Happening::of(note) {
+        let job = job_of(&note);
+        let trace = job.and_then(|job| self.engine.trace(job)).cloned();
+        if let Some(happening) = Happening::of(note, trace) {
             self.audit(now, &happening);
         }
     }
@@ -206,7 +219,14 @@ impl Server {
         observer.alerts.look_at_end(&record);
         let record = Arc::new(record);
         observer.metrics.note_end(Arc::clone(&record));
-        self.audit(now, &Happening::Cancel(record));
+        self.audit(now, &Happening::Cancel(Arc::clone(&record)));
+        let receipt = &*record.receipt;
+        let is_unbegun = receipt.stage.is_none() && receipt.upstream.is_none();
+        let call = self.observer.take_unreceipted(receipt.job);
+        let call = call.or_else(|| is_unbegun.then(|| Arc::new(CallRecord::unbegun(receipt))));
+        if let Some(call) = call.filter(|_| ended == Ended::Wholly) {
+            self.keep_ended(now, call, Some(record));
+        }
     }
 
     /// A call has ended: records and counts it. To be called while the engine still has its job.
@@ -217,10 +237,73 @@ impl Server {
         outcome: CallOutcome,
         exit: Option<&Exit>,
     ) {
-        let record = self.observer.calls.end(job, self.engine.owner(job), outcome, exit);
-        if let Some(record) = record {
-            self.audit(now, &Happening::Call(record));
+        let about = (self.engine.owner(job), self.engine.trace(job));
+        let Some(mut call) = self.observer.calls.end(job, about, outcome, exit) else { return };
+        call.hop = self.hop_of(job);
+        let is_stopped = self.engine.is_stopping(job);
+        self.call_ended(now, Arc::new(call), (is_stopped, true));
+    }
+
+    /// Facts about the request of a job, where spans are recorded.
+    fn hop_of(&self, job: JobId) -> Option<Box<Hop>> {
+        let (asked, dialect) = (self.engine.asked_at(job)?, self.engine.dialect_of(job)?);
+        let conn = self.engine.connection(job)?;
+        self.hop(asked, "tools/call", self.engine.request(job), (conn, dialect))
+    }
+
+    fn hop(
+        &self,
+        asked: CoreInstant,
+        method: &str,
+        request: Option<&RequestId>,
+        (conn, dialect): (ConnId, &'static Dialect),
+    ) -> Option<Box<Hop>> {
+        self.observer.exporter.as_ref()?;
+        let transport = match self.connections.origin(conn) {
+            Some(Origin::Unix { .. }) => "unix",
+            Some(Origin::Tcp { .. }) => "tcp",
+            Some(Origin::Stdio { .. } | Origin::Child { .. }) => "pipe",
+            // An HTTP session has no connection of its own.
+            None => "",
+        };
+        Some(Box::new(Hop {
+            asked: self.clock.to_system(asked),
+            method: method.into(),
+            request: request.map(|request| format!("{request:.64}")),
+            revision: dialect.revision,
+            transport,
+        }))
+    }
+
+    fn call_ended(
+        &mut self,
+        now: Now,
+        call: Arc<CallRecord>,
+        (is_stopped, has_begun): (bool, bool),
+    ) {
+        if self.observer.calls.are_recorded() && (has_begun || !is_stopped) {
+            self.audit(now, &Happening::Call(Arc::clone(&call)));
         }
+        match is_stopped {
+            true => self.observer.await_receipt(call),
+            false => self.keep_ended(now, call, None),
+        }
+    }
+
+    /// A call has ended and has its receipt, if it was stopped.
+    pub(super) fn keep_ended(
+        &mut self,
+        now: Now,
+        call: Arc<CallRecord>,
+        receipt: Option<Arc<CancelRecord>>,
+    ) {
+        let ended = EndedCall::new(call, receipt);
+        if let Some(exporter) = &self.observer.exporter {
+            let since = ended.receipt.as_ref().map(|it| self.clock.to_system(it.receipt.since));
+            exporter.export(&ended, since);
+        }
+        self.begin_on_end(now, &ended);
+        self.observer.ended.push(ended);
     }
 
     /// Hands the end of a job that no process had to the engine.
@@ -254,6 +337,8 @@ impl Server {
             limits: self.settings.limits,
             open_bytes: open.fold((0, 0), bytes),
             audit_dropped: self.observer.audit.dropped(),
+            spans_dropped: self.observer.exporter.as_ref().map(|exporter| exporter.dropped()),
+            on_end_dropped: self.endings.dropped,
             abandoned_threads: self.jobs.abandoned(),
             uptime: self.observer.started.elapsed(),
             reloads: (self.reloads().count, self.reloads().error.as_deref()),
@@ -276,11 +361,11 @@ impl Server {
         survey: StatusId,
         jobs: Vec<JobId>,
         instances: Vec<InstanceId>,
-        viewer: Option<Identity>,
+        (viewer, ended): (Option<Identity>, bool),
     ) {
         let asked = jobs.iter().copied().map(to_process);
         let asked = asked.chain(instances.into_iter().map(to_job)).collect();
-        self.observer.surveys.insert(survey, Survey { viewer, jobs });
+        self.observer.surveys.insert(survey, Survey { viewer, jobs, ended });
         let order = Order::Survey { ticket: survey.get(), jobs: asked };
         if self.supervisor.order(order).is_err() {
             self.answer_survey(now, survey, Vec::new(), &BTreeMap::new());
@@ -295,7 +380,9 @@ impl Server {
         processes: Vec<(ceased_process::JobId, Vec<Process>)>,
         usage: &BTreeMap<JobId, Usage>,
     ) {
-        let Some(Survey { viewer, jobs }) = self.observer.surveys.remove(&survey) else { return };
+        let Some(Survey { viewer, jobs, ended }) = self.observer.surveys.remove(&survey) else {
+            return;
+        };
         let (mut of_jobs, mut instances) = (BTreeMap::new(), BTreeMap::new());
         for (job, list) in processes {
             match instance_of(job) {
@@ -313,12 +400,38 @@ impl Server {
             last_line: self.outputs.last_line(job),
             ..JobStatus::default()
         });
-        let listed = Listed { processes: of_jobs, jobs, instances };
+        let observer = &mut self.observer;
+        observer.ended.prune();
+        let calls = &observer.calls;
+        let ended = ended.then(|| observer.ended.told(viewer, |call| calls.arguments_of(call)));
+        let listed = Listed { processes: of_jobs, jobs, instances, ended };
         let status = self.snapshot().host_status(containment, viewer, listed, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };
         let event = Event::HostStatusCollected { survey, host: &host };
         self.engine.handle(now, event, &mut self.actions);
+    }
+}
+
+/// The job that an event is about, while it may run.
+const fn job_of(note: &AuditEvent) -> Option<JobId> {
+    match note {
+        AuditEvent::CallCancelled { job, .. } | AuditEvent::TaskCancelled { job, .. } => *job,
+        AuditEvent::JobCancelled { job, .. }
+        | AuditEvent::TaskCreated { job, .. }
+        | AuditEvent::Abandoned { job, .. } => Some(*job),
+        AuditEvent::CancelIgnored { .. }
+        | AuditEvent::Ceased(_)
+        | AuditEvent::Outlasted(_)
+        | AuditEvent::RelayEnded(_)
+        | AuditEvent::RemoteTask { .. }
+        | AuditEvent::StoreFailed { .. }
+        | AuditEvent::StoreRecovered
+        | AuditEvent::Refused { .. }
+        | AuditEvent::TaskEnded { .. }
+        | AuditEvent::TaskRetrieved { .. }
+        | AuditEvent::TaskExpired { .. }
+        | AuditEvent::Suspicious { .. } => None,
     }
 }
 

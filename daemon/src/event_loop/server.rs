@@ -3,6 +3,7 @@
 use super::state::client_directory::ClientDirectories;
 use super::state::clock::Clock;
 use super::state::connections::Connections;
+use super::state::endings::{Endings, OnEndPolicy};
 use super::state::handshakes::Handshakes;
 use super::state::job_output::JobOutputs;
 use super::state::listeners::Listeners;
@@ -22,6 +23,7 @@ use crate::http::endpoint::Endpoint as HttpEndpoint;
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
 use crate::observability::audit::Audit;
 use crate::observability::calls::CallPolicy;
+use crate::observability::ended::{EndedLimits, Export};
 use crate::observability::metrics::Thresholds;
 use crate::record::Recorded;
 use crate::signals::Signals;
@@ -63,6 +65,12 @@ pub(crate) struct Options {
     pub audit: Audit,
     /// The recorded part of each call.
     pub calls: CallPolicy,
+    /// Calls that are kept once they have ended.
+    pub ended: EndedLimits,
+    /// Commands after the end of calls.
+    pub on_end: OnEndPolicy,
+    /// Delivers spans of ended calls.
+    pub exporter: Option<Box<dyn Export>>,
     /// When to warn.
     pub thresholds: Thresholds,
     /// Where tasks are kept; `None`: in memory alone. The settings must agree.
@@ -129,6 +137,8 @@ pub struct Server {
     pub(super) upstreams: Upstreams,
     /// Connections to servers by URL.
     pub(super) remotes: Remotes,
+    /// Commands after the end of calls.
+    pub(super) endings: Endings,
     pub(super) client_directories: ClientDirectories,
     pub(super) pool: Pool,
     pub(super) supervisor: Supervisor,

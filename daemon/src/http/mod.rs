@@ -21,4 +21,5 @@ pub(crate) mod pages;
 pub(crate) mod peer;
 pub(crate) mod routing;
 pub(crate) mod session;
+pub(crate) mod trace_headers;
 pub(crate) mod view;

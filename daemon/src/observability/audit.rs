@@ -21,7 +21,7 @@ use ceased_core::time::Wall;
 
 pub(crate) use proof::facts_of;
 use queue::{Shared, TOGETHER_BYTES};
-pub(crate) use record::{CancelRecord, Happening};
+pub(crate) use record::{CancelRecord, Happening, call_told};
 use writer::{Sink, Writer};
 
 use crate::start_error::StartError;

@@ -4,14 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ceased_core::action::{Receipt, RelayEnd, RelayOutcome};
 use ceased_core::event::Outcome;
 use ceased_core::identity::Identity;
 use ceased_core::ids::{JobId, TaskId};
+use ceased_core::protocol::trace_context::TraceContext;
+use ceased_core::time::Now;
 use ceased_core::tool::Tool;
 use ceased_process::{Ending, Exit};
 use serde_json::Value;
 
 use super::histogram::Histogram;
+use super::hop::Hop;
 use crate::config::RecordCalls;
 
 /// Bytes of the arguments of one call that are recorded; longer ones are counted instead.
@@ -23,6 +27,8 @@ const SHOWN_CHARS_MAX: usize = 256;
 const TOOLS_MAX: usize = 256;
 /// The name that further tools are counted under.
 const OTHER: &str = "(other)";
+/// Steps of one call that are noted: SIGKILL may be repeated for as long as a process is left.
+const STEPS_MAX: usize = 8;
 /// Value of an argument that is not recorded.
 const REDACTED: &str = "[redacted]";
 
@@ -39,14 +45,18 @@ pub(crate) struct CallPolicy {
 #[derive(Debug)]
 struct Running {
     tool: Arc<str>,
+    /// The tool as it was when the call began.
+    of: Option<Arc<Tool>>,
     task: Option<TaskId>,
     started: Instant,
     arguments: Arguments,
+    /// Steps that were taken to stop it.
+    steps: Vec<(&'static str, Instant)>,
 }
 
-/// Arguments of a call that runs.
+/// Arguments of a call.
 #[derive(Debug)]
-enum Arguments {
+pub(crate) enum Arguments {
     /// As they were written, up to [`ARGUMENTS_BYTES_MAX`].
     Text(Box<str>),
     /// The length of longer ones.
@@ -147,6 +157,43 @@ pub(crate) struct CallRecord {
     pub(crate) duration: Duration,
     /// The arguments as JSON, without secrets.
     pub(crate) arguments: Option<String>,
+    /// The trace context of its request.
+    pub(crate) trace: Option<Arc<TraceContext>>,
+    /// Server of a relayed call.
+    pub(crate) server: Option<Box<str>>,
+    /// The tool as it was when the call began, of one that is not relayed.
+    pub(crate) of: Option<Arc<Tool>>,
+    /// Its arguments as they were written.
+    pub(crate) given: Option<Arguments>,
+    pub(crate) ended: Instant,
+    /// Steps that were taken to stop it.
+    pub(crate) steps: Vec<(&'static str, Instant)>,
+    /// Facts about its request, where spans are recorded.
+    pub(crate) hop: Option<Box<Hop>>,
+}
+
+impl CallRecord {
+    /// The record of a call that was stopped before it began.
+    pub(crate) fn unbegun(receipt: &Receipt) -> Self {
+        Self {
+            job: receipt.job,
+            tool: Arc::clone(&receipt.tool),
+            identity: receipt.owner.clone(),
+            task: receipt.task,
+            outcome: CallOutcome::Stopped,
+            code: None,
+            signal: None,
+            duration: Duration::ZERO,
+            arguments: None,
+            trace: receipt.trace.clone(),
+            server: None,
+            of: None,
+            given: None,
+            ended: Instant::now(),
+            steps: Vec::new(),
+            hop: None,
+        }
+    }
 }
 
 /// Numbers of one tool.
@@ -177,33 +224,38 @@ impl Calls {
     pub(crate) fn begin(
         &mut self,
         job: JobId,
-        tool: &Tool,
+        tool: &Arc<Tool>,
         arguments: &str,
         task: Option<TaskId>,
         waited: Duration,
     ) {
         self.waited.add(waited);
-        let (tool, arguments) = (Arc::clone(&tool.name), Arguments::of(arguments));
-        let running = Running { tool, task, started: Instant::now(), arguments };
+        let (name, arguments) = (Arc::clone(&tool.name), Arguments::of(arguments));
+        let (of, started) = (Some(Arc::clone(tool)), Instant::now());
+        let steps = Vec::new();
+        let running = Running { tool: name, of, task, started, arguments, steps };
         self.running.insert(job, running);
     }
 
-    /// A call has ended: counts it, and returns its record where one is wanted.
+    /// Whether the audit log has records of calls.
+    pub(crate) fn are_recorded(&self) -> bool {
+        self.policy.record != RecordCalls::None
+    }
+
+    /// A call has ended: counts it, and returns its record.
     pub(crate) fn end(
         &mut self,
         job: JobId,
-        identity: Option<&Identity>,
+        (identity, trace): (Option<&Identity>, Option<&Arc<TraceContext>>),
         outcome: CallOutcome,
         exit: Option<&Exit>,
     ) -> Option<CallRecord> {
-        let Running { tool, task, started, arguments } = self.running.remove(&job)?;
+        let running = self.running.remove(&job)?;
+        let Running { tool, of, task, started, arguments: given, steps } = running;
         let duration = started.elapsed();
         self.count(&tool, outcome, duration);
-        if self.policy.record == RecordCalls::None {
-            return None;
-        }
         let is_recorded = self.policy.record == RecordCalls::Arguments;
-        let arguments = is_recorded.then(|| self.without_secrets(arguments.read()));
+        let arguments = is_recorded.then(|| self.without_secrets(given.read()));
         Some(CallRecord {
             job,
             tool,
@@ -214,7 +266,47 @@ impl Calls {
             signal: exit.and_then(|exit| exit.signal),
             duration,
             arguments,
+            trace: trace.cloned(),
+            server: None,
+            of,
+            given: Some(given),
+            ended: Instant::now(),
+            steps,
+            hop: None,
         })
+    }
+
+    /// A relayed call has ended: counts it, and returns its record.
+    pub(crate) fn end_relayed(&mut self, end: RelayEnd, now: Now) -> CallRecord {
+        let begun = end.sent.unwrap_or(now.at);
+        let (waited, duration) = (begun - end.asked, now.at - begun);
+        let outcome = match end.outcome {
+            RelayOutcome::Ok => CallOutcome::Ok,
+            RelayOutcome::Failed => CallOutcome::Failed,
+            RelayOutcome::Error => CallOutcome::Error,
+            RelayOutcome::Stopped => CallOutcome::Stopped,
+        };
+        // Not by tool: names of relayed tools are their server's choice, and no label holds one.
+        self.waited.add(waited);
+        self.took.add(duration);
+        CallRecord {
+            job: end.job,
+            tool: end.tool,
+            identity: end.owner,
+            task: end.task,
+            outcome,
+            code: None,
+            signal: None,
+            duration,
+            arguments: None,
+            trace: end.trace,
+            server: Some(end.server),
+            of: None,
+            given: None,
+            ended: Instant::now(),
+            steps: Vec::new(),
+            hop: None,
+        }
     }
 
     fn count(&mut self, tool: &Arc<str>, outcome: CallOutcome, duration: Duration) {
@@ -224,6 +316,14 @@ impl Calls {
         *numbers.outcomes.entry(outcome).or_default() += 1;
         numbers.took.add(duration);
         self.took.add(duration);
+    }
+
+    /// Notes a step towards the end of a call.
+    pub(crate) fn note_step(&mut self, job: JobId, step: &'static str) {
+        let running = self.running.get_mut(&job);
+        if let Some(running) = running.filter(|running| running.steps.len() < STEPS_MAX) {
+            running.steps.push((step, Instant::now()));
+        }
     }
 
     /// The numbers of each tool that was called.
@@ -239,7 +339,16 @@ impl Calls {
     /// The arguments of a call that runs, for its owner and operators: `n=30 name="a b"`, without
     /// secrets and at most [`SHOWN_CHARS_MAX`] characters; `None` if it does not run or has none.
     pub(crate) fn shown_arguments(&self, job: JobId) -> Option<String> {
-        let mut arguments = self.running.get(&job)?.arguments.read();
+        self.as_words(&self.running.get(&job)?.arguments)
+    }
+
+    /// As [`Calls::shown_arguments`], of a call that has ended.
+    pub(crate) fn arguments_of(&self, call: &CallRecord) -> Option<String> {
+        self.as_words(call.given.as_ref()?)
+    }
+
+    fn as_words(&self, arguments: &Arguments) -> Option<String> {
+        let mut arguments = arguments.read();
         redact(&mut arguments, &self.policy.redact);
         let words: Vec<String> = match &arguments {
             Value::Object(members) => {
@@ -314,6 +423,31 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[cfg(test)]
+impl CallRecord {
+    /// A call of a tool `t` that was successful.
+    pub(crate) fn example(identity: Identity, job: JobId) -> Self {
+        Self {
+            job,
+            tool: "t".into(),
+            identity,
+            task: None,
+            outcome: CallOutcome::Ok,
+            code: Some(0),
+            signal: None,
+            duration: Duration::from_millis(1),
+            arguments: None,
+            trace: None,
+            server: None,
+            of: None,
+            given: None,
+            ended: Instant::now(),
+            steps: Vec::new(),
+            hop: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -340,7 +474,14 @@ mod tests {
         let mut shown = |arguments: &str| {
             let (job, tool) = (JobId::new(1), "t".into());
             let arguments = Arguments::of(arguments);
-            let running = Running { tool, task: None, started: Instant::now(), arguments };
+            let running = Running {
+                tool,
+                of: None,
+                task: None,
+                started: Instant::now(),
+                arguments,
+                steps: Vec::new(),
+            };
             calls.running.insert(job, running);
             calls.shown_arguments(job)
         };

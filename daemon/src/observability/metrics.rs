@@ -15,6 +15,7 @@ use ceased_core::stats::{AgentStats, Gauges, ServerStats};
 use ceased_process::Process;
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 pub(crate) use alerts::{Alerts, Thresholds};
 
@@ -132,6 +133,10 @@ pub(crate) struct Snapshot<'a> {
     /// Bytes read and written by open connections.
     pub(crate) open_bytes: (u64, u64),
     pub(crate) audit_dropped: u64,
+    /// Spans that were not delivered; `None` without `[otlp]`.
+    pub(crate) spans_dropped: Option<u64>,
+    /// Commands after the end of calls that were dropped.
+    pub(crate) on_end_dropped: u64,
     /// Threads of abandoned handlers that have not returned.
     pub(crate) abandoned_threads: usize,
     pub(crate) uptime: Duration,
@@ -224,6 +229,8 @@ pub(crate) struct HostStatus<'a> {
     /// Instances of servers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instances: BTreeMap<u64, InstanceStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Vec<Box<RawValue>>>,
 }
 
 /// Running jobs and instances, by number.
@@ -235,6 +242,8 @@ pub(crate) struct Listed {
     pub(crate) jobs: BTreeMap<u64, JobStatus>,
     /// Instances of servers.
     pub(crate) instances: BTreeMap<u64, InstanceStatus>,
+    /// Calls that have ended, newest first, if the viewer asks for them.
+    pub(crate) ended: Option<Vec<Box<RawValue>>>,
 }
 
 /// The processes of an instance of a server, and their output beside messages.
@@ -331,6 +340,7 @@ impl<'a> Snapshot<'a> {
             processes: listed.processes.into_iter().map(ProcessStatus::all_of).collect(),
             jobs: listed.jobs,
             instances: listed.instances,
+            ended: listed.ended,
         }
     }
 }

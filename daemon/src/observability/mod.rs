@@ -2,8 +2,12 @@
 
 pub(crate) mod audit;
 pub(crate) mod calls;
+pub(crate) mod ended;
 pub(crate) mod histogram;
+pub(crate) mod hop;
 pub(crate) mod job_status;
 #[cfg(feature = "cli")]
 pub mod logging;
 pub(crate) mod metrics;
+#[cfg(feature = "cli")]
+pub(crate) mod otlp;

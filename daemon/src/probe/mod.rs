@@ -22,7 +22,7 @@ mod context;
 mod endings;
 mod era;
 mod finding;
-mod http;
+pub(crate) mod http;
 mod life;
 mod observed;
 mod options;

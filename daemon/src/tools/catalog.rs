@@ -12,7 +12,7 @@ use ceased_core::tool::{
     ToolHints,
 };
 
-use crate::config::{self, CommandTool, Output, Run};
+use crate::config::{self, CommandTool, OnEnd, Output, Run};
 use crate::tools::arguments::{Arguments, SchemaError, Template};
 use crate::tools::call_latency::HandlerRun;
 use crate::tools::command_result::EXIT_SCHEMA;
@@ -27,6 +27,8 @@ pub(crate) struct Payload {
     pub(crate) run: PayloadRun,
     /// Confirmation to request before the tool runs.
     pub(crate) confirm: Option<Confirm>,
+    /// Command after the end of a call, in place of the daemon's.
+    pub(crate) on_end: Option<OnEnd>,
 }
 
 impl Payload {
@@ -301,7 +303,7 @@ pub(crate) fn payload(
     run: PayloadRun,
     confirm: Option<Confirm>,
 ) -> Option<Arc<dyn Any + Send + Sync>> {
-    Some(Arc::new(Payload { run, confirm }))
+    Some(Arc::new(Payload { run, confirm, on_end: None }))
 }
 
 /// The schema of the structured content of a configured tool.
@@ -368,11 +370,13 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         check: Some(Box::new(BySchema(tool.arguments.clone()))),
         asks_first: false,
         route: None,
-        payload: payload(
+        payload: Some(Arc::new(Payload {
             run,
-            tool.confirm
+            confirm: tool
+                .confirm
                 .clone()
                 .map(|question| Confirm { question, arguments: tool.arguments.clone() }),
-        ),
+            on_end: tool.on_end.clone(),
+        })),
     }
 }

@@ -367,6 +367,7 @@ impl CommandTool {
             allow: self.allow,
             max_running: self.max_running,
             lock,
+            on_end: None,
         }))
     }
 

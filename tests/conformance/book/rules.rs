@@ -37,6 +37,7 @@ const FAMILIES: [(&str, &str); 18] = [
     ("STOP", "Stopping"),
     ("DUR", "Durability"),
     ("SEC", "Environment, files and directories of commands"),
+    ("OBS", "Observability"),
 ];
 
 /// The page.

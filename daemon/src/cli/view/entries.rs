@@ -1,7 +1,7 @@
 //! Rows and details of jobs, tasks, connections and receipts.
 
 use super::layout::{Layout, ago, bar, bytes, known, millis, span};
-use super::model::{Job, Peer, Receipt, Task, Work};
+use super::model::{Ended, Job, Peer, Receipt, Task, Work};
 use super::row::{Key, Row, Tone, matches};
 
 impl Job {
@@ -161,23 +161,31 @@ impl Peer {
 }
 
 impl Receipt {
-    pub(super) fn row(&self, layout: &Layout) -> Row {
+    /// Processes ended and left, the time that took, and the reason.
+    fn in_words(&self) -> String {
         let why = self.reason.as_deref().unwrap_or(&self.why);
         let (ended, left) = (known(self.processes_ended), known(self.survivors));
-        let how = match (&self.end, self.died_after_ms, self.survivors) {
+        match (&self.end, self.died_after_ms, self.survivors) {
             (Some(end), ..) => format!("{end}: {why}"),
             (None, Some(after), _) => {
                 format!("{ended} ended, {left} left in {}: {why}", millis(after))
             }
             (None, None, Some(_)) => format!("{ended} ended, {left} cannot be ended: {why}"),
             (None, None, None) => format!("its end is not known: {why}"),
-        };
+        }
+    }
+
+    fn tone(&self) -> Tone {
         // An answer is evidence of an end (UPS-05), but counts no process.
         let is_answered = self.proof.as_deref() == Some("answered");
-        let tone = if self.survivors == Some(0) || is_answered { Tone::Good } else { Tone::Bad };
+        if self.survivors == Some(0) || is_answered { Tone::Good } else { Tone::Bad }
+    }
+
+    pub(super) fn row(&self, layout: &Layout) -> Row {
         let when = ago(self.ended_ago_ms);
         let (key, id) = (Key::Receipt(self.job), self.job.to_string());
-        layout.row(key, tone, [&*id, &self.tool, &self.identity, &when], &how)
+        let columns = [&*id, &self.tool, &self.identity, &when];
+        layout.row(key, self.tone(), columns, &self.in_words())
     }
 
     pub(super) fn details(&self) -> Vec<String> {
@@ -196,6 +204,31 @@ impl Receipt {
             },
             format!("survivors: {}", known(self.survivors)),
         ]
+    }
+}
+
+impl Ended {
+    pub(super) fn row(&self, layout: &Layout) -> Row {
+        let how = match (self.exit_code, self.signal) {
+            _ if self.outcome == "ok" => String::new(),
+            (Some(code), _) => format!(" (exit code {code})"),
+            (None, Some(signal)) => format!(" (signal {signal})"),
+            (None, None) => String::new(),
+        };
+        let mut state = format!("{}{how} after {}", self.outcome, span(self.duration_ms));
+        if let Some(receipt) = &self.receipt {
+            state.push_str(&format!("; {}", receipt.in_words()));
+        }
+        if let Some(arguments) = &self.arguments {
+            state.push_str(&format!("; {arguments}"));
+        }
+        let tone = match self.outcome.as_str() {
+            "ok" => Tone::Good,
+            "stopped" => self.receipt.as_ref().map_or(Tone::Quiet, Receipt::tone),
+            _ => Tone::Bad,
+        };
+        let (when, id) = (ago(self.ended_ago_ms), self.job.to_string());
+        layout.row(Key::Receipt(self.job), tone, [&*id, &self.tool, &self.identity, &when], &state)
     }
 }
 

@@ -68,6 +68,7 @@ impl Status {
                 })
             }))
             .chain(of_receipts.flat_map(|receipt| [&mut receipt.identity, &mut receipt.by]))
+            .chain(self.host.ended.iter_mut().map(|call| &mut call.identity))
             .for_each(|identity| {
                 if let Some(name) = name(identity) {
                     *identity = name;
@@ -154,6 +155,8 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) queue_wait: Option<Durations>,
     pub(in crate::cli) store: Store,
     pub(in crate::cli) receipts: Vec<Receipt>,
+    /// Calls that have ended, newest first, where they were asked for.
+    pub(in crate::cli) ended: Vec<Ended>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
     pub(in crate::cli) instances: BTreeMap<u64, InstanceProcesses>,
     pub(in crate::cli) jobs: BTreeMap<u64, Work>,
@@ -206,6 +209,23 @@ pub(in crate::cli) struct Durations {
     pub(in crate::cli) longest_ms: f64,
     /// `None` of none.
     pub(in crate::cli) p95_ms: Option<f64>,
+}
+
+/// A call that has ended, as in the audit log.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::cli) struct Ended {
+    pub(in crate::cli) identity: String,
+    pub(in crate::cli) job: u64,
+    pub(in crate::cli) tool: String,
+    pub(in crate::cli) outcome: String,
+    pub(in crate::cli) exit_code: Option<i32>,
+    pub(in crate::cli) signal: Option<i32>,
+    pub(in crate::cli) duration_ms: u64,
+    pub(in crate::cli) ended_ago_ms: u64,
+    pub(in crate::cli) arguments: Option<String>,
+    /// Of a call that was stopped.
+    pub(in crate::cli) receipt: Option<Receipt>,
 }
 
 /// As in the audit log.

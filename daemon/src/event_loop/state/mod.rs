@@ -6,6 +6,7 @@ pub(crate) mod client_directory;
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod constants;
+pub(crate) mod endings;
 pub(crate) mod handshakes;
 pub(crate) mod job_output;
 pub(crate) mod listen_spec;

@@ -1,7 +1,8 @@
 //! Facts about jobs that the loop alone knows, for receipts, metrics and the audit log.
 
 use crate::observability::audit::Audit;
-use crate::observability::calls::Calls;
+use crate::observability::calls::{CallRecord, Calls};
+use crate::observability::ended::{EndedCalls, EndedLimits, Export};
 use crate::observability::metrics::{Alerts, Metrics, Thresholds};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{JobId, StatusId};
@@ -9,6 +10,7 @@ use ceased_core::tasks::durable::Unstored;
 use ceased_core::time::Wall;
 use ceased_process::{Ending, Exit, Stopped};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Facts about jobs that the loop alone knows.
@@ -23,6 +25,14 @@ pub(crate) struct Observer {
     pub(crate) ends: BTreeMap<JobId, End>,
     /// The same of those that have ended since its actions were last carried out.
     pub(crate) fresh_ends: BTreeMap<JobId, End>,
+    /// Calls of this kind wait for their receipts: those that had been stopped.
+    unreceipted: BTreeMap<JobId, Arc<CallRecord>>,
+    /// The same of those that have ended since the actions of the engine were last carried out.
+    fresh_unreceipted: BTreeMap<JobId, Arc<CallRecord>>,
+    /// Delivers spans of ended calls.
+    pub(crate) exporter: Option<Box<dyn Export>>,
+    /// The latest calls that have ended.
+    pub(crate) ended: EndedCalls,
     /// Whose the detailed statuses are that wait for their processes.
     pub(crate) surveys: BTreeMap<StatusId, Survey>,
     /// Why the store takes nothing at the moment, and since when.
@@ -36,6 +46,8 @@ pub(crate) struct Survey {
     pub(crate) viewer: Option<Identity>,
     /// The jobs that the viewer may see.
     pub(crate) jobs: Vec<JobId>,
+    /// Whether it asks for the calls that have ended.
+    pub(crate) ended: bool,
 }
 
 /// Whether a job has ended, or outlasts SIGKILL.
@@ -70,15 +82,19 @@ impl Observer {
             containment,
             ends: BTreeMap::new(),
             fresh_ends: BTreeMap::new(),
+            unreceipted: BTreeMap::new(),
+            fresh_unreceipted: BTreeMap::new(),
+            exporter: None,
+            ended: EndedCalls::default(),
             surveys: BTreeMap::new(),
             store_trouble: None,
             started: Instant::now(),
         }
     }
 
-    /// Records calls as this policy says.
-    pub(crate) fn with_calls(mut self, calls: Calls) -> Self {
-        self.calls = calls;
+    /// Records calls as this policy says, and keeps so many that have ended.
+    pub(crate) fn with_calls(mut self, calls: Calls, ended: EndedLimits) -> Self {
+        (self.calls, self.ended) = (calls, EndedCalls::new(ended));
         self
     }
 
@@ -112,8 +128,20 @@ impl Observer {
     }
 
     /// The actions of the engine are executed now; a job that ended before and was not stopped is
-    /// of no interest after that.
-    pub(crate) fn begin_actions(&mut self) {
+    /// of no interest after that. Returns the calls that have no receipt nevertheless.
+    pub(crate) fn begin_actions(&mut self) -> BTreeMap<JobId, Arc<CallRecord>> {
         self.ends = std::mem::take(&mut self.fresh_ends);
+        let fresh = std::mem::take(&mut self.fresh_unreceipted);
+        std::mem::replace(&mut self.unreceipted, fresh)
+    }
+
+    /// A call has ended that had been stopped: its receipt follows.
+    pub(crate) fn await_receipt(&mut self, call: Arc<CallRecord>) {
+        self.fresh_unreceipted.insert(call.job, call);
+    }
+
+    /// The call that a receipt belongs to.
+    pub(crate) fn take_unreceipted(&mut self, job: JobId) -> Option<Arc<CallRecord>> {
+        self.unreceipted.remove(&job).or_else(|| self.fresh_unreceipted.remove(&job))
     }
 }

@@ -1,5 +1,6 @@
 //! A reload of the configuration, as the loop gets it.
 
+use super::endings::OnEndPolicy;
 use super::listen_spec::ListenSpec;
 
 use std::fmt;
@@ -55,6 +56,8 @@ pub(crate) struct Reloaded {
     pub(crate) guards: Guards,
     /// See [`Options`](super::server::Options).
     pub(crate) thresholds: Thresholds,
+    /// See [`Options`](super::server::Options).
+    pub(crate) on_end: OnEndPolicy,
     /// Applies the new log level.
     pub(crate) set_level: Box<dyn Fn() + Send>,
     /// Keys whose new value holds after a restart only.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ceased_core::action::{AuditEvent, Cancel, OperatorOrder, Receipt};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId, RequestId, TaskId};
+use ceased_core::protocol::trace_context::TraceContext;
 use ceased_core::upstream::interface::{Proof, UpstreamReceipt};
 use serde_json::value::RawValue;
 
@@ -41,8 +42,9 @@ pub(crate) enum Happening {
     Operate { identity: Identity, conn: ConnId, order: OperatorOrder },
     /// A peer went.
     Disconnect { identity: Identity, conn: ConnId, received_bytes: u64, sent_bytes: u64 },
-    /// An event of the engine. After a cancelled job ends, its receipt follows.
-    Noted(AuditEvent),
+    /// An event of the engine, with the trace context of its job. After a cancelled job ends, its
+    /// receipt follows.
+    Noted(AuditEvent, Option<Arc<TraceContext>>),
     /// Receipt: a job that was told to stop has ended, or outlasts SIGKILL.
     Cancel(Arc<CancelRecord>),
     /// Count of records suppressed because one party caused many of the same kind in a short time.
@@ -59,7 +61,7 @@ pub(crate) enum Happening {
         window: Duration,
     },
     /// A call has ended.
-    Call(CallRecord),
+    Call(Arc<CallRecord>),
     /// So many records before this one were lost.
     Dropped { count: u64 },
 }
@@ -87,10 +89,11 @@ pub(crate) struct CancelRecord {
 impl Happening {
     /// The record of an engine event; `None` for events that are not audited, and for
     /// [`AuditEvent::Ceased`] and [`AuditEvent::Outlasted`], of which the engine knows only a part.
-    pub(crate) fn of(note: AuditEvent) -> Option<Self> {
+    pub(crate) fn of(note: AuditEvent, trace: Option<Arc<TraceContext>>) -> Option<Self> {
         match note {
             AuditEvent::Ceased(_)
             | AuditEvent::Outlasted(_)
+            | AuditEvent::RelayEnded(_)
             | AuditEvent::CancelIgnored { .. }
             | AuditEvent::RemoteTask { .. }
             | AuditEvent::StoreFailed { .. }
@@ -104,7 +107,7 @@ impl Happening {
             | AuditEvent::TaskEnded { .. }
             | AuditEvent::TaskRetrieved { .. }
             | AuditEvent::TaskExpired { .. }
-            | AuditEvent::Suspicious { .. } => Some(Self::Noted(note)),
+            | AuditEvent::Suspicious { .. } => Some(Self::Noted(note, trace)),
         }
     }
 
@@ -148,7 +151,10 @@ impl Happening {
                     .number("sent_bytes", *sent_bytes);
             }
             Self::Call(call) => write_call(line, call),
-            Self::Noted(note) => write_note(line, note),
+            Self::Noted(note, trace) => {
+                write_note(line, note);
+                write_trace(line, trace.as_deref());
+            }
             Self::Cancel(record) => {
                 line.word("event", "cancel");
                 record.write(line);
@@ -181,12 +187,56 @@ fn actor<'l, 'b>(
 }
 
 fn write_call(line: &mut Line<'_>, call: &CallRecord) {
-    line.word("event", "call").identity("identity", &call.identity);
+    line.word("event", "call");
+    write_ended(line, call);
+    if let Some(arguments) = &call.arguments {
+        line.json("arguments", arguments);
+    }
+    write_trace(line, call.trace.as_deref());
+}
+
+/// A call that has ended as JSON, with its receipt if it was stopped, its arguments in words, and the
+/// time since its end.
+///
+/// # Errors
+/// An error of the JSON serializer.
+pub(crate) fn call_told(
+    call: &CallRecord,
+    receipt: Option<&CancelRecord>,
+    arguments: Option<&str>,
+    ago: Option<Duration>,
+) -> serde_json::Result<Box<RawValue>> {
+    let mut bytes = Vec::new();
+    let mut line = Line::new(&mut bytes);
+    write_ended(&mut line, call);
+    if let Some(arguments) = arguments {
+        line.text("arguments", arguments);
+    }
+    if let Some(ago) = ago {
+        line.number("ended_ago_ms", millis(ago));
+    }
+    if let Some(receipt) = receipt {
+        let mut nested = Vec::new();
+        let mut members = Line::new(&mut nested);
+        receipt.write(&mut members);
+        members.end();
+        line.json("receipt", &String::from_utf8_lossy(&nested));
+    }
+    write_trace(&mut line, call.trace.as_deref());
+    line.end();
+    serde_json::from_slice(&bytes)
+}
+
+fn write_ended(line: &mut Line<'_>, call: &CallRecord) {
+    line.identity("identity", &call.identity);
     line.number("job", call.job.get()).text("tool", &call.tool);
     if let Some(task) = call.task {
         line.task("task", task);
     }
     line.word("outcome", call.outcome.as_str());
+    if let Some(server) = &call.server {
+        line.text("server", server);
+    }
     if let Some(code) = call.code {
         line.integer("exit_code", code);
     }
@@ -194,8 +244,12 @@ fn write_call(line: &mut Line<'_>, call: &CallRecord) {
         line.integer("signal", signal);
     }
     line.number("duration_ms", millis(call.duration));
-    if let Some(arguments) = &call.arguments {
-        line.json("arguments", arguments);
+}
+
+/// OBS-01: the span that a job belongs to.
+fn write_trace(line: &mut Line<'_>, trace: Option<&TraceContext>) {
+    if let Some(span) = trace.and_then(|trace| trace.span.as_ref()) {
+        line.word("trace_id", &span.trace_hex()).word("span_id", &span.id_hex());
     }
 }
 
@@ -242,6 +296,7 @@ fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
         // See [`Happening::of`].
         AuditEvent::Ceased(_)
         | AuditEvent::Outlasted(_)
+        | AuditEvent::RelayEnded(_)
         | AuditEvent::CancelIgnored { .. }
         | AuditEvent::RemoteTask { .. }
         | AuditEvent::StoreFailed { .. }
@@ -367,6 +422,7 @@ impl CancelRecord {
         if let Some(upstream) = &self.receipt.upstream {
             write_upstream(line, upstream);
         }
+        write_trace(line, self.receipt.trace.as_deref());
     }
 }
 /// UPS-16: the established facts about a relayed request.

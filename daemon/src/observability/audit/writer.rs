@@ -215,7 +215,7 @@ mod tests {
     const FIRST: Wall = Wall::from_millis(0);
 
     fn record(text: &str) -> Happening {
-        Happening::Noted(AuditEvent::Abandoned { job: JobId::new(1), tool: text.into() })
+        Happening::Noted(AuditEvent::Abandoned { job: JobId::new(1), tool: text.into() }, None)
     }
 
     fn line(text: &str) -> Vec<u8> {

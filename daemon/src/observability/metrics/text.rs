@@ -207,8 +207,13 @@ impl Snapshot<'_> {
                 metrics.processes_ended,
             ),
             ("audit_dropped_total", "Audit records dropped.", self.audit_dropped),
+            ("on_end_dropped_total", "Commands of `on_end` dropped.", self.on_end_dropped),
         ] {
             page.single(name, "counter", help, count);
+        }
+        if let Some(dropped) = self.spans_dropped {
+            let help = "Spans that were not delivered to the collector.";
+            page.single("otlp_dropped_total", "counter", help, dropped);
         }
         page.family("refused_by_limit_total", "counter", "Requests rejected, by limit.");
         for (limit, count) in &metrics.refused {

@@ -18,7 +18,7 @@ use super::room::Room;
 use super::text;
 use exchange::Exchange;
 
-pub(crate) use server::HttpServer;
+pub(crate) use server::{HttpServer, is_later};
 
 /// Exchanges at once.
 const OPEN_MAX: usize = 64;

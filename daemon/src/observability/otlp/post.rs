@@ -1,0 +1,155 @@
+//! Requests to the collector.
+
+use std::io;
+use std::time::Instant;
+
+use ceased_client::io::poll;
+use ceased_transports::Output as _;
+use ceased_transports::http::client::{ClientLimits, HttpClient, check_header};
+use ceased_transports::tls::TlsConfig;
+use rustix::event::{PollFd, PollFlags};
+
+use crate::config::Otlp;
+use crate::owned_file::{self, Secrecy};
+use crate::probe::http::{HttpServer, is_later};
+
+/// Bytes of a file of headers.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// More than a connection holds below TLS.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A collector of spans.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    server: HttpServer,
+    headers: Vec<(String, String)>,
+}
+
+impl Collector {
+    /// The collector of a configuration.
+    ///
+    /// # Errors
+    /// Why it cannot be used, without a secret.
+    pub(crate) fn of(policy: &Otlp) -> Result<Self, String> {
+        let endpoint = &policy.endpoint;
+        let url = url_of(endpoint);
+        let tls = match (&policy.ca_file, endpoint.starts_with("https:")) {
+            (_, false) => None,
+            (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
+            (None, true) => Some(TlsConfig::with_system_roots()),
+        };
+        let tls = tls.transpose().map_err(|why| why.to_string())?;
+        let server = HttpServer::at(&url, tls).map_err(|why| format!("{endpoint:?} {why}"))?;
+        let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        if let Some(path) = &policy.headers_file {
+            let failed = |why: String| format!("{}: {why}", path.display());
+            let bytes = owned_file::read(path, Secrecy::Secret, FILE_BYTES_MAX)
+                .map_err(|why| failed(why.to_string()))?;
+            let text = String::from_utf8(bytes).map_err(|_| failed("it is no UTF-8".into()))?;
+            headers.extend(headers_of(&text).map_err(failed)?);
+        }
+        Ok(Self { server, headers })
+    }
+
+    /// Delivers a body.
+    ///
+    /// # Errors
+    /// Why it was not delivered.
+    pub(super) fn post(&self, body: &str, until: Instant) -> Result<(), String> {
+        let headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let bytes = self.server.request("POST", &headers, body).map_err(|why| why.to_string())?;
+        match self.exchange(bytes, until).map_err(|why| why.to_string())? {
+            200..300 => Ok(()),
+            status => Err(format!("it answers with {status}")),
+        }
+    }
+
+    /// Sends a request, and returns the status of its answer.
+    fn exchange(&self, bytes: Vec<u8>, until: Instant) -> io::Result<u16> {
+        let mut wire = self.server.connect(until)?;
+        let body_bytes = ANSWER_BYTES_MAX;
+        let mut client = HttpClient::new(ClientLimits { body_bytes, ..ClientLimits::default() });
+        client.send_raw(bytes).map_err(io::Error::other)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            while !client.pending().is_empty() {
+                match wire.write(client.pending()) {
+                    Ok(count) => client.note_sent(count),
+                    Err(why) if is_later(&why) => break,
+                    // It may have answered before it has read everything.
+                    Err(_) => client.clear(),
+                }
+            }
+            let taken = match wire.read(&mut piece) {
+                Ok(0) => client.finish(),
+                Ok(count) => client.receive(piece.get(..count).unwrap_or_default()),
+                Err(why) if is_later(&why) => Ok(()),
+                Err(why) => return Err(why),
+            };
+            taken.map_err(io::Error::other)?;
+            if let Some(head) = client.head() {
+                return Ok(head.status);
+            }
+            if Instant::now() >= until {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time"));
+            }
+            let interest = match client.pending().is_empty() && !wire.wants_room() {
+                true => PollFlags::IN,
+                false => PollFlags::IN | PollFlags::OUT,
+            };
+            poll(&mut [PollFd::new(&wire, interest)], Some(until))?;
+        }
+    }
+}
+
+/// The URL of the spans of a collector: `/v1/traces` below its endpoint.
+fn url_of(endpoint: &str) -> String {
+    match endpoint.trim_end_matches('/') {
+        whole if whole.ends_with("/v1/traces") => whole.to_owned(),
+        base if base.starts_with("unix:") => format!("{base}:/v1/traces"),
+        base => format!("{base}/v1/traces"),
+    }
+}
+
+/// Lines `Name: value`; empty lines and those that begin with `#` are skipped.
+fn headers_of(text: &str) -> Result<Vec<(String, String)>, String> {
+    let lines = (1..).zip(text.lines().map(str::trim));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let read = |(number, line): (usize, &str)| {
+        let (name, value) = line.split_once(':').ok_or(format!("line {number} has no colon"))?;
+        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim().to_owned());
+        check_header(&name, &value).map_err(|why| format!("line {number}: {why}"))?;
+        Ok((name, value))
+    };
+    lines.map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_go_below_the_endpoint() {
+        for (endpoint, url) in [
+            ("http://h:4318", "http://h:4318/v1/traces"),
+            ("http://h:4318/", "http://h:4318/v1/traces"),
+            ("https://h/otlp", "https://h/otlp/v1/traces"),
+            ("https://h/v1/traces", "https://h/v1/traces"),
+            ("unix:/run/c.sock", "unix:/run/c.sock:/v1/traces"),
+        ] {
+            assert_eq!(url_of(endpoint), url);
+        }
+    }
+
+    #[test]
+    fn files_of_headers_are_read_strictly() {
+        let text = "# a comment\n\nAuthorization: Bearer a:b\n x-scope :  1 \n";
+        let headers = headers_of(text).unwrap();
+        let told = [("authorization", "Bearer a:b"), ("x-scope", "1")];
+        assert_eq!(headers, told.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(headers_of("none").is_err() && headers_of("a b: 1").is_err());
+    }
+}
