@@ -95,7 +95,7 @@ fn every_key_is_read() {
         title = "T"
         website = "https://a.b"
         instructions = "I"
-        on_end = ["./told", "{tool}"]
+        on_end = ["bin/told", "{tool}"]
         on_end_after = "0s"
         on_end_timeout = "1s"
         on_end_running = 2
@@ -179,7 +179,7 @@ fn every_key_is_read() {
             title: Some("T".into()),
             website: Some("https://a.b".into()),
             instructions: Some("I".into()),
-            on_end: OnEnd::new(&["/etc/ceased/told", "{tool}"]).expect("a command"),
+            on_end: OnEnd::new(&["/etc/ceased/bin/told", "{tool}"]).expect("a command"),
             on_end_after: Duration::ZERO,
             on_end_timeout: secs(1),
             on_end_running: 2,

@@ -148,6 +148,7 @@ fn example_of_an_http_listener_has_the_defaults() {
 #[test]
 fn documented_tool_defaults_are_the_defaults() {
     let (tools, _) = FILE.split_once(SERVERS).expect("they come last");
+    let (_, tools) = tools.split_once("Further keys of a tool").expect("they are listed");
     let keys: Vec<&str> = tools
         .lines()
         .filter_map(|line| line.strip_prefix("#     "))
