@@ -6,16 +6,22 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use ceased_fleet::postgres::{Address, Session};
+use tempfile::TempDir;
+
+/// Removed with the last server that runs.
+static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
 
 /// A running server. Its role `ceased` has the password `sesame`; a role over the Unix socket needs none.
 pub(crate) struct Server {
-    dir: tempfile::TempDir,
+    dir: TempDir,
     programs: PathBuf,
     port: u16,
     process: Option<Child>,
+    _template: Option<Arc<TempDir>>,
 }
 
 impl Server {
@@ -31,20 +37,39 @@ impl Server {
             chown(dir.path(), Some(uid), Some(gid)).unwrap();
         }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = Self { dir, programs, port, process: None };
-        let password = server.dir.path().join("password");
-        fs::File::create(&password).unwrap().write_all(b"sesame\n").unwrap();
-        let mut create = server.program("initdb");
+        let mut server = Self { dir, programs, port, process: None, _template: None };
+        let template = server.template();
+        run(Command::new("cp").arg("-a").arg(template.path().join("data")).arg(server.data()));
+        server.run();
+        Some(server)
+    }
+
+    /// A directory that each server of this program begins as a copy of.
+    fn template(&mut self) -> Arc<TempDir> {
+        let mut shared = TEMPLATE.lock().unwrap();
+        let template = shared.upgrade().unwrap_or_else(|| Arc::new(self.create()));
+        *shared = Arc::downgrade(&template);
+        self._template = Some(Arc::clone(&template));
+        template
+    }
+
+    fn create(&self) -> TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        if let Some((uid, gid)) = account() {
+            chown(dir.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let password = dir.path().join("password");
+        fs::write(&password, "sesame\n").unwrap();
+        let mut create = self.program("initdb");
         create.args([
             "--username=ceased",
             "--auth-local=trust",
             "--auth-host=scram-sha-256",
             "--no-sync",
         ]);
-        create.arg("--pwfile").arg(&password).arg("-D").arg(server.data());
+        create.arg("--pwfile").arg(&password).arg("-D").arg(dir.path().join("data"));
         run(&mut create);
-        server.run();
-        Some(server)
+        dir
     }
 
     /// Starts the process, and waits until it takes connections.
