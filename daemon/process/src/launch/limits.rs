@@ -35,16 +35,16 @@ enum OfUser {
 
 use OfUser::{HalfOfThreads, Most};
 
-const RESOURCES: [(Resource, libc::__rlimit_resource_t, OfUser); 9] = [
-    (Resource::Core, libc::RLIMIT_CORE, Most(Some(0), None)),
-    (Resource::Stack, libc::RLIMIT_STACK, Most(Some(8 * MIB), None)),
-    (Resource::Nofile, libc::RLIMIT_NOFILE, Most(Some(1024), Some(524_288))),
-    (Resource::Memlock, libc::RLIMIT_MEMLOCK, Most(Some(8 * MIB), Some(8 * MIB))),
-    (Resource::Msgqueue, libc::RLIMIT_MSGQUEUE, Most(Some(819_200), Some(819_200))),
-    (Resource::Nice, libc::RLIMIT_NICE, Most(Some(0), Some(0))),
-    (Resource::Rtprio, libc::RLIMIT_RTPRIO, Most(Some(0), Some(0))),
-    (Resource::Nproc, libc::RLIMIT_NPROC, HalfOfThreads),
-    (Resource::Sigpending, libc::RLIMIT_SIGPENDING, HalfOfThreads),
+const RESOURCES: [(Resource, OfUser); 9] = [
+    (Resource::Core, Most(Some(0), None)),
+    (Resource::Stack, Most(Some(8 * MIB), None)),
+    (Resource::Nofile, Most(Some(1024), Some(524_288))),
+    (Resource::Memlock, Most(Some(8 * MIB), Some(8 * MIB))),
+    (Resource::Msgqueue, Most(Some(819_200), Some(819_200))),
+    (Resource::Nice, Most(Some(0), Some(0))),
+    (Resource::Rtprio, Most(Some(0), Some(0))),
+    (Resource::Nproc, HalfOfThreads),
+    (Resource::Sigpending, HalfOfThreads),
 ];
 
 impl OfUser {
@@ -68,7 +68,7 @@ fn threads_max() -> Option<u64> {
 
 /// The limits that a command gets instead of the current ones of this process.
 pub(crate) fn of_command(becomes_another: bool) -> Vec<Limit> {
-    let changed = |(resource, number, of_user): &(Resource, _, OfUser)| {
+    let changed = |(resource, of_user): &(Resource, OfUser)| {
         let now = getrlimit(*resource);
         let mut wanted = now;
         if *resource == Resource::Nofile {
@@ -82,9 +82,9 @@ pub(crate) fn of_command(becomes_another: bool) -> Vec<Limit> {
             wanted.maximum = least(wanted.maximum, hard);
             wanted.current = least(least(wanted.current, soft), wanted.maximum);
         }
-        let number: libc::__rlimit_resource_t = *number;
         (wanted != now).then_some(Limit {
-            resource: number,
+            // The kernel's number.
+            resource: *resource as u32,
             soft: wanted.current.unwrap_or(u64::MAX),
             hard: wanted.maximum.unwrap_or(u64::MAX),
         })
@@ -108,7 +108,7 @@ mod tests {
     fn limits_are_lowered_and_never_raised() {
         for limit in of_command(true) {
             let (resource, ..) =
-                RESOURCES.iter().find(|(_, number, _)| *number == limit.resource).unwrap();
+                RESOURCES.iter().find(|(it, ..)| *it as u32 == limit.resource).unwrap();
             let now = getrlimit(*resource);
             assert!(limit.soft <= now.current.unwrap_or(u64::MAX), "{limit:?}");
             assert!(limit.hard <= now.maximum.unwrap_or(u64::MAX), "{limit:?}");
