@@ -168,13 +168,17 @@ fn documented_tool_defaults_are_the_defaults() {
 fn documented_server_defaults_are_the_defaults() {
     let (_, text) = FILE.split_once(SERVERS).expect("they follow the tools");
     let (_, text) = text.split_once("with their defaults:").expect("they are listed");
-    let (text, _) = text.split_once("without a default:").expect("they are listed");
-    let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
-    let keys: Vec<&str> =
-        lines.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect();
-    assert_eq!(keys.len(), 16, "{keys:?}");
+    let (of_all, text) = text.split_once("of a server by URL alone").expect("they are listed");
+    let (by_url, _) = text.split_once("#     headers =").expect("they are listed");
+    let keys = |text: &'static str| -> Vec<&str> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
+        lines.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase())).collect()
+    };
     let bare = "[[server]]\nname = \"a\"\ncommand = [\"x\"]\n";
-    for key in keys {
+    let url = "[[server]]\nname = \"a\"\nurl = \"https://mcp.example.org/mcp\"\n";
+    assert_eq!((keys(of_all).len(), keys(by_url).len()), (16, 5));
+    let of_all = keys(of_all).into_iter().map(|key| (bare, key));
+    for (bare, key) in of_all.chain(keys(by_url).into_iter().map(|key| (url, key))) {
         // `warm` has a meaning with one value of `share` only.
         let share = if key.starts_with("warm") { "share = \"call\"\n" } else { "" };
         let (with, without) = (format!("{bare}{share}{key}"), format!("{bare}{share}"));
