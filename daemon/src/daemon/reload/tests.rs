@@ -58,6 +58,10 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("limits.parked_for", "\"3s\"", false),
     ("limits.subscriptions_per_connection", "3", false),
     ("limits.tasks_per_subscription", "3", false),
+    ("daemon.on_end", "[\"x\"]", false),
+    ("daemon.on_end_after", "\"3s\"", false),
+    ("daemon.on_end_timeout", "\"3s\"", false),
+    ("daemon.on_end_running", "3", false),
     ("tasks.default_ttl", "\"3s\"", false),
     ("tasks.max_ttl", "\"90m\"", false),
     ("tasks.on_ttl", "\"stop\"", false),
@@ -70,6 +74,8 @@ const KEYS: &[(&str, &str, bool)] = &[
     ("log.audit", "\"/elsewhere\"", true),
     ("log.calls", "\"none\"", true),
     ("log.redact", "[\"x\"]", true),
+    ("log.ended_calls", "3", true),
+    ("log.ended_for", "\"3h\"", true),
     ("metrics.listen", "\"127.0.0.1:9464\"", true),
     ("servers.start_at_once", "3", false),
     ("alerts.high_water", "3", false),
@@ -92,6 +98,10 @@ fn documented() -> BTreeSet<String> {
             table = name.trim_end_matches(']').to_owned();
         }
         let example = line.strip_prefix("#     ");
+        // A table that is there only where it is written.
+        if example.is_some_and(|line| line.starts_with('[')) {
+            table = "[".to_owned();
+        }
         let key = example.or(line.strip_prefix('#')).unwrap_or(line).split_once(" = ");
         let is_key = |key: &str| key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         if let Some((key, _)) = key.filter(|(key, _)| is_key(key))
@@ -131,9 +141,9 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
     let (guards, thresholds) = (&brought.guards, &brought.thresholds);
     let (limits, tasks) = (&settings.limits, &settings.tasks);
     let (server, run, starts) = (&settings.server, &settings.run, settings.start_at_once);
-    let operators = &settings.operators;
+    let (operators, on_end) = (&settings.operators, &brought.on_end);
     let told = format!(
-        "{operators:?} {server:?} {run:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
+        "{operators:?} {on_end:?} {server:?} {run:?} {starts} {limits:?} {tasks:?} {tools:?} {level:?} {times:?} {guards:?} {thresholds:?}"
     );
     (told, needs_restart.clone())
 }
@@ -154,4 +164,6 @@ fn every_key_is_applied_or_warned_about() {
         }
     }
     assert!(wrong.is_empty(), "warned of, applied: {wrong:#?}");
+    let otlp = reloaded("[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n");
+    assert_eq!(otlp, (before, vec!["[otlp]"]));
 }
