@@ -195,14 +195,16 @@ fn files(commands: &Commands) {
     assert_eq!(listed[0]["state"], "trusted");
     commands.in_project("trust", &["trust", "--revoke", "--json"]);
     let host = home.join("mcp.json");
-    let servers =
-        r#"{"mcpServers":{"git":{"command":"uvx"},"docs":{"url":"https://example.org/mcp"}}}"#;
+    let servers = r#"{"mcpServers":{"git":{"command":"uvx"},"docs":{"url":"https://example.org/mcp"},
+        "empty":{}}}"#;
     fs::write(&host, servers).unwrap();
     let host = host.to_string_lossy();
     let shown = commands.document("import", 0, &["import", "--json", &host]);
-    let [git, docs] = [&shown["entries"][0], &shown["entries"][1]];
-    assert!(git["table"].as_str().is_some_and(|text| text.contains("uvx")), "{shown}");
-    assert!(docs["reason"].is_string(), "{shown}");
+    for (at, text) in [(0, "uvx"), (1, "url = ")] {
+        let table = shown["entries"][at]["table"].as_str();
+        assert!(table.is_some_and(|table| table.contains(text)), "{shown}");
+    }
+    assert!(shown["entries"][2]["reason"].is_string(), "{shown}");
     let shown = commands.document("adopt", 0, &["adopt", "--json", &host]);
     assert_eq!((&shown["written"], &shown["backup"]), (&false.into(), &Value::Null), "{shown}");
     let written = commands.document("adopt", 0, &["adopt", "--json", "--write", &host]);

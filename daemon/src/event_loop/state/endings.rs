@@ -76,22 +76,34 @@ impl Endings {
         Self { policy, ..Self::default() }
     }
 
-    /// Takes a command in; false if too many wait.
+    /// Takes a command in; false if one is dropped. With too many waiting that is the last one of the
+    /// identity with most of them, so that no identity keeps the others from theirs.
     pub(crate) fn push(&mut self, epilogue: Epilogue) -> bool {
-        let has_room = self.waiting.len() < WAITING_MAX;
-        match has_room {
-            true => self.waiting.push_back(epilogue),
-            false => self.dropped += 1,
+        self.waiting.push_back(epilogue);
+        if self.waiting.len() <= WAITING_MAX {
+            return true;
         }
-        has_room
+        let of = |owner: &Identity| self.waiting.iter().filter(|it| it.owner == *owner).count();
+        let last_of_most = (0..self.waiting.len()).max_by_key(|at| {
+            let owner = self.waiting.get(*at).map(|it| &it.owner);
+            (owner.map(of), *at)
+        });
+        self.waiting.remove(last_of_most.unwrap_or_default());
+        self.dropped += 1;
+        false
     }
 
-    /// The next command to start, noted as running.
+    /// The next command to start, noted as running: the first one of the identity with the fewest that
+    /// run.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Box<Launch>> {
         if self.running.len() >= self.policy.running_max {
             return None;
         }
-        let Epilogue { launch, owner } = self.waiting.pop_front()?;
+        let running =
+            |owner: &Identity| self.running.values().filter(|it| it.owner == *owner).count();
+        let next = self.waiting.iter().enumerate().min_by_key(|(at, it)| (running(&it.owner), *at));
+        let next = next.map(|(at, _)| at)?;
+        let Epilogue { launch, owner } = self.waiting.remove(next)?;
         let (output, due) = (launch.output.kept.clone(), now + self.policy.timeout);
         let running = Running { owner, output, due, is_terminated: false };
         self.running.insert(JobId::new(launch.job.get()), running);
@@ -141,5 +153,32 @@ impl Endings {
             }
         })
         .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epilogue(job: u64, uid: u32) -> Epilogue {
+        let mut launch = Launch::new(["true"]);
+        launch.job = ceased_process::JobId::new(job);
+        Epilogue { launch: Box::new(launch), owner: Identity::User(uid) }
+    }
+
+    #[test]
+    fn identities_share_places_and_queue() {
+        let mut endings = Endings::default();
+        for job in 1..=WAITING_MAX as u64 {
+            assert!(endings.push(epilogue(job, 1)));
+        }
+        // Full of one identity's: another one's is taken, and the last of the first one's is dropped.
+        assert!(!endings.push(epilogue(1000, 2)));
+        assert!(!endings.push(epilogue(1001, 1)));
+        assert_eq!((endings.waiting.len(), endings.dropped), (WAITING_MAX, 2));
+        let started: Vec<u64> = std::iter::from_fn(|| endings.next(Instant::ZERO))
+            .map(|launch| launch.job.get())
+            .collect();
+        assert_eq!(started, [1, 1000, 2, 3]);
     }
 }
