@@ -306,18 +306,7 @@ fn calls(engine: &Engine) {
 /// Caller that waits for a call, or for the task that came of it.
 fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
     match (engine.outgoing.call(conn, id), engine.outgoing.remote(conn, id)) {
-        (Some(call), None) => match call.receiver() {
-            CallFor::Caller(caller) => Some(caller),
-            CallFor::NoReceiver
-            | CallFor::Poll(_)
-            | CallFor::Fetch(_)
-            | CallFor::Cancel
-            | CallFor::Upstream(_)
-            | CallFor::Question
-            | CallFor::RelayedCancel(_)
-            | CallFor::RelayedPoll(_)
-            | CallFor::Relayed(_) => None,
-        },
+        (Some(call), None) => call.receiver().caller(),
         (None, Some(remote)) => Some(remote.caller),
         (Some(_), Some(_)) | (None, None) => None,
     }

@@ -214,6 +214,24 @@ pub(crate) struct Call {
     wanted: Wanted,
 }
 
+impl CallFor {
+    /// The caller of the host that waits, if it is one.
+    pub(crate) fn caller(self) -> Option<Caller> {
+        match self {
+            Self::Caller(caller) => Some(caller),
+            Self::NoReceiver
+            | Self::Poll(_)
+            | Self::Fetch(_)
+            | Self::Cancel
+            | Self::Upstream(_)
+            | Self::Question
+            | Self::RelayedCancel(_)
+            | Self::RelayedPoll(_)
+            | Self::Relayed(_) => None,
+        }
+    }
+}
+
 impl Call {
     /// A call whose answer is wanted.
     pub(crate) fn new(

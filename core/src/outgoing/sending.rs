@@ -166,18 +166,7 @@ impl Outgoing {
     ) -> Option<Caller> {
         let mut call = self.take(conn, id)?;
         timers.disarm(&mut call.timer, Timer::Call(conn, id));
-        match call.receiver() {
-            CallFor::Caller(caller) => Some(caller),
-            CallFor::NoReceiver
-            | CallFor::Poll(_)
-            | CallFor::Fetch(_)
-            | CallFor::Cancel
-            | CallFor::Upstream(_)
-            | CallFor::Question
-            | CallFor::RelayedCancel(_)
-            | CallFor::RelayedPoll(_)
-            | CallFor::Relayed(_) => None,
-        }
+        call.receiver().caller()
     }
 
     /// Cancels a task at a peer, if the peer declared that (CAN-05, TSK-02).
