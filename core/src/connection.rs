@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpPeer;
@@ -14,6 +15,7 @@ use crate::ids::{ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
 use crate::outbox::requests::{BatchId, Requests, Topic};
 use crate::policy::account::{Account, Charge, ChargedText};
+use crate::policy::allow::Grants;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, UnreadableId};
@@ -112,7 +114,9 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerCapabilities,
     /// Roles of both sides, on a connection that speaks ACP.
     pub(crate) acp: Option<AcpPeer>,
-    /// Servers that it sees, if it does not see everything.
+    /// Groups and scopes of its token.
+    pub(crate) grants: Option<Arc<Grants>>,
+    /// The part that it sees, if it does not see everything.
     pub(crate) scope: Option<Box<Scope>>,
     /// Rare data.
     pub(crate) aside: LazyBox<ColdState>,
@@ -236,6 +240,7 @@ impl Connection {
                 tasks: TaskCapabilities::NONE,
             },
             acp: None,
+            grants: None,
             scope: None,
             aside: LazyBox::default(),
         }

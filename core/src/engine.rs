@@ -165,6 +165,7 @@ impl Engine {
             Event::Opened { conn, identity, rights, role } => {
                 self.on_opened(conn, (identity, rights), role);
             }
+            Event::Granted { conn, grants, profile } => self.outbox.grant(conn, grants, profile),
             Event::OpenedAcp { conn, identity, form, side } => {
                 self.on_opened_acp(conn, identity, form, side);
             }
@@ -337,8 +338,18 @@ impl Engine {
     /// Schema of the arguments of a tool, as JSON text, for checks of the host: of its own tools, and
     /// of those of upstreams that name headers in it (HTTP-09).
     #[must_use]
-    pub fn input_schema(&self, name: &str, peer: &Identity) -> Option<&str> {
-        self.upstreams.input_schema(&self.outbox, name, peer)
+    pub fn input_schema(&self, name: &str, conn: ConnId) -> Option<&str> {
+        self.upstreams.input_schema(&self.outbox, name, conn)
+    }
+
+    /// Scopes that the token of a peer lacks for a request, by its method and the name in its
+    /// params; empty if more scopes would not help, or none are needed (AUTH-01).
+    #[must_use]
+    pub fn lacking_scopes(&self, conn: ConnId, method: &str, name: Option<&str>) -> Vec<Box<str>> {
+        match name.filter(|_| method == "tools/call") {
+            Some(name) => self.upstreams.lacking_scopes(&self.outbox, conn, name),
+            None => Vec::new(),
+        }
     }
 
     pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {

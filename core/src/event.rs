@@ -2,6 +2,7 @@
 
 use crate::identity::{Identity, Rights};
 use crate::log_level::LogLevel;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::acp::protocol::{AcpForm, AcpRole, HostStopReason, Speaker};
 use crate::ids::{AskId, ConnId, JobId, StatusId};
 use crate::json::raw::Json;
 use crate::outgoing::call::{Caller, OutgoingRequest};
+use crate::policy::allow::Grants;
 use crate::protocol::role::Role;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::frame::LongLine;
@@ -65,6 +67,16 @@ pub enum Event<'a> {
         rights: Rights,
         /// Which side we are.
         role: Role,
+    },
+    /// The token of a peer names these groups and scopes from now on, and the peer sees one profile
+    /// alone, or everything. Comes before the frame that they count for.
+    Granted {
+        /// The connection.
+        conn: ConnId,
+        /// Groups and scopes of its token.
+        grants: Arc<Grants>,
+        /// Name of the profile.
+        profile: Option<Box<str>>,
     },
     /// A peer connected that speaks ACP. It is for the host to hold it to its order of methods.
     OpenedAcp {

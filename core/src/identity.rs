@@ -11,6 +11,8 @@ pub enum Identity {
     User(u32),
     /// The bearer of a named token.
     Token(Arc<str>),
+    /// The subject of a signed token: its issuer, `#` and its subject (AUTH-03).
+    Subject(Arc<str>),
     /// A peer without credentials; its tasks are guarded by their ids alone.
     Anonymous,
 }
@@ -27,11 +29,26 @@ pub enum Rights {
     InsideJob,
 }
 
+impl Identity {
+    /// The identity that [`Display`](fmt::Display) has written.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':') {
+            Some(("uid", uid)) => uid.parse().ok().map(Self::User),
+            Some(("token", name)) => Some(Self::Token(name.into())),
+            Some(("sub", name)) => Some(Self::Subject(name.into())),
+            Some(_) => None,
+            None => (text == "anonymous").then_some(Self::Anonymous),
+        }
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(uid) => write!(f, "uid:{uid}"),
             Self::Token(name) => write!(f, "token:{name}"),
+            Self::Subject(name) => write!(f, "sub:{name}"),
             Self::Anonymous => f.write_str("anonymous"),
         }
     }

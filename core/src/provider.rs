@@ -9,7 +9,7 @@ use core::fmt;
 
 use serde::de::IgnoredAny;
 
-use crate::identity::Identity;
+use crate::policy::access::{Caller, Item};
 use crate::tool::Tool;
 
 /// Kind of an offer.
@@ -148,27 +148,27 @@ impl Provider {
         self.0.iter().find(|offer| offer.kind == kind && *offer.id == *id)
     }
 
-    /// The prompt of a name, or the resource or template of a URI, as a peer may use it.
+    /// The prompt of a name, or the resource or template of a URI, as a caller may use it.
     pub(crate) fn offered(
         &self,
         kind: OfferKind,
         id: &str,
-        peer: &Identity,
+        caller: &Caller<'_>,
     ) -> Option<&Arc<HostOffer>> {
-        self.find(kind, id).filter(|offer| offer.serve.allow.permits(peer))
+        self.find(kind, id).filter(|offer| caller.sees(Item::Offer(&offer.serve)))
     }
 
     /// The resource of a URI, or the first template that the URI fits, with its variables.
     pub(crate) fn resource<'u>(
         &self,
         uri: &'u str,
-        peer: &Identity,
+        caller: &Caller<'_>,
     ) -> Option<(&Arc<HostOffer>, Variables<'_, 'u>)> {
-        if let Some(offer) = self.offered(OfferKind::Resource, uri, peer) {
+        if let Some(offer) = self.offered(OfferKind::Resource, uri, caller) {
             return Some((offer, Vec::new()));
         }
         let templates = self.0.iter().filter(|offer| offer.kind == OfferKind::Template);
-        templates.filter(|offer| offer.serve.allow.permits(peer)).find_map(|offer| {
+        templates.filter(|offer| caller.sees(Item::Offer(&offer.serve))).find_map(|offer| {
             let variables = variables(&offer.id, uri)?;
             Some((offer, variables))
         })

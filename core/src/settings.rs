@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use crate::acp::protocol::AcpServices;
 use crate::identity::Identity;
 use crate::limits::{Limits, TaskPolicy};
+use crate::policy::access::Profile;
 use crate::provider::Provider;
 use crate::tool::{Catalog, Tool};
 use crate::upstream::server::UpstreamServer;
@@ -53,6 +54,18 @@ pub struct Settings {
     /// with `ceased/cancel`: the administrator and the daemon's own user. The methods of the
     /// protocols show them their own tasks only, as to every identity (TSK-39).
     pub operators: Vec<Identity>,
+    /// Views for some callers; without any, a caller sees all that `allow` of tools and servers
+    /// permits (AUTH-03).
+    #[cfg_attr(feature = "trace", serde(default))]
+    pub profiles: Vec<Profile>,
+}
+
+impl Settings {
+    /// Whether every peer is offered the same tools of the host.
+    #[must_use]
+    pub fn is_public(&self) -> bool {
+        self.profiles.is_empty() && self.catalog.is_public()
+    }
 }
 
 /// How the server names itself.

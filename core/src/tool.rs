@@ -11,9 +11,8 @@ use core::time::Duration;
 
 use serde::de::IgnoredAny;
 
-use crate::identity::Identity;
 use crate::json::writer::Writer;
-use crate::policy::access::Allow;
+use crate::policy::allow::{Allow, RunsFor};
 use crate::protocol::revision::ToolMembers;
 use crate::upstream::route::Route;
 use alloc::vec::Vec;
@@ -203,8 +202,11 @@ pub struct Tool {
     pub icon: Option<Box<str>>,
     /// Treatment of a plain call whose connection is gone.
     pub on_disconnect: OnDisconnect,
-    /// Identities that may use it.
+    /// Callers that may use it.
     pub allow: Allow,
+    /// Callers as which it can run.
+    #[cfg_attr(feature = "trace", serde(default))]
+    pub runs_for: RunsFor,
     /// Calls of it that run at once; the others wait, and hold up no other tool.
     pub max_running: Option<usize>,
     /// Name of a lock: calls of tools with the same lock run one after the other. `{name}` in it is
@@ -245,6 +247,7 @@ impl Tool {
             icon: None,
             on_disconnect: OnDisconnect::Cancel,
             allow: Allow::Everyone,
+            runs_for: RunsFor::Everyone,
             max_running: None,
             lock: None,
             check: None,
@@ -436,16 +439,13 @@ impl Catalog {
         self.by_name.get(name)
     }
 
-    /// The tool called `name`, if this peer may use it.
-    #[must_use]
-    pub fn offered(&self, name: &str, peer: &Identity) -> Option<&Arc<Tool>> {
-        self.get(name).filter(|tool| tool.allow.permits(peer))
-    }
-
     /// Whether every peer is offered the same.
     #[must_use]
     pub fn is_public(&self) -> bool {
-        self.tools.iter().all(|tool| tool.allow == Allow::Everyone)
+        let is_public = |tool: &Arc<Tool>| {
+            (&tool.allow, tool.runs_for) == (&Allow::Everyone, RunsFor::Everyone)
+        };
+        self.tools.iter().all(is_public)
     }
 
     /// Every tool, in order.
@@ -453,11 +453,11 @@ impl Catalog {
         self.tools.iter()
     }
 
-    /// The members of the result of `tools/list` as JSON text, and the closing brace; for this
-    /// peer.
-    pub(crate) fn list(&self, members: ToolMembers, peer: &Identity) -> Cow<'_, [u8]> {
-        if self.tools.iter().any(|tool| !tool.allow.permits(peer)) {
-            let offered = self.tools.iter().filter(|tool| tool.allow.permits(peer));
+    /// The members of the result of `tools/list` as JSON text, and the closing brace; of the tools
+    /// that a caller sees.
+    pub(crate) fn list(&self, members: ToolMembers, sees: impl Fn(&Tool) -> bool) -> Cow<'_, [u8]> {
+        if !self.tools.iter().all(|tool| sees(tool)) {
+            let offered = self.tools.iter().filter(|tool| sees(tool));
             return Cow::Owned(render(offered, members));
         }
         Cow::Borrowed(&self.lists[members as usize])

@@ -1,6 +1,7 @@
 //! The command line's interface to the daemon: serving, checking, locating, embedding.
 
 mod check;
+mod seen;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use ceased_core::limits::Limits;
 use ceased_transports::Address;
 
+use self::seen::ImaginedCaller;
 use crate::announce::say;
 use crate::cli::{Backend, DaemonLocation, Embedded, EngineFiles, Exit, Failure, ServeOptions};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
@@ -517,15 +519,24 @@ impl Backend for LocalBackend {
     fn check(
         &self,
         config: Option<&Path>,
+        caller: &[String],
         json: bool,
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> Exit {
+        let caller = match ImaginedCaller::read(caller) {
+            Ok(caller) => caller,
+            Err(why) => {
+                // A closed stderr does not change the verdict.
+                let _ = writeln!(err, "ceased: {why}");
+                return Exit::Usage;
+            }
+        };
         let found = find_with_project(config).map(|Found { config, source, note, .. }| {
             let path = source.path().map(|path| path.display().to_string());
             check::ToCheck { config, path, note }
         });
-        let checked = check::configuration(found);
+        let checked = check::configuration(found, caller);
         let place = place_of_configuration(&Environment::of_process());
         let written = match json {
             true => checked.write_json(out),

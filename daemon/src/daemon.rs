@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use ceased_core::identity::Identity;
 use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::policy::access::Profile;
 use ceased_core::provider::{HostOffer, Provider};
 use ceased_core::settings::{ServerInfo, Settings};
 use ceased_core::tool::Tool;
@@ -67,6 +68,7 @@ pub struct Daemon {
     server: ServerInfo,
     limits: Limits,
     operators: Vec<Identity>,
+    profiles: Vec<Profile>,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
     offers: Vec<HostOffer>,
@@ -142,6 +144,7 @@ impl Daemon {
             server: ServerInfo::default(),
             limits: Limits::default(),
             operators: own_operators(),
+            profiles: Vec::new(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
             offers: Vec::new(),
@@ -194,6 +197,7 @@ impl Daemon {
             server: server_info(config),
             limits: limits(config),
             operators: operators(config),
+            profiles: config.profiles.clone(),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
             offers: Vec::new(),
@@ -485,6 +489,7 @@ impl Daemon {
                 agent_only: self.agent_only,
                 start_at_once: self.start_at_once,
                 operators: self.operators,
+                profiles: self.profiles,
                 own_spans: self.otlp.is_some(),
                 ..Settings::default()
             }),

@@ -3,6 +3,7 @@
 mod bounds;
 mod crowd;
 pub(crate) mod kit;
+mod profiles;
 mod relay;
 mod views;
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use ceased_core::event::AfterInput;
 use ceased_core::ids::InstanceId;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::{Share, UpstreamServer};
 use ceased_core::{ConnId, Event, Identity};
@@ -733,7 +733,7 @@ fn unlisted_name_is_judged_by_a_transparent_server() {
 /// use.
 #[test]
 fn server_of_others_is_not_reached_by_any_method() {
-    let allow = Allow::Only([Identity::User(7)].into_iter().collect());
+    let allow = Allow::only([Identity::User(7)]);
     let mut kit = Kit::new(vec![UpstreamServer { allow, ..server("s") }]);
     let client = kit.open();
     for (id, (method, params)) in [

@@ -25,6 +25,8 @@ use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId};
 use crate::outbox::typed_result::server_info;
 use crate::policy::abuse::{AbuseDetector, AbusePattern};
+use crate::policy::access::Caller;
+use crate::policy::allow::Grants;
 use crate::protocol::revision::{Dialect, ToolMembers};
 use crate::settings::Settings;
 use crate::time::Instant;
@@ -274,6 +276,26 @@ impl Outbox {
     /// The scope of a connection, if it does not see everything.
     pub(crate) fn scope_of(&self, conn: ConnId) -> Option<&Scope> {
         self.connections.get(&conn)?.scope.as_deref()
+    }
+
+    /// Changes the groups, the scopes and the part that a peer sees.
+    pub(crate) fn grant(&mut self, conn: ConnId, grants: Arc<Grants>, profile: Option<Box<str>>) {
+        if let Some(connection) = self.connections.get_mut(&conn) {
+            connection.grants = Some(grants).filter(|grants| **grants != *Grants::NONE);
+            connection.scope = profile.map(|name| Box::new(Scope::Profile(name)));
+        }
+    }
+
+    /// The peer of a connection, for decisions on access; an anonymous one if it is closed.
+    pub(crate) fn caller(&self, conn: ConnId) -> Caller<'_> {
+        let Some(peer) = self.connections.get(&conn) else {
+            return Caller::new(&Identity::Anonymous, Grants::NONE, &self.settings.profiles);
+        };
+        let grants = peer.grants.as_deref().unwrap_or(Grants::NONE);
+        Caller {
+            scope: peer.scope.as_deref(),
+            ..Caller::new(&peer.identity, grants, &self.settings.profiles)
+        }
     }
 
     /// Number of open requests of a connection.

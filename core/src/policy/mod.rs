@@ -3,4 +3,5 @@
 pub mod abuse;
 pub mod access;
 pub mod account;
+pub mod allow;
 pub(crate) mod rate;

@@ -23,7 +23,9 @@ pub(crate) fn may_see(outbox: &Outbox, conn: ConnId, job: &Job) -> bool {
     let own = match outbox.identity(conn) {
         None => false,
         Some(Identity::Anonymous) => job.conn == conn,
-        Some(viewer @ (Identity::User(_) | Identity::Token(_))) => job.owner == *viewer,
+        Some(viewer @ (Identity::User(_) | Identity::Token(_) | Identity::Subject(_))) => {
+            job.owner == *viewer
+        }
     };
     // No peer may know of a task that is being created (DUR-01).
     let exists = !matches!(job.state(), JobState::Held(_));

@@ -14,7 +14,6 @@ use crate::ids::{CallId, ConnId, JobId, RequestId};
 use crate::jobs::result;
 use crate::outbox::requests::{Reply, Topic, Work};
 use crate::outgoing::call::Call;
-use crate::policy::access::Allow;
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Side;
 use crate::provider::OfferKind;
@@ -186,23 +185,22 @@ impl Engine {
         let had_servers = !self.upstreams.is_empty();
         self.gateway().configure();
         self.agents.keep_counts(&self.settings.agents);
-        self.announce_list(Topic::Tools, &Allow::Everyone);
+        self.announce_list(Topic::Tools);
         let has_servers = had_servers || !self.upstreams.is_empty();
         for (topic, kinds) in [
             (Topic::Prompts, &[OfferKind::Prompt] as &[OfferKind]),
             (Topic::Resources, &[OfferKind::Resource, OfferKind::Template]),
         ] {
             if has_servers || !before.provider.is_same(&self.settings.provider, kinds) {
-                self.announce_list(topic, &Allow::Everyone);
+                self.announce_list(topic);
             }
         }
     }
 
     /// Tells every client that one of its lists may be another now.
-    pub(crate) fn announce_list(&mut self, topic: Topic, allow: &Allow) {
-        let all = self.outbox.connections().iter();
-        let all = all.filter(|(_, peer)| allow.permits(&peer.identity));
-        let audience: Vec<ConnId> = all.map(|(conn, _)| *conn).collect();
+    pub(crate) fn announce_list(&mut self, topic: Topic) {
+        let audience: Vec<ConnId> =
+            self.outbox.connections().iter().map(|(conn, _)| *conn).collect();
         self.announce_list_to(topic, &audience);
     }
 

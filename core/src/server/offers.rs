@@ -35,13 +35,13 @@ impl Engine {
             return Some(reply);
         }
         let text = params.map_or("{}", Params::get);
-        let peer = self.outbox.identity_of(reply.conn);
+        let caller = self.outbox.caller(reply.conn);
         let settings = Arc::clone(&self.settings);
         let provider = &settings.provider;
         let (tool, arguments) = match method {
             "prompts/get" => {
                 let Some(name) = text_member(text, "name") else { return Some(reply) };
-                let Some(offer) = provider.offered(OfferKind::Prompt, &name, &peer) else {
+                let Some(offer) = provider.offered(OfferKind::Prompt, &name, &caller) else {
                     return Some(reply);
                 };
                 let arguments = member(text, "arguments").filter(|text| text.starts_with('{'));
@@ -49,7 +49,7 @@ impl Engine {
             }
             "resources/read" => {
                 let Some(uri) = text_member(text, "uri") else { return Some(reply) };
-                let Some((offer, variables)) = provider.resource(&uri, &peer) else {
+                let Some((offer, variables)) = provider.resource(&uri, &caller) else {
                     return Some(reply);
                 };
                 (Arc::clone(&offer.serve), written(&uri, &variables))
@@ -57,8 +57,8 @@ impl Engine {
             "completion/complete" => {
                 let Some(of) = member(text, "ref") else { return Some(reply) };
                 let offer = match (text_member(of, "name"), text_member(of, "uri")) {
-                    (Some(name), _) => provider.offered(OfferKind::Prompt, &name, &peer),
-                    (None, Some(uri)) => provider.offered(OfferKind::Template, &uri, &peer),
+                    (Some(name), _) => provider.offered(OfferKind::Prompt, &name, &caller),
+                    (None, Some(uri)) => provider.offered(OfferKind::Template, &uri, &caller),
                     (None, None) => None,
                 };
                 let Some(tool) = offer.and_then(|offer| offer.complete.clone()) else {
@@ -70,7 +70,7 @@ impl Engine {
             }
             SUBSCRIBE | UNSUBSCRIBE if reply.dialect.results == Results::Bare => {
                 let Some(uri) = text_member(text, "uri") else { return Some(reply) };
-                if provider.resource(&uri, &peer).is_none() {
+                if provider.resource(&uri, &caller).is_none() {
                     return Some(reply);
                 }
                 self.watch_offer(reply, method == SUBSCRIBE, &uri);

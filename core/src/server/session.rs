@@ -9,6 +9,7 @@ use crate::log_level::LogLevel;
 use crate::outbox::Sender;
 use crate::outbox::requests::Reply;
 use crate::outbox::typed_result::server_info;
+use crate::policy::access::Item;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{Dialect, Methods, Results, TaskRules};
@@ -199,7 +200,7 @@ impl Engine {
         self.gateway().begin_session(reply);
     }
 
-    /// `ceased/scope`: limits a connection to some servers, before its handshake.
+    /// `ceased/scope`: limits a connection to some servers or a profile, before its handshake.
     fn narrow(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match self.upstreams.narrow(&mut self.outbox, reply.conn, params) {
             Ok(()) => self.answer(reply, |json| {
@@ -292,17 +293,18 @@ impl Engine {
             let message = "unknown cursor: tools/list has one page";
             return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         }
-        let (dialect, peer) = (reply.dialect, self.outbox.identity_of(reply.conn));
-        let settings = alloc::sync::Arc::clone(&self.settings);
+        let (dialect, settings) = (reply.dialect, alloc::sync::Arc::clone(&self.settings));
+        let caller = self.outbox.caller(reply.conn);
+        let list = settings.catalog.list(dialect.tool_members, |it| caller.sees(Item::Tool(it)));
         self.answer(reply, |json| {
             match dialect.results {
                 Results::Bare => json.raw("{"),
-                Results::Typed if settings.catalog.is_public() => {
+                Results::Typed if settings.is_public() => {
                     json.raw("{").raw(stateless::CACHEABLE).raw(",")
                 }
                 Results::Typed => json.raw("{").raw(stateless::CACHEABLE_BY_ONE).raw(","),
             };
-            json.bytes(&settings.catalog.list(dialect.tool_members, &peer));
+            json.bytes(&list);
         });
     }
 }

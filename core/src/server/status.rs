@@ -126,7 +126,7 @@ impl Engine {
             _ if is_operator => self.outbox.peers(),
             // It is there itself.
             Identity::Anonymous => 1,
-            Identity::User(_) | Identity::Token(_) => {
+            Identity::User(_) | Identity::Token(_) | Identity::Subject(_) => {
                 self.outbox.connections().sum(|peer| usize::from(peer.identity == *viewer))
             }
         };
@@ -200,7 +200,7 @@ impl Engine {
         let tasks = match identity {
             _ if self.outbox.is_operator(viewer) => self.tasks.newest(None, LISTED_MAX),
             None | Some(Identity::Anonymous) => Vec::new(),
-            own @ Some(Identity::User(_) | Identity::Token(_)) => {
+            own @ Some(Identity::User(_) | Identity::Token(_) | Identity::Subject(_)) => {
                 self.tasks.newest(own, LISTED_MAX)
             }
         };

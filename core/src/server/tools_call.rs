@@ -15,6 +15,7 @@ use crate::jobs::result::correctable;
 use crate::json::raw::{Found, Json, Raw};
 use crate::json::whole::Whole;
 use crate::outbox::requests::{Reply, TaskView, Work};
+use crate::policy::access::Item;
 use crate::protocol::request_meta::{self, RequestContext, RequestMeta};
 use crate::protocol::revision::TaskRules;
 use crate::protocol::trace_context::TraceContext;
@@ -267,15 +268,20 @@ impl Engine {
         params: &CallParams<'a>,
         claim: Option<&RequestMeta>,
     ) -> Result<Admitted<'a>, NotAdmitted> {
-        let peer = self.outbox.identity(reply.conn).unwrap_or(&Identity::Anonymous);
-        // TSK-39: a tool that a peer may not use does not exist for it.
-        let scope = self.outbox.scope_of(reply.conn);
-        let own = self.settings.catalog.offered(&params.name, peer).filter(|_| scope.is_none());
-        let own = own.cloned();
+        // TSK-39, AUTH-03: a tool that a peer may not use does not exist for it.
+        let caller = self.outbox.caller(reply.conn);
+        let own = caller.tool(&self.settings.catalog, &params.name).cloned();
         let relayed =
-            || self.upstreams.tool(&params.name, peer, scope, era_of(&self.outbox, reply.conn));
+            || self.upstreams.tool(&params.name, &caller, era_of(&self.outbox, reply.conn));
         let Some(tool) = own.or_else(relayed) else {
             let name = self.outbox.clean(&params.name);
+            let found = self.settings.catalog.get(&params.name);
+            if found.is_some_and(|tool| caller.lacks_user(Item::Tool(tool))) {
+                let message = alloc::format!(
+                    "not run: the tool {name:?} has no user to run as for this caller; see `run_as`"
+                );
+                return Err(ErrorObject::new(code::FORBIDDEN, message).into());
+            }
             let message = alloc::format!("there is no tool {name:?}");
             return Err(ErrorObject::invalid_params(message).into());
         };
@@ -354,9 +360,10 @@ impl Engine {
                 let tasks = reply.dialect.tasks == TaskRules::Core;
                 admit_params(&reply, run, "ceased/run", params, tasks)
             }
-            (Some(_), Some(Identity::Token(_) | Identity::Anonymous) | None) => {
-                refused("ceased/run is for users of this machine, over a Unix socket")
-            }
+            (
+                Some(_),
+                Some(Identity::Token(_) | Identity::Subject(_) | Identity::Anonymous) | None,
+            ) => refused("ceased/run is for users of this machine, over a Unix socket"),
         };
         match admitted {
             Ok(admitted) => self.accept(reply, admitted),
@@ -443,7 +450,9 @@ impl Engine {
     fn grant_ttl(&self, owner: &Identity, requested: RequestedTtl) -> Duration {
         let policy = &self.settings.tasks;
         let (default, max) = match owner {
-            Identity::User(_) | Identity::Token(_) => (policy.default_ttl, policy.max_ttl),
+            Identity::User(_) | Identity::Token(_) | Identity::Subject(_) => {
+                (policy.default_ttl, policy.max_ttl)
+            }
             Identity::Anonymous => (policy.anonymous_ttl, policy.anonymous_ttl),
         };
         match requested {

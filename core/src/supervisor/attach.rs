@@ -79,8 +79,8 @@ impl Engine {
     /// The agent of this name, if the peer may use it.
     fn agent_for(&self, conn: ConnId, name: &str) -> Result<Arc<UpstreamServer>, ErrorObject> {
         // TSK-39: an agent that a peer may not use is for it as if it were not there.
-        let identity = self.outbox.identity_of(conn);
-        let offered = self.settings.agents.iter().filter(|it| it.allow.permits(&identity));
+        let caller = self.outbox.caller(conn);
+        let offered = self.settings.agents.iter().filter(|it| caller.is_in(&it.allow));
         let offered: Vec<&Arc<UpstreamServer>> = offered.collect();
         if let Some(agent) = offered.iter().find(|it| *it.name == *name) {
             return Ok(Arc::clone(agent));

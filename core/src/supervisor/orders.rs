@@ -71,7 +71,8 @@ impl Supervisor<'_> {
             let Some(entry) = self.agents.clients.get_mut(&client) else { continue };
             processes += usize::from(entry.instance.is_some());
             // An agent that a client may not have any more stays as it was.
-            let is_allowed = |it: &&Arc<UpstreamServer>| it.allow.permits(&entry.identity);
+            let is_allowed =
+                |it: &&Arc<UpstreamServer>| self.outbox.caller(client).is_in(&it.allow);
             if let Some(server) = configured.as_ref().filter(is_allowed) {
                 entry.server = Arc::clone(server);
             }

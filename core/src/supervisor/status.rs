@@ -67,10 +67,10 @@ impl Agents {
 
     /// The agents that the viewer may use, and those that its clients still have after a reload.
     pub(crate) fn write_agents(&self, json: &mut Writer<'_>, outbox: &Outbox, viewer: ConnId) {
-        let identity = outbox.identity_of(viewer);
+        let caller = outbox.caller(viewer);
         let is_operator = outbox.is_operator(viewer);
         let offered = outbox.settings().agents.iter();
-        let offered = offered.filter(|it| is_operator || it.allow.permits(&identity));
+        let offered = offered.filter(|it| is_operator || caller.is_in(&it.allow));
         let used = self.seen_clients(outbox, viewer).map(|(_, entry)| &entry.server);
         let mut names: Vec<&str> = Vec::new();
         for agent in offered.chain(used) {

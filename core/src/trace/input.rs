@@ -18,6 +18,7 @@ use crate::identity::{Identity, Rights};
 use crate::ids::{AskId, CheckId, ConnId, InstanceId, JobId, StatusId};
 use crate::log_level::LogLevel;
 use crate::outgoing::call::{Caller, OutgoingRequest};
+use crate::policy::allow::Grants;
 use crate::protocol::role::Role;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
@@ -31,6 +32,7 @@ use crate::upstream::manifest::Manifest;
 #[allow(missing_docs, reason = "the variants and fields are those of Event")]
 pub enum Input {
     Opened(ConnId, Identity, Role, #[serde(default)] Rights),
+    Granted(ConnId, Grants, Option<Box<str>>),
     OpenedAcp(ConnId, Identity, AcpForm, AcpRole),
     Frame(ConnId, #[serde(with = "bytes")] Vec<u8>),
     TooLong(ConnId, String),
@@ -94,6 +96,9 @@ impl Input {
             Event::Opened { conn, identity, rights, role } => {
                 Self::Opened(*conn, identity.clone(), *role, *rights)
             }
+            Event::Granted { conn, grants, profile } => {
+                Self::Granted(*conn, Grants::clone(grants), profile.clone())
+            }
             Event::OpenedAcp { conn, identity, form, side } => {
                 Self::OpenedAcp(*conn, identity.clone(), *form, *side)
             }
@@ -152,6 +157,10 @@ impl Input {
             Self::Opened(conn, identity, role, rights) => {
                 let identity = identity.clone();
                 Event::Opened { conn: *conn, identity, rights: *rights, role: *role }
+            }
+            Self::Granted(conn, grants, profile) => {
+                let grants = Arc::new(grants.clone());
+                Event::Granted { conn: *conn, grants, profile: profile.clone() }
             }
             Self::OpenedAcp(conn, identity, form, side) => {
                 let identity = identity.clone();

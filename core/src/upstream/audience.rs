@@ -37,13 +37,7 @@ impl Audience {
             "stateless" => Era::Modern,
             _ => return None,
         };
-        let identity = match identity.split_once(':') {
-            Some(("uid", uid)) => Identity::User(uid.parse().ok()?),
-            Some(("token", name)) => Identity::Token(name.into()),
-            Some(_) => return None,
-            None => (identity == "anonymous").then_some(Identity::Anonymous)?,
-        };
-        Some(Self { identity, era })
+        Some(Self { identity: Identity::parse(identity)?, era })
     }
 }
 
@@ -65,7 +59,12 @@ mod tests {
 
     #[test]
     fn text_of_an_audience_is_read_back() {
-        for identity in [Identity::User(7), Identity::Token("a b:c".into()), Identity::Anonymous] {
+        for identity in [
+            Identity::User(7),
+            Identity::Token("a b:c".into()),
+            Identity::Subject("https://a#b c".into()),
+            Identity::Anonymous,
+        ] {
             for era in [Era::Session, Era::Modern] {
                 let audience = Audience { identity: identity.clone(), era };
                 assert_eq!(Audience::parse(&format!("{audience}")), Some(audience));

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::outbox::Outbox;
+use crate::policy::access::Item;
 use crate::upstream::audience::Audience;
 use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
@@ -103,9 +104,10 @@ pub(super) fn clients_of(
     audience: Option<&Audience>,
 ) -> Vec<ConnId> {
     let all = outbox.connections().iter();
-    let is_one = |conn: ConnId, peer: &Identity| {
-        server.allow.permits(peer) && audience_of(outbox, server, conn).as_ref() == audience
+    let is_one = |conn: ConnId| {
+        let is_seen = outbox.caller(conn).sees(Item::Server(server));
+        is_seen && audience_of(outbox, server, conn).as_ref() == audience
     };
-    let own = all.filter(|(conn, peer)| is_one(**conn, &peer.identity));
+    let own = all.filter(|(conn, _)| is_one(**conn));
     own.map(|(conn, _)| *conn).collect()
 }

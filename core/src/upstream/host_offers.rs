@@ -5,17 +5,16 @@ use alloc::sync::Arc;
 
 use crate::ids::ConnId;
 use crate::outbox::Outbox;
+use crate::policy::access::Item;
 use crate::provider::{HostOffer, OfferKind};
 use crate::upstream::list::{PROMPTS, RESOURCES, TEMPLATES};
 use crate::upstream::table::Upstreams;
 
 impl Upstreams {
-    /// Whether a connection sees the offers of the host: not beside those of the servers that it is
-    /// limited to, nor of one that shows through.
+    /// Whether a connection may see offers of the host: not beside those of a server that shows
+    /// through.
     pub(crate) fn sees_offers(&self, outbox: &Outbox, conn: ConnId) -> bool {
-        !outbox.settings().provider.is_empty()
-            && outbox.scope_of(conn).is_none()
-            && self.shown_through(outbox, conn).is_none()
+        !outbox.settings().provider.is_empty() && self.shown_through(outbox, conn).is_none()
     }
 
     /// Offers of a list that a connection sees.
@@ -32,9 +31,9 @@ impl Upstreams {
             _ => None,
         };
         let kind = kind.filter(|_| self.sees_offers(outbox, conn));
-        let peer = outbox.identity_of(conn);
+        let caller = outbox.caller(conn);
         let all = outbox.settings().provider.iter();
-        all.filter(move |offer| Some(offer.kind) == kind && offer.serve.allow.permits(&peer))
+        all.filter(move |it| Some(it.kind) == kind && caller.sees(Item::Offer(&it.serve)))
     }
 
     /// Elements of a list, separated by commas.
@@ -62,7 +61,8 @@ impl Upstreams {
 
     /// Whether the host has a resource of this URI for a connection.
     pub(crate) fn has_offer(&self, outbox: &Outbox, conn: ConnId, uri: &str) -> bool {
-        let peer = outbox.identity_of(conn);
-        self.sees_offers(outbox, conn) && outbox.settings().provider.resource(uri, &peer).is_some()
+        let caller = outbox.caller(conn);
+        let provider = &outbox.settings().provider;
+        self.sees_offers(outbox, conn) && provider.resource(uri, &caller).is_some()
     }
 }

@@ -33,11 +33,9 @@ pub(crate) fn asks_for_input(result: &ResultText<'_>) -> bool {
 impl Gateway<'_> {
     /// Whether a peer knows the tool of a server without sessions by this name.
     pub(crate) fn is_stateless_tool(&self, name: &str, conn: ConnId) -> bool {
-        let peer = &self.outbox.identity_of(conn);
-        let is_own = self.outbox.scope_of(conn).is_none();
-        let is_own = is_own && self.settings.catalog.offered(name, peer).is_some();
-        let tool =
-            self.upstreams.tool(name, peer, self.outbox.scope_of(conn), era_of(self.outbox, conn));
+        let caller = self.outbox.caller(conn);
+        let is_own = caller.tool(&self.settings.catalog, name).is_some();
+        let tool = self.upstreams.tool(name, &caller, era_of(self.outbox, conn));
         let tool = tool.filter(|_| !is_own);
         let route = tool.as_ref().and_then(|tool| tool.route.as_ref());
         let server = route.and_then(|route| self.upstreams.server(&route.server));

@@ -14,6 +14,7 @@ use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::job::JobState;
+use crate::policy::access::Item;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::audience::Audience;
@@ -126,9 +127,8 @@ impl Gateway<'_> {
         }
         let identity = self.outbox.identity_of(client);
         for server in self.eager_servers() {
-            let scope = self.outbox.scope_of(client);
-            let is_seen = scope.is_none_or(|scope| scope.has(&server.name));
-            if server.share != Share::Call && server.allow.permits(&identity) && is_seen {
+            let is_seen = self.outbox.caller(client).sees(Item::Server(&server));
+            if server.share != Share::Call && is_seen {
                 // A server that cannot start now is asked again by the first request.
                 let _: Assigned = self.instance_for(&server, client, &identity);
             }

@@ -8,11 +8,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::event::Outcome;
-use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::json::meta::SERVER_INFO;
 use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, Settled, Work};
+use crate::policy::access::{Caller, Item};
+use crate::policy::allow::Verdict;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::send_queue::without_break;
@@ -30,7 +31,7 @@ use crate::upstream::rewrite::{member, quoted, text_member, with_member, without
 use crate::upstream::server::{Share, UpstreamServer};
 use crate::upstream::server_task::EXTENSION;
 use crate::upstream::spoken::Era;
-use crate::upstream::table::{Key, Server, Upstreams};
+use crate::upstream::table::{Key, Server, Upstreams, own_name};
 use crate::upstream::uri;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
@@ -154,11 +155,12 @@ impl Gateway<'_> {
     }
 
     fn answer_list(&mut self, reply: Reply, at: usize) {
-        let identity = self.outbox.identity_of(reply.conn);
         let list = &LISTS[at];
         let mut elements = String::new();
-        if at == TOOLS && self.outbox.scope_of(reply.conn).is_none() {
-            let own = self.settings.catalog.list(reply.dialect.tool_members, &identity);
+        if at == TOOLS {
+            let caller = self.outbox.caller(reply.conn);
+            let sees = |tool: &Tool| caller.sees(Item::Tool(tool));
+            let own = self.settings.catalog.list(reply.dialect.tool_members, sees);
             let own = own.strip_prefix(b"\"tools\":[").and_then(|own| own.strip_suffix(b"]}"));
             elements.push_str(core::str::from_utf8(own.unwrap_or_default()).unwrap_or_default());
         }
@@ -182,7 +184,7 @@ impl Gateway<'_> {
 
 impl Upstreams {
     /// Whether a connection sees the outputs of jobs as resources: not beside those of the servers
-    /// that it is limited to, nor of one that shows through.
+    /// or the profile that it is limited to, nor of one that shows through.
     pub(crate) fn owns_outputs(&self, outbox: &Outbox, conn: ConnId) -> bool {
         let is_whole =
             outbox.scope_of(conn).is_none() && self.shown_through(outbox, conn).is_none();
@@ -195,21 +197,42 @@ impl Upstreams {
         &'a self,
         outbox: &'a Outbox,
         name: &str,
-        peer: &Identity,
+        conn: ConnId,
     ) -> Option<&'a str> {
-        if let Some(tool) = outbox.settings().catalog.offered(name, peer) {
+        let caller = outbox.caller(conn);
+        if let Some(tool) = caller.tool(&outbox.settings().catalog, name) {
             return Some(&tool.input_schema);
         }
         let servers = self.servers.iter().flat_map(|server| {
             let eras = [Era::Session, Era::Modern];
-            eras.map(|era| self.state_for(server, peer, era))
+            eras.map(|era| self.state_for(server, caller.identity, era))
         });
         let server = { servers }
-            .find(|server| server.server.allow.permits(peer) && server.tools.contains_key(name))?;
+            .find(|it| it.tools.get(name).is_some_and(|tool| sees_tool(&caller, it, tool)))?;
         let named = |listed: &&str| {
             listed.contains("x-mcp-header") && text_member(listed, "name").as_deref() == Some(name)
         };
         member(server.listed.iter().map(|listed| &**listed).find(named)?, "inputSchema")
+    }
+
+    /// Scopes that the token of a peer lacks for a tool of this name.
+    pub(crate) fn lacking_scopes(
+        &self,
+        outbox: &Outbox,
+        conn: ConnId,
+        name: &str,
+    ) -> Vec<Box<str>> {
+        let caller = outbox.caller(conn);
+        if let Some(own) = outbox.settings().catalog.get(name)
+            && caller.may_see(Item::Tool(own))
+        {
+            return lacking(caller.verdict(Item::Tool(own)));
+        }
+        let is_near = |item: Item<'_>| caller.may_see(item);
+        let found = self.tool_if(name, &caller, era_of(outbox, conn), &is_near);
+        found.map_or_else(Vec::new, |(server, tool)| {
+            lacking(caller.verdict(Item::ServerTool(&server.server, own_name(&tool))))
+        })
     }
 
     /// The server of a request, by the name or URI in its params.
@@ -303,7 +326,7 @@ impl Upstreams {
         };
         let ttl = self.seen_servers(outbox, conn).map(of).chain(ours).min().unwrap_or(0);
         // The lists of several servers differ between clients.
-        let is_public = is_plain && {
+        let is_public = is_plain && outbox.caller(conn).is_unlimited() && {
             let manifests =
                 self.seen_servers(outbox, conn).filter_map(|server| server.manifest.as_ref());
             { manifests }.all(|manifest| manifest.freshness[at].is_public)
@@ -321,15 +344,17 @@ impl Upstreams {
                 .into_iter()
                 .filter_map(|element| text_member(element, key))
                 .collect();
-        let identity = outbox.identity_of(conn);
+        let caller = outbox.caller(conn);
         let is_plain = self.shown_through(outbox, conn).is_some();
         // A tool of the host comes before one of a server with the same name.
-        let is_own = |element: &str| {
-            let name = text_member(element, "name");
-            name.is_some_and(|name| outbox.settings().catalog.offered(&name, &identity).is_some())
+        let catalog = &outbox.settings().catalog;
+        let has_own = catalog.iter().next().is_some();
+        let is_shown = |server: &Server, element: &str| {
+            let Some(name) = text_member(element, "name") else { return true };
+            let is_own = has_own && caller.tool(catalog, &name).is_some();
+            !is_own && server.tools.get(&name).is_some_and(|it| sees_tool(&caller, server, it))
         };
-        let has_own =
-            outbox.scope_of(conn).is_none() && outbox.settings().catalog.iter().next().is_some();
+        let is_limited = has_own || !caller.is_unlimited();
         for server in self.seen_servers(outbox, conn) {
             let Some(manifest) = &server.manifest else { continue };
             let listed = match at {
@@ -337,7 +362,7 @@ impl Upstreams {
                 _ => (LISTS[at].read)(manifest),
             };
             for element in listed {
-                if at == TOOLS && has_own && is_own(element) {
+                if at == TOOLS && is_limited && !is_shown(server, element) {
                     continue;
                 }
                 let shown = shown_element(server, at, is_plain, element, &seen);
@@ -478,6 +503,19 @@ fn names(method: &str, params: &str) -> (Option<Box<str>>, Option<Box<str>>) {
     let uri = text_member(params, "uri")
         .or_else(|| member(params, "ref").and_then(|of| text_member(of, "uri")));
     (named, uri)
+}
+
+/// The scopes that a verdict asks for.
+fn lacking(verdict: Verdict<'_>) -> Vec<Box<str>> {
+    match verdict {
+        Verdict::Lacks(scopes) => scopes.into_iter().map(Box::from).collect(),
+        Verdict::Granted | Verdict::Absent => Vec::new(),
+    }
+}
+
+/// Whether a caller sees a tool of a server.
+pub(super) fn sees_tool(caller: &Caller<'_>, server: &Server, tool: &Tool) -> bool {
+    caller.sees(Item::ServerTool(&server.server, own_name(tool)))
 }
 
 /// Whether a URI begins as one of the templates of a server.

@@ -5,9 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::connection::Phase;
-use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::outbox::Outbox;
+use crate::policy::access::Item;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 use crate::upstream::rewrite::elements;
@@ -24,23 +24,27 @@ pub(crate) fn era_of(outbox: &Outbox, client: ConnId) -> Era {
 }
 
 impl Upstreams {
-    /// `ceased/scope`: limits a connection to some servers, before its handshake.
+    /// `ceased/scope`: limits a connection to some servers or to a profile, before its handshake.
     pub(crate) fn narrow(
         &self,
         outbox: &mut Outbox,
         conn: ConnId,
         params: Option<&Params<'_>>,
     ) -> Result<(), ErrorObject> {
-        let [names] = params::find(params, ["servers"])?;
+        let [names, profile] = params::find(params, ["servers", "profile"])?;
+        if let Some(profile) = profile {
+            let profile = params::text("profile", Some(profile))?;
+            return narrow_to_profile(outbox, conn, &profile);
+        }
         let names = names.and_then(|names| texts(names.get()));
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let message = "params.servers must be an array of names of servers";
             return Err(ErrorObject::invalid_params(message));
         };
         // TSK-39: a server that a peer may not use is for it as if it were not there.
-        let identity = outbox.identity_of(conn);
+        let caller = outbox.caller(conn);
         let offered = self.servers.iter();
-        let offered = offered.filter(|server| server.server.allow.permits(&identity));
+        let offered = offered.filter(|server| caller.sees(Item::Server(&server.server)));
         let offered: Vec<&str> = offered.map(|server| &*server.server.name).collect();
         if let Some(unknown) = names.iter().find(|name| !offered.contains(&&***name)) {
             let unknown = outbox.clean(unknown);
@@ -52,7 +56,7 @@ impl Upstreams {
             return Err(ErrorObject::invalid_params(message));
         }
         if let Some(connection) = outbox.connection_mut(conn) {
-            connection.scope = Some(Box::new(Scope(names)));
+            connection.scope = Some(Box::new(Scope::Servers(names)));
         }
         Ok(())
     }
@@ -61,10 +65,13 @@ impl Upstreams {
     /// transparent, or the only one of the connection's scope.
     pub(crate) fn shown_through(&self, outbox: &Outbox, conn: ConnId) -> Option<&Server> {
         let only = match (outbox.scope_of(conn), self.servers.as_slice()) {
-            (Some(scope), _) => self.server(scope.only()?),
-            (None, [only]) if only.server.transparent => Some(only),
-            (None, _) => None,
+            (Some(scope @ Scope::Servers(_)), _) => self.server(scope.only()?),
+            (Some(Scope::Profile(_)) | None, [only]) if only.server.transparent => Some(only),
+            (Some(Scope::Profile(_)) | None, _) => None,
         }?;
+        if !outbox.caller(conn).sees(Item::Server(&only.server)) {
+            return None;
+        }
         Some(self.state_for(only, outbox.identity(conn)?, era_of(outbox, conn)))
     }
 
@@ -74,19 +81,31 @@ impl Upstreams {
         outbox: &Outbox,
         conn: ConnId,
     ) -> impl Iterator<Item = &Server> {
-        let identity = outbox.identity_of(conn);
-        let scope = outbox.scope_of(conn);
+        let caller = outbox.caller(conn);
         let era = era_of(outbox, conn);
         let all = self.servers.iter();
-        all.filter(move |server| is_permitted(server, outbox.identity(conn), scope))
-            .map(move |server| self.state_for(server, &identity, era))
+        all.filter(move |server| caller.sees(Item::Server(&server.server)))
+            .map(move |server| self.state_for(server, caller.identity, era))
     }
 }
 
-/// Whether a peer sees a server: it may use it, and the server is in the scope of its connection.
-fn is_permitted(server: &Server, peer: Option<&Identity>, scope: Option<&Scope>) -> bool {
-    let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
-    is_within && server.server.allow.permits(peer.unwrap_or(&Identity::Anonymous))
+/// Limits a connection to a profile.
+fn narrow_to_profile(outbox: &mut Outbox, conn: ConnId, name: &str) -> Result<(), ErrorObject> {
+    let caller = outbox.caller(conn);
+    // TSK-39: a profile that is not for a peer is for it as if it were not there.
+    if !caller.has_profile(name) {
+        let offered: Vec<&str> = caller.own_profiles().map(|profile| &*profile.name).collect();
+        let there = match offered.is_empty() {
+            true => String::from("none is for you"),
+            false => alloc::format!("there are {}", offered.join(", ")),
+        };
+        let message = alloc::format!("there is no profile {:?}; {there}", outbox.clean(name));
+        return Err(ErrorObject::invalid_params(message));
+    }
+    if let Some(connection) = outbox.connection_mut(conn) {
+        connection.scope = Some(Box::new(Scope::Profile(name.into())));
+    }
+    Ok(())
 }
 
 /// The strings of an array; `None` if it is none, or has something else.

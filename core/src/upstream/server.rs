@@ -8,7 +8,7 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
-use crate::policy::access::Allow;
+use crate::policy::allow::{Allow, RunsFor};
 use crate::tool::TaskSupport;
 use crate::upstream::manifest::Manifest;
 use crate::upstream::spoken::Revision;
@@ -77,7 +77,15 @@ impl NameFilter {
     /// Whether a name is offered.
     #[must_use]
     pub fn offers(&self, name: &str) -> bool {
-        let any = |patterns: &[Box<str>]| patterns.iter().any(|pattern| matches(pattern, name));
+        self.offers_any([name, name])
+    }
+
+    /// Whether something with these two names is offered: by a pattern for one of them, unless one
+    /// of them is hidden.
+    pub(crate) fn offers_any(&self, names: [&str; 2]) -> bool {
+        let any = |patterns: &[Box<str>]| {
+            patterns.iter().any(|pattern| names.iter().any(|name| matches(pattern, name)))
+        };
         (self.only.is_empty() || any(&self.only)) && !any(&self.hide)
     }
 }
@@ -157,8 +165,11 @@ pub struct UpstreamServer {
     pub task_support: Option<TaskSupport>,
     /// Names of its tools that are offered, without the prefix.
     pub filter: NameFilter,
-    /// Identities that may use it.
+    /// Callers that may use it.
     pub allow: Allow,
+    /// Callers as which it can run.
+    #[cfg_attr(feature = "trace", serde(default))]
+    pub runs_for: RunsFor,
     /// Questions to the requestor before a tool runs, by its name without the prefix.
     pub confirm: BTreeMap<Box<str>, Box<str>>,
     /// Time limits of the turns of an ACP agent.
@@ -197,6 +208,7 @@ impl UpstreamServer {
             task_support: None,
             filter: NameFilter::default(),
             allow: Allow::Everyone,
+            runs_for: RunsFor::Everyone,
             confirm: BTreeMap::new(),
             watchdogs: Watchdogs::default(),
             manifest: None,

@@ -7,6 +7,7 @@ use crate::ids::{ConnId, InstanceId, JobId};
 use crate::jobs::Jobs;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
+use crate::policy::access::Item;
 use crate::server::admin_cancel::may_see;
 use crate::stats::ServerStats;
 use crate::upstream::server::Share;
@@ -104,7 +105,8 @@ impl Upstreams {
         let identity = outbox.identity_of(viewer);
         // TSK-39: nothing of other identities is shown.
         let of = Some(&identity).filter(|_| !outbox.is_operator(viewer));
-        let seen = |server: &&Server| of.is_none_or(|of| server.server.allow.permits(of));
+        let caller = outbox.caller(viewer);
+        let seen = |it: &&Server| of.is_none() || caller.sees(Item::Server(&it.server));
         json.raw(",\"servers\":[");
         for (position, server) in self.servers.iter().filter(seen).enumerate() {
             json.raw(if position == 0 { "" } else { "," });

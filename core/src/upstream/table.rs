@@ -12,6 +12,7 @@ use crate::identity::Identity;
 use crate::ids::{AskId, CallId, CheckId, ConnId, InstanceId, JobId, RequestId};
 use crate::log_level::LogLevel;
 use crate::outbox::requests::Topic;
+use crate::policy::access::{Caller, Item};
 use crate::policy::account::ChargedText;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
@@ -24,7 +25,6 @@ use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::question::Question;
 use crate::upstream::reading::Reading;
-use crate::upstream::scope::Scope;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::server_task::ServerTask;
@@ -396,28 +396,36 @@ impl Upstreams {
         })
     }
 
-    /// The tool that clients of an identity know by this name, within the scope of their
-    /// connection.
-    pub(crate) fn tool(
-        &self,
+    /// The tool that a caller knows by this name.
+    pub(crate) fn tool(&self, name: &str, caller: &Caller<'_>, era: Era) -> Option<Arc<Tool>> {
+        let tool = self.tool_if(name, caller, era, &|item| caller.sees(item))?;
+        Some(tool.1)
+    }
+
+    /// The tool that a caller knows by this name, or would if only the items that satisfy `is_in`
+    /// were there, and its server.
+    pub(crate) fn tool_if<'a>(
+        &'a self,
         name: &str,
-        peer: &Identity,
-        scope: Option<&Scope>,
+        caller: &Caller<'_>,
         era: Era,
-    ) -> Option<Arc<Tool>> {
-        let is_plain = scope.is_some_and(|scope| scope.only().is_some());
-        let seen = |server: &&Server| {
-            let is_within = scope.is_none_or(|scope| scope.has(&server.server.name));
-            is_within && server.server.allow.permits(peer)
-        };
+        is_in: &dyn Fn(Item<'_>) -> bool,
+    ) -> Option<(&'a Server, Arc<Tool>)> {
+        let is_plain = caller.scope.is_some_and(|scope| scope.only().is_some());
+        let seen = |server: &&Server| is_in(Item::Server(&server.server));
         let whole = |server: &Server| match is_plain {
             true => Cow::Owned(alloc::format!("{}{name}", server.server.prefix)),
             false => Cow::Borrowed(name),
         };
-        let state = |server| self.state_for(server, peer, era);
+        let state = |server| self.state_for(server, caller.identity, era);
         let mut servers = self.servers.iter().filter(seen).map(state);
-        if let Some(tool) = servers.find_map(|server| server.tools.get(&*whole(server))) {
-            return Some(Arc::clone(tool));
+        let known = servers.find_map(|server| {
+            let tool = server.tools.get(&*whole(server))?;
+            let item = Item::ServerTool(&server.server, own_name(tool));
+            is_in(item).then(|| (server, Arc::clone(tool)))
+        });
+        if known.is_some() {
+            return known;
         }
         // The server judges a name itself before it has listed its tools, and where it shows
         // through: a client gets the answer that it would get without this engine (UPS-10). Of
@@ -426,7 +434,9 @@ impl Upstreams {
             let whole = whole(server);
             let short = whole.strip_prefix(&*server.server.prefix)?;
             let is_open = !server.known[TOOLS] || server.server.transparent || is_plain;
-            (is_open && server.server.filter.offers(short)).then(|| String::from(short))
+            let is_offered = server.server.filter.offers(short)
+                && is_in(Item::ServerTool(&server.server, short));
+            (is_open && is_offered).then(|| String::from(short))
         };
         let open = self.servers.iter().filter(seen).map(state);
         let open = open.filter_map(|server| Some((server, own(server)?)));
@@ -434,7 +444,7 @@ impl Upstreams {
         let (server, short) =
             open.min_by_key(|(server, _)| usize::MAX - server.server.prefix.len())?;
         let support = server.server.task_support.unwrap_or_default();
-        Some(Arc::new(server.relayed(name, "tools/call", &short, support)))
+        Some((server, Arc::new(server.relayed(name, "tools/call", &short, support))))
     }
 
     /// Notes an established fact about a job, for its receipt.
@@ -454,4 +464,9 @@ impl Upstreams {
                 .count()
             + usize::from(self.slow_timer.is_some())
     }
+}
+
+/// The name that the server of a tool knows it by.
+pub(crate) fn own_name(tool: &Tool) -> &str {
+    tool.route.as_ref().map_or(&*tool.name, |route| &*route.name)
 }

@@ -27,6 +27,15 @@ pub(crate) const CALLS_MAX: usize = 1024;
 /// Time limit for sending a cancellation to a server that does not read.
 const CANCEL_FLUSH: Duration = Duration::from_secs(5);
 
+/// The part of the offers of a daemon that a connection is limited to.
+#[derive(Debug, Clone, Copy)]
+pub enum Part<'a> {
+    /// These servers.
+    Servers(&'a [String]),
+    /// The profile of this name.
+    Profile(&'a str),
+}
+
 /// Settings of a client.
 #[derive(Debug)]
 pub struct Options {
@@ -143,20 +152,23 @@ impl Client {
         Self::silent(dup()?, dup()?, options)?.authenticate()
     }
 
-    /// As [`Client::introduce`], and limits the connection to these servers of the daemon.
+    /// As [`Client::introduce`], and limits the connection to a part of the offers of the daemon.
     ///
     /// # Errors
-    /// As [`Client::over`]; [`Error::Rpc`] if a server is unknown.
+    /// As [`Client::over`]; [`Error::Rpc`] if a server or the profile is unknown.
     pub fn introduce_to(
         socket: BorrowedFd<'_>,
         options: Options,
-        servers: &[String],
+        part: Part<'_>,
     ) -> Result<(), Error> {
         let dup = || socket.try_clone_to_owned().map_err(Error::Io);
         let mut client = Self::silent(dup()?, dup()?, options)?;
         client.authenticate()?;
         let timeout = Some(client.options.timeout);
-        let id = client.request("ceased/scope", Kind::Plain, |_| json!({"servers": servers}))?;
+        let id = client.request("ceased/scope", Kind::Plain, |_| match part {
+            Part::Servers(servers) => json!({"servers": servers}),
+            Part::Profile(name) => json!({"profile": name}),
+        })?;
         client.wait(id, timeout, &mut |_| {}).map(drop)
     }
 

@@ -53,7 +53,7 @@ mod wire;
 pub use call_id::CallId;
 pub use ceased_core::tasks::status::Status as TaskStatus;
 pub use ceased_core::tool::TaskSupport;
-pub use client::{Client, Options, PROTOCOL_VERSION, Server};
+pub use client::{Client, Options, PROTOCOL_VERSION, Part, Server};
 pub use endpoint::Endpoint;
 pub use error::{Error, INVALID_PARAMS, METHOD_NOT_FOUND, Refusal, RpcError};
 pub use message::{Log, Notification, Progress};

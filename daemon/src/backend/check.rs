@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::seen::ImaginedCaller;
 use crate::config::{Config, ConfigError, Problem};
 use crate::daemon::preflight::{Preflight, preflight};
 use crate::store::inspect::Inspected;
@@ -13,6 +14,8 @@ use crate::store::inspect::Inspected;
 pub(super) struct Checked {
     /// The configuration, with the path of its file, if there is one.
     config: Option<(Config, Option<String>)>,
+    /// The caller whose view is shown as well.
+    caller: Option<ImaginedCaller>,
     warnings: Vec<String>,
     /// Reasons for which a daemon would not start; empty if none is known.
     problems: Vec<Defect>,
@@ -47,17 +50,20 @@ pub(super) struct ToCheck {
 }
 
 /// Checks a configuration and the files that it names.
-pub(super) fn configuration(found: Result<ToCheck, ConfigError>) -> Checked {
+pub(super) fn configuration(
+    found: Result<ToCheck, ConfigError>,
+    caller: Option<ImaginedCaller>,
+) -> Checked {
     match found {
         Ok(ToCheck { config, path, note }) => {
             let Preflight { refusals, warnings } = preflight(&config);
             let warnings = note.into_iter().chain(warnings).collect();
             let problems = refusals.iter().map(|why| Defect::Outside(why.to_string())).collect();
-            Checked { config: Some((config, path)), warnings, problems }
+            Checked { config: Some((config, path)), caller, warnings, problems }
         }
         Err(error) => {
             let problems = error.problems().iter().cloned().map(Defect::File).collect();
-            Checked { config: None, warnings: Vec::new(), problems }
+            Checked { config: None, caller, warnings: Vec::new(), problems }
         }
     }
 }
@@ -100,7 +106,8 @@ impl Checked {
                 let name = path.clone().unwrap_or_else(|| {
                     format!("no configuration file: the defaults (create one at {place})")
                 });
-                writeln!(out, "{name}: ok\n{}", config.describe().trim_end())
+                writeln!(out, "{name}: ok\n{}", config.describe().trim_end())?;
+                self.caller.iter().try_for_each(|caller| caller.write_text(config, out))
             }
             Some(_) | None => Ok(()),
         }
@@ -112,11 +119,14 @@ impl Checked {
         let config = self.config.as_ref().map(|(config, _)| config);
         let of = |list: fn(&Config) -> Vec<Value>| config.map(list).unwrap_or_default();
         let path = self.config.as_ref().and_then(|(_, path)| path.as_deref());
-        let document = json!({
+        let mut document = json!({
             "valid": self.is_valid(), "file": path, "problems": problems, "warnings": self.warnings,
             "settings": of(settings), "tools": of(tools), "servers": of(servers),
             "agents": of(agents),
         });
+        if let (Some(caller), Some(config)) = (&self.caller, config) {
+            document["sees"] = caller.json(config);
+        }
         writeln!(out, "{document}")
     }
 }

@@ -127,6 +127,10 @@ pub(super) struct CheckArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
+    /// Also print the view of a caller: an identity such as user:ann, token:ci or
+    /// sub:ISSUER#SUBJECT, and with further --as group:NAME and scope:NAME of its token
+    #[arg(long = "as", value_name = "CALLER")]
+    pub(super) caller: Vec<String>,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
@@ -390,6 +394,9 @@ pub(super) struct ConnectArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "server",
         add = ArgValueCompleter::new(completion::agents))]
     pub(super) agent: Option<String>,
+    /// Show the view of this [[profile]] of the daemon alone
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["server", "agent"])]
+    pub(super) profile: Option<String>,
     /// Command that the bridge took the place of, after `--`; kept for `ceased adopt --undo`, without
     /// effect
     #[arg(last = true, hide = true, requires = "server")]

@@ -15,6 +15,7 @@ use rustix::net::Shutdown;
 use super::args::ConnectArgs;
 use super::discover;
 use super::{Backend, DaemonLocation, Exit, Failure, Io, spawn};
+use ceased_client::Part;
 use ceased_client::io::{NonblockingWriter, is_gone, poll, read};
 
 /// Buffer size of each direction.
@@ -56,10 +57,12 @@ pub(super) fn connect(
     if let Some(endpoint) = endpoints.first() {
         if let Some(agent) = &args.agent {
             discover::introduce_to_agent(daemon.as_fd(), endpoint, token, agent)?;
+        } else if let Some(profile) = &args.profile {
+            discover::introduce_to(daemon.as_fd(), endpoint, token, Part::Profile(profile))?;
         } else if args.server.is_empty() {
             discover::introduce(daemon.as_fd(), endpoint, token)?;
         } else {
-            discover::introduce_to(daemon.as_fd(), endpoint, token, &args.server)?;
+            discover::introduce_to(daemon.as_fd(), endpoint, token, Part::Servers(&args.server))?;
         }
     }
     match bridge(io.input, io.output, daemon.as_fd(), grace) {

@@ -10,7 +10,7 @@ use super::args::DaemonArgs;
 use super::format::clean;
 use super::{Backend, DaemonLocation, Exit, Failure, Io, arguments};
 use crate::trust_store::PROJECT_FILE;
-use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, RpcError, Tool};
+use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, Part, RpcError, Tool};
 
 /// Connect timeout: a local daemon accepts at once.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -237,15 +237,15 @@ pub(super) fn introduce(
     Client::introduce(daemon, options).map_err(|error| no_handshake(endpoint, error))
 }
 
-/// As [`introduce`], for a connection that sees these servers alone.
+/// As [`introduce`], for a connection that sees this part alone.
 pub(super) fn introduce_to(
     daemon: BorrowedFd<'_>,
     endpoint: &Endpoint,
     token: Option<String>,
-    servers: &[String],
+    part: Part<'_>,
 ) -> Result<(), Failure> {
     let options = Options { token, timeout: CONNECT, ..Options::default() };
-    Client::introduce_to(daemon, options, servers).map_err(|error| {
+    Client::introduce_to(daemon, options, part).map_err(|error| {
         if let Error::Rpc(rpc) = &error
             && rpc.code == INVALID_PARAMS
         {

@@ -141,10 +141,11 @@ pub trait Backend {
     fn containment(&self) -> Result<Containment, Failure>;
 
     /// `ceased check`: writes the verdict to `out` and problems to `err`; with `json` everything to
-    /// `out`.
+    /// `out`. `caller`: the elements of `--as`.
     fn check(
         &self,
         config: Option<&Path>,
+        caller: &[String],
         json: bool,
         out: &mut dyn Write,
         err: &mut dyn Write,
@@ -427,7 +428,9 @@ pub fn run(
         Command::Stdio(args) => Ok(backend.stdio(args.files())),
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
         Command::Probe(args) => probe::probe(args, io, backend),
-        Command::Check(args) => Ok(backend.check(args.config(), args.json, io.out, io.err)),
+        Command::Check(args) => {
+            Ok(backend.check(args.config(), &args.caller, args.json, io.out, io.err))
+        }
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             let config = args.config.config.as_deref();
             Ok(backend.check_store(config, args.json, io.out, io.err))
@@ -512,7 +515,14 @@ impl Backend for ClientOnly {
         Err(Failure::new(Exit::Usage, Self::WHY))
     }
 
-    fn check(&self, _: Option<&Path>, _: bool, _: &mut dyn Write, err: &mut dyn Write) -> Exit {
+    fn check(
+        &self,
+        _: Option<&Path>,
+        _: &[String],
+        _: bool,
+        _: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> Exit {
         Self::refuse(err)
     }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
 use ceased_process::{Bounds, Inherit, Isolation};
 

@@ -31,6 +31,8 @@ pub(super) struct Checker<'a> {
     pub(super) dir: &'a Path,
     /// Environment for defaults that depend on the user.
     pub(super) environment: &'a Environment,
+    /// Whether a listener takes signed tokens, whose groups and scopes `allow` may name.
+    pub(super) has_issuer: bool,
     /// Problems found so far.
     pub(super) problems: Vec<Problem>,
     /// Starts of the tables without some keys, which are reported already.

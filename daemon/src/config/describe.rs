@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use super::bounds::describe_bounds;
+use super::describe_access::{describe_allow, describe_profile};
 use super::describe_agent::describe_agent;
 use super::describe_server::describe_server;
 use super::units::{heartbeat, show_duration, show_size};
 use super::{
-    Allow, CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output,
-    RecordCalls, Run, RunAs, Tool, Users,
+    CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output, RecordCalls,
+    Run, RunAs, Tool, Users,
 };
 use crate::printable::clean;
 use crate::store::Damaged;
@@ -79,6 +80,7 @@ impl Config {
         for agent in &self.agents {
             rows.extend(describe_agent(agent));
         }
+        rows.extend(self.profiles.iter().flat_map(describe_profile));
         if self.tools.is_empty() && self.servers.is_empty() && self.agents.is_empty() {
             rows.push(("tools".into(), "none: no tool is configured".into()));
         }
@@ -102,6 +104,7 @@ impl Config {
         rows.extend(self.tools.iter().flat_map(|tool| describe_tool(tool, &self.daemon)));
         rows.extend(self.servers.iter().flat_map(|server| describe_server(server, self)));
         rows.extend(self.agents.iter().flat_map(describe_agent));
+        rows.extend(self.profiles.iter().flat_map(describe_profile));
         rows
     }
 
@@ -313,10 +316,7 @@ fn describe_tool(tool: &Tool, daemon: &Daemon) -> Vec<(String, String)> {
     if let Some(lock) = &tool.lock {
         more(format!("lock {:?}", lock.to_string()));
     }
-    if let Allow::Only(identities) = &tool.allow {
-        let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
-        more(format!("allow {}", identities.join(", ")));
-    }
+    describe_allow(&tool.allow, &mut more);
     more(format!("input {}", tool.arguments.schema().get()));
     rows.insert(0, (format!("tool {}", tool.name), runs));
     rows

@@ -1,10 +1,10 @@
 //! Text description of an agent, as printed by `ceased check`. Values of variables may be secrets
 //! and are not shown.
 
-use ceased_core::policy::access::Allow;
 use ceased_core::upstream::server::OnIgnoredCancel;
 
 use super::agent::Agent;
+use super::describe_access::describe_allow;
 use super::describe_server::{Launched, describe_launch};
 use super::units::show_duration;
 
@@ -47,9 +47,6 @@ pub(super) fn describe_agent(agent: &Agent) -> Vec<(String, String)> {
         env: &agent.env,
     };
     describe_launch(&launched, &mut more);
-    if let Allow::Only(identities) = &agent.allow {
-        let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
-        more(format!("allow {}", identities.join(", ")));
-    }
+    describe_allow(&agent.allow, &mut more);
     rows
 }

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use ceased_core::policy::access::Allow;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
 use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::bounds::describe_bounds;
+use super::describe_access::describe_allow;
 use super::remote_server::RemoteServer;
 use super::server::{Server, prefix_of};
 use super::units::{heartbeat, show_duration};
@@ -78,10 +78,7 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     for (tool, question) in &server.confirm {
         more(format!("confirm {tool} {question:?}"));
     }
-    if let Allow::Only(identities) = &server.allow {
-        let identities: Vec<String> = identities.iter().map(ToString::to_string).collect();
-        more(format!("allow {}", identities.join(", ")));
-    }
+    describe_allow(&server.allow, &mut more);
     rows
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ceased_core::identity::Identity;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::{Allow, Holder};
 use toml::Spanned;
 
 use super::check::{Checker, Key};
@@ -89,7 +89,7 @@ pub(super) fn run_as(
     }
 }
 
-/// Identities that may use a tool or server; `table` is its heading.
+/// Callers that may use a tool, a server or a profile; `table` is its heading.
 pub(super) fn allow(
     table: &'static str,
     written: Option<&Spanned<Vec<raw::Text>>>,
@@ -98,7 +98,7 @@ pub(super) fn allow(
     let Some(list) = written else { return Allow::Everyone };
     let mut found = BTreeSet::new();
     for text in list.get_ref() {
-        match identities(text.get_ref()) {
+        match holders(text.get_ref(), check.has_issuer) {
             Ok(more) => found.extend(more),
             Err(hint) => {
                 let key = Key { table, name: "allow" };
@@ -121,7 +121,8 @@ pub(super) fn operators(
         let named = match text.get_ref().as_str() {
             "anonymous" => Err("an operator has an identity: give it a token".into()),
             text => identities(text).map_err(|hint| {
-                hint.replace(", \"token:NAME\" or \"anonymous\"", " or \"token:NAME\"")
+                let (last, only) = (", \"sub:ISSUER#SUBJECT\"", " or \"sub:ISSUER#SUBJECT\"");
+                hint.replace(", \"scope:NAME\" or \"anonymous\"", "").replace(last, only)
             }),
         };
         match named {
@@ -134,7 +135,33 @@ pub(super) fn operators(
     found
 }
 
-/// Identities named by one element of `allow`.
+/// Callers named by one element of `allow`.
+fn holders(text: &str, has_issuer: bool) -> Result<BTreeSet<Holder>, String> {
+    let named = match text.split_once(':') {
+        Some(("scope", name)) if is_scope(name) => {
+            return Ok(BTreeSet::from([Holder::Scope(name.into())]));
+        }
+        Some(("scope", _)) => {
+            return Err("a scope has visible characters, without spaces, \" and \\".into());
+        }
+        // Groups of this machine, and those that a signed token names.
+        Some(("group", name)) if has_issuer && !name.is_empty() => {
+            let members = identities(text).unwrap_or_default();
+            let of_tokens = [Holder::Group(name.into())];
+            return Ok(members.into_iter().map(Holder::Identity).chain(of_tokens).collect());
+        }
+        Some(_) | None => identities(text)?,
+    };
+    Ok(named.into_iter().map(Holder::Identity).collect())
+}
+
+/// Whether a text is a scope as RFC 6749 has it.
+pub(super) fn is_scope(text: &str) -> bool {
+    let is_in = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_in)
+}
+
+/// Identities named by one element of `operators`.
 fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
     let one = |identity| BTreeSet::from([identity]);
     match text.split_once(':') {
@@ -148,8 +175,15 @@ fn identities(text: &str) -> Result<BTreeSet<Identity>, String> {
         }
         Some(("token", name)) if token_file::is_name(name) => Ok(one(Identity::Token(name.into()))),
         Some(("token", _)) => Err("not a valid token name".into()),
+        Some(("sub", name)) => match name.split_once('#') {
+            Some((issuer, subject)) if !issuer.is_empty() && !subject.is_empty() => {
+                Ok(one(Identity::Subject(name.into())))
+            }
+            Some(_) | None => Err("`sub:` takes an issuer, `#` and a subject".into()),
+        },
         None | Some(_) => Err("it takes \"user:NAME\", \"uid:NUMBER\", \"group:NAME\", \
-                               \"token:NAME\" or \"anonymous\""
+                               \"token:NAME\", \"sub:ISSUER#SUBJECT\", \"scope:NAME\" or \
+                               \"anonymous\""
             .into()),
     }
 }

@@ -18,6 +18,8 @@ mod defaults;
 #[cfg(feature = "config")]
 mod describe;
 #[cfg(feature = "config")]
+mod describe_access;
+#[cfg(feature = "config")]
 mod describe_agent;
 #[cfg(feature = "config")]
 mod describe_server;
@@ -34,6 +36,8 @@ mod listen;
 #[cfg(feature = "config")]
 mod monitoring;
 mod on_end;
+#[cfg(feature = "config")]
+mod profile_table;
 mod progress;
 #[cfg(feature = "config")]
 mod raw;
@@ -63,7 +67,8 @@ use std::time::Duration;
 
 use ceased_core::identity::Identity;
 use ceased_core::limits::OnTtl;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::access::Profile;
+use ceased_core::policy::allow::Allow;
 use ceased_core::tool::{OnDisconnect, TaskSupport, ToolHints};
 use ceased_transports::Address;
 
@@ -140,6 +145,8 @@ pub struct Config {
     pub servers: Vec<Server>,
     /// `[[agent]]`, in the order of the file; no name twice, and none of a server.
     pub agents: Vec<Agent>,
+    /// `[[profile]]`, in the order of the file; no name twice.
+    pub profiles: Vec<Profile>,
 }
 
 /// `[daemon]`
@@ -620,6 +627,7 @@ impl Config {
             start_at_once: start_at_once_default(),
             servers: Vec::new(),
             agents: Vec::new(),
+            profiles: Vec::new(),
         }
     }
 
@@ -803,6 +811,7 @@ impl Config {
             file: path,
             dir: absolute.parent().unwrap_or(Path::new("/")),
             environment,
+            has_issuer: false,
             problems: Vec::new(),
             partial: Vec::new(),
         };
@@ -820,6 +829,7 @@ impl Config {
             otlp: monitoring::otlp(raw.otlp.as_ref(), &mut check),
             start_at_once: server_table::start_at_once(&raw.common, &mut check),
             agents: agent_table::agents(raw.agents, &servers, &daemon, &mut check),
+            profiles: profile_table::profiles(&raw.profiles, &servers, &mut check),
             servers,
             tools,
             listen,

@@ -33,6 +33,7 @@ pub(super) struct Raw {
     pub(super) common: Servers,
     pub(super) servers: Vec<(usize, Server)>,
     pub(super) agents: Vec<(usize, Agent)>,
+    pub(super) profiles: Vec<(usize, Profile)>,
 }
 
 /// `[daemon]`
@@ -310,6 +311,17 @@ pub(super) struct Agent {
     pub(super) nice: Option<Whole>,
 }
 
+/// `[[profile]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Profile {
+    pub(super) name: Option<Text>,
+    pub(super) servers: Option<Spanned<Vec<Text>>>,
+    pub(super) tools: Option<Spanned<Vec<Text>>>,
+    pub(super) hide: Option<Spanned<Vec<Text>>>,
+    pub(super) allow: Option<Spanned<Vec<Text>>>,
+}
+
 /// `[tool.input.NAME]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -362,9 +374,9 @@ impl<'de> Deserialize<'de> for Account {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "otlp", "servers", "tool",
-    "server", "agent",
+    "server", "agent", "profile",
 ];
 
 /// Parses all valid tables and reports the problems of the others.
@@ -395,6 +407,7 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "tool" => raw.tools = tables(&root, name, value, check),
             "server" => raw.servers = tables(&root, name, value, check),
             "agent" => raw.agents = tables(&root, name, value, check),
+            "profile" => raw.profiles = tables(&root, name, value, check),
             _ => check.problem(
                 at,
                 format!("unknown table or key `{name}`"),

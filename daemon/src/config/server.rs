@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
 use ceased_core::upstream::spoken::Revision;

@@ -115,8 +115,8 @@ fn server(
     );
     let prefix = raw.prefix.as_ref().and_then(|it| prefix(it, check));
     let filter = NameFilter {
-        only: patterns("tools", raw.tools.as_ref(), check),
-        hide: patterns("hide", raw.hide.as_ref(), check),
+        only: patterns(TABLE, "tools", raw.tools.as_ref(), check),
+        hide: patterns(TABLE, "hide", raw.hide.as_ref(), check),
     };
     let mut time = |name, raw: &Option<_>, default, range| {
         check.duration(key(name), raw.as_ref(), default, range)
@@ -206,7 +206,7 @@ fn is_usual(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
-/// Name of a server or an agent.
+/// Name of a server, an agent or a profile.
 pub(super) fn name(
     table: &'static str,
     at: usize,
@@ -333,15 +333,18 @@ fn idle_exit(raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<Duratio
     }
 }
 
-fn patterns(
+/// Patterns of names of tools; `table` is the heading of theirs.
+pub(super) fn patterns(
+    table: &'static str,
     name: &'static str,
     raw: Option<&Spanned<Vec<raw::Text>>>,
     check: &mut Checker<'_>,
 ) -> Vec<Box<str>> {
+    let key = Key { table, name };
     let Some(raw) = raw else { return Vec::new() };
     if raw.get_ref().is_empty() && name == "tools" {
         let hint = "list patterns such as \"create_*\", or leave the key out to offer all tools";
-        check.bad_value(key(name), raw.span().start, "[]", hint);
+        check.bad_value(key, raw.span().start, "[]", hint);
     }
     let mut found = Vec::new();
     for pattern in raw.get_ref() {
@@ -349,7 +352,7 @@ fn patterns(
         if text.is_empty() || text.chars().any(char::is_control) {
             let hint =
                 "a pattern is the name of a tool; `*` stands for any characters, `?` for one";
-            check.bad_value(key(name), pattern.span().start, &format!("{text:?}"), hint);
+            check.bad_value(key, pattern.span().start, &format!("{text:?}"), hint);
         } else {
             found.push(text.as_str().into());
         }

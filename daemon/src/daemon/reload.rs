@@ -49,6 +49,7 @@ pub(crate) fn reload(
                 agents,
                 start_at_once: config.start_at_once,
                 operators: operators(&config),
+                profiles: config.profiles.clone(),
                 own_spans: started.otlp.is_some(),
                 ..Settings::default()
             }),

@@ -5,15 +5,18 @@
 use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ceased_core::upstream::server::UpstreamServer;
+use ceased_core::policy::allow::RunsFor;
+use ceased_core::upstream::server::{Share, UpstreamServer};
 use ceased_process::Launch;
 #[cfg(feature = "tls")]
 use ceased_transports::http::client::Place;
 #[cfg(feature = "tls")]
 use ceased_transports::tls::{RootsError, TlsConfig};
+use rustix::process::geteuid;
 
 use crate::config::{self, Config, prefix_of};
 use crate::remote::Endpoint;
+use crate::tools::runs_for::runs_for;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Servers in use, by their configuration and their prefix beside the others.
@@ -117,11 +120,21 @@ fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, Str
         task_support: server.task_support,
         filter: server.filter.clone(),
         allow: server.allow.clone(),
+        runs_for: server_runs_for(server),
         confirm: confirm.map(|(tool, text)| (tool.as_str().into(), text.as_str().into())).collect(),
         is_remote: server.remote.is_some(),
         payload,
         ..UpstreamServer::new(&server.name)
     })
+}
+
+/// Callers as which a server can run. An instance for single calls starts without a caller.
+fn server_runs_for(server: &config::Server) -> RunsFor {
+    match (&server.remote, server.share, runs_for(server.run_as, geteuid().as_raw())) {
+        (Some(_), _, _) | (None, _, RunsFor::Everyone) => RunsFor::Everyone,
+        (None, Share::Call, RunsFor::Users | RunsFor::User(_) | RunsFor::None) => RunsFor::None,
+        (None, Share::Connection | Share::Identity, some) => some,
+    }
 }
 
 fn launch(server: &config::Server) -> Result<UpstreamLaunch, String> {

@@ -89,7 +89,7 @@ impl Server {
         let bound = match &caller.identity {
             Identity::Anonymous => address,
             Identity::User(_) if address.1 <= share.1 => address,
-            Identity::User(_) | Identity::Token(_) => share,
+            Identity::User(_) | Identity::Token(_) | Identity::Subject(_) => share,
         };
         let engine = self.engine.occupancy().connections;
         let all = self.http.seated() + engine.saturating_sub(self.http.engine_count());

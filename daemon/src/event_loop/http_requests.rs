@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ceased_core::event::Event;
 use ceased_core::identity::{Identity, Rights};
 use ceased_core::ids::{ConnId, RequestId};
+use ceased_core::policy::access as decision;
+use ceased_core::policy::allow::Grants;
 use ceased_core::protocol::revision::{Batch, Dialect};
 use ceased_core::protocol::role::Role;
 use ceased_core::rpc::error::{ErrorObject, code};
@@ -53,6 +55,7 @@ impl Server {
             return self.answer_with_numbers(now, conn);
         }
         let refused = match head.method {
+            _ if !self.is_for(&caller) => Err(no_profile()),
             Method::Post => self.on_post(now, conn, &head, &body, caller),
             Method::Get if head.path() == view::EVENTS => self.on_view(now, conn, &head, caller),
             Method::Get => self.on_get(now, conn, &head, &caller),
@@ -67,6 +70,23 @@ impl Server {
         {
             peer.answer(&head, response);
         }
+    }
+
+    /// Whether the profile in the path of a request is there for its caller.
+    fn is_for(&self, caller: &Caller) -> bool {
+        let profiles = &self.settings.profiles;
+        let seen_by = decision::Caller::new(&caller.identity, Grants::NONE, profiles);
+        caller.profile.as_deref().is_none_or(|name| seen_by.has_profile(name))
+    }
+
+    /// Lets the engine decide by the groups, scopes and profile of a caller from now on.
+    fn grant(&mut self, now: Now, conn: ConnId, caller: &Caller) {
+        if caller.profile.is_none() {
+            return;
+        }
+        let grants = Arc::new(Grants::default());
+        let granted = Event::Granted { conn, grants, profile: caller.profile.clone() };
+        self.engine.handle(now, granted, &mut self.actions);
     }
 
     /// Answers with the numbers and closes the connection: a peer gets one page, and all peers of a
@@ -217,12 +237,13 @@ impl Server {
         self.make_room_for_session(now, conn, (&caller.identity, caller.rights), &rules)?;
         let key = self.connections.next_id();
         let (identity, rights) = (caller.identity.clone(), caller.rights);
-        let session = Session::new(SessionId::new(), caller, rules, now.at);
+        let session = Session::new(SessionId::new(), caller.clone(), rules, now.at);
         self.http.add_session(key, session);
         self.record_connect(now, key, &identity, &origin, inside);
         let share = self.settings.limits.held_bytes_per_identity_max;
         let opened = Event::Opened { conn: key, identity, rights, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
+        self.grant(now, key, &caller);
         if let Some((session, account)) = self.http.session_mut(key).zip(self.engine.account(key)) {
             session.keep_within(account, share);
         }
@@ -381,9 +402,8 @@ impl Server {
         if request.version.is_some() {
             routing::check(head, &request).map_err(|error| refused(&error))?;
         }
-        self.check_parameter_headers(head, &request, &caller.identity)
-            .map_err(|error| refused(&error))?;
         let engine = self.stateless_connection(now, conn, caller)?;
+        self.check_parameter_headers(head, &request, engine).map_err(|error| refused(&error))?;
         if let Some(peer) = self.http.peer_mut(conn) {
             let subject =
                 Subject::Stateless { request: request.id, has_metadata: request.has_metadata };
@@ -415,12 +435,12 @@ impl Server {
         &self,
         head: &Head,
         request: &RequestEnvelope,
-        identity: &Identity,
+        engine: ConnId,
     ) -> Result<(), ErrorObject> {
         let Some(name) = request.name.as_deref().filter(|_| request.method == "tools/call") else {
             return Ok(());
         };
-        match self.engine.input_schema(name, identity) {
+        match self.engine.input_schema(name, engine) {
             Some(schema) => routing::check_parameters(head, schema, request),
             None => Ok(()),
         }
@@ -439,6 +459,7 @@ impl Server {
         let before = peer.stateless.as_ref().map(|(engine, known)| (*engine, known.clone()));
         if let Some((engine, known)) = &before
             && (&known.identity, known.rights) == (&caller.identity, caller.rights)
+            && known.profile == caller.profile
             && self.engine.identity(*engine).is_some()
         {
             return Ok(*engine);
@@ -455,10 +476,11 @@ impl Server {
         }
         let engine = self.connections.next_id();
         let (identity, rights) = (caller.identity.clone(), caller.rights);
-        self.http.set_stateless(conn, engine, caller);
+        self.http.set_stateless(conn, engine, caller.clone());
         self.record_connect(now, engine, &identity, &origin, inside);
         let opened = Event::Opened { conn: engine, identity, rights, role: Role::Stateless };
         self.engine.handle(now, opened, &mut self.actions);
+        self.grant(now, engine, &caller);
         Ok(engine)
     }
 }
@@ -470,6 +492,10 @@ fn names_stateless(head: &Head) -> bool {
 
 fn bad(error: &ErrorObject) -> Response {
     answer::error(Status::BadRequest, "null", error)
+}
+
+fn no_profile() -> Response {
+    answer::refusal(Status::NotFound, "there is no such profile for this caller: use /mcp")
 }
 
 fn no_session() -> Response {

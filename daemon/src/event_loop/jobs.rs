@@ -219,7 +219,7 @@ impl Server {
         let (owner, us) = (self.engine.owner(job), geteuid().as_raw());
         let caller = match owner {
             Some(Identity::User(uid)) => Some(*uid),
-            Some(Identity::Token(_) | Identity::Anonymous) | None => None,
+            Some(Identity::Token(_) | Identity::Subject(_) | Identity::Anonymous) | None => None,
         };
         let runs_as = run_as::user(command.run_as, owner, us)?.unwrap_or(us);
         let users = client_directory::Users { caller, us, runs_as };

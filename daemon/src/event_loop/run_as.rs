@@ -15,7 +15,7 @@ pub(super) fn user(
 ) -> Result<Option<u32>, String> {
     let peer = match owner {
         Some(Identity::User(uid)) => Some(*uid),
-        Some(Identity::Token(_) | Identity::Anonymous) | None => None,
+        Some(Identity::Token(_) | Identity::Subject(_) | Identity::Anonymous) | None => None,
     };
     let wanted = match wanted {
         None if us == 0 && peer != Some(0) => {
@@ -58,7 +58,7 @@ pub(super) fn caller(owner: Option<&Identity>, us: u32) -> Result<Option<u32>, S
              can become that user; this one runs as uid {us}: start a daemon of your own, such as \
              with `ceased serve`"
         )),
-        Some(Identity::Token(_) | Identity::Anonymous) | None => {
+        Some(Identity::Token(_) | Identity::Subject(_) | Identity::Anonymous) | None => {
             Err("not run: the command runs as its caller, and this caller is not a user of this \
                  machine"
                 .into())
@@ -69,6 +69,7 @@ pub(super) fn caller(owner: Option<&Identity>, us: u32) -> Result<Option<u32>, S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::runs_for::runs_for;
 
     /// TSK-39: the whole table. No row grants root's rights to another user unless the tool says
     /// "daemon" or names root.
@@ -96,6 +97,32 @@ mod tests {
             assert_eq!(run(Some(peer), &anonymous, us), Err(()));
         }
         assert_eq!(user(None, None, 0).map_err(|_| ()), Err(()));
+    }
+
+    /// AUTH-03: a tool is listed for exactly the callers that it runs for.
+    #[test]
+    fn tool_runs_for_the_callers_that_see_it() {
+        let callers = [
+            Identity::User(0),
+            Identity::User(7),
+            Identity::User(8),
+            Identity::Token("ci".into()),
+            Identity::Subject("https://issuer#ann".into()),
+            Identity::Anonymous,
+        ];
+        let wanted = [
+            None,
+            Some(RunAs::Daemon),
+            Some(RunAs::Peer),
+            Some(RunAs::User(7)),
+            Some(RunAs::User(0)),
+        ];
+        for (wanted, us) in wanted.into_iter().flat_map(|wanted| [(wanted, 0), (wanted, 7)]) {
+            for caller in &callers {
+                let runs = user(wanted, Some(caller), us).is_ok();
+                assert_eq!(runs_for(wanted, us).includes(caller), runs, "{wanted:?} {caller} {us}");
+            }
+        }
     }
 
     /// TSK-39: no caller gets another user's rights, root's least of all.

@@ -70,6 +70,8 @@ pub(crate) struct Caller {
     pub(crate) token: Option<Arc<Token>>,
     /// Set if a link of the live view proved it, which permits nothing but the view.
     pub(crate) view: Option<ViewGrant>,
+    /// Name of the profile in the path.
+    pub(crate) profile: Option<Box<str>>,
 }
 
 /// Access by a link of the live view.
@@ -81,7 +83,7 @@ pub(crate) struct ViewGrant {
 
 impl Caller {
     pub(crate) const fn of(identity: Identity) -> Self {
-        Self { identity, rights: Rights::Full, token: None, view: None }
+        Self { identity, rights: Rights::Full, token: None, view: None, profile: None }
     }
 }
 
@@ -134,10 +136,10 @@ impl HeadPolicy<'_> {
             part.check(head, accepts_events(head))?;
             return self.identify(head);
         }
-        if head.path() != PATH {
-            let text = format!("the endpoint of this server is {PATH}");
+        let Some(profile) = profile_of(head.path()) else {
+            let text = format!("the endpoint of this server is {PATH}, or {PATH}/PROFILE");
             return Err(Response::text(Status::NotFound, &text));
-        }
+        };
         match head.method {
             Method::Options => {
                 return Err(Response::new(Status::NoContent).header("allow", METHODS));
@@ -152,7 +154,7 @@ impl HeadPolicy<'_> {
         if head.method == Method::Post {
             check_media_types(head)?;
         }
-        Ok(caller)
+        Ok(Caller { profile: profile.map(Into::into), ..caller })
     }
 
     /// HTTP-02: the identity of a request, by the token of its head or by the socket.
@@ -179,10 +181,8 @@ impl HeadPolicy<'_> {
         }
         match token.and_then(|token| access.tokens.find(token)) {
             Some(token) => Ok(Caller {
-                identity: Identity::Token(Arc::clone(token.name())),
-                rights: Rights::Full,
                 token: Some(Arc::clone(token)),
-                view: None,
+                ..Caller::of(Identity::Token(Arc::clone(token.name())))
             }),
             None => {
                 *self.wrong_token = head.has("authorization");
@@ -218,7 +218,7 @@ impl HeadPolicy<'_> {
             (self.passes.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         if let Some((identity, rights)) = passes.identity(secret, now) {
             let view = Some(ViewGrant { token: None });
-            return Ok(Caller { identity, rights, token: None, view });
+            return Ok(Caller { rights, view, ..Caller::of(identity) });
         }
         let exchanged = part.and_then(|_| passes.exchange(secret, now));
         let Some(((identity, rights), token)) = exchanged else {
@@ -228,7 +228,7 @@ impl HeadPolicy<'_> {
             return Err(Response::text(Status::Unauthorized, text));
         };
         let view = Some(ViewGrant { token: Some(token.into()) });
-        Ok(Caller { identity, rights, token: None, view })
+        Ok(Caller { rights, view, ..Caller::of(identity) })
     }
 
     fn is_of_own_page(&self, head: &Head) -> bool {
@@ -277,6 +277,14 @@ impl HttpRules {
     fn allows_host(&self, host: &str) -> bool {
         let hosts = self.allow_origins.iter().filter_map(|origin| origin.split_once("://"));
         hosts.map(|(_, authority)| authority).any(|allowed| allowed.eq_ignore_ascii_case(host))
+    }
+}
+
+/// The profile that the path of an endpoint names; `None` if it is no endpoint.
+fn profile_of(path: &str) -> Option<Option<&str>> {
+    match path.strip_prefix(PATH)? {
+        "" => Some(None),
+        rest => rest.strip_prefix('/').filter(|name| !name.is_empty()).map(Some),
     }
 }
 

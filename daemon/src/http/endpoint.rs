@@ -237,9 +237,9 @@ impl Endpoint {
     /// (HTTP-04).
     pub(crate) fn find_session(&self, id: &str, caller: &Caller) -> Option<ConnId> {
         let key = *self.by_id.get(&SessionId::read(id)?)?;
-        let of_caller = (&caller.identity, caller.rights);
+        let of_caller = (&caller.identity, caller.rights, &caller.profile);
         let session = self.sessions.get(key)?;
-        ((&session.identity, session.rights) == of_caller).then_some(key)
+        ((&session.identity, session.rights, &session.profile) == of_caller).then_some(key)
     }
 
     pub(crate) fn sessions_of(&self, identity: &Identity) -> usize {

@@ -71,6 +71,8 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     pub(crate) rights: Rights,
     pub(crate) token: Option<Arc<Token>>,
+    /// Profile in the path of its endpoint.
+    pub(crate) profile: Option<Box<str>>,
     pub(crate) rules: Arc<HttpRules>,
     /// Revision that `initialize` settled; `None` before its answer.
     pub(crate) revision: Option<&'static str>,
@@ -123,13 +125,14 @@ pub(super) enum StreamKind {
 
 impl Session {
     pub(crate) fn new(id: SessionId, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
-        let Caller { identity, rights, token, view: _ } = caller;
+        let Caller { identity, rights, token, view: _, profile } = caller;
         let replay = EventBuffer::new(rules.replay_bytes);
         Self {
             id,
             identity,
             rights,
             token,
+            profile,
             rules,
             revision: None,
             streams: BTreeMap::new(),

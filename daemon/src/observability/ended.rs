@@ -109,7 +109,9 @@ impl EndedCalls {
         let seen = |owner: &Identity| match viewer {
             None => true,
             Some(Identity::Anonymous) => false,
-            Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
+            Some(own @ (Identity::User(_) | Identity::Token(_) | Identity::Subject(_))) => {
+                own == owner
+            }
         };
         let seen = self.calls.iter().filter(|(owner, _)| seen(owner));
         let mut calls: Vec<&EndedCall> = seen.flat_map(|(_, calls)| calls).collect();

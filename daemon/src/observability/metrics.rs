@@ -107,7 +107,9 @@ impl Metrics {
             None => true,
             // Anonymous peers share an identity: their cancels are hidden from each other (TSK-40).
             Some(Identity::Anonymous) => false,
-            Some(own @ (Identity::User(_) | Identity::Token(_))) => own == owner,
+            Some(own @ (Identity::User(_) | Identity::Token(_) | Identity::Subject(_))) => {
+                own == owner
+            }
         };
         let receipts = self.receipts.iter().rev();
         receipts.filter(|past| seen(&past.record.receipt.owner)).collect()

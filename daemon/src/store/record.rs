@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::hash::Hasher as _;
 use std::time::Duration;
 
-use ceased_core::identity::Identity;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_core::tasks::status::Status;
 use serde::{Deserialize, Serialize};
@@ -140,16 +139,6 @@ pub(super) fn status(word: &str) -> Option<Status> {
     [Working, InputRequired, Completed, Failed, Cancelled]
         .into_iter()
         .find(|status| status.as_str() == word)
-}
-
-/// Parses an identity.
-pub(super) fn identity(text: &str) -> Option<Identity> {
-    match text.split_once(':') {
-        Some(("uid", uid)) => uid.parse().ok().map(Identity::User),
-        Some(("token", name)) => Some(Identity::Token(name.into())),
-        Some(_) => None,
-        None => (text == "anonymous").then_some(Identity::Anonymous),
-    }
 }
 
 /// A duration in whole nanoseconds, saturating at i64::MAX (292 years).

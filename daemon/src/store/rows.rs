@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use ceased_core::identity::Identity;
 use ceased_core::ids::TaskId;
 use ceased_core::time::Wall;
 use rusqlite::types::Type;
@@ -122,7 +123,7 @@ impl<'a> Head<'a> {
         let wall = |millis: i64| Wall::from_millis(millis.cast_unsigned());
         Some(TaskRecord {
             id: TaskId::new(Uuid::from_bytes(self.id)),
-            owner: record::identity(&self.owner)?,
+            owner: Identity::parse(&self.owner)?,
             position: u64::try_from(self.position).ok()?,
             tool: (&*self.tool).into(),
             status: record::status(&self.status)?,

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ceased_core::identity::Identity;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::{Allow, RunsFor};
 use ceased_core::tool::{
     ArgumentCheck, BadTool, BadToolKind, Catalog, OnDisconnect, StopPolicy, TaskSupport, Tool,
     ToolHints,
 };
+use rustix::process::geteuid;
 
 use crate::config::{self, CommandTool, OnEnd, Output, Run};
 use crate::tools::arguments::{Arguments, SchemaError, Template};
@@ -18,6 +19,7 @@ use crate::tools::call_latency::HandlerRun;
 use crate::tools::command_result::EXIT_SCHEMA;
 use crate::tools::handler::{Calling, Handler, Work};
 use crate::tools::name::{DEFAULT_HEARTBEAT, NAME_HINT, is_name};
+use crate::tools::runs_for::runs_for;
 
 /// Default time a handler has to react to its cancel token before it is abandoned.
 pub const DEFAULT_ABANDON_AFTER: Duration = Duration::from_secs(10);
@@ -181,7 +183,7 @@ impl HandlerTool {
     /// The identities that may use it; for others it does not exist. Everyone, if not said.
     #[must_use]
     pub fn allow(mut self, identities: impl IntoIterator<Item = Identity>) -> Self {
-        self.allow = Allow::Only(identities.into_iter().collect());
+        self.allow = Allow::only(identities);
         self
     }
 
@@ -277,6 +279,7 @@ impl HandlerTool {
             icon: self.icon.map(Into::into),
             on_disconnect: self.on_disconnect,
             allow: self.allow,
+            runs_for: RunsFor::Everyone,
             check: Some(Box::new(BySchema(arguments))),
             asks_first: self.asks_first,
             max_running: None,
@@ -340,14 +343,16 @@ pub(crate) fn command(
 /// A tool of a configuration, for a server.
 #[must_use]
 pub(crate) fn configured(tool: &config::Tool) -> Tool {
-    let (stop_policy, run) = match &tool.run {
+    let (stop_policy, run, runs_for) = match &tool.run {
         Run::Builtin(builtin) => {
             let run = PayloadRun::Handler(HandlerRun::new(Arc::new(Calling(*builtin))));
-            (StopPolicy::Handler { abandon_after: DEFAULT_ABANDON_AFTER }, run)
+            let policy = StopPolicy::Handler { abandon_after: DEFAULT_ABANDON_AFTER };
+            (policy, run, RunsFor::Everyone)
         }
         Run::Command(command) => (
             StopPolicy::Command { kill_grace: command.kill_grace },
             PayloadRun::Command { command: command.clone(), arguments: tool.arguments.clone() },
+            runs_for(command.run_as, geteuid().as_raw()),
         ),
     };
     Tool {
@@ -365,6 +370,7 @@ pub(crate) fn configured(tool: &config::Tool) -> Tool {
         icon: tool.icon.as_deref().map(Into::into),
         on_disconnect: tool.on_disconnect,
         allow: tool.allow.clone(),
+        runs_for,
         max_running: tool.max_running,
         lock: tool.lock.as_ref().map(|lock| lock.to_string().into()),
         check: Some(Box::new(BySchema(tool.arguments.clone()))),

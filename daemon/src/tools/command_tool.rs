@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ceased_core::identity::Identity;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::tool::{BadTool, BadToolKind, OnDisconnect, TaskSupport, Tool, ToolHints};
 
 use super::arguments::{Arguments, CommandTemplate, CwdTemplate, SchemaError, Template};
@@ -299,7 +299,7 @@ impl CommandTool {
 
     /// Sets the identities that may use it; for others it does not exist. The default is everyone.
     pub fn allow(mut self, identities: impl IntoIterator<Item = Identity>) -> Self {
-        self.allow = Allow::Only(identities.into_iter().collect());
+        self.allow = Allow::only(identities);
         self
     }
 

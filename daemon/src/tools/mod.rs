@@ -13,5 +13,6 @@ pub(crate) mod handler;
 pub(crate) mod name;
 pub(crate) mod offers;
 pub(crate) mod run_command;
+pub(crate) mod runs_for;
 pub(crate) mod upstream_launch;
 pub(crate) mod worker_pool;

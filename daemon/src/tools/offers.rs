@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ceased_core::event::Outcome;
 use ceased_core::identity::Identity;
 use ceased_core::json::raw::Json;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::provider::{HostOffer, OfferKind};
 use ceased_core::rpc::error::{ErrorObject, code};
 use ceased_core::tool::{StopPolicy, Tool};
@@ -287,7 +287,7 @@ impl HandlerOffer {
     /// The identities that may use it; for others it does not exist. Everyone, if not said.
     #[must_use]
     pub fn allow(mut self, identities: impl IntoIterator<Item = Identity>) -> Self {
-        self.allow = Allow::Only(identities.into_iter().collect());
+        self.allow = Allow::only(identities);
         self
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::tool::{TaskSupport, Tool, ToolHints};
 use serde::Deserialize;
 use serde_json::json;

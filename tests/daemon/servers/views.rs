@@ -102,7 +102,8 @@ fn restart_replaces_instances_after_their_calls() {
 #[test]
 fn instances_of_others_are_not_shown() {
     let place = Place::new();
-    let servers = place.server("a", "") + &place.server("b", "allow = [\"user:root\"]");
+    let servers =
+        place.server("a", "run_as = \"daemon\"") + &place.server("b", "allow = [\"user:root\"]");
     let daemon = place.start(&servers);
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     fs::set_permissions(daemon.socket(), open).unwrap();

@@ -1,7 +1,7 @@
 //! UPS-10: subscriptions, log messages and changed lists through the relay.
 
 use ceased_core::ids::InstanceId;
-use ceased_core::policy::access::Allow;
+use ceased_core::policy::allow::Allow;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_core::{ConnId, Event, Identity, Rights, Settings};
@@ -173,7 +173,7 @@ fn messages_follow_the_level_of_a_request() {
 /// Each list that differs is announced, to the clients that may use the server.
 #[test]
 fn changed_lists_are_announced_one_by_one() {
-    let allow = Allow::Only([Identity::User(1000)].into_iter().collect());
+    let allow = Allow::only([Identity::User(1000)]);
     let (mut kit, client, upstream, _) = ready(UpstreamServer { allow, ..shared() });
     let stranger = kit.conn();
     let identity = Identity::User(7);

@@ -49,6 +49,7 @@ impl Backend for Fake {
     fn check(
         &self,
         config: Option<&Path>,
+        _: &[String],
         _: bool,
         out: &mut dyn Write,
         _: &mut dyn Write,

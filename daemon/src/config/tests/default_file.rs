@@ -95,6 +95,7 @@ fn every_key_is_documented() {
         "servers]",
         "[server]]",
         "[agent]]",
+        "[profile]]",
     ] {
         let why = parse(&format!("[{header}\nqqqqqqqqqqqqqqqq = 1")).expect_err(header);
         let hint = &why.problems().first().expect("one").hint;

@@ -195,7 +195,9 @@ fn may_read(entry: &JobOutput, viewer: &Viewer, by_task: bool) -> bool {
         Identity::Anonymous => {
             entry.owner == Identity::Anonymous && (by_task || entry.conn == viewer.conn)
         }
-        own @ (Identity::User(_) | Identity::Token(_)) => entry.owner == *own,
+        own @ (Identity::User(_) | Identity::Token(_) | Identity::Subject(_)) => {
+            entry.owner == *own
+        }
     }
 }
 

@@ -20,7 +20,9 @@ impl Party {
     /// The party of a peer with this identity.
     pub(crate) fn of(identity: &Identity, origin: &Origin) -> Self {
         match identity {
-            Identity::User(_) | Identity::Token(_) => Self::Identity(identity.clone()),
+            Identity::User(_) | Identity::Token(_) | Identity::Subject(_) => {
+                Self::Identity(identity.clone())
+            }
             Identity::Anonymous => Self::from(origin),
         }
     }

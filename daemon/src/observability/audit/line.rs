@@ -131,7 +131,7 @@ impl<'a> Line<'a> {
                 self.bytes.push(b'"');
                 self
             }
-            Identity::Token(_) => self.text(name, &identity.to_string()),
+            Identity::Token(_) | Identity::Subject(_) => self.text(name, &identity.to_string()),
             Identity::Anonymous => self.id(name, identity),
         }
     }

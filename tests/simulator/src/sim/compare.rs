@@ -303,6 +303,7 @@ fn renamed(
         }
         Input::Escalated(_)
         | Input::ResourceUpdated(_)
+        | Input::Granted(..)
         | Input::OutputRead(..)
         | Input::HostStatusCollected(..)
         | Input::Upstream(_) => {

@@ -187,10 +187,11 @@ impl Oracle {
             }
             Input::Escalated(_)
             | Input::ResourceUpdated(_)
+            | Input::Granted(..)
             | Input::OutputRead(..)
             | Input::HostStatusCollected(..)
             | Input::Upstream(_) => {
-                unreachable!("the simulator has no resources, outputs and upstreams")
+                unreachable!("the simulator has no resources, profiles, outputs and upstreams")
             }
             Input::Drain(by) => self.drain(by.as_nanos()),
             Input::Turn => self.turn(),
