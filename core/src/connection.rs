@@ -142,6 +142,8 @@ pub(crate) struct ColdState {
     pub(crate) lost_handles: Vec<Handle>,
     /// Capabilities that the client declared, as JSON text, for servers behind us.
     pub(crate) declared: Option<ChargedText>,
+    /// Name and version that the client states, as JSON text, for the same servers.
+    pub(crate) client_info: Option<ChargedText>,
     /// Number of the counterpart, where it is an instance or an agent.
     number: u64,
 }
@@ -158,6 +160,7 @@ impl IsEmpty for ColdState {
         lingering: 0,
         lost_handles: Vec::new(),
         declared: None,
+        client_info: None,
         number: 0,
     };
 
@@ -170,6 +173,7 @@ impl IsEmpty for ColdState {
             && self.lingering == 0
             && self.lost_handles.is_empty()
             && self.declared.is_none()
+            && self.client_info.is_none()
             && self.number == 0
     }
 }

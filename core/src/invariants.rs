@@ -86,8 +86,9 @@ fn accounts(engine: &Engine) {
         assert_eq!(connection.requests.charged(), connection.requests.bytes(), "{conn:?}");
         let queue = &connection.send_queue;
         assert_eq!(queue.charged(), queue.len(), "unsent bytes of {conn:?} are charged");
-        let declared = connection.aside.declared.as_ref().map_or(0, ChargedText::charged);
-        let bytes = connection.requests.charged() + queue.len() + declared;
+        let kept = [&connection.aside.declared, &connection.aside.client_info];
+        let kept: usize = kept.into_iter().flatten().map(ChargedText::charged).sum();
+        let bytes = connection.requests.charged() + queue.len() + kept;
         let watched = engine.upstreams.watched.values().flatten();
         let watched = watched.filter(|(watcher, _)| watcher.conn == *conn);
         let watched: usize = watched.map(|(_, shown)| shown.charged()).sum();

@@ -7,6 +7,7 @@ mod kit;
 mod listen;
 mod lists;
 mod long_results;
+mod neutral;
 mod notifications;
 mod places;
 mod questions;

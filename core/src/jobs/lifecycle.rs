@@ -46,6 +46,9 @@ impl Engine {
             self.advance_job(id, JobInput::Turn);
         }
         self.hand_over_waiting();
+        if !self.upstreams.passing.is_empty() {
+            self.gateway().flush_passing();
+        }
     }
 
     /// Applies an input to a job and carries out the consequence; false if it has no meaning for

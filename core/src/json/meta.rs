@@ -12,6 +12,8 @@ use crate::json::writer::Writer;
 pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// Key of `_meta` that names the answering server (MOD-02).
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// Key of `_meta` that names the client of a request (MOD-01).
+pub(crate) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 
 const RESULT_TYPE: &str = "resultType";
 const META: &str = "_meta";

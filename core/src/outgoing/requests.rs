@@ -205,6 +205,12 @@ impl Engine {
     pub(crate) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
         let token = params.and_then(|params| params.find(["progressToken"]));
         let token = token.and_then(|found| found.members[0]);
+        if let (Some(token), Some(params)) = (token, params)
+            && !self.upstreams.progress.is_empty()
+            && self.gateway().on_question_progress(token.get(), params.get())
+        {
+            return;
+        }
         let Some(id) = token.and_then(|token| CallId::read(token.get())) else { return };
         let now = self.now.at;
         // The token of a call stays valid while the task it became runs.

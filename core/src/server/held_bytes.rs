@@ -4,24 +4,38 @@
 use alloc::boxed::Box;
 use alloc::format;
 
+use crate::ids::ConnId;
 use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
-use crate::policy::account::{Account, CAPABILITY_BYTES_MAX, ChargedText, NAME_BYTES_MAX};
+use crate::policy::account::{CAPABILITY_BYTES_MAX, ChargedText, NAME_BYTES_MAX};
 use crate::protocol::request_meta;
 use crate::protocol::revision::{self, Methods};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 
-/// The capabilities of a client as they are kept, for an identity with this share; where they are
-/// longer, or the share is used up, they are kept as flags alone.
-pub(crate) fn kept_capabilities(
-    account: &Account,
-    share: usize,
-    declared: Box<str>,
-) -> Option<ChargedText> {
-    let bytes = declared.len();
-    let has_room = bytes <= CAPABILITY_BYTES_MAX && account.own().saturating_add(bytes) <= share;
-    has_room.then(|| ChargedText::new(account, declared, 0))
+/// Keeps the capabilities of a client, and its name and version, for servers behind this one. Where
+/// they are longer than is kept, or the share of the identity is used up, the capabilities are kept
+/// as flags alone.
+pub(crate) fn keep_description(
+    outbox: &mut Outbox,
+    conn: ConnId,
+    declared: Option<Box<str>>,
+    info: Option<&str>,
+) {
+    let share = outbox.settings().limits.held_bytes_per_identity_max;
+    let Some(connection) = outbox.connection_mut(conn) else { return };
+    let account = connection.account().clone();
+    let kept = |text: Box<str>| {
+        let bytes = text.len();
+        let has_room =
+            bytes <= CAPABILITY_BYTES_MAX && account.own().saturating_add(bytes) <= share;
+        has_room.then(|| ChargedText::new(&account, text, 0))
+    };
+    connection.aside.declared = declared.and_then(kept);
+    let info = info.filter(|info| info.starts_with('{'));
+    if connection.aside.client_info.as_deref() != info {
+        connection.aside.client_info = info.map(Into::into).and_then(kept);
+    }
 }
 
 /// Whether a request of this method takes memory until it is answered. Those that begin a

@@ -1,6 +1,7 @@
 //! Methods that servers behind this one have a part in: lists, and requests that reach one of them.
 
 use crate::engine::Engine;
+use crate::ids::ConnId;
 use crate::outbox::requests::Reply;
 use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
@@ -10,13 +11,14 @@ use crate::server::call_params::progress_token;
 use crate::server::input_required::Retry;
 use crate::server::offers::no_resource;
 use crate::upstream::awaited::Awaited;
-use crate::upstream::list::LISTS;
-use crate::upstream::lists::relayed_request;
+use crate::upstream::list::{LISTS, declares};
 use crate::upstream::rewrite::text_member;
+use crate::upstream::server::Share;
+use crate::upstream::targets::TARGETED;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
-/// Methods that reach one upstream, beside `tools/call`.
-const RELAYED: [&str; 3] = ["prompts/get", "resources/read", "completion/complete"];
+/// Beginnings of the methods that are of this engine alone.
+const OWN: [&str; 2] = ["ceased/", "tasks/"];
 
 impl Engine {
     /// Answers a request that upstreams have a part in; hands it back where they have none.
@@ -27,8 +29,13 @@ impl Engine {
         params: Option<&Params<'_>>,
     ) -> Option<Reply> {
         let has_offers = !self.settings.provider.is_empty();
-        if self.upstreams.is_empty() && !has_offers {
+        if (self.upstreams.is_empty() && !has_offers) || OWN.iter().any(|it| method.starts_with(it))
+        {
             return Some(reply);
+        }
+        if self.passes(&reply, method) {
+            self.relay(reply, method, params);
+            return None;
         }
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
             let cursor = params::find(params, ["cursor"]);
@@ -54,9 +61,6 @@ impl Engine {
             }
             return None;
         }
-        if !RELAYED.contains(&method) {
-            return Some(reply);
-        }
         let state = params::any_members(params).request_state;
         if let (Some(Ok(claim)), Some(state)) = (request_meta::of(params), state)
             && is_retry
@@ -67,18 +71,51 @@ impl Engine {
             self.retry_call(reply, method, &claim, &retry);
             return None;
         }
+        self.relay(reply, method, params);
+        None
+    }
+
+    /// Relays a request to its server, or refuses it.
+    fn relay(&mut self, reply: Reply, method: &str, params: Option<&Params<'_>>) {
         let text = params.map_or("{}", Params::get);
         let (servers, outbox) = (&self.upstreams, &self.outbox);
-        let server = servers.server_of(outbox, method, text, reply.conn);
         let is_plain = servers.shown_through(outbox, reply.conn).is_some();
-        match server.map(|server| relayed_request(server, is_plain, method, text)) {
+        let target = servers.target_of(outbox, method, text, reply.conn);
+        match target.map(|target| target.request(is_plain, method, text)) {
             Some((tool, passed)) => self.call_upstream_with(reply, tool, params, &passed),
+            None if !TARGETED.contains(&method) => self.outbox.unknown_method(reply, method),
             None => {
                 let error = not_offered(&reply, method, text);
                 self.outbox.fail(reply, &error);
             }
         }
-        None
+    }
+
+    /// Whether the server that shows through judges a request itself: each page of its lists, and
+    /// requests about a capability that it does not have (UPS-17). The list that is known answers
+    /// while the server starts (UPS-09), and where a process has room for few calls.
+    fn passes(&self, reply: &Reply, method: &str) -> bool {
+        let Some(shown) = self.upstreams.shown_through(&self.outbox, reply.conn) else {
+            return false;
+        };
+        let Some(at) = LISTS.iter().position(|list| list.method == method) else {
+            return self.is_for_server(reply.conn, method);
+        };
+        let of = &shown.server;
+        let runs = self.upstreams.has_session(&self.outbox, of, reply.conn);
+        (runs || !shown.known[at]) && of.share != Share::Call && of.max_calls.is_none()
+    }
+
+    /// Whether a request is about a capability that the server that shows through does not have.
+    pub(crate) fn is_for_server(&self, conn: ConnId, method: &str) -> bool {
+        let capability = match method {
+            "logging/setLevel" => "logging",
+            SUBSCRIBE | UNSUBSCRIBE => "resources",
+            _ => return false,
+        };
+        let shown = self.upstreams.shown_through(&self.outbox, conn);
+        let manifest = shown.and_then(|server| server.manifest.as_ref());
+        manifest.is_some_and(|of| !declares(of.capabilities(), capability))
     }
 
     /// Whether a request brings the inputs that a call here waits for.

@@ -5,6 +5,7 @@ use crate::connection::{Counterpart, Phase};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
+use crate::json::raw::Raw;
 use crate::log_level::LogLevel;
 use crate::outbox::Sender;
 use crate::outbox::requests::Reply;
@@ -17,7 +18,7 @@ use crate::protocol::role::Side;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::held_bytes::{affordable, as_claimed, kept_capabilities};
+use crate::server::held_bytes::{affordable, as_claimed, keep_description};
 use crate::server::rate::{self, rated};
 use crate::server::stateless;
 use crate::upstream::questions::passed_capabilities;
@@ -118,7 +119,9 @@ impl Engine {
                 self.list_tools(reply, params);
             }
             ("tools/call", Phase::Ready) => self.call_tool(reply, params, None),
-            ("logging/setLevel", Phase::Ready) => self.set_log_level(reply, params),
+            ("logging/setLevel", Phase::Ready) if !self.is_for_server(reply.conn, method) => {
+                self.set_log_level(reply, params);
+            }
             ("ceased/status", Phase::Ready) => self.report_status(reply, params),
             ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
             ("ceased/run", Phase::Ready) => self.run_command(reply, params),
@@ -159,6 +162,7 @@ impl Engine {
             self.on_peer_progress(conn, params);
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
+            self.gateway().pass_to_server(conn, method, params);
         } else if let Counterpart::Instance(id) = counterpart {
             self.gateway().on_notification(sender, id, method, params);
         } else if method == dialect.cancel_method {
@@ -169,15 +173,19 @@ impl Engine {
             self.release_early(conn);
         } else if method == "notifications/roots/list_changed" {
             self.gateway().on_roots_changed(conn);
+        } else {
+            // Every other notification has another receiver.
+            self.gateway().pass_to_server(conn, method, params);
         }
-        // Every other notification has another receiver.
     }
 
     #[inline(never)]
     fn initialize(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        let read = params::find(params, ["protocolVersion", "capabilities"])
-            .and_then(|[version, able]| Ok((params::text("protocolVersion", version)?, able)));
-        let (version, capabilities) = match read {
+        let read = params::find(params, ["protocolVersion", "capabilities", "clientInfo"])
+            .and_then(|[version, able, info]| {
+                Ok((params::text("protocolVersion", version)?, able, info))
+            });
+        let (version, capabilities, info) = match read {
             Ok(read) => read,
             Err(error) => return self.outbox.fail(reply, &error),
         };
@@ -187,16 +195,11 @@ impl Engine {
         connection.unreadable_id = dialect.unreadable_id;
         connection.phase = Phase::Ready;
         connection.peer = PeerCapabilities::read(capabilities, dialect);
-        if !self.upstreams.is_empty()
-            && let Some(declared) = capabilities.and_then(|said| passed_capabilities(said.get()))
-        {
-            let account = connection.account().clone();
-            let share = self.settings.limits.held_bytes_per_identity_max;
-            connection.aside.declared = kept_capabilities(&account, share, declared);
-        }
         if self.upstreams.is_empty() {
             return self.answer_initialize(reply);
         }
+        let declared = capabilities.and_then(|said| passed_capabilities(said.get()));
+        keep_description(&mut self.outbox, reply.conn, declared, info.map(Raw::get));
         self.gateway().begin_session(reply);
     }
 
@@ -225,7 +228,7 @@ impl Engine {
         let lists = connection.identity != Identity::Anonymous;
         let us = server_info(&self.settings.server, dialect.tool_members);
         let shown = self.upstreams.shown_identity(&self.outbox, reply.conn);
-        let others = self.upstreams.offered_capabilities(&self.outbox, reply.conn);
+        let others = self.upstreams.offered_capabilities(&self.outbox, reply.conn, false);
         let settings = alloc::sync::Arc::clone(&self.settings);
         self.answer(reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");
@@ -254,9 +257,7 @@ impl Engine {
                 None => json.bytes(&us),
             };
             if let Some(shown) = &shown {
-                if let Some(instructions) = &shown.instructions {
-                    json.raw(",\"instructions\":").raw(instructions);
-                }
+                json.raw(&shown.others);
             } else if let Some(instructions) = &settings.server.instructions {
                 json.raw(",").member("instructions", instructions);
             }

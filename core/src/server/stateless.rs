@@ -2,20 +2,24 @@
 //! (MOD-01).
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::action::OperatorOrder;
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
-use crate::json::raw::Raw;
+use crate::json::meta::CLIENT_INFO;
+use crate::json::raw::{Json, Raw};
+use crate::json::writer::Writer;
 use crate::outbox::requests::Reply;
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
-use crate::server::held_bytes::kept_capabilities;
+use crate::server::held_bytes::keep_description;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::questions::passed_capabilities;
+use crate::upstream::rewrite::member;
 
 /// Time and scope for which a client may cache `server/discover` and `tools/list`: an
 /// operator's reload changes it, which a subscription tells, and it is the same for all clients.
@@ -117,14 +121,17 @@ impl Engine {
         let said = meta.and_then(|meta| meta.capabilities).map_or("{}", Raw::get);
         if let Some(connection) = self.outbox.connection_mut(reply.conn)
             && connection.phase == Phase::Fresh
-            && connection.peer != claim.peer
         {
             connection.peer = claim.peer;
             let declared = passed_capabilities(said);
-            let account = connection.account().clone();
-            let share = self.settings.limits.held_bytes_per_identity_max;
-            connection.aside.declared =
-                declared.and_then(|declared| kept_capabilities(&account, share, declared));
+            let claimed = params.and_then(|params| member(params.get(), "_meta"));
+            let info = claimed.and_then(|meta| member(meta, CLIENT_INFO));
+            let aside = &connection.aside;
+            let is_known = aside.declared.as_deref() == declared.as_deref()
+                && aside.client_info.as_deref() == info;
+            if !is_known {
+                keep_description(&mut self.outbox, reply.conn, declared, info);
+            }
         }
         let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
         if self.outbox.connection(reply.conn).is_some_and(is_first) {
@@ -134,35 +141,25 @@ impl Engine {
 
     /// MOD-02
     pub(crate) fn discover(&mut self, reply: Reply) {
-        let shown = self.upstreams.shown_identity(&self.outbox, reply.conn);
-        let others = self.upstreams.offered_capabilities(&self.outbox, reply.conn);
-        let settings = alloc::sync::Arc::clone(&self.settings);
-        self.answer(reply, |json| {
-            json.raw("{\"supportedVersions\":");
-            request_meta::write_supported(json);
-            let extensions = r#"{"io.modelcontextprotocol/tasks":{}}"#;
-            json.raw(",\"capabilities\":");
-            match &shown {
-                Some(shown) => {
-                    json.raw(&shown.capabilities_with(Some(("extensions", extensions)))).raw(",")
-                }
-                None => json
-                    .raw("{\"logging\":{},\"tools\":{\"listChanged\":true}")
-                    .raw(&others)
-                    .raw(",\"extensions\":")
-                    .raw(extensions)
-                    .raw("},"),
-            };
-            if let Some(shown) = &shown {
-                if let Some(instructions) = &shown.instructions {
-                    json.raw("\"instructions\":").raw(instructions).raw(",");
-                }
-            } else if let Some(instructions) = &settings.server.instructions {
+        let mut result = Vec::new();
+        let mut json = Writer::new(&mut result);
+        json.raw("{\"supportedVersions\":");
+        request_meta::write_supported(&mut json);
+        json.raw(",\"capabilities\":");
+        if let Some(shown) = self.upstreams.shown_identity(&self.outbox, reply.conn) {
+            json.raw(&shown.capabilities_with_extension()).raw(&shown.others);
+            json.raw(",").raw(shown.freshness.as_deref().unwrap_or(CACHEABLE)).raw("}");
+        } else {
+            json.raw("{\"logging\":{},\"tools\":{\"listChanged\":true}");
+            json.raw(&self.upstreams.offered_capabilities(&self.outbox, reply.conn, true));
+            json.raw("},");
+            if let Some(instructions) = &self.settings.server.instructions {
                 json.member("instructions", instructions).raw(",");
             }
-            let freshness = shown.as_ref().and_then(|shown| shown.freshness.as_deref());
-            json.raw(freshness.unwrap_or(CACHEABLE)).raw("}");
-        });
+            json.raw(CACHEABLE).raw("}");
+        }
+        let result = Json::written(String::from_utf8(result).unwrap_or_default());
+        self.upstreams.answer_with_tool_result(&mut self.outbox, reply, &result);
     }
 }
 

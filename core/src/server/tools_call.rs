@@ -142,7 +142,7 @@ impl Engine {
         };
         let name = tool.route.as_ref().filter(|route| &*route.method == "prompts/get");
         let name = name.map(|route| &*route.name);
-        let whole = params_for_other_hop(passed, name);
+        let whole = params_for_other_hop(passed, name, false);
         let admitted = Admitted {
             arguments: Json::from_checked(Cow::Owned(whole)),
             task: None,
@@ -297,7 +297,7 @@ impl Engine {
             return Err(ErrorObject::invalid_params(message).into());
         }
         if let Some(route) = &tool.route {
-            let whole = params_for_other_hop(params.whole, Some(&route.name));
+            let whole = params_for_other_hop(params.whole, Some(&route.name), true);
             return Ok(Admitted {
                 arguments: Json::from_checked(Cow::Owned(whole)),
                 task,

@@ -1,5 +1,6 @@
 //! Offers of a server to clients: its tools under their prefixed names.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,7 +9,7 @@ use crate::tool::{StopPolicy, TaskSupport, Tool};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::reading::ListRead;
-use crate::upstream::rewrite::{member, quoted, text_member, with_member};
+use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::server_counts::ServerCounts;
@@ -54,7 +55,8 @@ impl Server {
         task_support: TaskSupport,
     ) -> Tool {
         let server = &self.server;
-        let route = Route { server: server.name.clone(), method: method.into(), name: name.into() };
+        let (method, name) = (method.into(), name.into());
+        let route = Route { server: server.name.clone(), method, name, own: None };
         Tool {
             task_support,
             timeout: server.timeout,
@@ -85,9 +87,10 @@ impl Server {
     /// Replaces one list of the server. Returns whether its elements are others.
     pub(crate) fn take_list(&mut self, at: usize, read: ListRead) -> bool {
         let manifest = self.manifest.get_or_insert_default();
-        let before = &mut manifest.freshness[at];
-        self.is_unsaved |= *before != read.freshness;
-        *before = read.freshness;
+        if let Some(before) = manifest.freshness.get_mut(at) {
+            self.is_unsaved |= *before != read.freshness;
+            *before = read.freshness;
+        }
         let elements = (LISTS[at].elements)(manifest);
         let has_changed = *elements != read.elements;
         self.is_unsaved |= has_changed || !self.known[at];
@@ -118,20 +121,43 @@ impl Server {
             if said != TaskSupport::Forbidden {
                 self.support.insert(name.clone(), said);
             }
-            let support = self.server.task_support.unwrap_or(said);
-            let mut listed: Box<str> = match self.server.prefix.is_empty() {
-                true => element.clone(),
-                false => with_member(element, "name", &quoted(&shown)).into(),
+            let (own, support) = self.with_support(element);
+            let listed: Box<str> = match self.server.prefix.is_empty() {
+                true => own.into(),
+                false => with_member(&own, "name", &quoted(&shown)).into(),
             };
-            if support != said {
-                let word = alloc::format!("{{\"taskSupport\":\"{}\"}}", support.as_str());
-                listed = with_member(&listed, "execution", &word).into();
-            }
             let tool = self.relayed(&shown, "tools/call", &name, support);
             self.listed.push(listed);
             self.tools.insert(shown.into(), Arc::new(tool));
         }
         self.manifest = Some(manifest);
+    }
+
+    /// An element of `tools/list` with the task support that the tool has behind this engine.
+    fn with_support<'a>(&self, element: &'a str) -> (Cow<'a, str>, TaskSupport) {
+        let said = declared(element);
+        match self.server.task_support.filter(|support| *support != said) {
+            Some(support) => {
+                let word = alloc::format!("{{\"taskSupport\":\"{}\"}}", support.as_str());
+                (Cow::Owned(with_member(element, "execution", &word)), support)
+            }
+            None => (Cow::Borrowed(element), said),
+        }
+    }
+
+    /// A page of `tools/list` as clients see it through which the server shows: as it is, but for
+    /// tools that are hidden or run as tasks (UPS-17).
+    pub(crate) fn shown_page<'a>(&self, page: &'a str) -> Cow<'a, str> {
+        let filter = &self.server.filter;
+        let is_whole = filter.only.is_empty() && filter.hide.is_empty();
+        let Some(tools) = member(page, "tools") else { return Cow::Borrowed(page) };
+        if is_whole && self.server.task_support.is_none() {
+            return Cow::Borrowed(page);
+        }
+        let offered = |tool: &&str| text_member(tool, "name").is_none_or(|it| filter.offers(&it));
+        let kept = elements(tools).into_iter().filter(offered);
+        let kept: Vec<Cow<'_, str>> = kept.map(|tool| self.with_support(tool).0).collect();
+        Cow::Owned(with_member(page, "tools", &alloc::format!("[{}]", kept.join(","))))
     }
 }
 

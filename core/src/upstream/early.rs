@@ -46,6 +46,7 @@ impl Gateway<'_> {
         for topic in early.topics {
             self.effect(Effect::Announce { topic, clients: [client].into() });
         }
+        early.notes.iter().for_each(|note| self.notify(client, note));
     }
 
     /// Holds a request of a server; hands it back for a client that is initialized.

@@ -1,6 +1,8 @@
 //! Messages of servers that are held for a client whose session is not initialized.
 
 use alloc::collections::{BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::OutgoingRequest;
@@ -12,4 +14,6 @@ pub(crate) struct Early {
     pub(crate) questions: VecDeque<(Reply, OutgoingRequest)>,
     /// Lists that have changed.
     pub(crate) topics: BTreeSet<Topic>,
+    /// Notifications that this engine does not know, whole.
+    pub(crate) notes: Vec<String>,
 }

@@ -115,7 +115,8 @@ impl Gateway<'_> {
     ) -> Option<CallId> {
         let relayed = self.upstreams.jobs.get(&job)?;
         let id = relayed.task.as_ref()?.id.clone();
-        let meta = self.claim_meta(&relayed.capabilities);
+        let client = self.jobs.get(job).map(|job| job.conn);
+        let meta = self.claim_meta(&relayed.capabilities, client);
         let conn = self.upstreams.instances.get(&relayed.instance?)?.conn?;
         Some(self.write_about_task(conn, (&id, &meta), method, more, whom))
     }
@@ -250,7 +251,7 @@ impl Gateway<'_> {
             return;
         }
         let Some(id) = text_member(result.get(), "taskId") else { return };
-        let meta = self.claim_meta(&with_tasks("{}"));
+        let meta = self.claim_meta(&with_tasks("{}"), None);
         let cancel = self.write_about_task(conn, (&id, &meta), "tasks/cancel", "", CallFor::Cancel);
         // No job waits for the answer. A server that repeats its answers, and answers no cancel,
         // fills no table.

@@ -12,8 +12,8 @@ use crate::collections::timer_queue::Timer;
 use crate::connection::{Connection, Counterpart, Phase as SessionPhase};
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, InstanceId};
+use crate::json::meta::CLIENT_INFO;
 use crate::json::raw::Raw;
-use crate::json::writer::Writer;
 use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{ALL, Dialect, MCP_2026_07_28};
@@ -77,13 +77,10 @@ impl Gateway<'_> {
         let declared = self.declared_to(id);
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let revision = self.asked_revision(instance);
-        let mut params = Vec::new();
-        let mut json = Writer::new(&mut params);
-        json.raw("{").member("protocolVersion", revision);
-        json.raw(",\"capabilities\":").raw(&declared).raw(",\"clientInfo\":{");
-        json.member("name", &self.settings.server.name).raw(",");
-        json.member("version", &self.settings.server.version).raw("}}");
-        let params = String::from_utf8(params).unwrap_or_default();
+        let info = self.info_of(self.client_of(id));
+        let params = format!(
+            "{{\"protocolVersion\":\"{revision}\",\"capabilities\":{declared},\"clientInfo\":{info}}}"
+        );
         self.ask_instance(id, "initialize", &params, false);
     }
 
@@ -105,7 +102,10 @@ impl Gateway<'_> {
         };
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
-        let meta = if claim { self.claim_meta("{}") } else { String::new() };
+        let meta = match claim {
+            true => self.claim_meta(&self.declared_for(id, method), self.client_of(id)),
+            false => String::new(),
+        };
         self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",\"method\":");
             json.string(method).raw(",\"params\":");
@@ -123,15 +123,12 @@ impl Gateway<'_> {
 
     /// The `_meta` of a request of the revision without sessions (MOD-01), on behalf of a client with
     /// these capabilities.
-    pub(crate) fn claim_meta(&self, capabilities: &str) -> String {
-        let mut meta = Vec::new();
-        let mut json = Writer::new(&mut meta);
-        json.raw("{\"io.modelcontextprotocol/protocolVersion\":").string(MCP_2026_07_28.revision);
-        json.raw(",\"io.modelcontextprotocol/clientInfo\":{");
-        json.member("name", &self.settings.server.name).raw(",");
-        json.member("version", &self.settings.server.version);
-        json.raw("},\"io.modelcontextprotocol/clientCapabilities\":").raw(capabilities).raw("}");
-        String::from_utf8(meta).unwrap_or_default()
+    pub(crate) fn claim_meta(&self, capabilities: &str, client: Option<ConnId>) -> String {
+        let (version, info) = (MCP_2026_07_28.revision, self.info_of(client));
+        format!(
+            "{{\"io.modelcontextprotocol/protocolVersion\":\"{version}\",\"{CLIENT_INFO}\":{info},\
+             \"io.modelcontextprotocol/clientCapabilities\":{capabilities}}}"
+        )
     }
 
     /// An instance answers a request of the engine.

@@ -48,8 +48,7 @@ const fn topic(at: usize) -> Topic {
 /// Whether a server with this identity has a list, as far as it says. Servers that declare nothing
 /// may have tools all the same.
 fn declares(identity: &str, at: usize) -> bool {
-    let said = member(identity, "capabilities").unwrap_or("{}");
-    at == TOOLS || member(said, LISTS[at].capability).is_some()
+    at == TOOLS || LISTS[at].is_declared(member(identity, "capabilities").unwrap_or("{}"))
 }
 
 /// Whether a server with this identity tells of the changes of a list.

@@ -19,7 +19,6 @@ use crate::rpc::params::Params;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::{elements, member, quoted, text_of};
 use crate::upstream::subscription::{LISTEN, Step, Topics};
-use crate::upstream::uri;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -73,7 +72,7 @@ impl Gateway<'_> {
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
         let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
-        let meta = self.claim_meta("{}");
+        let meta = self.claim_meta(&self.declared_for(id, LISTEN), self.client_of(id));
         self.outbox.send(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",");
             json.member("method", LISTEN).raw(",\"params\":{\"_meta\":").raw(&meta);
@@ -151,7 +150,7 @@ impl Gateway<'_> {
         match &*route.method {
             SUBSCRIBE => {
                 if let Some(instance) = self.upstreams.instances.get_mut(&id) {
-                    instance.subscription.waiting.insert(job, uri::own(&route.name).into());
+                    instance.subscription.waiting.insert(job, route.own_uri().into());
                 }
                 self.listen_upstream(id);
             }

@@ -9,31 +9,27 @@ use alloc::vec::Vec;
 
 use crate::event::Outcome;
 use crate::ids::{ConnId, InstanceId};
-use crate::json::meta::SERVER_INFO;
 use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, Settled, Work};
 use crate::policy::access::{Caller, Item};
 use crate::policy::allow::Verdict;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
-use crate::rpc::send_queue::without_break;
 use crate::server::stateless;
-use crate::tool::{TaskSupport, Tool};
+use crate::tool::Tool;
 use crate::upstream::audience_states::audience_of;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::Effect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::learn::tells_changes;
-use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, TEMPLATES, TOOLS};
-use crate::upstream::manifest::Freshness;
+use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS};
 use crate::upstream::narrow::era_of;
-use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
+use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::server_task::EXTENSION;
 use crate::upstream::spoken::Era;
 use crate::upstream::table::{Key, Server, Upstreams, own_name};
+use crate::upstream::targets::uris_of;
 use crate::upstream::uri;
-use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 impl Gateway<'_> {
     /// An answer of an instance has no readable id (UPS-14): it fails the only request that it can
@@ -235,58 +231,6 @@ impl Upstreams {
         })
     }
 
-    /// The server of a request, by the name or URI in its params.
-    pub(crate) fn server_of(
-        &self,
-        outbox: &Outbox,
-        method: &str,
-        params: &str,
-        conn: ConnId,
-    ) -> Option<&Server> {
-        let (named, uri) = names(method, params);
-        let servers = || self.seen_servers(outbox, conn);
-        let is_plain = self.shown_through(outbox, conn).is_some();
-        if let Some(name) = uri.as_deref().and_then(uri::server_of) {
-            return servers().find(|server| &*server.server.name == name);
-        }
-        let has_prompt = |server: &&Server, name: &str| {
-            let short = name.strip_prefix(&*server.server.prefix);
-            let short = if is_plain { Some(name) } else { short };
-            short.is_some_and(|short| {
-                let all = server.manifest.iter().flat_map(|manifest| &manifest.prompts);
-                all.clone().any(|prompt| text_member(prompt, "name").as_deref() == Some(short))
-            })
-        };
-        let has_resource = |server: &&Server, uri: &str| {
-            let manifest = server.manifest.iter();
-            let all = manifest.flat_map(|of| of.resources.iter().chain(&of.templates));
-            all.clone().any(|listed| {
-                text_member(listed, "uri").as_deref() == Some(uri)
-                    || text_member(listed, "uriTemplate").as_deref() == Some(uri)
-            })
-        };
-        let listed = servers().find(|server| match (&named, &uri) {
-            (Some(name), _) => has_prompt(server, name),
-            (None, Some(uri)) => has_resource(server, uri),
-            (None, None) => false,
-        });
-        // A server may know more than it lists, such as resources of a template.
-        let capability = match method {
-            "prompts/get" => "prompts",
-            "resources/read" | SUBSCRIBE | UNSUBSCRIBE => "resources",
-            _ => "completions",
-        };
-        let is_able = |server: &&Server| {
-            let identity = server.manifest.as_ref().map(|manifest| &*manifest.identity);
-            let said = identity.and_then(|identity| member(identity, "capabilities"));
-            said.is_none_or(|said| member(said, capability).is_some())
-        };
-        let able = || servers().filter(is_able);
-        // A template whose beginning matches says more than the order of the servers.
-        let by_template = |server: &&Server| uri.as_deref().is_some_and(|uri| fits(server, uri));
-        listed.or_else(|| able().find(by_template)).or_else(|| able().next())
-    }
-
     /// Whether an instance is on its way to tell a client of the lists of a server.
     fn is_learning_for(&self, outbox: &Outbox, server: &UpstreamServer, conn: ConnId) -> bool {
         let audience = audience_of(outbox, server, conn);
@@ -311,12 +255,12 @@ impl Upstreams {
 
     /// The members of a list that say how long it may be cached: as its servers say, of several the
     /// shortest time. Where nothing is said a change is told, or the list is never fresh.
-    fn freshness_of_list(&self, outbox: &Outbox, at: usize, conn: ConnId) -> String {
+    pub(crate) fn freshness_of_list(&self, outbox: &Outbox, at: usize, conn: ConnId) -> String {
         let is_plain = self.shown_through(outbox, conn).is_some();
         let ours = (!is_plain).then_some(stateless::TTL_MS);
         let of = |server: &Server| {
             let manifest = server.manifest.as_ref();
-            let said = manifest.and_then(|manifest| manifest.freshness[at].ttl_ms);
+            let said = manifest.and_then(|manifest| manifest.freshness_of(at).ttl_ms);
             said.unwrap_or_else(|| {
                 match manifest.is_some_and(|it| tells_changes(&it.identity, at)) {
                     true => stateless::TTL_MS,
@@ -329,21 +273,20 @@ impl Upstreams {
         let is_public = is_plain && outbox.caller(conn).is_unlimited() && {
             let manifests =
                 self.seen_servers(outbox, conn).filter_map(|server| server.manifest.as_ref());
-            { manifests }.all(|manifest| manifest.freshness[at].is_public)
+            { manifests }.all(|manifest| manifest.freshness_of(at).is_public)
         };
         stateless::cacheable(ttl, is_public)
     }
 
     /// Elements of a list of all servers that a connection sees, separated by commas.
     pub(crate) fn listed_elements(&self, outbox: &Outbox, at: usize, conn: ConnId) -> String {
-        let mut elements = self.offered_elements(outbox, at, conn);
+        let mut listed = self.offered_elements(outbox, at, conn);
         // Elements that this engine offers itself come first.
         let key = LISTS[at].key;
-        let mut seen: BTreeSet<Box<str>> =
-            crate::upstream::rewrite::elements(&alloc::format!("[{elements}]"))
-                .into_iter()
-                .filter_map(|element| text_member(element, key))
-                .collect();
+        let mut seen: BTreeSet<Box<str>> = elements(&alloc::format!("[{listed}]"))
+            .into_iter()
+            .filter_map(|element| text_member(element, key))
+            .collect();
         let caller = outbox.caller(conn);
         let is_plain = self.shown_through(outbox, conn).is_some();
         // A tool of the host comes before one of a server with the same name.
@@ -355,154 +298,33 @@ impl Upstreams {
             !is_own && server.tools.get(&name).is_some_and(|it| sees_tool(&caller, server, it))
         };
         let is_limited = has_own || !caller.is_unlimited();
+        let mut earlier = BTreeSet::new();
         for server in self.seen_servers(outbox, conn) {
             let Some(manifest) = &server.manifest else { continue };
-            let listed = match at {
+            let all = match at {
                 TOOLS => server.listed.as_slice(),
                 _ => (LISTS[at].read)(manifest),
             };
-            for element in listed {
+            for element in all {
                 if at == TOOLS && is_limited && !is_shown(server, element) {
                     continue;
                 }
-                let shown = shown_element(server, at, is_plain, element, &seen);
+                let shown = shown_element(server, at, is_plain, element, &earlier);
                 // UPS-11: a name of an earlier server reaches that one alone.
                 if text_member(&shown, key).is_some_and(|name| !seen.insert(name)) {
                     continue;
                 }
-                if !elements.is_empty() {
-                    elements.push(',');
+                if !listed.is_empty() {
+                    listed.push(',');
                 }
-                elements.push_str(&shown);
+                listed.push_str(&shown);
+            }
+            if !is_plain && at != PROMPTS {
+                earlier.extend(uris_of(manifest));
             }
         }
-        elements
+        listed
     }
-
-    /// Members of `initialize` and `server/discover` after those that are always there: whatever a
-    /// server declares or, while nothing is known of it, may declare.
-    pub(crate) fn offered_capabilities(&self, outbox: &Outbox, conn: ConnId) -> String {
-        let servers = || self.seen_servers(outbox, conn);
-        let any = |capability: &'static str| {
-            let offers = self.has_offers(outbox, capability, conn);
-            offers
-                || servers().any(|server| match &server.manifest {
-                    Some(manifest) => {
-                        let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
-                        member(said, capability).is_some()
-                    }
-                    None => true,
-                })
-        };
-        let mut text = String::new();
-        if any("resources") {
-            let subscribes = servers().any(|server| server.server.share != Share::Call)
-                || self.has_offers(outbox, "resources", conn);
-            text.push_str(match subscribes {
-                true => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
-                false => ",\"resources\":{\"listChanged\":true}",
-            });
-        } else if self.owns_outputs(outbox, conn) {
-            text.push_str(",\"resources\":{}");
-        }
-        text.push_str(if any("prompts") { ",\"prompts\":{\"listChanged\":true}" } else { "" });
-        text.push_str(if any("completions") { ",\"completions\":{}" } else { "" });
-        text
-    }
-
-    /// Members of `initialize` and `server/discover` that a transparent server decides: its
-    /// capabilities as far as they are relayed, its name and its instructions.
-    pub(crate) fn shown_identity(&self, outbox: &Outbox, conn: ConnId) -> Option<Shown> {
-        let server = self.shown_through(outbox, conn)?;
-        let manifest = server.manifest.as_ref()?;
-        let said = member(&manifest.identity, "capabilities").unwrap_or("{}");
-        let mut capabilities = without(said, &["tasks", "extensions"]);
-        if member(said, "resources").is_some() && server.server.share == Share::Call {
-            // The process that would tell of an update ends with its call.
-            capabilities = with_member(&capabilities, "resources", r#"{"listChanged":true}"#);
-        }
-        let info = server_info(&manifest.identity).map(Into::into);
-        let instructions = member(&manifest.identity, "instructions").map(Into::into);
-        let has_tasks = match server.known[TOOLS] {
-            true => server.tools.values().any(|tool| tool.task_support != TaskSupport::Forbidden),
-            // Its tools are not listed yet: as the settings or the server itself say.
-            false => server
-                .server
-                .task_support
-                .map_or_else(|| declares_tasks(said), |support| support != TaskSupport::Forbidden),
-        };
-        let fresh = Freshness::of(&manifest.identity);
-        let freshness = fresh.ttl_ms.map(|ttl| stateless::cacheable(ttl, fresh.is_public));
-        Some(Shown { capabilities, info, instructions, has_tasks, freshness })
-    }
-
-    /// Name and version of a transparent server, as JSON text.
-    pub(crate) fn shown_server_info(&self, outbox: &Outbox, conn: ConnId) -> Option<&str> {
-        server_info(&self.shown_through(outbox, conn)?.manifest.as_ref()?.identity)
-    }
-
-    /// Name and version of this server, or of the one that shows through, where the revision of a
-    /// request wants them in its result (MOD-02).
-    #[inline]
-    pub(crate) fn name_for(&self, outbox: &Outbox, reply: &Reply) -> Option<Arc<[u8]>> {
-        match reply.dialect.results {
-            Results::Bare => None,
-            Results::Typed => Some(self.name_shown(outbox, reply.conn)),
-        }
-    }
-
-    fn name_shown(&self, outbox: &Outbox, conn: ConnId) -> Arc<[u8]> {
-        match self.shown_server_info(outbox, conn) {
-            // Its line may contain carriage returns between values.
-            Some(info) => info.bytes().map(without_break).collect(),
-            None => outbox.server_info(),
-        }
-    }
-}
-
-/// Identity of a transparent server, as JSON text.
-pub(crate) struct Shown {
-    pub(crate) capabilities: String,
-    /// Whether one of its tools runs as a task.
-    pub(crate) has_tasks: bool,
-    pub(crate) info: Option<Box<str>>,
-    pub(crate) instructions: Option<Box<str>>,
-    /// How long the answer to `server/discover` may be cached, if the server says so.
-    pub(crate) freshness: Option<String>,
-}
-
-impl Shown {
-    /// The capabilities, with one of ours if its tools run as tasks.
-    pub(crate) fn capabilities_with(&self, ours: Option<(&str, &str)>) -> String {
-        match ours.filter(|_| self.has_tasks) {
-            Some((name, value)) => with_member(&self.capabilities, name, value),
-            None => self.capabilities.clone(),
-        }
-    }
-}
-
-/// Whether a server with these capabilities runs tools as tasks.
-fn declares_tasks(capabilities: &str) -> bool {
-    let extension = || member(capabilities, "extensions").and_then(|all| member(all, EXTENSION));
-    member(capabilities, "tasks").is_some() || extension().is_some()
-}
-
-/// Name and version in the answer to `initialize` or `server/discover`.
-fn server_info(identity: &str) -> Option<&str> {
-    let in_meta = || member(identity, "_meta").and_then(|meta| member(meta, SERVER_INFO));
-    member(identity, "serverInfo").or_else(in_meta)
-}
-
-/// The name and the URI in the params of a request.
-fn names(method: &str, params: &str) -> (Option<Box<str>>, Option<Box<str>>) {
-    let named = match method {
-        "prompts/get" => text_member(params, "name"),
-        "completion/complete" => member(params, "ref").and_then(|of| text_member(of, "name")),
-        _ => None,
-    };
-    let uri = text_member(params, "uri")
-        .or_else(|| member(params, "ref").and_then(|of| text_member(of, "uri")));
-    (named, uri)
 }
 
 /// The scopes that a verdict asks for.
@@ -518,85 +340,77 @@ pub(super) fn sees_tool(caller: &Caller<'_>, server: &Server, tool: &Tool) -> bo
     caller.sees(Item::ServerTool(&server.server, own_name(tool)))
 }
 
-/// Whether a URI begins as one of the templates of a server.
-fn fits(server: &Server, uri: &str) -> bool {
-    let templates = server.manifest.iter().flat_map(|manifest| &manifest.templates);
-    { templates }.any(|template| {
-        let template = text_member(template, "uriTemplate").unwrap_or_default();
-        let fixed = template.split('{').next().unwrap_or_default();
-        !fixed.is_empty() && uri.starts_with(fixed)
-    })
-}
-
-/// A request that reaches one server: its pseudo-tool, and its params with the server's own names.
-pub(crate) fn relayed_request(
-    server: &Server,
-    is_plain: bool,
-    method: &str,
-    params: &str,
-) -> (Tool, String) {
-    let short = |name: &str| {
-        let prefix = if is_plain { "" } else { &*server.server.prefix };
-        String::from(name.strip_prefix(prefix).unwrap_or(name))
-    };
-    let mut passed = String::from(params);
-    if let Some(shown) = text_member(params, "uri").filter(|shown| uri::is_wrapped(shown)) {
-        passed = with_member(&passed, "uri", &quoted(uri::own(&shown)));
-    }
-    if let Some(of) = member(params, "ref") {
-        let mut own = String::from(of);
-        if let Some(name) = text_member(of, "name") {
-            own = with_member(&own, "name", &quoted(&short(&name)));
-        }
-        if let Some(shown) = text_member(of, "uri").filter(|shown| uri::is_wrapped(shown)) {
-            own = with_member(&own, "uri", &quoted(uri::own(&shown)));
-        }
-        if own != of {
-            passed = with_member(&passed, "ref", &own);
-        }
-    }
-    let name = match method {
-        "prompts/get" => short(&text_member(params, "name").unwrap_or_default()),
-        _ => String::new(),
-    };
-    (server.relayed(method, method, &name, TaskSupport::Forbidden), passed)
-}
 
 /// An element of a list as clients see it: tools and prompts with the prefix unless the server
-/// shows through, and a resource that an
-/// earlier server has as well under a wrapped URI (UPS-11).
+/// shows through, and URIs that an earlier server has as well with the name of this one (UPS-11,
+/// UPS-18).
 fn shown_element<'a>(
     server: &Server,
     at: usize,
     is_plain: bool,
     element: &'a str,
-    seen: &BTreeSet<Box<str>>,
+    earlier: &BTreeSet<Box<str>>,
 ) -> Cow<'a, str> {
-    let member = match at {
-        TOOLS if is_plain && !server.server.prefix.is_empty() => {
+    let (name, prefix) = (&server.server.name, &*server.server.prefix);
+    let with_name = |text: String| Cow::Owned(with_member(element, "name", &quoted(&text)));
+    let shared = |uri: &str| earlier.contains(uri).then(|| uri::wrapped(name, uri));
+    match at {
+        TOOLS if is_plain && !prefix.is_empty() => {
             let name = text_member(element, "name");
-            let short = name.as_deref().and_then(|name| name.strip_prefix(&*server.server.prefix));
-            return match short {
-                Some(name) => Cow::Owned(with_member(element, "name", &quoted(name))),
-                None => Cow::Borrowed(element),
-            };
+            let short = name.as_deref().and_then(|name| name.strip_prefix(prefix));
+            short.map_or(Cow::Borrowed(element), |name| with_name(name.into()))
         }
-        PROMPTS if !is_plain && !server.server.prefix.is_empty() => {
-            return match text_member(element, "name") {
-                Some(name) => {
-                    let name = alloc::format!("{}{name}", server.server.prefix);
-                    Cow::Owned(with_member(element, "name", &quoted(&name)))
-                }
-                None => Cow::Borrowed(element),
-            };
+        TOOLS => tool_with_uris(element, &shared),
+        PROMPTS if !is_plain && !prefix.is_empty() => {
+            let name = text_member(element, "name");
+            name.map_or(Cow::Borrowed(element), |name| with_name(alloc::format!("{prefix}{name}")))
         }
-        RESOURCES => "uri",
-        TEMPLATES => "uriTemplate",
-        _ => return Cow::Borrowed(element),
+        RESOURCES => with_uri(element, "uri", &shared),
+        TEMPLATES => with_uri(element, "uriTemplate", &shared),
+        SKILLS => skill_with_uris(element, &shared),
+        _ => Cow::Borrowed(element),
+    }
+}
+
+/// An object with the URI of a member as clients know it.
+fn with_uri<'a>(
+    object: &'a str,
+    name: &'static str,
+    shown: &impl Fn(&str) -> Option<String>,
+) -> Cow<'a, str> {
+    match text_member(object, name).and_then(|uri| shown(&uri)) {
+        Some(uri) => Cow::Owned(with_member(object, name, &quoted(&uri))),
+        None => Cow::Borrowed(object),
+    }
+}
+
+/// A tool whose user interface is a resource, by both spellings of MCP Apps.
+fn tool_with_uris<'a>(tool: &'a str, shown: &impl Fn(&str) -> Option<String>) -> Cow<'a, str> {
+    let Some(meta) = member(tool, "_meta").filter(|meta| meta.contains("esourceUri")) else {
+        return Cow::Borrowed(tool);
     };
-    let Some(own) = text_member(element, member) else { return Cow::Borrowed(element) };
-    match uri::shown(&server.server.name, &own, seen.contains(&own)) {
-        Cow::Owned(shown) => Cow::Owned(with_member(element, member, &quoted(&shown))),
-        Cow::Borrowed(_) => Cow::Borrowed(element),
+    let mut own = with_uri(meta, "ui/resourceUri", shown).into_owned();
+    if let Some(ui) = member(meta, "ui") {
+        own = with_member(&own, "ui", &with_uri(ui, "resourceUri", shown));
+    }
+    match own == meta {
+        true => Cow::Borrowed(tool),
+        false => Cow::Owned(with_member(tool, "_meta", &own)),
+    }
+}
+
+/// A skill with its files.
+fn skill_with_uris<'a>(skill: &'a str, shown: &impl Fn(&str) -> Option<String>) -> Cow<'a, str> {
+    let own = with_uri(skill, "uri", shown);
+    let Some(files) = member(skill, "resources").filter(|files| files.starts_with('[')) else {
+        return own;
+    };
+    let files = elements(files).into_iter().map(|file| with_uri(file, "uri", shown));
+    let files: Vec<Cow<'_, str>> = files.collect();
+    match matches!(own, Cow::Owned(_)) || files.iter().any(|file| matches!(file, Cow::Owned(_))) {
+        true => {
+            Cow::Owned(with_member(&own, "resources", &alloc::format!("[{}]", files.join(","))))
+        }
+        false => own,
     }
 }

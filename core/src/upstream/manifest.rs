@@ -34,6 +34,21 @@ pub struct Manifest {
     /// How long each list may be cached, in the order of the members above.
     #[serde(default)]
     pub freshness: [Freshness; 4],
+    /// Elements of `skills/list`.
+    #[serde(default)]
+    pub skills: Vec<Box<str>>,
+}
+
+impl Manifest {
+    /// How long a list may be cached. Skills are never fresh: no notification tells their changes.
+    pub(crate) fn freshness_of(&self, at: usize) -> Freshness {
+        self.freshness.get(at).copied().unwrap_or(Freshness { ttl_ms: Some(0), is_public: false })
+    }
+
+    /// Capabilities of the server, as JSON text.
+    pub(crate) fn capabilities(&self) -> &str {
+        member(&self.identity, "capabilities").unwrap_or("{}")
+    }
 }
 
 /// How long clients may cache a list, as its server says.

@@ -26,7 +26,7 @@ impl Gateway<'_> {
             "notifications/resources/updated" => self.on_updated(id, params),
             "notifications/message" => self.on_message_of_upstream(id, params),
             ACKNOWLEDGED => self.on_listen_acknowledged(id, params),
-            _ => {}
+            _ => self.pass_to_clients(id, method, params),
         }
     }
 }

@@ -26,9 +26,10 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 use crate::upstream::effect::Effect;
 use crate::upstream::gateway::Gateway;
+use crate::upstream::list::LISTS;
 use crate::upstream::question::{AskedOf, Question};
 use crate::upstream::rewrite::{
-    error_of, failed_result, member, params_for_other_hop, text_member,
+    error_of, failed_result, member, members, params_for_other_hop, text_member,
 };
 use crate::upstream::table::Key;
 use crate::upstream::tasked::TASK;
@@ -59,24 +60,48 @@ impl Gateway<'_> {
                 json.raw("{}");
             });
         }
-        if ![SAMPLING, ELICITATION, ROOTS].contains(&method) {
+        let Some(id) = self.outbox.instance(reply.conn) else { return self.outbox.forget(reply) };
+        let text = params.map_or("{}", Params::get);
+        let cause = self.cause_of(reply.conn, text);
+        let job = match &cause {
+            Cause::Job(job) => Some(*job),
+            Cause::Client(_) | Cause::Unknown => None,
+        };
+        let shown = self.shown_client(id, job);
+        let is_known = is_question(method);
+        if !is_known && shown.is_none() {
             return self.outbox.unknown_method(reply, method);
         }
         if self.outbox.is_full(reply.conn) {
             return self.outbox.refuse_inflight(reply);
         }
-        let params = params.map_or("{}", Params::get);
-        let passed = params_for_other_hop(params, None);
+        // UPS-17: a task of the client itself is between it and the server.
+        let augments = |client: ConnId| {
+            let peer = self.outbox.connection(client);
+            peer.is_some_and(|peer| peer.peer.tasks.augments(method))
+        };
+        let with_task = member(text, "task").is_some() && shown.is_some_and(augments);
+        let passed = params_for_other_hop(text, None, is_known && !with_task);
+        let passed = self.with_token(&reply, text, passed);
+        let is_left_out = passed == "{}" && (is_known || params.is_none());
         let request = OutgoingRequest {
             key: None,
             method: method.into(),
-            params: RawValue::from_string(passed).ok().filter(|params| params.get() != "{}"),
+            params: RawValue::from_string(passed).ok().filter(|_| !is_left_out),
             answer_timeout: None,
             task: None,
         };
-        match self.cause_of(reply.conn, params) {
-            Cause::Job(job) => self.ask_for_job(reply, job, request),
+        let by_client =
+            |cause| shown.filter(|_| !is_known || with_task).map_or(cause, Cause::Client);
+        match by_client(cause) {
+            Cause::Job(job) => {
+                if let Some(client) = self.jobs.get(job).map(|job| job.conn) {
+                    self.note_question(id, (method, text), client);
+                }
+                self.ask_for_job(reply, job, request);
+            }
             Cause::Client(client) => {
+                self.note_question(id, (method, text), client);
                 if let Some((reply, request)) = self.hold_question(reply, client, request) {
                     self.ask_client(reply, client, request);
                 }
@@ -101,7 +126,12 @@ impl Gateway<'_> {
         if let Some(job) = self.related_job(conn, params) {
             return Cause::Job(job);
         }
-        let mut calls = instance.calls.iter();
+        // A list is answered without a question.
+        let is_list = |job: &&JobId| {
+            let route = self.jobs.get(**job).and_then(|job| job.tool.route.as_ref());
+            route.is_some_and(|route| LISTS.iter().any(|list| *list.method == *route.method))
+        };
+        let mut calls = instance.calls.iter().filter(|job| !is_list(job));
         match (calls.next(), calls.next(), &instance.key) {
             (Some(only), None, _) => Cause::Job(*only),
             (_, _, Key::Client(client)) => Cause::Client(*client),
@@ -173,6 +203,8 @@ impl Gateway<'_> {
             Some(connection) if connection.phase == Phase::Fresh => Some(Refusal::NotInitialized),
             Some(_) if self.outgoing.counts(client).0 >= limits.calls_max => Some(Refusal::TooMany),
             Some(_) if self.asking_of(client) >= limits.parked_max => Some(Refusal::TooMany),
+            // The server has seen the declaration of the client itself.
+            Some(_) if !is_question(&request.method) || names_task(&request) => None,
             Some(connection) => permitted(connection, &request).err(),
         };
         if let Some(refusal) = refusal {
@@ -359,7 +391,10 @@ impl Gateway<'_> {
     pub(crate) fn declared_to(&self, id: InstanceId) -> String {
         let Some(instance) = self.upstreams.instances.get(&id) else { return "{}".into() };
         match &instance.key {
-            Key::Client(client) => capabilities_of(self.outbox, *client),
+            Key::Client(client) => {
+                let is_shown = self.upstreams.shown_through(self.outbox, *client).is_some();
+                capabilities_of(self.outbox, *client, is_shown)
+            }
             Key::Owner(_) => "{}".into(),
             // It serves one call at a time, whose client may ask for more than another.
             Key::Call => {
@@ -397,11 +432,22 @@ pub(crate) fn refuse_question(outbox: &mut Outbox, reply: Reply, refusal: Refusa
     outbox.fail(reply, &ErrorObject::new(code, message));
 }
 
-/// Capabilities of a client, as it wrote them.
-pub(super) fn capabilities_of(outbox: &Outbox, client: ConnId) -> String {
+/// Whether a request of a server is one of those that this engine knows.
+fn is_question(method: &str) -> bool {
+    [SAMPLING, ELICITATION, ROOTS].contains(&method)
+}
+
+fn names_task(request: &OutgoingRequest) -> bool {
+    let params = request.params.as_ref();
+    params.is_some_and(|params| member(params.get(), "task").is_some())
+}
+
+/// Capabilities of a client, as it wrote them; tasks of its own only where the server shows through.
+pub(super) fn capabilities_of(outbox: &Outbox, client: ConnId, with_tasks: bool) -> String {
     let Some(connection) = outbox.connection(client) else { return "{}".into() };
     match &connection.aside.declared {
-        Some(declared) => String::from(&**declared),
+        Some(declared) if with_tasks => String::from(&**declared),
+        Some(declared) => without_tasks(declared),
         None => write_capabilities(|method| connection.peer.answers(method)),
     }
 }
@@ -419,16 +465,36 @@ pub(crate) fn write_capabilities(able: impl Fn(&str) -> bool) -> String {
     text
 }
 
-/// The members of a client's capabilities that a server behind us may know of.
+/// Capabilities without the tasks of sessions.
+pub(super) fn without_tasks(capabilities: &str) -> String {
+    match member(capabilities, "tasks") {
+        Some(_) => crate::upstream::rewrite::without(capabilities, &["tasks"]),
+        None => capabilities.into(),
+    }
+}
+
+/// Capabilities with an extension.
+pub(super) fn with_extension(capabilities: &str, name: &str) -> String {
+    let extensions = member(capabilities, "extensions").unwrap_or("{}");
+    match members(extensions).iter().any(|(key, _)| *key == name) {
+        true => capabilities.into(),
+        false => {
+            let all = crate::upstream::rewrite::with_member(extensions, name, "{}");
+            crate::upstream::rewrite::with_member(capabilities, "extensions", &all)
+        }
+    }
+}
+
+/// The members of a client's capabilities that a server behind us may know of: all but the tasks
+/// that this engine makes.
 pub(crate) fn passed_capabilities(text: &str) -> Option<Box<str>> {
     const TASKS: &str = "io.modelcontextprotocol/tasks";
-    let kept = crate::upstream::rewrite::without(text, &["tasks"]);
-    let kept = match member(&kept, "extensions") {
-        Some(extensions) => {
+    let kept = match member(text, "extensions") {
+        Some(extensions) if member(extensions, TASKS).is_some() => {
             let others = crate::upstream::rewrite::without(extensions, &[TASKS]);
-            crate::upstream::rewrite::with_member(&kept, "extensions", &others)
+            crate::upstream::rewrite::with_member(text, "extensions", &others)
         }
-        None => kept,
+        Some(_) | None => text.into(),
     };
     (kept != "{}").then(|| kept.into())
 }

@@ -12,7 +12,7 @@ use crate::event::Outcome;
 use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::{Job, JobState};
 use crate::jobs::messages::Report;
-use crate::json::meta::write_with_meta;
+use crate::json::meta::{CLIENT_INFO, write_with_meta};
 use crate::json::raw::Json;
 use crate::json::raw::Raw;
 use crate::outgoing::call::{AskTask, Call, CallFor, OutgoingRequest};
@@ -29,13 +29,17 @@ use crate::upstream::gateway::Gateway;
 use crate::upstream::inputs::asks_for_input;
 use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
 use crate::upstream::lifecycle::Assigned;
-use crate::upstream::questions::{capabilities_of, passed_capabilities, write_capabilities};
+use crate::upstream::list::LISTS;
+use crate::upstream::questions::{
+    capabilities_of, passed_capabilities, without_tasks, write_capabilities,
+};
 use crate::upstream::rewrite::{
     error_of, member, text_member, with_member, without, without_hop_members,
 };
 use crate::upstream::route::Route;
 use crate::upstream::server_task::{is_handle, with_tasks};
 use crate::upstream::table::{Key, Phase, Relayed, Sent};
+use crate::upstream::targets::with_shown_uri;
 
 impl Gateway<'_> {
     /// The turn of a relayed job has come.
@@ -163,7 +167,7 @@ impl Gateway<'_> {
         let mut meta: Vec<(&str, &[u8])> = Vec::new();
         for key in [
             "io.modelcontextprotocol/protocolVersion",
-            "io.modelcontextprotocol/clientInfo",
+            CLIENT_INFO,
             "io.modelcontextprotocol/clientCapabilities",
         ] {
             if let Some(value) = member(&claim, key).filter(|_| is_modern) {
@@ -205,7 +209,7 @@ impl Gateway<'_> {
     /// The metadata of a call for a server without sessions, which requests about its task repeat.
     fn claim_of_call(&mut self, job: JobId, params: &str, tasks: bool) -> String {
         let capabilities = self.capabilities_of_call(job, params, tasks);
-        let claim = self.claim_meta(&capabilities);
+        let claim = self.claim_meta(&capabilities, self.jobs.get(job).map(|job| job.conn));
         if let Some(relayed) = self.upstreams.jobs.get_mut(&job).filter(|_| tasks) {
             relayed.capabilities = capabilities.into();
         }
@@ -216,9 +220,9 @@ impl Gateway<'_> {
     fn capabilities_of_call(&self, job: JobId, params: &str, tasks: bool) -> String {
         let own = member(params, "_meta").and_then(|meta| member(meta, CAPABILITIES));
         let known = match (own, self.jobs.get(job)) {
-            (Some(own), _) => passed_capabilities(own).map_or("{}".into(), String::from),
+            (Some(own), _) => without_tasks(&passed_capabilities(own).unwrap_or("{}".into())),
             (None, Some(job)) => match &job.terms {
-                RequestContext::Session(_) => capabilities_of(self.outbox, job.conn),
+                RequestContext::Session(_) => capabilities_of(self.outbox, job.conn, false),
                 RequestContext::Request(claim) => {
                     write_capabilities(|method| claim.peer.answers(method))
                 }
@@ -250,12 +254,26 @@ impl Gateway<'_> {
             Ok(result) => Outcome::Result(self.relayed_result(id, result)),
             Err(error) => Outcome::Error(error_of(error.get())),
         };
+        self.note_outcome(id, &outcome);
         self.end_relayed(id, outcome);
     }
 
     /// The result of a relayed job as the client's hop needs it: without the members that describe
     /// the hop of a server without sessions. An answer to a client of the same revision gets its own.
     pub(crate) fn relayed_result(&self, id: JobId, result: Answered<'_>) -> Json {
+        let result = self.result_of_hop(id, result);
+        match self.route(id) {
+            Some(route) if &*route.method == "resources/read" && route.own.is_some() => {
+                Json::written(with_shown_uri(result.get(), &route).into_owned())
+            }
+            Some(route) if LISTS.iter().any(|list| *list.method == *route.method) => {
+                Json::written(self.shown_page(id, result.get().into()))
+            }
+            Some(_) | None => result,
+        }
+    }
+
+    fn result_of_hop(&self, id: JobId, result: Answered<'_>) -> Json {
         let to = self.upstreams.jobs.get(&id).and_then(|relayed| relayed.instance);
         let conn = to.and_then(|to| self.upstreams.instances.get(&to)?.conn);
         let is_modern = conn.is_some_and(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28);

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::json::meta::SERVER_INFO;
+use crate::json::meta::{CLIENT_INFO, SERVER_INFO};
 use crate::json::raw::{Json, Raw};
 use crate::json::scan;
 use crate::json::writer::Writer;
@@ -18,7 +18,7 @@ use crate::rpc::result::HopMembers;
 const HOP_KEYS: [&str; 5] = [
     "progressToken",
     "io.modelcontextprotocol/protocolVersion",
-    "io.modelcontextprotocol/clientInfo",
+    CLIENT_INFO,
     "io.modelcontextprotocol/logLevel",
     "io.modelcontextprotocol/related-task",
 ];
@@ -56,14 +56,15 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// The params of a request as the other side of the engine gets them: with the name that the server
-/// knows, without a wish for a task, and without the keys of `_meta` that belong to one hop.
-pub(crate) fn params_for_other_hop(params: &str, name: Option<&str>) -> String {
+/// knows, and without the keys of `_meta` that belong to one hop. `of_task`: without a wish for a
+/// task, which this engine fulfils itself.
+pub(crate) fn params_for_other_hop(params: &str, name: Option<&str>, of_task: bool) -> String {
     let mut out = String::with_capacity(params.len() + 16);
     out.push('{');
     for (key, value) in members(params) {
         match (known(key, &["name", "task", "_meta"]), name) {
             (Some("name"), Some(name)) => push(&mut out, ("name", &quoted(name))),
-            (Some("task"), _) => {}
+            (Some("task"), _) if of_task => {}
             (Some("_meta"), _) => {
                 let meta = meta_for_other_hop(value);
                 if meta.len() > 2 {
@@ -298,7 +299,7 @@ mod tests {
                 r#"{"uri":"x","_meta":{"a/b":[ 1 ]}}"#,
             ),
         ] {
-            assert_eq!(params_for_other_hop(params, name), expected, "{params}");
+            assert_eq!(params_for_other_hop(params, name, true), expected, "{params}");
         }
     }
 

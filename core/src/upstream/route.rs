@@ -9,6 +9,17 @@ pub struct Route {
     pub server: Box<str>,
     /// Method of the request, such as `tools/call`.
     pub method: Box<str>,
-    /// Name that the server knows the tool or prompt by; empty where the method has no name.
+    /// Name that the server knows the tool or prompt by, or the URI that the client knows the
+    /// resource by; empty where the method has neither.
     pub name: Box<str>,
+    /// URI of a resource, `name`, as the server knows it; `None` for every other name, and for a
+    /// URI that clients know by the same text.
+    pub own: Option<Box<str>>,
+}
+
+impl Route {
+    /// The URI that the server knows.
+    pub(crate) fn own_uri(&self) -> &str {
+        self.own.as_deref().unwrap_or(&self.name)
+    }
 }

@@ -48,6 +48,14 @@ pub(crate) struct Upstreams {
     /// Requests of servers that were passed to the only client of an instance: the connection and the
     /// id of the server's request, by the request to the client.
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
+    /// Clients that were asked to visit a URL, by the instance and its name for the elicitation.
+    pub(crate) elicited: BTreeMap<(InstanceId, Box<str>), ConnId>,
+    /// Requests of servers that want progress, by the number in their tokens.
+    pub(crate) progress: BTreeMap<u64, Progress>,
+    pub(crate) last_progress: u64,
+    /// Notifications of clients to the connections of servers, until the requests of this turn are
+    /// sent.
+    pub(crate) passing: Vec<(ConnId, String)>,
     /// Resources that clients are subscribed to, by the server and its own URI: each watcher with
     /// the URI that it knows.
     pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<Watcher, ChargedText>>,
@@ -71,6 +79,16 @@ pub(crate) struct Upstreams {
 
 /// A resource: the name of its server, and the URI that the server knows.
 pub(crate) type ResourceKey = (Box<str>, Box<str>);
+
+/// A request of a server that wants progress.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// The connection of the server.
+    pub(crate) conn: ConnId,
+    pub(crate) request: RequestId,
+    /// The token of the server, as JSON text.
+    pub(crate) token: Box<str>,
+}
 
 /// A session or a subscription that is told of updates of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,55 +1,69 @@
-//! URIs of resources that several servers have: wrapped, so that each is reached (UPS-11).
+//! URIs of resources that several servers have: told apart by the name of the server, so that each is
+//! reached (UPS-11, UPS-18).
 
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
-/// Beginning of a wrapped URI. The name of the server follows, then a slash and the server's own
-/// URI as it is.
+/// Beginning of the form for a URI without an authority. The name of the server follows, then a slash
+/// and the server's own URI as it is.
 const BEGINNING: &str = "ceased://servers/";
 
-/// The URI by which clients know a resource of this server.
+/// The URI by which clients know a resource of this server. Its scheme stays, since hosts choose by it
+/// what to do with the resource: `ui://a/b` of the server `s` is `ui://s/a/b`.
 pub(crate) fn wrapped(server: &str, own: &str) -> String {
-    format!("{BEGINNING}{server}/{own}")
-}
-
-/// Whether a URI is a wrapped one.
-pub(crate) fn is_wrapped(shown: &str) -> bool {
-    server_of(shown).is_some()
-}
-
-/// Name of the server in a wrapped URI.
-pub(crate) fn server_of(shown: &str) -> Option<&str> {
-    Some(shown.strip_prefix(BEGINNING)?.split_once('/')?.0)
-}
-
-/// The URI that the server knows.
-pub(crate) fn own(shown: &str) -> &str {
-    let rest = shown.strip_prefix(BEGINNING).and_then(|rest| rest.split_once('/'));
-    rest.map_or(shown, |(_, own)| own)
-}
-
-/// The URI of a listed resource as clients see it: wrapped, if a server before has it as well.
-pub(crate) fn shown<'a>(server: &str, own: &'a str, is_taken: bool) -> Cow<'a, str> {
-    match is_taken {
-        true => Cow::Owned(wrapped(server, own)),
-        false => Cow::Borrowed(own),
+    match own.split_once("://") {
+        Some((scheme, rest)) if is_scheme(scheme) && scheme != "ceased" => {
+            format!("{scheme}://{server}/{rest}")
+        }
+        Some(_) | None => format!("{BEGINNING}{server}/{own}"),
     }
+}
+
+/// The name of a server and its own URI, if a URI is wrapped. The server decides: a URI of its own may
+/// look the same.
+pub(crate) fn unwrapped(shown: &str) -> Option<(&str, Cow<'_, str>)> {
+    if let Some(rest) = shown.strip_prefix(BEGINNING) {
+        let (server, own) = rest.split_once('/')?;
+        return Some((server, Cow::Borrowed(own)));
+    }
+    let (scheme, rest) = shown.split_once("://").filter(|(scheme, _)| is_scheme(scheme))?;
+    let (server, rest) = rest.split_once('/')?;
+    Some((server, Cow::Owned(format!("{scheme}://{rest}"))))
+}
+
+/// Whether a wrapped URI is one of no server of its own.
+pub(crate) fn is_ours(shown: &str) -> bool {
+    shown.starts_with(BEGINNING)
+}
+
+fn is_scheme(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    text.as_bytes().first().is_some_and(u8::is_ascii_alphabetic) && text.bytes().all(is_part)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// UPS-11: wrapping is reversible for every URI.
+    /// UPS-11, UPS-18: wrapping is reversible for every URI, and the scheme stays.
     #[test]
     fn wrapped_uri_is_unwrapped() {
-        for uri in ["file:///a b/c", "x://y", "", "ceased://servers/b/x", "a/b?c=%20#d"] {
+        for (uri, expected) in [
+            ("ui://app/main.html", "ui://s.1_x/app/main.html"),
+            ("skill://a", "skill://s.1_x/a"),
+            ("file:///a b/c", "file://s.1_x//a b/c"),
+            ("x://y/{id}?q={q}", "x://s.1_x/y/{id}?q={q}"),
+            ("", "ceased://servers/s.1_x/"),
+            ("urn:a:b", "ceased://servers/s.1_x/urn:a:b"),
+            ("a/b?c=%20://d", "ceased://servers/s.1_x/a/b?c=%20://d"),
+            ("ceased://servers/b/x", "ceased://servers/s.1_x/ceased://servers/b/x"),
+        ] {
             let shown = wrapped("s.1_x", uri);
-            assert_eq!((server_of(&shown), own(&shown)), (Some("s.1_x"), uri));
+            assert_eq!(shown, expected);
+            let own = unwrapped(&shown).map(|(server, own)| (server, own.into_owned()));
+            assert_eq!(own, Some(("s.1_x", uri.into())));
         }
-        assert_eq!((server_of("x://y/z"), own("x://y/z")), (None, "x://y/z"));
-        assert_eq!(shown("b", "x", true), "ceased://servers/b/x");
-        assert_eq!(shown("b", "x", false), "x");
+        assert_eq!(unwrapped("x:y"), None);
     }
 }

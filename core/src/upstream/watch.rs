@@ -24,13 +24,14 @@ use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::rpc::send_queue::Tag;
-use crate::tool::{TaskSupport, Tool};
+use crate::tool::Tool;
 use crate::upstream::audience_states::audience_of;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::lifecycle::Assigned;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::{Share, UpstreamServer};
 use crate::upstream::table::{Instance, Key, ResourceKey, Upstreams, Watcher};
+use crate::upstream::targets::Target;
 use crate::upstream::uri;
 
 pub(crate) const SUBSCRIBE: &str = "resources/subscribe";
@@ -45,17 +46,17 @@ impl Upstreams {
         all.filter(|watcher| watcher.conn == client).count()
     }
 
-    /// The server of a resource: the one that a wrapped URI names, else the first that lists it,
-    /// else the first that has resources.
-    pub(super) fn server_of_uri(
+    /// The server of a resource, and the URI that it knows: the first that lists it, else the one that
+    /// a wrapped URI names, else the first that has resources.
+    fn server_of_uri(
         &self,
         outbox: &Outbox,
         shown: &str,
         conn: ConnId,
-    ) -> Option<Arc<UpstreamServer>> {
+    ) -> Option<(Arc<UpstreamServer>, Box<str>)> {
         let params = with_member("{}", "uri", &quoted(shown));
-        let server = self.server_of(outbox, SUBSCRIBE, &params, conn)?;
-        Some(Arc::clone(&server.server))
+        let target = self.target_of(outbox, SUBSCRIBE, &params, conn)?;
+        Some((Arc::clone(&target.server.server), target.own.unwrap_or_else(|| shown.into())))
     }
 
     /// A client watches a resource, which it knows by the URI `shown`.
@@ -82,8 +83,8 @@ impl Upstreams {
         let tells = |shown: &str| {
             self.has_offer(outbox, conn, shown) || {
                 let server = self.server_of_uri(outbox, shown, conn);
-                let server = server.filter(|server| server.share != Share::Call);
-                server.is_some_and(|server| self.tells_of_updates(outbox, &server, conn))
+                let server = server.filter(|(server, _)| server.share != Share::Call);
+                server.is_some_and(|(server, _)| self.tells_of_updates(outbox, &server, conn))
             }
         };
         uris.iter().filter(|shown| tells(shown)).cloned().collect()
@@ -118,6 +119,18 @@ impl Upstreams {
                 self.watched.remove(&key);
             }
         }
+    }
+
+    /// Whether an instance of a server takes requests of a client now.
+    pub(crate) fn has_session(
+        &self,
+        outbox: &Outbox,
+        server: &UpstreamServer,
+        client: ConnId,
+    ) -> bool {
+        self.instances.values().any(|of| {
+            of.server.name == server.name && of.is_in_session() && serves(outbox, of, client)
+        })
     }
 
     /// Instances of a server that serve these requests and are in a session.
@@ -175,7 +188,8 @@ impl Gateway<'_> {
             Err(error) => return self.fail(reply, &error),
         };
         let identity = self.outbox.identity_of(reply.conn);
-        let Some(server) = self.upstreams.server_of_uri(self.outbox, &shown, reply.conn) else {
+        let server = self.upstreams.server_of_uri(self.outbox, &shown, reply.conn);
+        let Some((server, own)) = server else {
             let message = format!("no server offers the resource {:?}", self.outbox.clean(&shown));
             return self.fail(reply, &ErrorObject::invalid_params(message));
         };
@@ -183,7 +197,6 @@ impl Gateway<'_> {
             let message = "a server whose instances serve one call each has no subscriptions";
             return self.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
         }
-        let own: Box<str> = uri::own(&shown).into();
         let max = self.settings.limits.subscriptions_max;
         if method == UNSUBSCRIBE {
             self.upstreams.forget_watch(&server.name, &own, &Watcher::session(reply.conn));
@@ -205,7 +218,8 @@ impl Gateway<'_> {
             self.outbox.forget(reply);
             return None;
         };
-        let tool = of.relayed(method, method, &shown, TaskSupport::Forbidden);
+        let target = Target { server: of, own: (*own != *shown).then(|| own.clone()) };
+        let tool = target.tool(method, &shown);
         let passed = with_member(params.map_or("{}", Params::get), "uri", &quoted(&own));
         Some((reply, tool, passed))
     }
@@ -223,7 +237,7 @@ impl Gateway<'_> {
         let client = entry.conn;
         let is_open = self.outbox.connections().contains_key(&client);
         if &*route.method == SUBSCRIBE && matches!(outcome, Outcome::Result(_)) && is_open {
-            let key = (route.server.clone(), uri::own(&route.name).into());
+            let key = (route.server.clone(), route.own_uri().into());
             let watcher = Watcher::session(client);
             self.upstreams.note_watcher(self.outbox, key, watcher, route.name.clone());
         }
@@ -245,10 +259,8 @@ impl Gateway<'_> {
                 self.upstreams.watch_of_host(self.outbox, shown, watcher);
                 continue;
             }
-            let Some(server) = self.upstreams.server_of_uri(self.outbox, shown, conn) else {
-                continue;
-            };
-            let own: Box<str> = uri::own(shown).into();
+            let server = self.upstreams.server_of_uri(self.outbox, shown, conn);
+            let Some((server, own)) = server else { continue };
             let instances_of = self.key_of(&server, conn, &identity);
             let instances = self.upstreams.instances_with(&server.name, &instances_of);
             let is_new = !instances.iter().any(|id| self.upstreams.watches(self.outbox, *id, &own));
@@ -373,7 +385,7 @@ impl Gateway<'_> {
             for (watcher, shown) in watchers {
                 let is_told = told.iter().any(|(other, _)| other == watcher);
                 if !is_told && serves(self.outbox, instance, watcher.conn) {
-                    told.insert((watcher.clone(), uri::is_wrapped(shown)));
+                    told.insert((watcher.clone(), **shown != **watched));
                 }
             }
         }

@@ -72,9 +72,12 @@ fn question_reaches_the_client_of_the_call() {
         kit.send(client, &call(&json!(1), "work"));
         let relayed = kit.one(upstream);
         kit.send(upstream, &elicit(&id));
-        let asked = kit.one(client);
+        let mut asked = kit.one(client);
         assert_eq!(asked["method"], "elicitation/create");
         assert_ne!(asked["id"], id);
+        // UPS-17: the server wants progress, under a token of ours.
+        let token = asked["params"]["_meta"].as_object_mut().expect("it").remove("progressToken");
+        assert!(token.is_some_and(|token| token.as_str().is_some()));
         let meta = json!({"x/y": [1.50]});
         assert_eq!(
             (&asked["params"]["message"], &asked["params"]["_meta"]),
