@@ -57,6 +57,7 @@ extern crate std;
 
 pub mod acp;
 pub mod action;
+pub mod births;
 mod client;
 pub mod collections;
 mod connection;

@@ -3,6 +3,7 @@
 
 mod keys;
 mod rules;
+mod support;
 
 use std::collections::BTreeSet;
 use std::fs;

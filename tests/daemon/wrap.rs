@@ -265,8 +265,8 @@ fn no_process_of_the_server_outlives_it() {
     }
 }
 
-/// UPS-10: prompts, resources and completion reach the server and come back whole; every page of
-/// a list is read.
+/// UPS-10: prompts, resources, with every page of their list, and completion reach the server and
+/// come back whole.
 #[test]
 fn prompts_resources_and_completion_are_relayed() {
     let mut wrapped = Wrapped::start();
@@ -278,8 +278,13 @@ fn prompts_resources_and_completion_are_relayed() {
         answer["result"].clone()
     };
     assert_eq!(ask(1, "prompts/list", json!({}))["prompts"], json!([{"name": "greet", "x": 2}]));
-    let listed = ask(2, "resources/list", json!({}))["resources"].clone();
-    assert_eq!(listed, json!([{"uri": "t://a", "name": "a"}, {"uri": "t://b", "name": "b"}]));
+    // UPS-17: each page is the server's own.
+    let mut cursor = json!({});
+    for name in ["a", "b"] {
+        let page = ask(2, "resources/list", cursor);
+        assert_eq!(page["resources"], json!([{"uri": format!("t://{name}"), "name": name}]));
+        cursor = json!({"cursor": page["nextCursor"]});
+    }
     let templates = ask(3, "resources/templates/list", json!({}));
     assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "t://{x}");
     for (id, method, params) in [

@@ -99,7 +99,7 @@ fn boundary() -> Instant {
 }
 
 fn examine(rig: &Rig, job: JobId, since: Instant) -> Evidence {
-    rig.order(Order::Examine { ticket: 11, job, since });
+    rig.order(Order::Examine { ticket: 11, job, births: since.into() });
     loop {
         if let Report::Examined { ticket, evidence } = rig.report() {
             assert_eq!(ticket, 11);
@@ -110,7 +110,7 @@ fn examine(rig: &Rig, job: JobId, since: Instant) -> Evidence {
 
 /// Numbers of ended and remaining processes.
 fn end_born(rig: &Rig, job: JobId, since: Instant, grace: Duration) -> (u32, u32) {
-    rig.order(Order::EndBorn { ticket: 12, job, since, grace });
+    rig.order(Order::EndBorn { ticket: 12, job, births: since.into(), grace });
     loop {
         if let Report::BornEnded { ticket, ended, left, .. } = rig.report() {
             assert_eq!(ticket, 12);
@@ -314,7 +314,7 @@ fn sigkill_after_the_grace_waits_for_no_poll(rig: &mut Rig, tier: Tier) {
         let (pid, _) = all.iter().find(|it| it.1.starts_with("sleep ")).unwrap();
         let process = pidfd_open(Pid::from_raw(*pid).unwrap(), PidfdFlags::empty()).unwrap();
         let begun = Instant::now();
-        rig.order(Order::EndBorn { ticket: 12, job: server.job, since, grace });
+        rig.order(Order::EndBorn { ticket: 12, job: server.job, births: since.into(), grace });
         wait_readable(&File::from(process));
         least = least.min(begun.elapsed().checked_sub(grace).expect("not before the grace"));
         while !matches!(rig.report(), Report::BornEnded { ended: 2, left: 0, .. }) {}
@@ -353,7 +353,7 @@ fn process_born_after_the_order_lives(rig: &mut Rig, tier: Tier) {
     server.tell("stubborn");
     server.wait_sleepers(1);
     let (job, grace) = (server.job, Duration::from_secs(1));
-    rig.order(Order::EndBorn { ticket: 1, job, since, grace });
+    rig.order(Order::EndBorn { ticket: 1, job, births: since.into(), grace });
     // Orders are taken one after the other: with this report, the one before it has been taken.
     examine(rig, job, since);
     boundary();

@@ -34,9 +34,6 @@ const LINGER: Duration = Duration::from_millis(100);
 impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
-        if self.upstreams.starts_eager {
-            self.gateway().start_eager();
-        }
         self.supervisor().flush();
         self.suspend_asking_calls();
         self.hand_over_begun();
@@ -46,8 +43,8 @@ impl Engine {
             self.advance_job(id, JobInput::Turn);
         }
         self.hand_over_waiting();
-        if !self.upstreams.passing.is_empty() {
-            self.gateway().flush_passing();
+        if self.upstreams.starts_eager || !self.upstreams.passing.is_empty() {
+            self.gateway().end_turn();
         }
     }
 

@@ -203,14 +203,14 @@ impl Engine {
 
     /// Handles progress of an outgoing request.
     pub(crate) fn on_peer_progress(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
-        let token = params.and_then(|params| params.find(["progressToken"]));
-        let token = token.and_then(|found| found.members[0]);
-        if let (Some(token), Some(params)) = (token, params)
-            && !self.upstreams.progress.is_empty()
-            && self.gateway().on_question_progress(token.get(), params.get())
+        if let Some(params) = params
+            && !self.upstreams.instances.is_empty()
+            && self.gateway().on_progress(conn, params)
         {
             return;
         }
+        let token = params.and_then(|params| params.find(["progressToken"]));
+        let token = token.and_then(|found| found.members[0]);
         let Some(id) = token.and_then(|token| CallId::read(token.get())) else { return };
         let now = self.now.at;
         // The token of a call stays valid while the task it became runs.
@@ -219,9 +219,6 @@ impl Engine {
             None => self.outgoing.call_mut(conn, id),
         };
         let Some(call) = call else { return };
-        if let (CallFor::Relayed(job), Some(params)) = (call.receiver(), params) {
-            return self.gateway().on_relayed_progress(job, params);
-        }
         let CallFor::Caller(caller) = call.receiver() else { return };
         if let (Some(answer_timeout), Some(cap)) = (call.answer_timeout, call.cap)
             && answer_timeout.extend_on_progress

@@ -162,7 +162,7 @@ impl Engine {
             self.on_peer_progress(conn, params);
         } else if method == "notifications/tasks/status" {
             self.on_status_hint(conn, params);
-            self.gateway().pass_to_server(conn, method, params);
+            self.pass_on(conn, method, params);
         } else if let Counterpart::Instance(id) = counterpart {
             self.gateway().on_notification(sender, id, method, params);
         } else if method == dialect.cancel_method {
@@ -175,6 +175,13 @@ impl Engine {
             self.gateway().on_roots_changed(conn);
         } else {
             // Every other notification has another receiver.
+            self.pass_on(conn, method, params);
+        }
+    }
+
+    /// A notification for the server that shows through.
+    fn pass_on(&mut self, conn: ConnId, method: &str, params: Option<&Params<'_>>) {
+        if !self.upstreams.is_empty() {
             self.gateway().pass_to_server(conn, method, params);
         }
     }

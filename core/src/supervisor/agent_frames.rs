@@ -10,6 +10,7 @@ use crate::rpc::message::Members;
 use crate::rpc::params::Params;
 use crate::supervisor::choices::{Choice, Choices};
 use crate::supervisor::effect::Effect;
+use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
 use crate::supervisor::stop::StopInput;
 use crate::supervisor::supervision::{Agent, Asked, Preparation, Supervision};
@@ -119,11 +120,12 @@ impl Supervision {
         params: Option<Params<'_>>,
     ) -> bool {
         let Some(session) = session else { return true };
+        let update = params.and_then(|params| member(params.get(), "update")).unwrap_or("{}");
+        let kind = text_member(update, "sessionUpdate");
+        self.note_pieces(now, session, kind.as_deref().unwrap_or_default(), update);
         if self.sessions.is_muted(Some(session)) {
             return false;
         }
-        let update = params.and_then(|params| member(params.get(), "update")).unwrap_or("{}");
-        let kind = text_member(update, "sessionUpdate");
         // The client has the history that an agent replays when it reopens a session.
         if let Agent::Preparing { step: Preparation::Reopen(reopening), .. } = &mut self.agent
             && *reopening.session == *session
@@ -181,6 +183,7 @@ impl Supervision {
         }
         let ends = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
         let over: alloc::vec::Vec<Work> = self.works.extract_if(.., ends).collect();
+        self.pieces.rest(session);
         for work in over {
             self.end_stop(now, work, StopInput::Answered);
         }
@@ -226,6 +229,9 @@ impl Supervision {
             return;
         }
         let mut work = self.works.swap_remove(at);
+        if PieceKind::of_cancel(&work.method).is_some() {
+            self.on_piece_answer(work.id.as_ref().map(|of| &of.id), outcome.is_err());
+        }
         if let Ok(result) = outcome {
             self.note_result(&mut work, result);
         }
@@ -262,7 +268,10 @@ impl Supervision {
                 choices.note_opened(result);
                 self.sessions.open(session, &params, choices, self.process);
             }
-            ("session/close" | "session/delete", Some(session)) => self.sessions.close(session),
+            ("session/close" | "session/delete", Some(session)) => {
+                self.close_pieces(session);
+                self.sessions.close(session);
+            }
             (method, Some(session)) => {
                 let Some(choice) = Choice::of_request(method, &params) else { return };
                 self.sessions.choose(session, |choices| {

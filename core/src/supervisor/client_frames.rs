@@ -11,6 +11,7 @@ use crate::rpc::params::Params;
 use crate::supervisor::choices::Choices;
 use crate::supervisor::effect::Effect;
 use crate::supervisor::held::Held;
+use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
 use crate::supervisor::stop::{Form, Stop};
 use crate::supervisor::supervision::{Agent, Asked, Crossing, Supervision};
@@ -112,6 +113,15 @@ impl Supervision {
     /// Where a request goes. `is_behind`: a frame of its session waits before it.
     fn way_of(&self, held: &Held, is_behind: bool) -> Way {
         let ends = |work: &Work| work.stop.as_ref().is_some_and(Stop::ends_strays);
+        // A cancel is for the process that runs, and so is the end of a session in it.
+        let is_for_process =
+            PieceKind::of_cancel(&held.method).is_some() || &*held.method == "session/close";
+        if is_for_process
+            && self.abilities.version >= 2
+            && matches!(self.agent, Agent::Live | Agent::Draining(_))
+        {
+            return Way::Pass;
+        }
         // Processes of a new request could not be told from those that are being ended.
         let ends_strays = !self.freed.is_empty() || self.works.iter().any(ends);
         if self.agent != Agent::Live || is_behind || ends_strays {
@@ -223,6 +233,15 @@ impl Supervision {
         if &*held.method == "initialize" {
             self.start_by = Some(now + self.terms.start_timeout);
             self.abilities.read_params(text.unwrap_or("{}"));
+        }
+        if let Some(piece) = self.pieces.named(&held.method, text.unwrap_or("{}"))
+            && piece.can_cancel
+        {
+            let (number, request) = (piece.number, held.id.as_ref().map(|of| of.id.clone()));
+            self.begin_piece_stop(now, number, request, None);
+        }
+        if &*held.method == "session/prompt" && self.floor_of != self.process {
+            (self.floor, self.floor_of) = (now, self.process);
         }
         let mut work = Work {
             number: self.last_work,

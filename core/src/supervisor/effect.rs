@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::action::Cancel;
+use crate::births::Births;
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::supervisor::terms::Terms;
@@ -66,10 +67,10 @@ pub(crate) enum Effect {
     Start,
     /// End the agent with its whole tree; answered by `Ended`.
     End,
-    /// Count the living processes born since then; answered by `Examined`.
-    Examine { check: u64, since: Instant },
-    /// End the processes born since then; answered by `StraysEnded`.
-    EndStrays { check: u64, since: Instant },
+    /// Count the living processes of these births; answered by `Examined`.
+    Examine { check: u64, births: Births },
+    /// End the processes of these births; answered by `StraysEnded`.
+    EndStrays { check: u64, births: Births },
     /// A request was cancelled by its client.
     Cancelled { request: Option<RequestId>, method: Box<str>, said: &'static str },
     /// The receipt of a stop that is over.
@@ -92,4 +93,6 @@ pub(crate) struct StopReceipt {
     /// When the stop began.
     pub(crate) since: Instant,
     pub(crate) proof: Proof,
+    /// Kind and id of the tool call or terminal that was stopped, if it is not a request.
+    pub(crate) object: Option<(&'static str, Box<str>)>,
 }

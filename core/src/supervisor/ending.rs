@@ -42,6 +42,7 @@ impl Supervision {
         self.agent = Agent::Off;
         (self.start_by, self.is_greeted) = (None, false);
         self.crossing.clear();
+        self.lose_pieces();
         let others = !self.works.is_empty();
         let input = StopInput::AgentEnded { others };
         for work in core::mem::take(&mut self.given_up) {

@@ -162,18 +162,18 @@ impl Supervisor<'_> {
                     self.outbox.push(Action::Upstream(end));
                 }
             }
-            Effect::Examine { check, since } => {
+            Effect::Examine { check, births } => {
                 if let Some(instance) = entry.instance {
                     let check = crate::ids::CheckId::new(check);
-                    let examine = UpstreamAction::Examine { instance, check, since };
+                    let examine = UpstreamAction::Examine { instance, check, births };
                     self.outbox.push(Action::Upstream(examine));
                 }
             }
-            Effect::EndStrays { check, since } => {
+            Effect::EndStrays { check, births } => {
                 if let Some(instance) = entry.instance {
                     let (check, kill_grace) =
                         (crate::ids::CheckId::new(check), entry.server.kill_grace);
-                    let end = UpstreamAction::EndStrays { instance, check, since, kill_grace };
+                    let end = UpstreamAction::EndStrays { instance, check, births, kill_grace };
                     self.outbox.push(Action::Upstream(end));
                 }
             }
@@ -209,7 +209,7 @@ impl Supervisor<'_> {
 
     fn write_receipt(&mut self, client: ConnId, receipt: StopReceipt) {
         let Some(entry) = self.agents.clients.get(&client) else { return };
-        let StopReceipt { job, request, method, why, cancel, since, proof } = receipt;
+        let StopReceipt { job, request, method, why, cancel, since, proof, object } = receipt;
         let (server, instance) = (entry.server.name.clone(), entry.instance);
         self.agents.counts_of(&server).stops += 1;
         let Some(entry) = self.agents.clients.get(&client) else { return };
@@ -219,7 +219,7 @@ impl Supervisor<'_> {
             request,
             reason: None,
         });
-        let upstream = UpstreamReceipt { server, instance, proof };
+        let upstream = UpstreamReceipt { server, instance, proof, object };
         let receipt = Receipt {
             job: job.unwrap_or_else(|| self.jobs.draw_id()),
             tool: method.into(),

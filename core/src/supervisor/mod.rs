@@ -1,5 +1,5 @@
 //! Supervision of ACP agents: one agent process behind each client, whose frames pass unchanged, and
-//! whose work ends when it is cancelled (SUP-01 to SUP-04).
+//! whose work ends when it is cancelled (SUP-01 to SUP-06).
 //!
 //! [`Supervision`](supervision::Supervision) is the state of one client and its agent, with one
 //! transition function; [`Supervisor`](machine::Supervisor) carries out its effects.
@@ -14,6 +14,9 @@ mod ending;
 mod held;
 pub(crate) mod machine;
 mod orders;
+pub(crate) mod piece_kind;
+mod piece_stops;
+mod pieces;
 mod reading;
 mod reopening;
 mod restart;

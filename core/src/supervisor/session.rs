@@ -31,6 +31,8 @@ pub(super) struct Session {
     pub(super) is_muted: bool,
     /// Whether the agent reports foreground work (version 2).
     pub(super) is_running: bool,
+    /// Background work that the agent has listed last, as JSON text (version 2).
+    pub(super) background: Option<Box<str>>,
 }
 
 /// The sessions by their id.
@@ -52,6 +54,7 @@ impl Sessions {
             untold: None,
             is_muted: false,
             is_running: self.0.get(id).is_some_and(|session| session.is_running),
+            background: self.0.get(id).and_then(|session| session.background.clone()),
         };
         self.0.insert(id.into(), session);
         self.choose(id, |_| {});

@@ -139,6 +139,9 @@ fn write_client(json: &mut Writer<'_>, outbox: &Outbox, conn: ConnId, entry: &Su
         }
         // The client chooses it.
         json.member("method", &outbox.clean(work.method));
+        if let Some((_, id)) = work.object {
+            json.raw(",").member("object", &outbox.clean(id));
+        }
         json.raw(",\"elapsedMs\":").display((now - work.since).as_millis());
         json.raw(",").member("state", work.state.as_str());
         if let WorkState::Waiting(cause) = work.state {

@@ -44,6 +44,9 @@ impl Supervision {
         if let Some(held) = self.held.take_job(job) {
             return self.cancel_held(now, held, cancel);
         }
+        if self.cancel_piece(now, job, &cancel) {
+            return;
+        }
         let is_it = |work: &&Work| work.job == Some(job) && work.stop.is_none();
         let Some(work) = self.works.iter().find(is_it) else { return };
         let (frame, works, form) = match (&work.session, &work.id) {
@@ -78,6 +81,7 @@ impl Supervision {
             cancel: Some(Box::new(cancel)),
             since: now,
             proof: Proof::Unsent,
+            object: None,
         }));
         self.release(now);
     }
@@ -129,13 +133,13 @@ impl Supervision {
     pub(super) fn advance_stop(&mut self, now: Instant, number: u64, input: StopInput) {
         let Some(at) = self.works.iter().position(|work| work.number == number) else { return };
         let work = &mut self.works[at];
-        let since = work.since;
+        let births = self.pieces.births_of_turn(work.session.as_deref(), work.since, self.floor);
         let Some(stop) = &mut work.stop else { return };
         match stop.take(now, input) {
             StopStep::Nothing => {}
             StopStep::SayOther => self.say_other(at),
-            StopStep::Examine => self.out.push(Effect::Examine { check: number, since }),
-            StopStep::EndStrays => self.out.push(Effect::EndStrays { check: number, since }),
+            StopStep::Examine => self.out.push(Effect::Examine { check: number, births }),
+            StopStep::EndStrays => self.out.push(Effect::EndStrays { check: number, births }),
             StopStep::GiveUp => self.give_up(now, at),
             StopStep::Over(proof) => {
                 let receipt = StopReceipt {
@@ -146,6 +150,7 @@ impl Supervision {
                     cancel: stop.cancel.clone(),
                     since: stop.since,
                     proof,
+                    object: None,
                 };
                 self.out.push(Effect::Receipt(receipt));
             }
@@ -189,7 +194,8 @@ impl Supervision {
             let Work { number, job, since, method, .. } = work;
             self.given_up.push(Answered { number, job, since, stop, request, method });
         }
-        if self.works.is_empty() {
+        // SUP-05: background work has the time that the turns of other sessions have.
+        if self.works.is_empty() && !self.pieces.has_background(None) {
             self.end("it ignored a cancel");
         } else if self.agent == Agent::Live {
             self.agent = Agent::Draining(now + self.terms.drain);
@@ -232,9 +238,11 @@ impl Supervision {
     /// Version 2: tells that the turn of a work is over, if the client was told that it runs.
     pub(super) fn say_idle(&mut self, work: &Work, reason: Option<&'static str>) {
         let Some(session) = work.session.as_deref().filter(|_| work.is_turn()) else { return };
-        let runs = self.sessions.get(session).is_some_and(|session| session.is_running);
+        let known = self.sessions.get(session);
+        let runs = known.is_some_and(|session| session.is_running);
+        let background = known.and_then(|session| session.background.as_deref());
         if self.abilities.version >= 2 && (runs || work.id.is_none()) {
-            self.out.push(Effect::ToClient(texts::idle(session, reason)));
+            self.out.push(Effect::ToClient(texts::idle(session, reason, background)));
             if let Some(session) = self.sessions.get_mut(session) {
                 session.is_running = false;
             }
@@ -287,7 +295,8 @@ impl Supervision {
         if let StopStep::Over(proof) = work.stop.take(now, input) {
             let Answered { job, request, method, stop, .. } = work;
             let Stop { why, cancel, since, .. } = stop;
-            let receipt = StopReceipt { job, request, method, why, cancel, since, proof };
+            let object = None;
+            let receipt = StopReceipt { job, request, method, why, cancel, since, proof, object };
             self.out.push(Effect::Receipt(receipt));
         } else if work.stop.is_answered() {
             self.freed.push(work);

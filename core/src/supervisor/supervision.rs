@@ -11,6 +11,7 @@ use crate::policy::account::Account;
 use crate::supervisor::abilities::Abilities;
 use crate::supervisor::effect::{Effect, Input, WATCH};
 use crate::supervisor::held::HeldFrames;
+use crate::supervisor::pieces::Pieces;
 use crate::supervisor::reopening::Reopening;
 use crate::supervisor::session::Sessions;
 use crate::supervisor::stop::{Form, Stop, StopInput};
@@ -123,6 +124,12 @@ pub(crate) struct Supervision {
     /// Requests of ended agents that the client has not answered, by their id at the client.
     pub(super) stale: BTreeSet<RequestId>,
     pub(super) sessions: Sessions,
+    /// Tool calls, terminals and background work (version 2).
+    pub(super) pieces: Pieces,
+    /// When this process got its first prompt; processes born before are the agent itself.
+    pub(super) floor: Instant,
+    /// The process that `floor` is of.
+    pub(super) floor_of: u64,
     pub(super) held: HeldFrames,
     pub(super) crossing: Vec<Crossing>,
     pub(super) last_own: u64,
@@ -159,6 +166,9 @@ impl Supervision {
             asked: Vec::new(),
             stale: BTreeSet::new(),
             sessions: Sessions::default(),
+            pieces: Pieces::default(),
+            floor: Instant::ZERO,
+            floor_of: 0,
             held: HeldFrames::charged_to(account),
             crossing: Vec::new(),
             last_own: 0,
@@ -191,6 +201,9 @@ impl Supervision {
                 self.advance_stop(now, check, StopInput::Examined(born));
             }
             Input::StraysEnded { check, ended, left } => {
+                if self.on_piece_strays(now, check, ended) {
+                    return self.finish(now, effects);
+                }
                 let input = StopInput::StraysEnded { ended, left };
                 self.end_freed(now, Some(check), input);
                 self.advance_stop(now, check, input);
@@ -202,6 +215,10 @@ impl Supervision {
             Input::Unusable(why) => self.end(why),
             Input::ShutDown => self.shut_down(now),
         }
+        self.finish(now, effects);
+    }
+
+    fn finish(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         self.settle(now);
         core::mem::swap(&mut self.out, effects);
     }
@@ -268,6 +285,19 @@ impl Supervision {
                 None => WorkState::Running,
             },
             cancel: work.stop.as_ref().and_then(|stop| stop.cancel.as_deref()),
+            object: None,
+        });
+        let pieces = self.pieces.iter().map(|piece| WorkView {
+            job: piece.job,
+            request: None,
+            method: piece.kind.as_str(),
+            since: piece.since,
+            state: match piece.is_stopping() {
+                true => WorkState::Cancelling,
+                false => WorkState::Running,
+            },
+            cancel: piece.stop.as_ref().and_then(|stop| stop.cancel.as_deref()),
+            object: Some((piece.kind, &piece.id)),
         });
         // The client has its answer, and the end of the processes is awaited.
         let answered = self.given_up.iter().chain(&self.freed).map(|work| WorkView {
@@ -277,6 +307,7 @@ impl Supervision {
             since: work.since,
             state: WorkState::Cancelling,
             cancel: work.stop.cancel.as_deref(),
+            object: None,
         });
         let waiting = self.held.requests().map(|(held, id)| WorkView {
             job: held.job,
@@ -285,8 +316,9 @@ impl Supervision {
             since: held.since,
             state: WorkState::Waiting(self.cause_of_waiting()),
             cancel: None,
+            object: None,
         });
-        open.chain(answered).chain(waiting)
+        open.chain(pieces).chain(answered).chain(waiting)
     }
 
     /// The cause for which requests wait.
@@ -307,12 +339,14 @@ impl Supervision {
         for work in self.works.iter_mut().filter(|work| work.job.is_none()) {
             work.job = Some(draw());
         }
+        self.pieces.number(&mut draw);
         self.held.number(draw);
     }
 
     /// Time of the next [`Due`](Input::Due).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let stops = self.works.iter().filter_map(|work| work.stop.as_ref()?.due);
+        let pieces = self.pieces.iter().filter_map(|piece| piece.stop.as_ref()?.due);
         let drain = match self.agent {
             Agent::Draining(at) => Some(at),
             Agent::Off
@@ -329,7 +363,7 @@ impl Supervision {
             }
         };
         let own = [self.start_by, drain, finished, self.watch_deadline()];
-        stops.chain(own.into_iter().flatten()).min()
+        stops.chain(pieces).chain(own.into_iter().flatten()).min()
     }
 
     /// A request was answered: a client that has sent everything may get one more answer.
@@ -356,6 +390,7 @@ impl Supervision {
         for number in due {
             self.advance_stop(now, number, StopInput::Due);
         }
+        self.on_pieces_due(now);
         self.on_watch(now);
     }
 
@@ -376,7 +411,10 @@ impl Supervision {
                 self.is_closed = true;
                 self.out.push(Effect::CloseClient);
             }
-        } else if matches!(self.agent, Agent::Draining(_)) && self.works.is_empty() {
+        } else if matches!(self.agent, Agent::Draining(_))
+            && self.works.is_empty()
+            && !self.pieces.has_background(None)
+        {
             self.end(match self.is_outdated {
                 true => texts::OUTDATED,
                 false => "it ignored a cancel",

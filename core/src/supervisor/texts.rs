@@ -9,6 +9,7 @@ use crate::json::scan;
 use crate::json::writer::Writer;
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
+use crate::supervisor::piece_kind::PieceKind;
 
 /// ACP-06: the request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
@@ -66,8 +67,12 @@ pub(super) fn cancel_request(form: AcpForm, token: &str) -> Vec<u8> {
     })
 }
 
-/// Version 2: the foreground work of a session is over.
-pub(super) fn idle(session: &str, stop_reason: Option<&'static str>) -> Vec<u8> {
+/// Version 2: the foreground work of a session is over; background work goes on (SUP-05).
+pub(super) fn idle(
+    session: &str,
+    stop_reason: Option<&'static str>,
+    background: Option<&str>,
+) -> Vec<u8> {
     written(|json| {
         json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{");
         json.member("sessionId", session).raw(",\"update\":{");
@@ -75,8 +80,35 @@ pub(super) fn idle(session: &str, stop_reason: Option<&'static str>) -> Vec<u8> 
         if let Some(reason) = stop_reason {
             json.raw(",").member("stopReason", reason);
         }
+        if let Some(background) = background {
+            json.raw(",\"background\":").raw(background);
+        }
         json.raw("}}}");
     })
+}
+
+/// Params that name a piece of a session's work.
+pub(super) fn piece(session: &str, name: &'static str, id: &str) -> Box<str> {
+    let bytes = written(|json| {
+        json.raw("{").member("sessionId", session).raw(",").member(name, id).raw("}");
+    });
+    String::from_utf8(bytes).unwrap_or_default().into()
+}
+
+/// Version 2: a tool call or terminal has ended together with its agent; `None` for work of a kind
+/// that no update ends.
+pub(super) fn piece_end(session: &str, kind: PieceKind, id: &str) -> Option<Vec<u8>> {
+    let (update, end) = match kind {
+        PieceKind::ToolCall => ("tool_call_update", "\"status\":\"failed\""),
+        PieceKind::Terminal => ("terminal_update", "\"exitStatus\":{}"),
+        PieceKind::Other => return None,
+    };
+    Some(written(|json| {
+        json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"session/update\",\"params\":{");
+        json.member("sessionId", session).raw(",\"update\":{");
+        json.member("sessionUpdate", update).raw(",").member(kind.id_member(), id);
+        json.raw(",").raw(end).raw("}}}");
+    }))
 }
 
 /// The mode of a session, as a JSON text, is told.

@@ -5,6 +5,7 @@ use core::time::Duration;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::births::Births;
 use crate::reason::StopReason;
 use crate::supervisor::effect::{Effect, WATCH};
 use crate::supervisor::stop::Form;
@@ -57,7 +58,7 @@ impl Supervision {
         } else if self.watch.next.is_some_and(|at| at <= now) {
             self.watch.next = self.look_span().map(|span| now + span);
             // The start of processes does not matter, only their CPU time.
-            self.out.push(Effect::Examine { check: WATCH, since: now });
+            self.out.push(Effect::Examine { check: WATCH, births: Births::since(now) });
         }
     }
 

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use crate::action::Cancel;
 use crate::ids::{JobId, RequestId};
 use crate::supervisor::choices::Choices;
+use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::stop::Stop;
 use crate::time::Instant;
 
@@ -105,4 +106,6 @@ pub(crate) struct WorkView<'a> {
     pub(crate) state: WorkState,
     /// The cancel, if it is not of the client.
     pub(crate) cancel: Option<&'a Cancel>,
+    /// Kind and id, if it is a piece of a turn, or background work.
+    pub(crate) object: Option<(PieceKind, &'a str)>,
 }

@@ -10,9 +10,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
+use crate::births::Births;
 use crate::identity::Identity;
 use crate::ids::{CallId, CheckId, ConnId, InstanceId};
-use crate::time::Instant;
 use crate::upstream::manifest::Manifest;
 use crate::upstream::server::UpstreamServer;
 
@@ -37,19 +37,18 @@ pub enum UpstreamAction {
         instance: InstanceId,
         /// The check that wants to know.
         check: CheckId,
-        /// Start of the call: processes born since then are counted.
-        since: Instant,
+        /// The processes that are counted.
+        births: Births,
     },
-    /// SIGTERM, after `kill_grace` SIGKILL, to every process that was born in the instance since
-    /// then; report [`UpstreamEvent::StraysEnded`] when none is left, or when SIGKILL does not
+    /// SIGTERM, after `kill_grace` SIGKILL, to these processes of the instance; report [`UpstreamEvent::StraysEnded`] when none is left, or when SIGKILL does not
     /// help.
     EndStrays {
         /// The instance of the server.
         instance: InstanceId,
         /// The check that wants it.
         check: CheckId,
-        /// Start of the call.
-        since: Instant,
+        /// The processes.
+        births: Births,
         /// Between SIGTERM and SIGKILL.
         kill_grace: Duration,
     },
@@ -265,4 +264,6 @@ pub struct UpstreamReceipt {
     pub instance: Option<InstanceId>,
     /// The strongest established fact.
     pub proof: Proof,
+    /// Kind and id of the tool call or terminal that was stopped, if it is not a request (SUP-06).
+    pub object: Option<(&'static str, Box<str>)>,
 }

@@ -10,6 +10,7 @@ use crate::connection::Counterpart;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, InstanceId, JobId, RequestId};
 use crate::outbox::requests::Reply;
+use crate::outgoing::call::{Call, CallFor};
 use crate::protocol::capabilities::ELICITATION;
 use crate::protocol::revision::Results;
 use crate::protocol::role::Side;
@@ -95,8 +96,12 @@ impl Gateway<'_> {
         }
     }
 
-    /// Sends the notifications that follow the requests of this turn.
-    pub(crate) fn flush_passing(&mut self) {
+    /// The requests of a turn are sent: the notifications that follow them are, and servers start
+    /// that start with the engine.
+    pub(crate) fn end_turn(&mut self) {
+        if self.upstreams.starts_eager {
+            self.start_eager();
+        }
         for (to, frame) in core::mem::take(&mut self.upstreams.passing) {
             if self.outbox.connection(to).is_some() {
                 self.outbox.send(to, |json| _ = json.raw(&frame));
@@ -226,8 +231,25 @@ impl Gateway<'_> {
         with_member(&passed, "_meta", &meta)
     }
 
-    /// A client tells of progress with a request of a server. False if the token is none of ours.
-    pub(crate) fn on_question_progress(&mut self, token: &str, params: &str) -> bool {
+    /// A client tells of progress with a request of a server, or a server with a relayed request.
+    /// False if it is about neither.
+    pub(crate) fn on_progress(&mut self, conn: ConnId, params: &Params<'_>) -> bool {
+        let Some(token) = member(params.get(), "progressToken") else { return false };
+        if self.on_question_progress(token, params.get()) {
+            return true;
+        }
+        let Some(id) = CallId::read(token) else { return false };
+        // The token of a call stays valid while the task it became runs.
+        let call = match self.outgoing.remote(conn, id) {
+            Some(remote) => Some(&remote.call),
+            None => self.outgoing.call(conn, id),
+        };
+        let Some(CallFor::Relayed(job)) = call.map(Call::receiver) else { return false };
+        self.on_relayed_progress(job, params);
+        true
+    }
+
+    fn on_question_progress(&mut self, token: &str, params: &str) -> bool {
         let Some(text) = text_of(token) else { return false };
         let Some(number) = text.strip_prefix(TOKEN).and_then(|it| it.parse().ok()) else {
             return false;

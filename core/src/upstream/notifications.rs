@@ -26,6 +26,8 @@ impl Gateway<'_> {
             "notifications/resources/updated" => self.on_updated(id, params),
             "notifications/message" => self.on_message_of_upstream(id, params),
             ACKNOWLEDGED => self.on_listen_acknowledged(id, params),
+            // The tasks of a server are followed here.
+            "notifications/tasks/status" => {}
             _ => self.pass_to_clients(id, method, params),
         }
     }

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::action::{Action, AuditEvent, RelayEnd, RelayOutcome};
+use crate::births::Births;
 use crate::collections::timer_queue::Timer;
 use crate::event::Outcome;
 use crate::ids::{CheckId, ConnId, InstanceId, JobId};
@@ -483,7 +484,8 @@ impl Gateway<'_> {
         let Some(relayed) = self.upstreams.jobs.get_mut(&id) else { return };
         let Some((check, state)) = &mut relayed.check else { return };
         let (check, effect) = (*check, state.take(input, around, now));
-        let examine = UpstreamAction::Examine { instance: to, check, since };
+        let births = Births::since(since);
+        let examine = UpstreamAction::Examine { instance: to, check, births: births.clone() };
         match effect {
             CheckEffect::Ignored => {}
             CheckEffect::Examine => self.outbox.push(Action::Upstream(examine)),
@@ -494,7 +496,7 @@ impl Gateway<'_> {
             CheckEffect::EndStrays => {
                 let Some(instance) = self.upstreams.instances.get(&to) else { return };
                 let kill_grace = instance.server.kill_grace;
-                let end = UpstreamAction::EndStrays { instance: to, check, since, kill_grace };
+                let end = UpstreamAction::EndStrays { instance: to, check, births, kill_grace };
                 self.outbox.push(Action::Upstream(end));
             }
             CheckEffect::Replace => {

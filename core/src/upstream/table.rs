@@ -468,7 +468,7 @@ impl Upstreams {
     /// Notes an established fact about a job, for its receipt.
     pub(crate) fn prove(&mut self, job: JobId, server: &str, proof: Proof) {
         let instance = self.jobs.get(&job).and_then(|relayed| relayed.instance);
-        let receipt = UpstreamReceipt { server: server.into(), instance, proof };
+        let receipt = UpstreamReceipt { server: server.into(), instance, proof, object: None };
         self.receipts.insert(job, receipt);
     }
 

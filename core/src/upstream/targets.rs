@@ -16,7 +16,6 @@ use crate::upstream::rewrite::{elements, member, quoted, text_member, with_membe
 use crate::upstream::route::Route;
 use crate::upstream::table::{Server, Upstreams};
 use crate::upstream::uri;
-use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 /// Methods that reach one of several servers, beside `tools/call` and subscriptions.
 pub(crate) const TARGETED: [&str; 5] = [
@@ -61,7 +60,7 @@ impl Upstreams {
             "prompts/get" => "prompts",
             "completion/complete" => "completions",
             "skills/get" => SKILLS_EXTENSION,
-            "resources/read" | "resources/directory/read" | SUBSCRIBE | UNSUBSCRIBE => "resources",
+            _ if method.starts_with("resources/") => "resources",
             // UPS-18: a method that is not known here reaches the only server that there is.
             _ => {
                 let mut all = servers();

@@ -9,8 +9,8 @@ use alloc::string::String;
 /// and the server's own URI as it is.
 const BEGINNING: &str = "ceased://servers/";
 
-/// The URI by which clients know a resource of this server. Its scheme stays, since hosts choose by it
-/// what to do with the resource: `ui://a/b` of the server `s` is `ui://s/a/b`.
+/// The URI by which clients know a resource of this server. Its scheme stays, since hosts show a
+/// resource by it: `ui://a/b` of the server `s` is `ui://s/a/b`.
 pub(crate) fn wrapped(server: &str, own: &str) -> String {
     match own.split_once("://") {
         Some((scheme, rest)) if is_scheme(scheme) && scheme != "ceased" => {

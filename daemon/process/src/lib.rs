@@ -80,7 +80,9 @@ pub use output::last_line::ReadProgress;
 pub use output::plain_text;
 pub use output::{Captured, OutputOptions, SharedOutput, Stream, TakeOutput};
 pub use proc::processes::Process;
-pub use supervisor::report::{Ending, Evidence, Exit, Located, Membership, Order, Report, Stopped};
+pub use supervisor::report::{
+    Births, Ending, Evidence, Exit, Located, Membership, Order, Report, Stopped,
+};
 pub use supervisor::usage::Usage;
 pub use supervisor::{Orphans, Supervisor, SupervisorGone};
 pub use tree::{EndError, ProcessTree, Runner, TreeState};

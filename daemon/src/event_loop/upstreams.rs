@@ -46,6 +46,17 @@ pub(super) const fn instance_of(job: JobId) -> Option<InstanceId> {
 }
 
 impl Server {
+    /// Births as the supervisor reads clocks.
+    fn births(&self, of: &ceased_core::births::Births) -> ceased_process::Births {
+        let at = |at| self.clock.to_system(at);
+        ceased_process::Births {
+            since: at(of.since),
+            floor: at(of.floor),
+            other: of.other.map(at),
+            works: of.works.iter().map(|(since, is_meant)| (at(*since), *is_meant)).collect(),
+        }
+    }
+
     /// Carries out a decision of the engine.
     pub(super) fn act_on_upstream(&mut self, now: Now, action: UpstreamAction) {
         match action {
@@ -57,15 +68,15 @@ impl Server {
                     self.tell_upstream_ended(now, instance, &why, "");
                 }
             }
-            UpstreamAction::Examine { instance, check, since } => {
+            UpstreamAction::Examine { instance, check, births } => {
                 let ticket = self.upstreams.ask(instance, check);
-                let (job, since) = (to_job(instance), self.clock.to_system(since));
-                self.order(Order::Examine { ticket, job, since });
+                let (job, births) = (to_job(instance), self.births(&births));
+                self.order(Order::Examine { ticket, job, births });
             }
-            UpstreamAction::EndStrays { instance, check, since, kill_grace } => {
+            UpstreamAction::EndStrays { instance, check, births, kill_grace } => {
                 let ticket = self.upstreams.ask(instance, check);
-                let (job, since) = (to_job(instance), self.clock.to_system(since));
-                self.order(Order::EndBorn { ticket, job, since, grace: kill_grace });
+                let (job, births) = (to_job(instance), self.births(&births));
+                self.order(Order::EndBorn { ticket, job, births, grace: kill_grace });
             }
             UpstreamAction::End { instance, kill_grace } => {
                 if self.drive_remote(now, instance, |remote| remote.end(now.at)) {

@@ -239,7 +239,7 @@ impl Job<'_> {
     /// CPU time so far.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         let (job, since) = (self.id, Instant::now());
-        match self.arena.ask(|ticket| Order::Examine { ticket, job, since }) {
+        match self.arena.ask(|ticket| Order::Examine { ticket, job, births: since.into() }) {
             Some(Report::Examined { evidence: Evidence { cpu, .. }, .. }) => cpu,
             Some(_) | None => None,
         }

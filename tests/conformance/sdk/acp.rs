@@ -25,8 +25,14 @@ const CHECKS: [&str; 7] = [
 /// Checks of turns that no cancel ends.
 const STUBBORN: [&str; 2] = ["stubborn_session_cancel", "stubborn_cancel_request"];
 /// Checks of version 2.
-const VERSION_2: [&str; 4] =
-    ["streams", "session_cancel", "stubborn_session_cancel", "late_cancel"];
+const VERSION_2: [&str; 6] = [
+    "streams",
+    "session_cancel",
+    "stubborn_session_cancel",
+    "late_cancel",
+    "cancel_of_one_terminal",
+    "background_outlasts_a_cancel",
+];
 
 /// The supervisor in front of a command.
 fn supervised(command: Vec<OsString>) -> Vec<OsString> {
@@ -88,7 +94,8 @@ fn acp_typescript_with_a_supervised_agent_of_its_own() {
     run(&client, &supervised(agent), &checks);
 }
 
-/// SUP-01, SUP-02, SUP-04: the same in version 2.
+/// SUP-01, SUP-02, SUP-04, SUP-05, SUP-06: the same in version 2, with the cancel of one terminal of two
+/// and background work.
 #[test]
 fn acp_typescript_of_version_2_supervised() {
     let Some(client) = install::acp_version_2() else { return };

@@ -20,13 +20,26 @@ let onIdle = () => {};
 
 const app = client({ name: 'test' }).onNotification(methods.client.session.update, ({ params }) => {
     const { update } = params;
+    if (update.sessionUpdate === 'terminal_update') {
+        terminals.set(update.terminalId, update.exitStatus ?? terminals.get(update.terminalId) ?? null);
+        return onWord();
+    }
     if (update.sessionUpdate === 'state_update') {
+        if (update.background) background = update.background;
         if (update.state === 'idle' && update.stopReason) onIdle(update.stopReason);
         return;
     }
     said.push(update.content.text);
     onWord();
 });
+
+const terminals = new Map();
+let background;
+
+/** Waits until an update makes a condition true. */
+const until = async condition => {
+    while (!condition()) await heard();
+};
 
 const heard = () => new Promise(resolve => (onWord = resolve));
 const LONG = Array(1000).fill('word').join(' ');
@@ -70,6 +83,33 @@ const checks = {
         await ctx.notify(methods.agent.session.cancel, { sessionId });
         const next = await begin(ctx, sessionId, 'latched b');
         assert.equal(await next.over, 'end_turn');
+    },
+    async cancel_of_one_terminal(ctx, sessionId) {
+        const [obeys, ignores] = [`obeys-${sessionId}`, `ignores-${sessionId}`];
+        const turn = await begin(ctx, sessionId, 'terminals');
+        await until(() => terminals.has(obeys) && terminals.has(ignores));
+        await ctx.request(methods.agent.terminal.cancel, { sessionId, terminalId: ignores });
+        await until(() => terminals.get(ignores));
+        assert.equal(terminals.get(ignores).signal, 'SIGTERM');
+        assert.equal(terminals.get(obeys), null);
+        await ctx.request(methods.agent.terminal.cancel, { sessionId, terminalId: obeys });
+        assert.equal(await turn.over, 'end_turn');
+    },
+    async background_outlasts_a_cancel(ctx, sessionId) {
+        const terminalId = `background-${sessionId}`;
+        const first = await begin(ctx, sessionId, 'background');
+        assert.equal(await first.over, 'end_turn');
+        const list = [{ type: 'terminal', terminalId }];
+        assert.deepEqual(background, list);
+        const word = heard();
+        const turn = await begin(ctx, sessionId, 'stubborn');
+        await word;
+        background = undefined;
+        await ctx.notify(methods.agent.session.cancel, { sessionId });
+        assert.equal(await turn.over, 'cancelled');
+        assert.deepEqual(background, list);
+        assert.equal(terminals.get(terminalId), null);
+        await ctx.request(methods.agent.session.close, { sessionId });
     },
 };
 

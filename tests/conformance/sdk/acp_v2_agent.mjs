@@ -1,6 +1,9 @@
 // An agent of version 2 of the official ACP SDK, unmodified. A turn that begins with `stubborn` ends
 // by no cancel; one that begins with `latched` ends at once if a cancel arrived after the last turn.
+// `terminals` runs two commands, of which one ignores its cancel; `background` leaves one running.
 
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Readable, Writable } from 'node:stream';
 import { agent, methods, ndJsonStream } from '@agentclientprotocol/sdk/experimental/v2';
@@ -14,7 +17,40 @@ const update = (client, sessionId, update) =>
 const state = (client, sessionId, state, more = {}) =>
     update(client, sessionId, { sessionUpdate: 'state_update', state, ...more });
 
+const commands = new Map();
+const background = new Set();
+const listed = () => ({ background: [...background].map(terminalId => ({ type: 'terminal', terminalId })) });
+
+/** Runs a command as a terminal, and tells its end. */
+function run(client, sessionId, terminalId) {
+    const child = spawn('sleep', ['1000']);
+    commands.set(terminalId, child);
+    const told = update(client, sessionId, {
+        sessionUpdate: 'terminal_update', terminalId, command: 'sleep 1000', capabilities: { cancel: {} },
+    });
+    return told.then(() => ({
+        over: once(child, 'exit').then(([exitCode, signal]) =>
+            update(client, sessionId, {
+                sessionUpdate: 'terminal_update', terminalId, exitStatus: { exitCode, signal },
+            }),
+        ),
+    }));
+}
+
 async function work(client, sessionId, text, turn) {
+    if (text.startsWith('terminals')) {
+        await state(client, sessionId, 'running');
+        const first = await run(client, sessionId, `obeys-${sessionId}`);
+        const second = await run(client, sessionId, `ignores-${sessionId}`);
+        await Promise.all([first.over, second.over]);
+        return state(client, sessionId, 'idle', { stopReason: 'end_turn' });
+    }
+    if (text.startsWith('background')) {
+        await state(client, sessionId, 'running');
+        await run(client, sessionId, `background-${sessionId}`);
+        background.add(`background-${sessionId}`);
+        return state(client, sessionId, 'idle', { stopReason: 'end_turn', ...listed() });
+    }
     await state(client, sessionId, 'running');
     for (const word of text.match(/\S+\s*/g)) {
         if (turn.signal.aborted || (text.startsWith('latched') && latched)) break;
@@ -47,6 +83,11 @@ agent({ name: 'scripted' })
         setImmediate(() => work(client, params.sessionId, text, turn));
         return { messageId: `m${++count}` };
     })
+    .onRequest(methods.agent.terminal.cancel, ({ params }) => {
+        if (params.terminalId.startsWith('obeys')) commands.get(params.terminalId).kill();
+        return {};
+    })
+    .onRequest(methods.agent.session.close, () => ({}))
     .onNotification(methods.agent.session.cancel, ({ params }) => {
         latched = true;
         turns.get(params.sessionId)?.abort();

@@ -55,7 +55,7 @@ fn identity() -> Value {
         "instructions": "i", "vendorMember": 1.5, "_meta": {"k": 1}})
 }
 
-/// UPS-17: both sides see of each other what they would without the engine, but for its tasks.
+/// UPS-17: both sides see each other as without the engine, but for its tasks.
 #[test]
 fn handshake_is_whole() {
     let (_, _, _, told, answer) = begun(wrapped(), &identity());

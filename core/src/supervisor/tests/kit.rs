@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::action::Cancel;
+use crate::births::Births;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
 use crate::policy::account::Account;
@@ -156,14 +157,25 @@ fn shown(effect: &Effect, frame: &str) -> String {
         Effect::Start => "start".to_string(),
         Effect::End => "end".to_string(),
         Effect::Examine { check: WATCH, .. } => "look".to_string(),
-        Effect::Examine { .. } => "examine".to_string(),
-        Effect::EndStrays { .. } => "end strays".to_string(),
+        Effect::Examine { births, .. } => alloc::format!("examine{}", works(births)),
+        Effect::EndStrays { births, .. } => alloc::format!("end strays{}", works(births)),
         Effect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),
         Effect::Receipt(receipt) => {
             let by = receipt.cancel.as_ref().map(|cancel| alloc::format!(" by {}", cancel.by));
             let (why, proof) = (receipt.why.as_str(), receipt.proof.as_str());
-            alloc::format!("receipt {why} {proof}{}", by.unwrap_or_default())
+            let of = receipt.object.as_ref().map(|(kind, id)| alloc::format!(" of {kind} {id}"));
+            let (by, of) = (by.unwrap_or_default(), of.unwrap_or_default());
+            alloc::format!("receipt {why} {proof}{by}{of}")
         }
         Effect::CloseClient => "close".to_string(),
     }
+}
+
+/// The works that compete for processes, in seconds, those that are spared in brackets.
+fn works(births: &Births) -> String {
+    let works = births.works.iter().map(|(at, is_meant)| {
+        let at = (*at - Instant::ZERO).as_secs();
+        if *is_meant { alloc::format!(" {at}") } else { alloc::format!(" [{at}]") }
+    });
+    works.collect()
 }

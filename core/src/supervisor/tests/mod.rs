@@ -5,5 +5,6 @@ mod choices;
 mod kit;
 mod life;
 mod operator;
+mod pieces;
 mod stop_policy;
 mod version_two;

@@ -26,6 +26,7 @@ use crate::supervisor::mailbox::{Mailbox, Message};
 use crate::supervisor::orphans::Orphans;
 use crate::supervisor::part::Part;
 use crate::supervisor::pipes::{Flow, Pipe};
+use crate::supervisor::report::Births;
 use crate::supervisor::report::Ending;
 use crate::supervisor::report::Evidence;
 use crate::supervisor::report::Located;
@@ -194,11 +195,11 @@ impl State {
                 Ok(Message::Order(Order::Kill(job))) => self.stop(job, Job::kill),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
                 Ok(Message::Order(Order::Survey { ticket, jobs })) => self.survey(ticket, &jobs),
-                Ok(Message::Order(Order::Examine { ticket, job, since })) => {
-                    self.examine(ticket, job, since);
+                Ok(Message::Order(Order::Examine { ticket, job, births })) => {
+                    self.examine(ticket, job, &births);
                 }
-                Ok(Message::Order(Order::EndBorn { ticket, job, since, grace })) => {
-                    self.end_born(ticket, job, since, grace);
+                Ok(Message::Order(Order::EndBorn { ticket, job, births, grace })) => {
+                    self.end_born(ticket, job, &births, grace);
                 }
                 Ok(Message::Order(Order::Locate { ticket, pid, process })) => {
                     let located = self.locate(pid, process);
@@ -239,18 +240,18 @@ impl State {
         (self.world.report)(Report::Surveyed { ticket, processes, usage });
     }
 
-    fn examine(&mut self, ticket: u64, job: JobId, since: Instant) {
+    fn examine(&mut self, ticket: u64, job: JobId, births: &Births) {
         let evidence = match self.slots.get(&job).and_then(|slot| self.jobs.get(slot)) {
-            Some(job) => job.examine(since, &mut self.world),
+            Some(job) => job.examine(births, &mut self.world),
             None => Evidence { born: Some(0), cpu: None },
         };
         (self.world.report)(Report::Examined { ticket, evidence });
     }
 
-    fn end_born(&mut self, ticket: u64, job: JobId, since: Instant, grace: Duration) {
+    fn end_born(&mut self, ticket: u64, job: JobId, births: &Births, grace: Duration) {
         match self.slots.get(&job).and_then(|slot| Some((*slot, self.jobs.get_mut(slot)?))) {
             Some((slot, job)) => {
-                job.end_born(ticket, since, grace, &mut self.world);
+                job.end_born(ticket, births, grace, &mut self.world);
                 self.touched.insert(slot);
             }
             None => {

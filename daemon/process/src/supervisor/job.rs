@@ -28,6 +28,7 @@ use crate::supervisor::direct::Direct;
 use crate::supervisor::guarded::{Guarded, Lost};
 use crate::supervisor::part::Part;
 use crate::supervisor::pipes::{Flow, Pipe, Pipes};
+use crate::supervisor::report::Births;
 use crate::supervisor::report::Ending;
 use crate::supervisor::report::Evidence;
 use crate::supervisor::report::Exit;
@@ -35,7 +36,7 @@ use crate::supervisor::report::Report;
 use crate::supervisor::report::Stopped;
 use crate::supervisor::shared::Shared;
 use crate::supervisor::spares::SparePool;
-use crate::supervisor::strays::{Members, Strays};
+use crate::supervisor::strays::{BirthTicks, Members, Strays};
 use crate::supervisor::usage::{Usage, UsageMeter, resident};
 use crate::sys::Fault;
 
@@ -225,9 +226,10 @@ impl Job {
     }
 
     /// Evidence about the live processes, according to the containment.
-    pub(crate) fn examine(&self, since: Instant, world: &mut Shared) -> Evidence {
+    pub(crate) fn examine(&self, births: &Births, world: &mut Shared) -> Evidence {
         let members = self.members(world);
-        let born = world.boot_clock.tick_of(since).and_then(|tick| members.born_since(tick));
+        let born = BirthTicks::of(births, &world.boot_clock);
+        let born = born.and_then(|births| members.born(&births));
         let cpu = match &self.body {
             Runner::Direct(direct) => Some(direct.cpu(&members, world)),
             Runner::Guarded(guarded) => Some(guarded.cpu(&members, world)),
@@ -236,19 +238,19 @@ impl Job {
         Evidence { born, cpu }
     }
 
-    /// Begins to end the processes born after an instant.
+    /// Begins to end the processes of these births.
     pub(crate) fn end_born(
         &mut self,
         ticket: u64,
-        since: Instant,
+        births: &Births,
         grace: Duration,
         world: &mut Shared,
     ) {
-        let Some(since) = world.boot_clock.tick_of(since) else {
+        let Some(births) = BirthTicks::of(births, &world.boot_clock) else {
             let (ended, left, is_complete) = (0, 0, false);
             return (world.report)(Report::BornEnded { ticket, ended, left, is_complete });
         };
-        self.strays.push(Strays::new(ticket, since, world.boot_clock.tick_now(), grace));
+        self.strays.push(Strays::new(ticket, births, world.boot_clock.tick_now(), grace));
         self.look_for_strays(world);
     }
 

@@ -13,6 +13,28 @@ use crate::output::Captured;
 use crate::proc::processes::Process;
 use crate::supervisor::usage::Usage;
 
+/// Processes of a job by their births.
+///
+/// A process is of the work that was announced closest to the birth of its root: its first ancestor
+/// born since `floor`. Where there are as many such roots as works, they are matched in their order.
+#[derive(Debug, Clone)]
+pub struct Births {
+    /// Earliest birth of a process.
+    pub since: Instant,
+    /// Earliest birth of a root.
+    pub floor: Instant,
+    /// Begin of other work, which is meant, and competes for processes with `works`.
+    pub other: Option<Instant>,
+    /// Works in the order of their announcement, and whether each is meant. Empty: every process is.
+    pub works: Vec<(Instant, bool)>,
+}
+
+impl From<Instant> for Births {
+    fn from(since: Instant) -> Self {
+        Self { since, floor: since, other: None, works: Vec::new() }
+    }
+}
+
 /// An order to a supervisor.
 #[derive(Debug)]
 pub enum Order {
@@ -39,10 +61,10 @@ pub enum Order {
         ticket: u64,
         /// The job.
         job: JobId,
-        /// Only processes born after this instant are counted.
-        since: Instant,
+        /// The processes that are counted.
+        births: Births,
     },
-    /// End the processes of a job that were born after an instant, and their descendants: SIGTERM,
+    /// End the processes of a job that have these births, and their descendants: SIGTERM,
     /// then SIGKILL until none is left. The command and its other processes run on. Answered by one
     /// [`Report::BornEnded`].
     EndBorn {
@@ -50,8 +72,8 @@ pub enum Order {
         ticket: u64,
         /// The job.
         job: JobId,
-        /// The instant.
-        since: Instant,
+        /// The processes.
+        births: Births,
         /// Time from SIGTERM to SIGKILL.
         grace: Duration,
     },

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
+use crate::proc::boot_clock::BootClock;
 use crate::proc::descent::Followed;
 use crate::proc::table::{KILL, Stat, TERMINATE};
+use crate::supervisor::report::Births;
 
 /// Time for processes to end after SIGKILL, which is repeated meanwhile. The kernel ends a process
 /// at once unless it waits for a device or is being traced.
@@ -50,9 +52,9 @@ impl Members {
         looked.filter(|(_, stat)| !stat.is_dead).collect()
     }
 
-    /// Number of live processes born in or after a clock tick; `None` if it cannot be known.
-    pub(crate) fn born_since(&self, tick: u64) -> Option<u32> {
-        let born = self.alive().into_iter().filter(|(_, stat)| stat.start >= tick).count();
+    /// Number of live processes of these births; `None` if it cannot be known.
+    pub(crate) fn born(&self, births: &BirthTicks) -> Option<u32> {
+        let born = births.pick(self.alive()).len();
         (self.is_complete || born > 0).then(|| u32::try_from(born).unwrap_or(u32::MAX))
     }
 
@@ -63,13 +65,94 @@ impl Members {
     }
 }
 
-/// An order to end the processes of a job that were born after an instant.
+/// Longest difference between the birth of a root and the announcement of its work, in ticks of
+/// usually 10 ms, for matching them in their order.
+const MATCHED_WITHIN: u64 = 100;
+
+/// [`Births`] in clock ticks.
+#[derive(Debug, Clone)]
+pub(crate) struct BirthTicks {
+    since: u64,
+    floor: u64,
+    other: Option<u64>,
+    works: Vec<(u64, bool)>,
+}
+
+impl BirthTicks {
+    /// `None` if an instant has no known tick.
+    pub(crate) fn of(births: &Births, clock: &BootClock) -> Option<Self> {
+        let works = births.works.iter();
+        Some(Self {
+            since: clock.tick_of(births.since)?,
+            floor: clock.tick_of(births.floor)?,
+            other: match births.other {
+                Some(other) => Some(clock.tick_of(other)?),
+                None => None,
+            },
+            works: works
+                .map(|(at, is_meant)| Some((clock.tick_of(*at)?, *is_meant)))
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    /// Those of the processes that are meant.
+    fn pick(&self, mut alive: Vec<(Pid, Stat)>) -> Vec<(Pid, Stat)> {
+        if !self.works.is_empty() {
+            let starts: BTreeMap<i32, (u64, i32)> = { alive.iter() }
+                .map(|(pid, stat)| (pid.as_raw_nonzero().get(), (stat.start, stat.parent)))
+                .collect();
+            let root = |pid: i32| root_of(&starts, pid, self.floor);
+            let roots: BTreeSet<(u64, i32)> = starts.keys().filter_map(|pid| root(*pid)).collect();
+            let meant = self.meant(&roots.into_iter().collect::<Vec<_>>());
+            alive.retain(|(pid, _)| {
+                root(pid.as_raw_nonzero().get()).is_some_and(|root| meant.contains(&root))
+            });
+        }
+        alive.retain(|(_, stat)| stat.start >= self.since);
+        alive
+    }
+
+    /// The roots whose works are meant, of all roots in the order of their births.
+    fn meant(&self, roots: &[(u64, i32)]) -> BTreeSet<(u64, i32)> {
+        let pairs = || roots.iter().zip(&self.works);
+        let is_matched = roots.len() == self.works.len()
+            && pairs().all(|((start, _), (at, _))| start.abs_diff(*at) <= MATCHED_WITHIN);
+        if is_matched {
+            let meant = pairs().filter(|(_, (_, is_meant))| *is_meant);
+            return meant.map(|(root, _)| *root).collect();
+        }
+        let other = self.other.map(|at| (at, true));
+        let is_meant = |start: u64| {
+            let all = self.works.iter().copied().chain(other);
+            // Of two that are equally close the one that is spared counts.
+            let closest = all.min_by_key(|(at, is_meant)| (start.abs_diff(*at), *is_meant));
+            closest.is_some_and(|(_, is_meant)| is_meant)
+        };
+        roots.iter().filter(|(start, _)| is_meant(*start)).copied().collect()
+    }
+}
+
+/// Birth and id of the first ancestor of a process that was born since `floor`, of these processes
+/// with their births and parents; `None` for one that was born before.
+fn root_of(starts: &BTreeMap<i32, (u64, i32)>, pid: i32, floor: u64) -> Option<(u64, i32)> {
+    let (mut root, mut at) = (None, pid);
+    // An id may be used again while the processes are looked at.
+    for _ in 0..=starts.len() {
+        let Some((start, parent)) = starts.get(&at).filter(|(start, _)| *start >= floor) else {
+            break;
+        };
+        (root, at) = (Some((*start, at)), *parent);
+    }
+    root
+}
+
+/// An order to end the processes of a job that have these births.
 #[derive(Debug)]
 pub(crate) struct Strays {
     /// Number of the order, repeated in its report.
     pub(crate) ticket: u64,
-    /// Clock ticks of the instant and of the order.
-    since: u64,
+    /// The processes, and the clock tick of the order.
+    births: BirthTicks,
     until: u64,
     known: Followed,
     /// Process id and start time of each process that received a signal.
@@ -81,11 +164,11 @@ pub(crate) struct Strays {
 
 impl Strays {
     /// An order given at the clock tick `until`.
-    pub(crate) fn new(ticket: u64, since: u64, until: u64, grace: Duration) -> Self {
+    pub(crate) fn new(ticket: u64, births: BirthTicks, until: u64, grace: Duration) -> Self {
         let now = Instant::now();
         Self {
             ticket,
-            since,
+            births,
             until,
             known: Followed::default(),
             signalled: BTreeMap::new(),
@@ -131,15 +214,15 @@ impl Strays {
         self.signalled.extend(told.filter(|(pid, _)| new.contains(pid)));
     }
 
-    /// Finds strays: processes born after the instant.
+    /// Finds strays: processes of the births.
     ///
     /// Of those born after the order, only descendants of strays and orphans count: the others
     /// belong to later work of the job, which is none of this order's business.
     fn find(&mut self, members: &Members) {
-        for (pid, stat) in members.alive() {
+        for (pid, stat) in self.births.pick(members.alive()) {
             let is_orphan =
                 NonZeroI32::new(stat.parent).is_none_or(|parent| !members.pids.contains(&parent));
-            if stat.start >= self.since && (stat.start <= self.until || is_orphan) {
+            if stat.start <= self.until || is_orphan {
                 self.known.add(pid, stat);
             }
         }
@@ -160,5 +243,44 @@ impl Strays {
     /// Number of processes signalled so far.
     pub(crate) fn signalled(&self) -> u32 {
         u32::try_from(self.signalled.len()).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn births(floor: u64, other: Option<u64>, works: &[(u64, bool)]) -> BirthTicks {
+        BirthTicks { since: floor, floor, other, works: works.to_vec() }
+    }
+
+    fn meant(of: &BirthTicks, roots: &[(u64, i32)]) -> Vec<i32> {
+        of.meant(roots).into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    /// SUP-05, SUP-06: a root is of the work that was announced closest to its birth.
+    #[test]
+    fn roots_are_of_the_closest_work() {
+        // Started before and after the announcement.
+        let two = births(0, None, &[(100, true), (500, false)]);
+        assert_eq!(meant(&two, &[(98, 7), (503, 8), (99, 9)]), [7, 9]);
+        // Work of the turn, announced by no message, beside background work of an earlier turn.
+        let turn = births(0, Some(900), &[(100, false)]);
+        assert_eq!(meant(&turn, &[(101, 7), (950, 8)]), [8]);
+        // In one tick the order decides.
+        let same = births(0, Some(100), &[(100, false), (100, true)]);
+        assert_eq!(meant(&same, &[(100, 7), (100, 8)]), [8]);
+        assert_eq!(meant(&same, &[(100, 7), (100, 8), (100, 9)]), [0; 0]);
+    }
+
+    /// A descendant is of the work of its root, however late it was born; the program is of none.
+    #[test]
+    fn descendants_are_of_the_work_of_their_root() {
+        let starts = BTreeMap::from([(2, (5, 1)), (3, (50, 2)), (4, (700, 3)), (5, (701, 2))]);
+        assert_eq!(root_of(&starts, 4, 10), Some((50, 3)));
+        assert_eq!(root_of(&starts, 5, 10), Some((701, 5)));
+        assert_eq!(root_of(&starts, 2, 10), None);
+        let circle = BTreeMap::from([(2, (5, 3)), (3, (6, 2))]);
+        assert!(root_of(&circle, 2, 0).is_some());
     }
 }

@@ -66,7 +66,9 @@ impl Status {
         let mut lines = vec![
             format!(
                 "job {job}: {} at the agent {}, {}",
-                request.method, agent.agent, request.state
+                request.name(),
+                agent.agent,
+                request.state
             ),
             format!("of {} on connection {}", client.identity, client.connection),
             format!("since {}", ago(request.elapsed_ms)),
@@ -90,7 +92,7 @@ impl Status {
         ];
         let requests = client.requests.iter();
         lines.extend(
-            requests.map(|it| format!("{} {} for {}", it.state, it.method, span(it.elapsed_ms))),
+            requests.map(|it| format!("{} {} for {}", it.state, it.name(), span(it.elapsed_ms))),
         );
         if let Some(of) = self.host.instances.get(&id) {
             lines.extend(of.in_lines());
@@ -133,7 +135,7 @@ impl AgentRequest {
         let (tone, since) = (self.tone(), ago(self.elapsed_ms));
         let by = self.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         let cause = self.waiting.as_ref().map(|cause| format!(" for {cause}")).unwrap_or_default();
-        let state = format!("{} {}{by}{cause}", self.state, self.method);
+        let state = format!("{} {}{by}{cause}", self.state, self.name());
         match self.job {
             Some(job) => {
                 let columns = [&*job.to_string(), name, user, &since];
@@ -143,6 +145,14 @@ impl AgentRequest {
                 let text = layout.line("-", name, user, &since, &state);
                 Row { key: None, tone, text }
             }
+        }
+    }
+
+    /// The method; of a tool call, terminal or other background work the kind, with the id.
+    fn name(&self) -> String {
+        match &self.object {
+            Some(object) => format!("{} {object}", self.method),
+            None => self.method.clone(),
         }
     }
 

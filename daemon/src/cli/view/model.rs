@@ -344,6 +344,8 @@ pub(in crate::cli) struct AgentRequest {
     /// Identity that cancelled it, if that was not its client.
     pub(in crate::cli) by: Option<String>,
     pub(in crate::cli) method: String,
+    /// Id of a tool call or terminal.
+    pub(in crate::cli) object: Option<String>,
     pub(in crate::cli) state: String,
     /// Cause of waiting.
     pub(in crate::cli) waiting: Option<String>,

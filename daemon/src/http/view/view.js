@@ -183,7 +183,7 @@ function turnRow(agent, client, request) {
   const by = request.by ? `, cancelled by ${request.by}` : "";
   const cause = request.waiting ? `, waits for ${request.waiting}` : "";
   return {
-    key: `turn-${request.job}`, id: `#${request.job}`, name: `${agent.agent} ${request.method}`,
+    key: `turn-${request.job}`, id: `#${request.job}`, name: `${agent.agent} ${request.method}${request.object ? ` ${request.object}` : ""}`,
     owner: client.identity, age: ago(request.elapsedMs),
     state: { text: request.state, tone: isCancelling ? "busy" : "" },
     details: [`on connection ${client.connection}${by}${cause}`],

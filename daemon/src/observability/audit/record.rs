@@ -432,6 +432,10 @@ fn write_upstream(line: &mut Line<'_>, upstream: &UpstreamReceipt) {
         line.number("instance", instance.get());
     }
     line.word("proof", upstream.proof.as_str());
+    if let Some((kind, id)) = &upstream.object {
+        line.word("kind", kind);
+        line.text("object", id);
+    }
     if let Proof::ChildrenEnded(count) = upstream.proof {
         line.number("children", u64::from(count));
     }
