@@ -217,6 +217,50 @@ fn python_client_gets_the_same_with_and_without_wrap() {
     compare("compare.py");
 }
 
+/// UPS-17: a client without an SDK gets the same messages of servers with extensions: capabilities,
+/// lists, skills, user interfaces, and the errors of methods that the server does not have.
+#[test]
+fn extensions_pass_with_and_without_wrap() {
+    let Some(installed) = installed() else { return };
+    let hear = |way: Way| {
+        let folder = tempfile::Builder::new().prefix("ceased-real-").tempdir().expect("a folder");
+        let path = folder.path().to_string_lossy().into_owned();
+        let mark = path.rsplit('/').next().expect("a last part").to_owned();
+        let _sweep = Sweep(mark.clone());
+        let skill = folder.path().join("skills/greet");
+        fs::create_dir_all(&skill).expect("a folder");
+        let text = "---\nname: greet\ndescription: Greets a person.\n---\n\nSay hello.\n";
+        fs::write(skill.join("SKILL.md"), text).expect("a file");
+        let servers: Vec<Value> = plan::extended(installed, folder.path())
+            .into_iter()
+            .map(|mut server| {
+                let command = serde_json::from_value::<Vec<String>>(server["command"].take());
+                server["command"] = json!(command_of(way, &[], &command.expect("words")));
+                server["env"] = json!({MARK_VARIABLE: mark, "PYTHONDONTWRITEBYTECODE": "1"});
+                server
+            })
+            .collect();
+        let setup = json!({"folder": path, "servers": servers});
+        let seen = run(client(installed, "transcript.py"), folder.path(), &setup);
+        differences::without_times(&seen, &[(&path, "FOLDER"), (&mark, "MARK")])
+    };
+    let (direct, wrapped) = thread::scope(|scope| {
+        let direct = scope.spawn(|| hear(Way::Direct));
+        let wrapped = hear(Way::Wrapped);
+        (direct.join().expect("a transcript"), wrapped)
+    });
+    let skills = &direct["skills 2026-07-28"];
+    assert_eq!(skills["4 skills/list"]["result"]["skills"][0]["uri"], "skill://greet/SKILL.md");
+    let known = differences::of_transcripts();
+    let unknown: BTreeMap<String, (Option<&Value>, Option<&Value>)> =
+        differences::between(&direct, &wrapped)
+            .into_iter()
+            .filter(|path| !known.iter().any(|(of, _)| path.starts_with(of)))
+            .map(|path| (path.clone(), (direct.pointer(&path), wrapped.pointer(&path))))
+            .collect();
+    assert!(unknown.is_empty(), "(without, with) wrap: {unknown:#?}");
+}
+
 /// UPS-01, UPS-12: the questions and log lines of servers of both eras reach hosts of every revision
 /// as they do without `ceased wrap`, and so do the capabilities of that era.
 #[test]

@@ -30,6 +30,107 @@ pub(super) fn servers(installed: &Path, folder: &Path, repository: &Path) -> Vec
         git(&python("mcp-server-git"), repository, dates),
         time(&python("mcp-server-time")),
         fetch(&python("mcp-server-fetch")),
+        app(&node("mcp-server-basic-vanillajs")),
+        thinking(&node("mcp-server-sequential-thinking")),
+        browser(&node("playwright-mcp")),
+        of_the_first_line(installed, "testkit", "mcp_test_server.server", testkit_steps()),
+        of_the_first_line(installed, "calculator", "mcp_server_calculator", calculator_steps()),
+    ]
+}
+
+/// MCP Apps: a tool whose user interface is a resource.
+fn app(command: &str) -> Value {
+    let uri = "ui://get-time/mcp-app.html";
+    let steps = vec![
+        step("resources", "resources", json!({})),
+        step("user interface", "read", json!({"uri": uri})),
+        step("no such resource", "read", json!({"uri": "ui://none"})),
+        step("no prompts", "prompt", json!({"name": "none"})),
+    ];
+    server("app", &[command.to_owned(), "--stdio".to_owned()], json!({}), steps)
+}
+
+fn thinking(command: &str) -> Value {
+    let thought = |number: u32, next: bool| json!({"thought": "one", "thoughtNumber": number, "totalThoughts": 2, "nextThoughtNeeded": next});
+    let steps = vec![
+        call("first", "sequentialthinking", thought(1, true)),
+        call("last", "sequentialthinking", thought(2, false)),
+        call("invalid", "sequentialthinking", json!({"thought": 7})),
+    ];
+    server("thinking", &[command.to_owned()], json!({}), steps)
+}
+
+/// A browser is not installed: its tools are listed, and refuse their arguments.
+fn browser(command: &str) -> Value {
+    let steps = vec![
+        call("invalid", "browser_resize", json!({"width": "wide"})),
+        call("no page", "browser_close", json!({})),
+    ];
+    server("browser", &[command.to_owned(), "--headless".to_owned()], json!({}), steps)
+}
+
+/// A server of the first line of the Python SDK.
+fn of_the_first_line(installed: &Path, name: &str, module: &str, steps: Vec<Value>) -> Value {
+    let run = format!("from {module} import main; main()");
+    let command = [text(&installed.join("venv/bin/python")), "-c".to_owned(), run];
+    let env =
+        json!({"PYTHONPATH": text(&installed.join("venv/old")), "PYTHONDONTWRITEBYTECODE": "1"});
+    server(name, &command, env, steps)
+}
+
+fn testkit_steps() -> Vec<Value> {
+    vec![
+        step("prompts", "prompts", json!({})),
+        step("resources", "resources", json!({})),
+        call("add", "math_add", json!({"a": 0.1, "b": 2})),
+        call("divide", "math_divide", json!({"a": 1, "b": 0})),
+        call("invalid", "math_add", json!({"a": "x"})),
+    ]
+}
+
+fn calculator_steps() -> Vec<Value> {
+    vec![
+        call("calculate", "calculate", json!({"expression": "2 * (3 + 4)"})),
+        call("wrong", "calculate", json!({"expression": "2 *"})),
+    ]
+}
+
+/// Servers with extensions, and the requests of a client without an SDK, whose methods no SDK of a
+/// session has.
+pub(super) fn extended(installed: &Path, folder: &Path) -> Vec<Value> {
+    let ask = |method: &str, params: Value| json!({"method": method, "params": params});
+    let skill = "skill://greet/SKILL.md";
+    let lists = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
+    let lists: Vec<Value> = lists.iter().map(|method| ask(method, json!({}))).collect();
+    let skills = vec![
+        ask("skills/list", json!({})),
+        ask("skills/get", json!({"uri": skill})),
+        ask("skills/get", json!({"uri": "skill://none/SKILL.md"})),
+        ask("resources/read", json!({"uri": skill})),
+        ask("vendor/none", json!({"x": [1.5]})),
+    ];
+    let app = vec![
+        ask("resources/read", json!({"uri": "ui://get-time/mcp-app.html"})),
+        ask("prompts/get", json!({"name": "none"})),
+        ask("logging/setLevel", json!({"level": "debug"})),
+        ask("resources/unsubscribe", json!({"uri": "ui://none"})),
+        ask("tools/list", json!({"cursor": "none"})),
+        ask("vendor/none", json!({"x": [1.5]})),
+    ];
+    let python = text(&installed.join("venv/bin/python"));
+    let command = json!([python, text(&source("skills_server.py")), text(&folder.join("skills"))]);
+    let page = text(&installed.join("node/node_modules/.bin/mcp-server-basic-vanillajs"));
+    let everything = text(&installed.join("node/node_modules/.bin/mcp-server-everything"));
+    let of = |name: &str, command: Value, revision: &str, more: &[Value]| {
+        let requests = [&lists[..], more].concat();
+        json!({"name": format!("{name} {revision}"), "command": command, "revision": revision,
+            "requests": requests})
+    };
+    vec![
+        of("skills", command.clone(), "2026-07-28", &skills),
+        of("skills", command, "2025-11-25", &skills),
+        of("app", json!([page, "--stdio"]), "2025-11-25", &app),
+        of("everything", json!([everything]), "2025-11-25", &app),
     ]
 }
 
