@@ -93,7 +93,8 @@ impl Engine {
 
     /// Whether the server that shows through judges a request itself: each page of its lists, and
     /// requests about a capability that it does not have (UPS-17). The list that is known answers
-    /// while the server starts (UPS-09), and where a process has room for few calls.
+    /// while the server starts (UPS-09), where a process has room for few calls, and to a caller that
+    /// sees a part of it.
     fn passes(&self, reply: &Reply, method: &str) -> bool {
         let Some(shown) = self.upstreams.shown_through(&self.outbox, reply.conn) else {
             return false;
@@ -103,7 +104,9 @@ impl Engine {
         };
         let of = &shown.server;
         let runs = self.upstreams.has_session(&self.outbox, of, reply.conn);
-        (runs || !shown.known[at]) && of.share != Share::Call && of.max_calls.is_none()
+        let is_whole = self.outbox.caller(reply.conn).is_unlimited();
+        let has_room = of.share != Share::Call && of.max_calls.is_none();
+        (runs || !shown.known[at]) && has_room && is_whole
     }
 
     /// Whether a request is about a capability that the server that shows through does not have.

@@ -340,7 +340,6 @@ pub(super) fn sees_tool(caller: &Caller<'_>, server: &Server, tool: &Tool) -> bo
     caller.sees(Item::ServerTool(&server.server, own_name(tool)))
 }
 
-
 /// An element of a list as clients see it: tools and prompts with the prefix unless the server
 /// shows through, and URIs that an earlier server has as well with the name of this one (UPS-11,
 /// UPS-18).
