@@ -16,6 +16,7 @@ use crate::server::idempotency;
 use crate::server::input_required;
 use crate::tasks::status::Status;
 use crate::tasks::store;
+use crate::upstream::list::LISTS;
 use crate::upstream::question::{AskedOf, Question};
 use crate::upstream::tasked::TASK;
 
@@ -295,6 +296,15 @@ fn calls(engine: &Engine) {
     for (ask, (conn, call)) in engine.outgoing.host_calls() {
         assert_eq!(caller_of(engine, *conn, *call), Some(Caller::Host(*ask)));
         sent += 1;
+    }
+    for (conn, peer) in engine.outgoing.peers() {
+        let own = |call: &&Call| matches!(call.receiver(), CallFor::Upstream(_));
+        for list in LISTS {
+            let asked = peer.calls().map(|(_, call)| call).filter(own);
+            let asked = asked.filter(|call| *call.method == *list.method).count();
+            // The one that is read, and one that was given up for it in the same event.
+            assert!(asked <= 2, "{asked} requests for {} wait on {conn:?} (UPS-10)", list.method);
+        }
     }
     for (_, call) in engine.outgoing.peers().flat_map(|(_, peer)| peer.calls()) {
         let bounded = call.wanted() == Wanted::Yes || call.timer.is_some();

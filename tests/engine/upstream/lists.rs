@@ -93,6 +93,32 @@ fn hanging_list_delays_no_other_and_is_taken_when_it_comes() {
     assert_eq!(kit.one(client)["result"]["prompts"][0]["name"], "late");
 }
 
+/// UPS-10: requests for a list that is never answered are forgotten when it is asked for anew; the
+/// engine checks that none is kept.
+#[test]
+fn list_that_is_never_answered_costs_the_same_after_many_changes() {
+    let capabilities = json!({"tools": {TELLS: true}, "prompts": {TELLS: true}});
+    let (mut kit, client, upstream, asked) = begun(wrapped(), &capabilities);
+    kit.one(client);
+    kit.answer(upstream, of(&asked, "tools/list"), &json!({"tools": [tool("work")]}));
+    kit.pass(60_000);
+    let mut ids = vec![of(&asked, "prompts/list")["id"].clone()];
+    for _ in 0..6 {
+        let changed =
+            json!({"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"});
+        kit.send(upstream, &changed);
+        let again = kit.read(upstream);
+        ids.push(of(&again, "prompts/list")["id"].clone());
+        kit.pass(60_000);
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 7, "each change has it asked for anew");
+    kit.answer(upstream, &json!({"id": ids[0]}), &json!({"prompts": [{"name": "stale"}]}));
+    kit.read(client);
+    kit.send(client, &request(2, "prompts/list"));
+    assert_eq!(kit.one(client)["result"]["prompts"], json!([]), "a stale answer is none");
+}
+
 /// UPS-14: a list whose answer is too long is empty, beside one that comes.
 #[test]
 fn skipped_list_is_empty_alone() {
