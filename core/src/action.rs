@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use serde_json::value::RawValue;
@@ -175,6 +176,13 @@ pub enum OutputRequest {
     },
     /// A link by which the viewer opens the live view of the host as itself.
     View,
+    /// The login of the viewer at a server by URL, or for an operator that of all.
+    Login {
+        /// Name of the server.
+        server: Box<str>,
+        /// What is wanted of it.
+        wish: LoginWish,
+    },
     /// Standard error of an instance of a server from a place on.
     Server {
         /// Name of the server.
@@ -184,6 +192,28 @@ pub enum OutputRequest {
         /// The place.
         from: u64,
     },
+}
+
+/// What a peer wants of its login at a server by URL.
+#[derive(Clone, PartialEq, Eq)]
+pub enum LoginWish {
+    /// To be told where to log in.
+    Begin,
+    /// To keep these tokens, as JSON text.
+    Keep(Box<str>),
+    /// To end it.
+    End,
+}
+
+impl fmt::Debug for LoginWish {
+    /// Without the tokens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Begin => "Begin",
+            Self::Keep(_) => "Keep(..)",
+            Self::End => "End",
+        })
+    }
 }
 
 /// The job of an output: by its number, by its task, or by both.

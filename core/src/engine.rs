@@ -41,6 +41,7 @@ use crate::settings::Settings;
 use crate::supervisor::table::Agents;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
+use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::Upstreams;
 
 /// The state machine. The [crate documentation](crate) has an example that drives it.
@@ -327,6 +328,11 @@ impl Engine {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         self.outbox.counters()
+    }
+
+    /// The existing servers, in the order of the configuration.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<UpstreamServer>> {
+        self.upstreams.servers.iter().map(|known| &known.server)
     }
 
     /// Identity of the peer of a connection.

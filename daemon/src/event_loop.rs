@@ -17,6 +17,7 @@ mod inspection;
 mod jobs;
 mod leader_follower;
 mod listen;
+mod logins;
 pub(crate) mod mailbox;
 mod observe;
 mod on_end;
@@ -27,6 +28,7 @@ mod remotes;
 mod run_as;
 mod server;
 pub(crate) mod state;
+mod tokens;
 mod upstream_manifests;
 mod upstreams;
 

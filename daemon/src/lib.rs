@@ -44,6 +44,8 @@ mod backend;
 pub mod cli;
 pub mod config;
 mod conn_map;
+#[cfg(feature = "tls")]
+mod credentials;
 mod daemon;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -53,6 +55,7 @@ mod host_files;
 mod http;
 mod ids;
 mod json_text;
+mod mcp_headers;
 mod owned_file;
 mod peer_identity;
 mod printable;
@@ -121,5 +124,7 @@ mod trust_store;
 pub mod tools;
 
 pub mod observability;
+#[cfg(feature = "tls")]
+mod web;
 #[cfg(feature = "cli")]
 pub mod wrap;

@@ -28,6 +28,7 @@ mod json_output;
 mod lasting;
 mod limits;
 mod live;
+mod login;
 mod loop_handoff;
 mod modern;
 mod offers;

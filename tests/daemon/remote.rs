@@ -213,7 +213,7 @@ fn token_of_a_file_is_sent() {
     assert_eq!(call["headers"]["x-team"], "one");
     let daemon = remote.daemon("");
     let told = error(&mut daemon.peer(), "echo", "{}");
-    assert!(told.contains("HTTP 401") && told.contains("token_file"), "{told}");
+    assert!(told.contains("HTTP 401") && told.contains("ceased login far"), "{told}");
 }
 
 /// A server that is not there fails its calls with the address and the reason, and holds up no

@@ -18,6 +18,7 @@ pub(crate) enum HostForm {
     Status,
     Logs,
     View,
+    Login,
     Resources,
     /// The resource of this URI.
     Resource(Box<str>),
@@ -30,6 +31,7 @@ impl HostForm {
             Self::Status => "ceased/status",
             Self::Logs => "ceased/logs",
             Self::View => "ceased/view",
+            Self::Login => "ceased/login",
             Self::Resources => "resources/list",
             Self::Resource(_) => "resources/read",
         }

@@ -3,25 +3,28 @@
 //! The host keeps the output; the engine names the reader, and writes the answers.
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString as _};
 
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use crate::action::{Action, OutputOf, OutputQuery, OutputRequest, Viewer};
+use crate::action::{Action, LoginWish, OutputOf, OutputQuery, OutputRequest, Viewer};
 
 use crate::engine::Engine;
-use crate::identity::Identity;
+use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::whole::Whole;
 use crate::outbox::requests::{Reply, Settled, Work};
+use crate::policy::access::Item;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::server::offers::no_resource;
 use crate::upstream::list::{RESOURCES, TEMPLATES};
+use crate::upstream::rewrite::text_member;
 
 /// The beginning of the URI of the output of a job, and its end.
 const URI: (&str, &str) = ("ceased://jobs/", "/output");
@@ -35,6 +38,7 @@ pub(crate) fn is_method(method: &str) -> bool {
         method,
         "ceased/logs"
             | "ceased/view"
+            | "ceased/login"
             | "resources/list"
             | "resources/templates/list"
             | "resources/read"
@@ -64,6 +68,7 @@ impl Engine {
         match method {
             "ceased/logs" => self.read_logs(reply, params),
             "ceased/view" => self.link_view(reply),
+            "ceased/login" => self.log_in(reply, params),
             "resources/list" => self.list_resources(reply, params),
             "resources/templates/list" => self.list_resource_templates(reply, params),
             _ => self.read_resource(reply, params),
@@ -78,6 +83,34 @@ impl Engine {
         }
         let message = "ceased/view is for users of this machine: connect to the Unix socket";
         self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+    }
+
+    /// The login of an identity at a server by URL that it may use.
+    fn log_in(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let conn = reply.conn;
+        let asked = match read_login(params) {
+            Ok(asked) => asked,
+            Err(error) => return self.outbox.fail(reply, &error),
+        };
+        let is_of_job = self.outbox.connection(conn).is_none_or(|it| it.rights != Rights::Full);
+        let Some(identity) = self.outbox.identity(conn).filter(|_| !is_of_job) else {
+            let message = "ceased/login is for a peer outside of jobs";
+            return self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+        };
+        if *identity == Identity::Anonymous {
+            let message =
+                "ceased/login is for an identity: connect to the Unix socket or with a token";
+            return self.outbox.fail(reply, &ErrorObject::new(code::FORBIDDEN, message));
+        }
+        let server = self.upstreams.server(&asked.0).map(|known| &known.server);
+        let caller = self.outbox.caller(conn);
+        if !server.is_some_and(|it| it.is_remote && caller.sees(Item::Server(it.as_ref()))) {
+            let name = self.outbox.clean(&asked.0);
+            let message = format!("there is no server {name:?} by URL");
+            return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
+        }
+        let (server, wish) = asked;
+        self.ask_for_output(reply, HostForm::Login, OutputRequest::Login { server, wish });
     }
 
     /// A part of the output of one job, by its number or its task.
@@ -182,9 +215,11 @@ impl Engine {
         let typed = reply.dialect.results == Results::Typed;
         let others = match form {
             HostForm::Resources => self.upstreams.listed_elements(&self.outbox, RESOURCES, conn),
-            HostForm::Logs | HostForm::View | HostForm::Resource(_) | HostForm::Status => {
-                String::new()
-            }
+            HostForm::Logs
+            | HostForm::View
+            | HostForm::Login
+            | HostForm::Resource(_)
+            | HostForm::Status => String::new(),
         };
         match (output, &form) {
             // OUT-01: output that the peer may not read is as if it had never been.
@@ -197,11 +232,18 @@ impl Engine {
                                with transport = \"http\" and a loopback address";
                 self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
-            (None, HostForm::Logs | HostForm::Resources | HostForm::Status) => {
+            (Some(output), HostForm::Login) if text_member(output.get(), "refused").is_some() => {
+                let refused = text_member(output.get(), "refused").unwrap_or_default();
+                self.outbox.fail(reply, &ErrorObject::invalid_params(refused.to_string()));
+            }
+            (None, HostForm::Logs | HostForm::Resources | HostForm::Status | HostForm::Login) => {
                 let message = "there is no such output: the job never ran, or is forgotten";
                 self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
-            (Some(output), HostForm::Logs | HostForm::View | HostForm::Status) => {
+            (
+                Some(output),
+                HostForm::Logs | HostForm::View | HostForm::Login | HostForm::Status,
+            ) => {
                 self.answer(reply, |json| {
                     json.raw(output.get());
                 });
@@ -264,6 +306,22 @@ fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorO
         }
     };
     Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))
+}
+
+/// Reads which server, and what is wanted of the login there.
+fn read_login(params: Option<&Params<'_>>) -> Result<(Box<str>, LoginWish), ErrorObject> {
+    let [server, login, end] = params::find(params, ["server", "login", "end"])?;
+    let name = params::text("server", server)?.into();
+    let wish = match (login, end.is_some_and(|end| end.get() == "true")) {
+        (None, false) => LoginWish::Begin,
+        (Some(login), false) => LoginWish::Keep(login.get().into()),
+        (None, true) => LoginWish::End,
+        (Some(_), true) => {
+            let message = "params.login and params.end exclude each other";
+            return Err(ErrorObject::invalid_params(message));
+        }
+    };
+    Ok((name, wish))
 }
 
 /// Reads which server, which of its instances, and from where on; `None` if no server is named.

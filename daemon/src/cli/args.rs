@@ -82,6 +82,10 @@ pub(super) enum Command {
     View(ControlArgs),
     /// List the MCP servers behind the daemon with their instances, processes, calls and counts
     Servers(ListArgs),
+    /// Log in to an MCP server by URL, in a browser; the daemon keeps and renews the tokens
+    Login(LoginArgs),
+    /// End a login, at the server and here
+    Logout(LogoutArgs),
     /// Replace the processes of an MCP server or agent; those at work finish their calls first
     Restart(RestartArgs),
     /// Have the daemon read its config again; a wrong one changes nothing
@@ -508,6 +512,38 @@ pub(super) struct InitArgs {
 pub(super) struct RestartArgs {
     /// Name of the server or agent
     #[arg(add = ArgValueCompleter::new(completion::servers_and_agents))]
+    pub(super) server: String,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `login`.
+#[derive(Debug, Args)]
+pub(super) struct LoginArgs {
+    /// Name of the server
+    #[arg(add = ArgValueCompleter::new(completion::servers))]
+    pub(super) server: String,
+    /// Id of a client that was registered by hand [default: `oauth` of the server, or a new one]
+    #[arg(long, value_name = "ID")]
+    pub(super) client_id: Option<String>,
+    /// Open no browser; the address that a browser elsewhere ends at can be pasted
+    #[arg(long)]
+    pub(super) no_browser: bool,
+    /// Print one JSON document behind the address
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
+/// `logout`.
+#[derive(Debug, Args)]
+pub(super) struct LogoutArgs {
+    /// Name of the server
+    #[arg(add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: String,
     /// Print one JSON document
     #[arg(long)]

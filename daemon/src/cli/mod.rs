@@ -26,6 +26,7 @@ mod init;
 mod job_output;
 mod live_output;
 mod local_time;
+mod login;
 mod logs;
 mod output;
 mod probe;
@@ -454,6 +455,8 @@ pub fn run(
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
         Command::Servers(args) => servers::servers(args, io, backend),
+        Command::Login(args) => login::login(args, io, backend),
+        Command::Logout(args) => login::logout(args, io, backend),
         Command::Restart(args) => servers::restart(args, io, backend),
         Command::Reload(args) => control::reload(args, io, backend),
         Command::Stop(args) => control::stop(args, io, backend),

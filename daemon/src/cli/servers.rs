@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{ListArgs, RestartArgs};
 use super::format::{self, clean};
-use super::view::{Server, Status};
+use super::view::{Server, Status, Token, span};
 use super::{Backend, Exit, Failure, Io, discover, ps};
 use ceased_client::{Error, INVALID_PARAMS, METHOD_NOT_FOUND};
 
@@ -46,6 +46,11 @@ pub(super) fn servers(
 fn joined(status: &Value) -> Value {
     let mut servers = status["servers"].as_array().cloned().unwrap_or_default();
     for server in &mut servers {
+        let tokens = status["host"]["tokens"].as_array().into_iter().flatten();
+        let own: Vec<&Value> = tokens.filter(|it| it["server"] == server["server"]).collect();
+        if !own.is_empty() {
+            server["tokens"] = json!(own);
+        }
         let Some(instances) = server["instances"].as_array_mut() else { continue };
         for instance in instances {
             let id = instance["instance"].as_u64().unwrap_or_default().to_string();
@@ -93,6 +98,8 @@ fn table(server: &Server, status: &Status) -> String {
     if let Some(error) = &server.last_error {
         note(&format!("last error: {error}"));
     }
+    let tokens = status.host.tokens.iter().filter(|token| token.server == server.server);
+    tokens.for_each(|token| note(&token_in_words(token)));
     server.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
     for instance in &server.instances {
         let found = of(instance.instance);
@@ -128,6 +135,19 @@ fn table(server: &Server, status: &Status) -> String {
         of.stderr.iter().skip(last).for_each(|line| note(&format!("| {line}")));
     }
     text
+}
+
+/// The state of a token, until when, and what to do.
+fn token_in_words(token: &Token) -> String {
+    let of = token.identity.as_ref().map(|identity| format!(" of {identity}"));
+    let mut words = format!("token{}: {}", of.unwrap_or_default(), token.state.replace('_', " "));
+    if let Some(left) = token.expires_in_ms.filter(|_| token.state == "valid") {
+        let _ = write!(words, ", for {}", span(left));
+    }
+    if let Some(why) = &token.why {
+        let _ = write!(words, ": {why}");
+    }
+    words
 }
 
 /// `ceased restart`.

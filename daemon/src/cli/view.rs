@@ -8,9 +8,10 @@ mod row;
 mod servers;
 
 use super::format::{clean, counted};
-use layout::{Layout, known, millis, span};
+pub(super) use layout::span;
+use layout::{Layout, known, millis};
 use model::{Durations, Host};
-pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task};
+pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task, Token};
 use row::matches;
 pub(super) use row::{Key, Row, Tone};
 

@@ -101,6 +101,22 @@ fn describe_remote(remote: &RemoteServer, more: &mut impl FnMut(String)) {
             more(format!("{key} {}", path.display()));
         }
     }
+    let oauth = &remote.oauth;
+    if oauth.client_credentials {
+        more("oauth grant client_credentials".into());
+    }
+    let texts = [("client_id", &oauth.client_id), ("client_metadata", &oauth.client_metadata)];
+    for (key, text) in texts {
+        if let Some(text) = text {
+            more(format!("oauth {key} {text}"));
+        }
+    }
+    if let Some(path) = &oauth.client_secret_file {
+        more(format!("oauth client_secret_file {}", path.display()));
+    }
+    if !oauth.scopes.is_empty() {
+        more(format!("oauth scopes {}", oauth.scopes.join(" ")));
+    }
     if remote.allow_private {
         more("allow_private true".into());
     }

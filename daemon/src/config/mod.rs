@@ -93,7 +93,7 @@ pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
 pub use on_end::OnEnd;
 pub use progress::ProgressPattern;
-pub use remote_server::RemoteServer;
+pub use remote_server::{Oauth, RemoteServer};
 pub use server::{SERVER_NAME_MAX, Server, prefix_of};
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
 pub(crate) use units::show_size;

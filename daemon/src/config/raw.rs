@@ -225,6 +225,17 @@ pub(super) struct Tool {
     pub(super) input_schema: Option<Spanned<Json>>,
 }
 
+/// `oauth` of a server.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Oauth {
+    pub(super) grant: Option<Text>,
+    pub(super) client_id: Option<Text>,
+    pub(super) client_secret_file: Option<Text>,
+    pub(super) client_metadata: Option<Text>,
+    pub(super) scopes: Option<Spanned<Vec<Text>>>,
+}
+
 /// `[servers]`
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -242,6 +253,7 @@ pub(super) struct Server {
     pub(super) headers: Option<Spanned<Ordered<Text>>>,
     pub(super) headers_file: Option<Text>,
     pub(super) token_file: Option<Text>,
+    pub(super) oauth: Option<Spanned<Oauth>>,
     pub(super) protocol: Option<Text>,
     pub(super) connect_timeout: Option<Spanned<Span>>,
     pub(super) read_timeout: Option<Spanned<Span>>,

@@ -14,6 +14,21 @@ use crate::remote::Protocol;
 /// Bytes of a file with headers or a token.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
+/// `oauth` of a server: the client that ceased is at the authorization server of the server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Oauth {
+    /// Whether ceased obtains tokens as a program of its own instead of for a person.
+    pub client_credentials: bool,
+    /// Id of a registration by hand.
+    pub client_id: Option<String>,
+    /// File of the secret of that registration.
+    pub client_secret_file: Option<PathBuf>,
+    /// URL of a document that describes the client.
+    pub client_metadata: Option<String>,
+    /// Scopes to ask for, instead of those that the server names.
+    pub scopes: Vec<String>,
+}
+
 /// The place of a server by URL, and its credentials.
 #[derive(Clone, PartialEq)]
 pub struct RemoteServer {
@@ -27,6 +42,8 @@ pub struct RemoteServer {
     pub headers_file: Option<PathBuf>,
     /// File of a bearer token.
     pub token_file: Option<PathBuf>,
+    /// How tokens are obtained from its authorization server.
+    pub oauth: Oauth,
     /// Headers from these files; `None` before they are read.
     pub(super) secrets: Option<Variables>,
     /// From the start of a connection to its first sent byte.
@@ -56,7 +73,7 @@ impl RemoteServer {
     /// # Errors
     /// If a file was not read.
     pub(crate) fn all_headers(&self) -> Result<Vec<(String, String)>, String> {
-        let is_needed = self.headers_file.is_some() || self.token_file.is_some();
+        let is_needed = self.headers_file.is_some();
         let secrets = match &self.secrets {
             Some(secrets) => &*secrets.0,
             None if is_needed => {
@@ -68,6 +85,13 @@ impl RemoteServer {
             None => &[],
         };
         Ok(self.headers.0.iter().chain(secrets).cloned().collect())
+    }
+
+    /// Whether its headers have credentials, so that nothing else is its token.
+    pub(crate) fn has_own_authorization(&self) -> bool {
+        let secrets = self.secrets.as_ref();
+        let mut names = self.headers.names().chain(secrets.into_iter().flat_map(Variables::names));
+        names.any(|name| name.eq_ignore_ascii_case("authorization"))
     }
 
     /// Reads the files with credentials.
@@ -87,18 +111,31 @@ impl RemoteServer {
             }
         }
         if let Some(path) = &self.token_file {
-            let text = secret_text(path, "token_file")?;
-            let token = text.trim();
-            if token.is_empty() || token.contains(char::is_whitespace) {
-                let what = "the `token_file` has no token".to_owned();
-                return Err(ConfigError::of_file(path, what, "write the token alone into it"));
+            let header =
+                ("authorization".to_owned(), format!("Bearer {}", word(path, "token_file")?));
+            let header = fit(path, "token_file", header)?;
+            // Tokens are read again where they are refused, by a part that a program without TLS lacks.
+            if cfg!(not(feature = "tls")) {
+                secrets.push(header);
             }
-            let header = ("authorization".to_owned(), format!("Bearer {token}"));
-            secrets.push(fit(path, "token_file", header)?);
+        }
+        if let Some(path) = &self.oauth.client_secret_file {
+            word(path, "client_secret_file")?;
         }
         self.secrets = Some(Variables(secrets));
         Ok(())
     }
+}
+
+/// The only word of a file that only its owner reads.
+fn word(path: &Path, key: &str) -> Result<String, ConfigError> {
+    let text = secret_text(path, key)?;
+    let word = text.trim();
+    if word.is_empty() || word.contains(char::is_whitespace) {
+        let what = format!("the `{key}` must have one word alone");
+        return Err(ConfigError::of_file(path, what, "write the token or secret alone into it"));
+    }
+    Ok(word.to_owned())
 }
 
 /// The text of a file that only its owner reads.

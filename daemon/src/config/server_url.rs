@@ -8,7 +8,7 @@ use ceased_transports::http::client::Url;
 use super::check::{Checker, Key};
 use super::json::Ordered;
 use super::raw;
-use super::remote_server::{RemoteServer, flaw};
+use super::remote_server::{Oauth, RemoteServer, flaw};
 use super::values::Text;
 use super::variables::Variables;
 use crate::remote::Protocol;
@@ -71,6 +71,7 @@ pub(super) fn remote(
         headers: headers(raw.headers.as_ref(), check),
         headers_file: path("headers_file", &raw.headers_file, check),
         token_file: path("token_file", &raw.token_file, check),
+        oauth: oauth(raw, check),
         secrets: None,
         protocol,
         connect_timeout,
@@ -108,6 +109,39 @@ fn protocol(raw: &raw::Server, check: &mut Checker<'_>) -> (Revision, Protocol) 
     )
 }
 
+/// The client that ceased is at an authorization server.
+fn oauth(raw: &raw::Server, check: &mut Checker<'_>) -> Oauth {
+    let Some(written) = &raw.oauth else { return Oauth::default() };
+    let (at, raw_oauth) = (written.span().start, written.get_ref());
+    let of = |name| Key { table: "oauth of [[server]]", name };
+    let grants = [("login", false), ("client_credentials", true)];
+    let client_credentials = check.choice(of("grant"), raw_oauth.grant.as_ref(), false, &grants);
+    let secret = raw_oauth.client_secret_file.as_ref();
+    let client_secret_file = secret.and_then(|it| check.path(of("client_secret_file"), it));
+    let text = |raw: &Option<Text>| raw.as_ref().map(|it| it.get_ref().clone());
+    let (client_id, client_metadata) =
+        (text(&raw_oauth.client_id), text(&raw_oauth.client_metadata));
+    if raw.token_file.is_some() {
+        let what = "`oauth` in [[server]] has no meaning beside `token_file`";
+        check.problem(at, what, "leave one of them out");
+    }
+    let has_client = client_id.is_some() && raw_oauth.client_secret_file.is_some();
+    if client_credentials && !has_client {
+        let what = "`grant` in oauth of [[server]] is \"client_credentials\" without a client";
+        check.problem(at, what, "write `client_id` and `client_secret_file`");
+    }
+    if let Some(metadata) = raw_oauth.client_metadata.as_ref()
+        && !metadata.get_ref().starts_with("https://")
+    {
+        let written = format!("{:?}", metadata.get_ref());
+        let hint = "write the https:// URL of the document";
+        check.bad_value(of("client_metadata"), metadata.span().start, &written, hint);
+    }
+    let scopes = raw_oauth.scopes.iter().flat_map(|scopes| scopes.get_ref());
+    let scopes = scopes.map(|scope| scope.get_ref().clone()).collect();
+    Oauth { client_credentials, client_id, client_secret_file, client_metadata, scopes }
+}
+
 fn headers(raw: Option<&toml::Spanned<Ordered<Text>>>, check: &mut Checker<'_>) -> Variables {
     let mut all = Vec::new();
     for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
@@ -131,6 +165,7 @@ fn keys_of_urls(raw: &raw::Server) -> Vec<(&'static str, usize)> {
     add("headers", raw.headers.as_ref().map(|it| it.span().start));
     add("headers_file", raw.headers_file.as_ref().map(|it| it.span().start));
     add("token_file", raw.token_file.as_ref().map(|it| it.span().start));
+    add("oauth", raw.oauth.as_ref().map(|it| it.span().start));
     add("protocol", raw.protocol.as_ref().map(|it| it.span().start));
     add("connect_timeout", raw.connect_timeout.as_ref().map(|it| it.span().start));
     add("read_timeout", raw.read_timeout.as_ref().map(|it| it.span().start));

@@ -1,6 +1,7 @@
 //! Servers of a configuration as the engine takes them. A reload hands over the same value for an
 //! entry that has not changed, so that its instances go on.
 
+use std::path::Path;
 #[cfg(feature = "tls")]
 use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,13 @@ use ceased_transports::tls::{RootsError, TlsConfig};
 use rustix::process::geteuid;
 
 use crate::config::{self, Config, prefix_of};
-use crate::remote::Endpoint;
+#[cfg(feature = "tls")]
+use crate::credentials::login_place::{LoginPlace, LoginTarget};
+#[cfg(feature = "tls")]
+use crate::credentials::reach::Reach;
+#[cfg(feature = "tls")]
+use crate::credentials::source::{Credentials, Program};
+use crate::remote::{Bearers, Endpoint};
 use crate::tools::runs_for::runs_for;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
@@ -47,7 +54,7 @@ impl KnownServers {
             let upstream = match known.iter().find(same) {
                 Some(known) => Arc::clone(&known.upstream),
                 None => {
-                    let upstream = Arc::new(upstream(server, &prefix)?);
+                    let upstream = Arc::new(upstream(server, &prefix, &config.daemon.state_dir)?);
                     let (server, upstream_kept) = (server.clone(), Arc::clone(&upstream));
                     known.push(Known { server, prefix, upstream: upstream_kept });
                     upstream
@@ -94,9 +101,13 @@ fn supervised(agent: &config::Agent) -> Result<UpstreamServer, String> {
 }
 
 /// A server of a configuration as the engine takes it.
-fn upstream(server: &config::Server, prefix: &str) -> Result<UpstreamServer, String> {
+fn upstream(
+    server: &config::Server,
+    prefix: &str,
+    state_dir: &Path,
+) -> Result<UpstreamServer, String> {
     let payload = match &server.remote {
-        Some(remote) => endpoint(remote)?.into_payload(),
+        Some(remote) => endpoint(remote, &server.name, state_dir)?.into_payload(),
         None => launch(server)?.into_payload(),
     };
     let confirm = server.confirm.iter();
@@ -148,7 +159,12 @@ fn launch(server: &config::Server) -> Result<UpstreamLaunch, String> {
 }
 
 /// A server by URL.
-fn endpoint(remote: &config::RemoteServer) -> Result<Endpoint, String> {
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "tokens are part of tls"))]
+fn endpoint(
+    remote: &config::RemoteServer,
+    name: &str,
+    state_dir: &Path,
+) -> Result<Endpoint, String> {
     Ok(Endpoint {
         headers: remote.all_headers()?,
         url: remote.url.clone(),
@@ -159,7 +175,51 @@ fn endpoint(remote: &config::RemoteServer) -> Result<Endpoint, String> {
         allow_private: remote.allow_private,
         #[cfg(feature = "tls")]
         tls: tls_of(remote)?,
+        #[cfg(feature = "tls")]
+        credentials: credentials(remote, name, state_dir),
+        bearers: Bearers::default(),
     })
+}
+
+/// The source of the tokens of a server by URL, unless its headers have credentials.
+#[cfg(feature = "tls")]
+fn credentials(remote: &config::RemoteServer, name: &str, state_dir: &Path) -> Option<Credentials> {
+    if let Some(path) = &remote.token_file {
+        return Some(Credentials::File(path.clone()));
+    }
+    if remote.has_own_authorization() || matches!(remote.url.place, Place::Unix(_)) {
+        return None;
+    }
+    let reach = Reach::of(&remote.url, remote.ca_file.clone(), remote.allow_private);
+    let (url, oauth) = (remote.text.clone(), &remote.oauth);
+    match (&oauth.client_id, &oauth.client_secret_file) {
+        (Some(id), Some(secret)) if oauth.client_credentials => {
+            let (client_id, secret_file) = (id.clone(), secret.clone());
+            let scopes = oauth.scopes.clone();
+            let program = Program { url, client_id, secret_file, scopes, reach };
+            Some(Credentials::Program(Box::new(program)))
+        }
+        (Some(_) | None, _) => {
+            let (target, state_dir) = (login_target(remote, name), state_dir.to_owned());
+            Some(Credentials::Logins(Box::new(LoginPlace { target, state_dir, reach })))
+        }
+    }
+}
+
+/// What a login at a server needs to know.
+#[cfg(feature = "tls")]
+fn login_target(remote: &config::RemoteServer, name: &str) -> LoginTarget {
+    let oauth = remote.oauth.clone();
+    LoginTarget {
+        server: name.to_owned(),
+        url: remote.text.clone(),
+        client_id: oauth.client_id,
+        client_secret_file: oauth.client_secret_file,
+        client_metadata: oauth.client_metadata,
+        scopes: oauth.scopes,
+        ca_file: remote.ca_file.clone(),
+        allow_private: remote.allow_private,
+    }
 }
 
 /// The authorities that a server by `https://` is verified against.

@@ -74,6 +74,10 @@ impl Server {
             Report::Resolved { instance, slot, found } => {
                 self.take_addresses(now, (instance, slot), found);
             }
+            Report::Token { bearer, answer } => self.take_token(now, &bearer, answer),
+            Report::Login { read, server, answer } => {
+                self.login_changed(now, read, &server, &answer);
+            }
             Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
         }

@@ -12,17 +12,18 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ceased_core::event::{Event, Outcome};
-use ceased_core::ids::{AskId, InstanceId, JobId};
+use ceased_core::ids::{AskId, InstanceId, JobId, StatusId};
 use ceased_core::log_level::LogLevel;
 use ceased_core::outgoing::call::{Answer, OutgoingRequest};
 use ceased_core::provider::{HostOffer, OfferKind};
 use ceased_core::tool::Tool;
 use crossbeam_channel::Sender;
 use mio::{Poll, Token, Waker};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::process;
-use crate::remote::SlotId;
+use crate::remote::{Bearer, Endpoint, SlotId, TokenAnswer};
 use crate::store;
 
 /// Capacity of the queue; senders block when it is full.
@@ -51,6 +52,10 @@ pub(crate) enum Report {
     Adopt(UnixStream),
     /// A server by URL was looked up, for a connection of an instance.
     Resolved { instance: InstanceId, slot: SlotId, found: Result<Vec<SocketAddr>, String> },
+    /// The source of the token of a server by URL has answered.
+    Token { bearer: Bearer, answer: TokenAnswer },
+    /// The file of a login was written or removed: the answer to the peer that wanted it.
+    Login { read: StatusId, server: Arc<Endpoint>, answer: Value },
     /// The configuration was read again.
     Reloaded(Read),
     /// Shut down.
@@ -76,6 +81,8 @@ impl Report {
             | Self::Store(_)
             | Self::Adopt(_)
             | Self::Resolved { .. }
+            | Self::Token { .. }
+            | Self::Login { .. }
             | Self::Reloaded(_)
             | Self::ShutDown => None,
         }

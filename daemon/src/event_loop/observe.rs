@@ -400,11 +400,12 @@ impl Server {
             last_line: self.outputs.last_line(job),
             ..JobStatus::default()
         });
+        let tokens = self.token_status(now, viewer);
         let observer = &mut self.observer;
         observer.ended.prune();
         let calls = &observer.calls;
         let ended = ended.then(|| observer.ended.told(viewer, |call| calls.arguments_of(call)));
-        let listed = Listed { processes: of_jobs, jobs, instances, ended };
+        let listed = Listed { processes: of_jobs, jobs, instances, tokens, ended };
         let status = self.snapshot().host_status(containment, viewer, listed, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use ceased_core::action::{OutputQuery, OutputRequest, Viewer};
 use ceased_core::event::Event;
-use ceased_core::ids::{JobId, TaskId};
+use ceased_core::ids::{JobId, StatusId, TaskId};
 use ceased_core::time::Now;
 use ceased_core::tool::Tool;
 use serde_json::value::{RawValue, to_raw_value};
@@ -68,14 +68,26 @@ impl Server {
             OutputRequest::Server { name, instance, from } => {
                 self.upstreams.logs.read(name, *instance, *from, &query.viewer)
             }
+            OutputRequest::Login { server, wish } => {
+                match self.take_login_wish(now, query, server, wish) {
+                    Some(answer) => Some(answer),
+                    // A thread writes or removes the file, and reports.
+                    None => return,
+                }
+            }
             OutputRequest::View => self.link_view(&query.viewer),
             OutputRequest::List | OutputRequest::Whole(_) | OutputRequest::Part { .. } => {
                 self.outputs.read(query)
             }
         };
-        let found = found.and_then(|value| to_raw_value(&value).ok());
+        self.answer_reader(now, query.read, found.as_ref());
+    }
+
+    /// Hands what was read to the engine, which answers the peer.
+    pub(super) fn answer_reader(&mut self, now: Now, read: StatusId, found: Option<&Value>) {
+        let found = found.and_then(|value| to_raw_value(value).ok());
         let output: Option<&RawValue> = found.as_deref();
-        let event = Event::OutputRead { read: query.read, output };
+        let event = Event::OutputRead { read, output };
         self.engine.handle(now, event, &mut self.actions);
     }
 }

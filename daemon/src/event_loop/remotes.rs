@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use ceased_core::event::Event;
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, InstanceId};
 use ceased_core::time::Now;
 use ceased_core::upstream::interface::UpstreamEvent;
@@ -19,10 +20,16 @@ use crate::remote::{Effect, Endpoint, Remote, SlotId, permitted, resolve};
 /// Instances.
 impl Server {
     /// Begins an instance of a server by URL. Nothing is connected before its first message.
-    pub(super) fn start_remote(&mut self, now: Now, instance: InstanceId, endpoint: Arc<Endpoint>) {
+    pub(super) fn start_remote(
+        &mut self,
+        now: Now,
+        instance: InstanceId,
+        endpoint: Arc<Endpoint>,
+        owner: Option<Identity>,
+    ) {
         let conn = self.connections.next_id();
         let message_bytes = self.settings.limits.frames.frame_bytes_max;
-        self.remotes.insert(instance, conn, endpoint, message_bytes);
+        self.remotes.insert(instance, conn, (endpoint, owner), message_bytes);
         let started = UpstreamEvent::Started { instance, conn };
         self.engine.handle(now, Event::Upstream(started), &mut self.actions);
     }
@@ -71,6 +78,7 @@ impl Server {
                 let event = UpstreamEvent::Remote { instance: id, news };
                 self.engine.handle(now, Event::Upstream(event), &mut self.actions);
             }
+            Effect::AskForToken => self.ask_for_token(now, id),
             Effect::Over => {
                 self.remotes.remove(id);
                 let ended = UpstreamEvent::Ended { instance: id, status: "", stderr: "" };

@@ -62,7 +62,7 @@ impl Server {
         match action {
             UpstreamAction::Start { instance, server, owner, .. } => {
                 if let Some(endpoint) = Endpoint::of(&server) {
-                    return self.start_remote(now, instance, endpoint);
+                    return self.start_remote(now, instance, endpoint, owner);
                 }
                 if let Err(why) = self.start_upstream(now, instance, &server, owner.as_ref()) {
                     self.tell_upstream_ended(now, instance, &why, "");

@@ -6,6 +6,7 @@ use ceased_transports::http::Head;
 use serde_json::Value;
 
 use super::envelope::RequestEnvelope;
+use crate::mcp_headers;
 
 /// Error code for a header that differs from the body.
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
@@ -78,7 +79,7 @@ fn check_parameter(head: &Head, header: &str, argument: Option<&Value>) -> Resul
     if !head.has(&key) {
         return Err(mismatch(format!("the header {name} is missing: it repeats an argument")));
     }
-    let value = head.header(&key).and_then(decode);
+    let value = head.header(&key).and_then(mcp_headers::decode);
     let is_equal = value.as_deref().is_some_and(|value| match argument {
         Value::String(text) => text == value,
         Value::Bool(flag) => value == if *flag { "true" } else { "false" },
@@ -99,7 +100,7 @@ fn equal(head: &Head, key: &str, name: &str, wanted: &str) -> Result<(), ErrorOb
     if !head.has(key) {
         return Err(mismatch(format!("the header {name} is missing: it repeats the body")));
     }
-    let value = head.header(key).and_then(decode);
+    let value = head.header(key).and_then(mcp_headers::decode);
     if value.as_deref() == Some(wanted) {
         return Ok(());
     }
@@ -108,71 +109,4 @@ fn equal(head: &Head, key: &str, name: &str, wanted: &str) -> Result<(), ErrorOb
 
 fn mismatch(message: String) -> ErrorObject {
     ErrorObject::new(HEADER_MISMATCH, message)
-}
-
-/// Value of a header, decoded if it is written as `=?base64?…?=`; `None` when it is not decodable.
-pub(crate) fn decode(value: &str) -> Option<String> {
-    let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
-    match encoded {
-        None => Some(value.to_owned()),
-        Some(encoded) => String::from_utf8(from_base64(encoded)?).ok(),
-    }
-}
-
-/// Decodes base64 of the standard alphabet with padding.
-fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| -> Option<u32> {
-        Some(u32::from(match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        }))
-    };
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let digits = text.trim_end_matches('=');
-    if text.len() - digits.len() > 2 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
-    let (mut bits, mut held) = (0_u32, 0);
-    for byte in digits.bytes() {
-        bits = bits << 6 | digit(byte)?;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push(u8::try_from(bits >> held & 0xff).ok()?);
-            bits &= (1 << held) - 1;
-        }
-    }
-    // The bits that are left over belong to no byte and are zero.
-    (bits == 0).then_some(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_decoded() {
-        for (value, decoded) in [
-            ("plain", Some("plain")),
-            ("", Some("")),
-            ("=?base64?aGk=?=", Some("hi")),
-            ("=?base64?aGlqaw==?=", Some("hijk")),
-            ("=?base64?w7w=?=", Some("ü")),
-            ("=?base64??=", Some("")),
-            ("=?base64?aGk?=", None),
-            ("=?base64?aGl=?=", None),
-            ("=?base64?a===?=", None),
-            ("=?base64?/w==?=", None),
-            ("=?base64?a_b-?=", None),
-        ] {
-            assert_eq!(decode(value).as_deref(), decoded, "{value}");
-        }
-    }
 }

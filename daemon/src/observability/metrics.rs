@@ -231,6 +231,9 @@ pub(crate) struct HostStatus<'a> {
     /// Instances of servers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     instances: BTreeMap<u64, InstanceStatus>,
+    /// Tokens for servers by URL.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tokens: Vec<TokenStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Vec<Box<RawValue>>>,
 }
@@ -244,8 +247,27 @@ pub(crate) struct Listed {
     pub(crate) jobs: BTreeMap<u64, JobStatus>,
     /// Instances of servers.
     pub(crate) instances: BTreeMap<u64, InstanceStatus>,
+    /// Tokens for servers by URL.
+    pub(crate) tokens: Vec<TokenStatus>,
     /// Calls that have ended, newest first, if the viewer asks for them.
     pub(crate) ended: Option<Vec<Box<RawValue>>>,
+}
+
+/// The token of a server by URL that is used for an identity.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TokenStatus {
+    pub(crate) server: String,
+    /// The identity that an instance works for; `None` if it works for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<String>,
+    /// `valid`, `needs_login`, `failed` or `none`.
+    pub(crate) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_in_ms: Option<u64>,
+    /// What a person has to do, or what has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
 }
 
 /// The processes of an instance of a server, and their output beside messages.
@@ -342,6 +364,7 @@ impl<'a> Snapshot<'a> {
             processes: listed.processes.into_iter().map(ProcessStatus::all_of).collect(),
             jobs: listed.jobs,
             instances: listed.instances,
+            tokens: listed.tokens,
             ended: listed.ended,
         }
     }

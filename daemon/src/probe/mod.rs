@@ -17,7 +17,6 @@ mod baseline;
 mod channel;
 mod checks;
 pub mod client;
-mod connect;
 mod context;
 mod endings;
 mod era;

@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use super::arena::Job;
 use super::channel::Channel;
-use super::connect;
 use super::context::Context;
 use super::era::{Era, TASKS};
 use super::finding::SessionError;
-use super::http::{Http, HttpServer};
+use super::http::Http;
 use super::life::Life;
 use super::options::ToolCall;
 use super::pipe::{Pipe, Received};
 use super::target::{Port, Target, command_at};
 use super::text;
+use crate::web::{HttpServer, connect};
 
 /// Time between two attempts to connect to a server that starts.
 const DIAL_AGAIN: Duration = Duration::from_millis(20);

@@ -3,6 +3,7 @@
 use ceased_core::time::Instant;
 use ceased_transports::http::client::{ClientLimits, HttpClient};
 
+use super::bearer::TokenNumber;
 use super::message::{Kind, Outgoing};
 
 /// Number of a connection of an instance.
@@ -43,6 +44,8 @@ pub(super) struct Slot {
     /// Whether its request has no session.
     pub(super) is_modern: bool,
     pub(super) is_initialize: bool,
+    /// The token of the request; 0 for none.
+    pub(super) token: TokenNumber,
     /// Whether it was connected once.
     pub(super) is_connected: bool,
     /// Time of the last byte, of the start of the exchange, or of its end.
@@ -70,6 +73,7 @@ impl Slot {
             call: None,
             is_modern: false,
             is_initialize: false,
+            token: 0,
             is_connected: false,
             since: now,
             has_sent: false,

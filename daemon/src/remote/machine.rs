@@ -11,10 +11,12 @@ use ceased_core::upstream::interface::{CancelFate, RemoteNews};
 use ceased_transports::Output;
 use ceased_transports::http::client::{ClientLimits, ClientRequest};
 
+use super::bearer::Bearer;
 use super::endpoint::{Endpoint, Protocol};
 use super::exchange::{Exchange, Slot, SlotId};
-use super::message::{Kind, Outgoing, header_value};
+use super::message::{Kind, Outgoing};
 use super::stream_state::{Listen, Resume, Sse};
+use crate::mcp_headers;
 
 /// How long a connection without an exchange is kept. Usual servers close one after 5 s, and a
 /// request that crosses the close is lost.
@@ -40,6 +42,8 @@ pub(crate) enum Effect {
     Frame(Vec<u8>),
     /// News for the engine.
     News(RemoteNews<'static>),
+    /// Ask the source of the token, and tell when it has answered.
+    AskForToken,
     /// The instance has ended.
     Over,
 }
@@ -57,6 +61,7 @@ struct HeldCancel {
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(super) endpoint: Arc<Endpoint>,
+    pub(super) bearer: Bearer,
     limits: ClientLimits,
     pub(super) slots: BTreeMap<SlotId, Slot>,
     next_slot: SlotId,
@@ -85,7 +90,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// An instance without a connection, whose messages have at most this many bytes.
-    pub(crate) fn new(endpoint: Arc<Endpoint>, message_bytes: usize) -> Self {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, bearer: Bearer, message_bytes: usize) -> Self {
         let (body_bytes, event_bytes) = (message_bytes, message_bytes);
         Self {
             limits: ClientLimits { body_bytes, event_bytes, ..ClientLimits::default() },
@@ -109,6 +114,7 @@ impl Remote {
             ending: None,
             effects: Vec::new(),
             endpoint,
+            bearer,
         }
     }
 
@@ -169,6 +175,11 @@ impl Remote {
         let is_due = |held: &mut HeldCancel| held.due.is_some_and(|due| due <= now);
         let due: Vec<HeldCancel> = self.cancels.extract_if(.., is_due).collect();
         self.waiting.extend(due.into_iter().map(|held| held.message));
+    }
+
+    /// Forgets the cancels of a call that the server has not begun.
+    pub(super) fn drop_cancels_of(&mut self, call: u64) {
+        self.cancels.retain(|held| held.call != call);
     }
 
     /// The request of a connection is with the server: its cancel may follow.
@@ -241,7 +252,10 @@ impl Remote {
         if self.ending.is_some() {
             return;
         }
-        if self.sse == Sse::Wanted && !self.waiting.is_empty() {
+        if self.waiting.is_empty() || self.waits_for_token(now) {
+            return;
+        }
+        if self.sse == Sse::Wanted {
             self.begin_sse(now);
         }
         while let Some(at) = self.next_waiting() {
@@ -287,8 +301,11 @@ impl Remote {
     pub(super) fn request(&mut self, slot: SlotId, exchange: Exchange, now: Instant) {
         let Some(mut state) = self.slots.remove(&slot) else { return };
         let own = self.headers(&exchange);
+        let (authorization, token) = self.bearer.header();
+        let authorization = authorization.as_deref().map(|value| ("authorization", value));
         let headers: Vec<(&str, &str)> = { own.iter() }
             .map(|(name, value)| (*name, &**value))
+            .chain(authorization)
             .chain(self.endpoint.headers.iter().map(|(name, value)| (&**name, &**value)))
             .collect();
         let (method, target, body): (_, &str, &[u8]) = match &exchange {
@@ -303,6 +320,7 @@ impl Remote {
             ClientRequest { method, target, authority, headers: &headers, body, keep_alive: true };
         let sent = state.client.send(&request);
         state.begin(exchange, now);
+        state.token = token;
         self.slots.insert(slot, state);
         match sent {
             Ok(()) => self.effects.push(Effect::Write(slot)),
@@ -325,7 +343,7 @@ impl Remote {
                     version = Some(described.version.clone().into());
                     headers.push(("mcp-method", described.method.clone().into()));
                     if let Some(name) = &described.name {
-                        headers.push(("mcp-name", header_value(name).into_owned().into()));
+                        headers.push(("mcp-name", mcp_headers::encode(name).into_owned().into()));
                     }
                 }
             }

@@ -61,6 +61,8 @@ pub(crate) struct Outgoing {
     pub(crate) body: Vec<u8>,
     /// Revision, method and name of a request without a session, for headers.
     pub(crate) described: Option<Described>,
+    /// Whether it was refused without a good token, and is sent again with another one.
+    pub(crate) is_repeated: bool,
 }
 
 /// The members of a request without a session that its headers repeat.
@@ -97,7 +99,7 @@ impl Outgoing {
             (Some(_), None) | (None, _) => Kind::Notice,
         };
         let described = written.method.and_then(|method| described(&method, &params));
-        Some(Self { kind, body: frame.to_vec(), described })
+        Some(Self { kind, body: frame.to_vec(), described, is_repeated: false })
     }
 }
 
@@ -114,33 +116,6 @@ fn described(method: &str, params: &Params<'_>) -> Option<Described> {
     };
     let name = name.and_then(|name| serde_json::from_str(name.get()).ok());
     Some(Described { version: meta.version?.into_owned(), method: method.to_owned(), name })
-}
-
-/// A text as the value of a header: in Base64 where it has other than visible ASCII characters, or
-/// looks as if it were encoded.
-pub(crate) fn header_value(text: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-    let stands = text.bytes().all(is_plain) && text.trim() == text && !text.starts_with("=?");
-    match stands && !text.is_empty() {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(format!("=?base64?{}?=", base64(text.as_bytes()))),
-    }
-}
-
-/// Base64 of the standard alphabet with padding.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for piece in bytes.chunks(3) {
-        let at = |index: usize| u32::from(piece.get(index).copied().unwrap_or_default());
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for digit in 0..4 {
-            let value = (bits >> (18 - 6 * digit) & 63) as usize;
-            let digit = (digit <= piece.len()).then(|| DIGITS.get(value)).flatten();
-            text.push(char::from(digit.copied().unwrap_or(b'=')));
-        }
-    }
-    text
 }
 
 #[derive(Deserialize)]

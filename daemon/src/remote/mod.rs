@@ -11,6 +11,7 @@
 //! be closed alone, which is the cancel of a request of 2026-07-28 (REM-02). A connection whose
 //! response has ended carries the next request.
 
+mod bearer;
 mod endpoint;
 mod exchange;
 mod machine;
@@ -19,8 +20,10 @@ mod resolve;
 mod responses;
 mod stream_state;
 mod streams;
+mod tokens;
 
-pub(crate) use endpoint::{Endpoint, Protocol};
+pub(crate) use bearer::{Bearer, Lack, Token, TokenAnswer};
+pub(crate) use endpoint::{Bearers, Endpoint, Protocol};
 pub(crate) use exchange::SlotId;
 pub(crate) use machine::{Effect, Remote};
-pub(crate) use resolve::{permitted, resolve};
+pub(crate) use resolve::{is_private, permitted, resolve};

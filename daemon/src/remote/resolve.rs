@@ -63,7 +63,7 @@ pub(crate) fn permitted(host: &str, found: Vec<SocketAddr>, allow_private: bool)
 }
 
 /// Whether an address is not one of the Internet.
-fn is_private(ip: IpAddr) -> bool {
+pub(crate) fn is_private(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
             let [first, second, ..] = ip.octets();

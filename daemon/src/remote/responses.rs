@@ -10,6 +10,7 @@ use super::exchange::{Exchange, SlotId};
 use super::machine::{Effect, Remote};
 use super::message::{Kind, Outgoing, error_answer, incoming};
 use super::stream_state::Sse;
+use super::tokens::UNAUTHORIZED;
 
 /// Redirects of one request that are followed.
 const REDIRECTS_MAX: u8 = 3;
@@ -59,11 +60,11 @@ impl Remote {
             Kind::Call { id, is_initialize: true } if is_good => {
                 (self.session, self.initialize) = (session, Some(id));
             }
-            Kind::Cancel { id } => {
+            Kind::Cancel { id } if state.status() != UNAUTHORIZED => {
                 let fate = if is_good { CancelFate::Told } else { CancelFate::Failed };
                 self.tell_fate(id, fate);
             }
-            Kind::Call { .. } | Kind::Initialized | Kind::Notice => {}
+            Kind::Call { .. } | Kind::Cancel { .. } | Kind::Initialized | Kind::Notice => {}
         }
         // The request is with the server: its cancel may follow.
         self.release_cancels_of(slot, now);
@@ -140,6 +141,8 @@ impl Remote {
         if matches!(status, 301 | 302 | 307 | 308) && read.is_ok() {
             return self.redirect(slot, message, redirects, now);
         }
+        let Some(message) = self.keep_refused(slot, message, now) else { return };
+        let Some(state) = self.slots.get(&slot) else { return };
         let is_refused = matches!(status, 400..=499) && self.names_lost_session(slot);
         match message.kind {
             Kind::Call { id, .. } => match status {
@@ -157,7 +160,9 @@ impl Remote {
                 }
                 _ => self.refuse(slot, id, message, now),
             },
-            Kind::Cancel { id } if status == 0 => self.tell_fate(id, CancelFate::Failed),
+            Kind::Cancel { id } if matches!(status, 0 | UNAUTHORIZED) => {
+                self.tell_fate(id, CancelFate::Failed);
+            }
             Kind::Initialized => {
                 self.is_held = false;
                 if !self.sse.is_on() && self.version.is_some() {
@@ -214,7 +219,9 @@ impl Remote {
             self.resumes.retain(|resume| resume.call != call);
             return self.tell_fate(call, CancelFate::StreamEnded);
         }
-        let is_refused = is_resumed && matches!(state.status(), 400..=499);
+        let is_refused = is_resumed
+            && matches!(state.status(), 400..=499)
+            && !self.wants_better_token(slot, now);
         if !is_modern && !is_refused && self.resume_later(slot, now) {
             return;
         }
@@ -282,10 +289,10 @@ impl Remote {
         let text: String = text.chars().take(SHOWN).collect();
         let colon = if text.is_empty() { "" } else { ": " };
         let remedy = match status {
-            401 => "; it wants a token: name a file with one by `token_file`",
-            403 => "; it refuses these credentials: look at `token_file` and `headers`",
-            502..=504 => "; the outcome of the call is unknown",
-            _ => "",
+            UNAUTHORIZED => self.remedy_for_token(),
+            403 => "; it refuses these credentials: look at `token_file` and `headers`".to_owned(),
+            502..=504 => "; the outcome of the call is unknown".to_owned(),
+            _ => String::new(),
         };
         let why = format!("the server answers HTTP {status}{colon}{text}{remedy}");
         let answer = error_answer(id, code.unwrap_or(code::INTERNAL_ERROR), &why);

@@ -48,6 +48,8 @@ pub(super) struct Listen {
     pub(super) last_id: Option<String>,
     /// Attempts without an event.
     pub(super) attempts: u32,
+    /// Whether it was refused without a good token, and is asked for again with another one.
+    pub(super) is_repeated: bool,
 }
 
 /// The stream of a call that broke.

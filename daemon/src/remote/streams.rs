@@ -31,6 +31,7 @@ impl Remote {
     /// The stream tells where to post.
     pub(super) fn take_endpoint(&mut self, slot: SlotId, data: &[u8], now: Instant) {
         let text = String::from_utf8_lossy(data);
+        self.listen.is_repeated = false;
         match self.same_origin(text.trim()) {
             Some(target) => self.sse = Sse::At(target),
             None => {
@@ -65,7 +66,7 @@ impl Remote {
         let Some(state) = self.slots.get(&slot) else { return };
         match &state.exchange {
             Some(Exchange::Listen) => {
-                self.listen.attempts = 0;
+                (self.listen.attempts, self.listen.is_repeated) = (0, false);
                 self.listen.last_id.clone_from(&state.last_id);
             }
             Some(Exchange::Resume { call }) => {
@@ -84,13 +85,19 @@ impl Remote {
     pub(super) fn listen_ended(&mut self, slot: SlotId, why: &str, now: Instant) {
         let Some(state) = self.slots.get(&slot) else { return };
         let (status, retry) = (state.status(), state.retry);
+        let wants_token = self.wants_better_token(slot, now);
+        if self.sse == Sse::Awaited && wants_token && !self.listen.is_repeated {
+            self.listen.is_repeated = true;
+            self.sse = Sse::Wanted;
+            return;
+        }
         if self.sse.is_on() {
             return self.sse_ended(status, why);
         }
         if status == 404 && self.session.is_some() {
             return self.lose_session();
         }
-        let may_come_again = matches!(status, 0 | 200..=299 | 429 | 500..);
+        let may_come_again = matches!(status, 0 | 200..=299 | 429 | 500..) || wants_token;
         self.listen.attempts += 1;
         if may_come_again && self.listen.attempts < LISTENS_MAX && self.ending.is_none() {
             self.listen.due = Some(now + wait(retry, self.listen.attempts));
@@ -102,6 +109,10 @@ impl Remote {
         let why = match status {
             0 => why.to_owned(),
             200..=299 => format!("the stream of the server has ended: {why}"),
+            401 => {
+                let remedy = self.remedy_for_token();
+                format!("the server answers HTTP 401{remedy}")
+            }
             _ => format!(
                 "it answers POST with an error and GET with HTTP {status}, so it speaks neither \
                  Streamable HTTP nor HTTP+SSE"

@@ -10,13 +10,25 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
+use crate::remote::is_private;
+
 /// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Connects to a port of a host, which may have several addresses.
-pub(crate) fn tcp(host: &str, port: u16, until: Instant) -> io::Result<TcpStream> {
+/// Connects to a port of a host, which may have several addresses, one of a private network only
+/// where that is permitted.
+pub(crate) fn tcp(
+    (host, port): (&str, u16),
+    private: bool,
+    until: Instant,
+) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
+        if !private && is_private(address.ip().to_canonical()) {
+            let why = format!("{} is a private address, which is refused", address.ip());
+            failed = io::Error::other(why);
+            continue;
+        }
         let within = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         match TcpStream::connect_timeout(&address, within) {
             Ok(stream) => return Ok(stream),

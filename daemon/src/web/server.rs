@@ -10,7 +10,7 @@ use ceased_transports::tls::{Tls, TlsConfig};
 use ceased_transports::{Socket, Transport};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::probe::connect;
+use super::connect;
 
 /// A connection to a server: a socket, below TLS or not.
 pub(crate) trait Wire: Transport + AsFd {
@@ -35,12 +35,19 @@ impl Wire for Tls<Socket> {
 pub(crate) struct HttpServer {
     url: Url,
     tls: Option<TlsConfig>,
+    /// Whether addresses of private networks are permitted.
+    private: bool,
 }
 
 impl HttpServer {
     /// The server with this URL.
     pub(crate) fn at(url: &str, tls: Option<TlsConfig>) -> Result<Self, UrlError> {
-        Ok(Self { url: Url::parse(url)?, tls })
+        Ok(Self { url: Url::parse(url)?, tls, private: true })
+    }
+
+    /// The same server, which must not be in a private network (REM-05).
+    pub(crate) fn in_public(self) -> Self {
+        Self { private: false, ..self }
     }
 
     /// Makes sure that it accepts, and that its certificate is right.
@@ -72,7 +79,7 @@ impl HttpServer {
         Ok(match &self.url.place {
             Place::Unix(path) => Box::new(Socket::from_unix(connect::unix(path, until)?)?),
             Place::Tcp { host, port, is_tls } => {
-                let socket = Socket::from_tcp(connect::tcp(host, *port, until)?)?;
+                let socket = Socket::from_tcp(connect::tcp((host, *port), self.private, until)?)?;
                 match (&self.tls, is_tls) {
                     (Some(tls), true) => {
                         Box::new(Tls::new(socket, tls, host).map_err(io::Error::other)?)

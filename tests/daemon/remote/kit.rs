@@ -10,6 +10,7 @@ use ceased_tests::daemon::{Daemon, Home, wait_until};
 use serde_json::Value;
 
 const SERVER: &str = include_str!("server.py");
+const GUARDED: &str = include_str!("oauth.py");
 
 /// A scripted server over HTTP.
 pub(crate) struct Remote {
@@ -28,9 +29,18 @@ impl Drop for Remote {
 impl Remote {
     /// Starts a server of this era with options.
     pub(crate) fn start(era: &str, options: &[&str]) -> Self {
+        Self::run(&[&[SERVER, era], options].concat())
+    }
+
+    /// Starts a server that wants tokens, with its authorization server.
+    pub(crate) fn guarded(options: &[&str]) -> Self {
+        Self::run(&[&[GUARDED], options].concat())
+    }
+
+    fn run(script: &[&str]) -> Self {
         let mut child = Command::new("python3")
-            .args(["-S", "-c", SERVER, era])
-            .args(options)
+            .args(["-S", "-c"])
+            .args(script)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -104,8 +104,7 @@ fn list_that_is_never_answered_costs_the_same_after_many_changes() {
     kit.pass(60_000);
     let mut ids = vec![of(&asked, "prompts/list")["id"].clone()];
     for _ in 0..6 {
-        let changed =
-            json!({"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"});
+        let changed = json!({"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"});
         kit.send(upstream, &changed);
         let again = kit.read(upstream);
         ids.push(of(&again, "prompts/list")["id"].clone());

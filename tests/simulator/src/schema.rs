@@ -243,8 +243,9 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
             false => &["GetTaskPayloadResult", "CallToolResult"],
             true => &["GetTaskPayloadResult"],
         },
-        "ceased/logs" | "ceased/view" | "ceased/status" | "ceased/cancel" | "ceased/reload"
-        | "ceased/restart" | "ceased/agent" | "ceased/scope" | "ceased/shutdown" => &["Result"],
+        "ceased/logs" | "ceased/view" | "ceased/login" | "ceased/status" | "ceased/cancel"
+        | "ceased/reload" | "ceased/restart" | "ceased/agent" | "ceased/scope"
+        | "ceased/shutdown" => &["Result"],
         _ => &[],
     }
 }

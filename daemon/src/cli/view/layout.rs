@@ -123,7 +123,7 @@ pub(super) fn bar(done: f64, total: f64) -> String {
 }
 
 /// Formats a duration in two units.
-pub(super) fn span(millis: u64) -> String {
+pub(in crate::cli) fn span(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {
         0..10 => format!("{}.{}s", seconds, millis % 1000 / 100),

@@ -159,7 +159,20 @@ pub(in crate::cli) struct Host {
     pub(in crate::cli) ended: Vec<Ended>,
     pub(in crate::cli) processes: BTreeMap<u64, Vec<Process>>,
     pub(in crate::cli) instances: BTreeMap<u64, InstanceProcesses>,
+    pub(in crate::cli) tokens: Vec<Token>,
     pub(in crate::cli) jobs: BTreeMap<u64, Work>,
+}
+
+/// The token of a server by URL.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Token {
+    pub(in crate::cli) server: String,
+    /// The identity that it is used for; `None` for all.
+    pub(in crate::cli) identity: Option<String>,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) expires_in_ms: Option<u64>,
+    pub(in crate::cli) why: Option<String>,
 }
 
 /// The store of tasks.

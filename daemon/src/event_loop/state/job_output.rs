@@ -166,7 +166,9 @@ impl JobOutputs {
                 Some(part(job, entry, from))
             }
             // Kept with the servers.
-            OutputRequest::Server { .. } | OutputRequest::View => None,
+            OutputRequest::Server { .. } | OutputRequest::Login { .. } | OutputRequest::View => {
+                None
+            }
         }
     }
 

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, InstanceId};
 use ceased_core::time::Instant;
 
-use crate::remote::{Endpoint, Remote, SlotId};
+use crate::remote::{Bearer, Endpoint, Remote, SlotId};
 
 /// The instances of servers by URL.
 #[derive(Debug, Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Remotes {
     due: BTreeSet<(Instant, InstanceId)>,
     /// Names that are looked up.
     pub(crate) lookups: Arc<AtomicUsize>,
+    /// Tokens that are asked for.
+    pub(crate) tokens: Arc<AtomicUsize>,
 }
 
 /// One instance.
@@ -29,6 +32,8 @@ pub(crate) struct Entry {
     /// Its connection of the engine.
     pub(crate) conn: ConnId,
     pub(crate) endpoint: Arc<Endpoint>,
+    /// The identity that it works for.
+    pub(crate) owner: Option<Identity>,
     pub(crate) remote: Remote,
     slots: BTreeMap<SlotId, Route>,
     due: Option<Instant>,
@@ -47,11 +52,12 @@ impl Remotes {
         &mut self,
         id: InstanceId,
         conn: ConnId,
-        endpoint: Arc<Endpoint>,
+        (endpoint, owner): (Arc<Endpoint>, Option<Identity>),
         message_bytes: usize,
     ) {
-        let remote = Remote::new(Arc::clone(&endpoint), message_bytes);
-        let entry = Entry { conn, endpoint, remote, slots: BTreeMap::new(), due: None };
+        let bearer = endpoint.bearer(owner.as_ref());
+        let remote = Remote::new(Arc::clone(&endpoint), bearer, message_bytes);
+        let entry = Entry { conn, endpoint, owner, remote, slots: BTreeMap::new(), due: None };
         self.instances.insert(id, entry);
         self.by_engine.insert(conn, id);
     }
@@ -67,6 +73,12 @@ impl Remotes {
 
     pub(crate) fn get_mut(&mut self, id: InstanceId) -> Option<&mut Entry> {
         self.instances.get_mut(&id)
+    }
+
+    /// The instances that use a token.
+    pub(crate) fn with_token(&self, bearer: &Bearer) -> Vec<InstanceId> {
+        let uses = |entry: &Entry| entry.remote.uses(bearer);
+        self.instances.iter().filter(|(_, entry)| uses(entry)).map(|(id, _)| *id).collect()
     }
 
     /// The instance behind a connection of the engine.

@@ -1,24 +1,18 @@
 //! Requests to the collector.
 
-use std::io;
 use std::time::Instant;
 
-use ceased_client::io::poll;
-use ceased_transports::Output as _;
-use ceased_transports::http::client::{ClientLimits, HttpClient, check_header};
+use ceased_transports::http::client::check_header;
 use ceased_transports::tls::TlsConfig;
-use rustix::event::{PollFd, PollFlags};
 
 use crate::config::Otlp;
 use crate::owned_file::{self, Secrecy};
-use crate::probe::http::{HttpServer, is_later};
+use crate::web::{Fetch, HttpServer};
 
 /// Bytes of a file of headers.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// More than a connection holds below TLS.
-const PIECE_BYTES: usize = 64 * 1024;
 
 /// A collector of spans.
 #[derive(Debug)]
@@ -60,47 +54,11 @@ impl Collector {
     pub(super) fn post(&self, body: &str, until: Instant) -> Result<(), String> {
         let headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let bytes = self.server.request("POST", &headers, body).map_err(|why| why.to_string())?;
-        match self.exchange(bytes, until).map_err(|why| why.to_string())? {
+        let body_bytes = ANSWER_BYTES_MAX;
+        let fetch = Fetch { method: "POST", headers: &headers, body, body_bytes, until };
+        match fetch.head_from(&self.server).map_err(|why| why.to_string())?.status {
             200..300 => Ok(()),
             status => Err(format!("it answers with {status}")),
-        }
-    }
-
-    /// Sends a request, and returns the status of its answer.
-    fn exchange(&self, bytes: Vec<u8>, until: Instant) -> io::Result<u16> {
-        let mut wire = self.server.connect(until)?;
-        let body_bytes = ANSWER_BYTES_MAX;
-        let mut client = HttpClient::new(ClientLimits { body_bytes, ..ClientLimits::default() });
-        client.send_raw(bytes).map_err(io::Error::other)?;
-        let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            while !client.pending().is_empty() {
-                match wire.write(client.pending()) {
-                    Ok(count) => client.note_sent(count),
-                    Err(why) if is_later(&why) => break,
-                    // It may have answered before it has read everything.
-                    Err(_) => client.clear(),
-                }
-            }
-            let taken = match wire.read(&mut piece) {
-                Ok(0) => client.finish(),
-                Ok(count) => client.receive(piece.get(..count).unwrap_or_default()),
-                Err(why) if is_later(&why) => Ok(()),
-                Err(why) => return Err(why),
-            };
-            taken.map_err(io::Error::other)?;
-            if let Some(head) = client.head() {
-                return Ok(head.status);
-            }
-            if Instant::now() >= until {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time"));
-            }
-            let interest = match client.pending().is_empty() && !wire.wants_room() {
-                true => PollFlags::IN,
-                false => PollFlags::IN | PollFlags::OUT,
-            };
-            poll(&mut [PollFd::new(&wire, interest)], Some(until))?;
         }
     }
 }

@@ -10,7 +10,7 @@ use ceased_transports::http::client::{ClientLimits, HttpClient, Part, ResponseHe
 use rustix::event::PollFlags;
 use serde_json::Value;
 
-use super::server::{HttpServer, Wire, is_later};
+use crate::web::{HttpServer, Wire, is_later};
 
 /// More than a connection holds below TLS, so that a read leaves nothing that a poll does not tell.
 const PIECE_BYTES: usize = 64 * 1024;

@@ -2,7 +2,6 @@
 //! messages may be malformed, and streams can be closed at any time.
 
 mod exchange;
-mod server;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,9 +15,8 @@ use super::era::{Era, STATELESS};
 use super::pipe::Received;
 use super::room::Room;
 use super::text;
+use crate::web::HttpServer;
 use exchange::Exchange;
-
-pub(crate) use server::{HttpServer, is_later};
 
 /// Exchanges at once.
 const OPEN_MAX: usize = 64;

@@ -90,7 +90,9 @@ fn check_result(message: &Value, asked: &Asked) -> Result<(), String> {
         ("tasks/update", "complete") => (TASKS, "UpdateTaskResult"),
         ("tasks/cancel", "complete") => (TASKS, "CancelTaskResult"),
         ("subscriptions/listen", "complete") => (REVISION, "SubscriptionsListenResult"),
-        ("ceased/logs" | "ceased/status" | "ceased/view", "complete") => (REVISION, "Result"),
+        ("ceased/logs" | "ceased/status" | "ceased/view" | "ceased/login", "complete") => {
+            (REVISION, "Result")
+        }
         (method, kind) => return Err(format!("no result of {method} is {kind:?}: {message}")),
     };
     holds(schema, definition, result)?;

@@ -1,0 +1,156 @@
+//! Requests to authorization servers: their URLs come from servers, so they lead neither to plain
+//! HTTP nor into a private network, unless the server by URL itself is there (REM-05).
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ceased_transports::http::client::{Place, Url};
+use ceased_transports::tls::TlsConfig;
+
+use crate::web::{Fetch, Fetched, HttpServer};
+
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// How long one request may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// The way to the authorization server of a server by URL.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Reach {
+    /// Authorities that are trusted instead of those of the system.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Whether addresses of private networks are permitted.
+    pub(crate) private: bool,
+}
+
+impl Reach {
+    /// The way for the server with this URL.
+    pub(crate) fn of(url: &Url, ca_file: Option<PathBuf>, allow_private: bool) -> Self {
+        let is_local = match &url.place {
+            Place::Unix(_) => true,
+            Place::Tcp { host, .. } => is_local_name(host),
+        };
+        Self { ca_file, private: allow_private || is_local }
+    }
+
+    /// The server with this URL.
+    pub(super) fn server(&self, url: &str) -> Result<HttpServer, String> {
+        let parsed = Url::parse(url).map_err(|why| format!("{url:?} {why}"))?;
+        let is_tls = match &parsed.place {
+            Place::Unix(_) => return Err(format!("{url:?} must begin with https://")),
+            Place::Tcp { is_tls, host, .. } => {
+                if !(*is_tls || self.private && is_local_name(host)) {
+                    return Err(format!("{url:?} must begin with https://"));
+                }
+                *is_tls
+            }
+        };
+        let tls = match (&self.ca_file, is_tls) {
+            (_, false) => None,
+            (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
+            (None, true) => Some(TlsConfig::with_system_roots()),
+        };
+        let tls = tls.transpose().map_err(|why| why.to_string())?;
+        let server = HttpServer::at(url, tls).map_err(|why| format!("{url:?} {why}"))?;
+        Ok(if self.private { server } else { server.in_public() })
+    }
+
+    /// Gets a document.
+    ///
+    /// # Errors
+    /// Why there is no answer, without a secret.
+    pub(super) fn get(&self, url: &str) -> Result<Fetched, String> {
+        self.send(url, "GET", &[("accept", "application/json")], "")
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// Why there is no answer, without a secret.
+    pub(super) fn send(
+        &self,
+        url: &str,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Fetched, String> {
+        let server = self.server(url)?;
+        let until = Instant::now() + ANSWER_WITHIN;
+        let fetch = Fetch { method, headers, body, body_bytes: ANSWER_BYTES_MAX, until };
+        fetch.from(&server).map_err(|why| format!("{url}: {why}"))
+    }
+}
+
+/// Whether a host is this machine, or an address that is written out.
+fn is_local_name(host: &str) -> bool {
+    let is_loopback_name = host == "localhost" || host.ends_with(".localhost");
+    is_loopback_name || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// A form of these fields (`application/x-www-form-urlencoded`).
+pub(super) fn form(fields: &[(&str, &str)]) -> String {
+    let pairs = fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+/// A text as a part of a query or form.
+pub(super) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// A part of a query as it was meant; what is no code stays.
+pub(super) fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| first == b'%');
+        let code = digits.and_then(|two| std::str::from_utf8(two).ok());
+        let code = code.and_then(|two| u8::from_str_radix(two, 16).ok());
+        (bytes, rest) = match (code, first) {
+            (Some(byte), _) => ([bytes, vec![byte]].concat(), after.get(2..).unwrap_or_default()),
+            (None, b'+') => ([bytes, vec![b' ']].concat(), after),
+            (None, _) => ([bytes, vec![first]].concat(), after),
+        };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_encoded_and_decoded() {
+        assert_eq!(form(&[("a b", "c&d=é")]), "a%20b=c%26d%3D%C3%A9");
+        for text in ["", "a b+c", "%41", "https://h/x?y=z#f", "é"] {
+            assert_eq!(decode(&encode(text)), text);
+        }
+        assert_eq!(decode("a+b%2Bc%zz%4"), "a b+c%zz%4");
+    }
+
+    /// REM-05
+    #[test]
+    fn authorization_servers_are_public_and_below_tls() {
+        let of = |url: &str| Reach::of(&Url::parse(url).unwrap(), None, false);
+        let public = of("https://example.org/mcp");
+        assert!(!public.private && of("http://127.0.0.1:1/mcp").private);
+        assert!(of("http://localhost:1/mcp").private && !of("http://10.0.0.1/mcp").private);
+        for url in ["http://example.org", "http://127.0.0.1", "unix:/s", "ftp://h"] {
+            assert!(public.server(url).is_err(), "{url}");
+        }
+        assert!(of("http://127.0.0.1:1/mcp").server("http://127.0.0.1:2/token").is_ok());
+        assert!(of("http://127.0.0.1:1/mcp").server("http://example.org/token").is_err());
+        let why = public.get("https://127.0.0.1:1/").unwrap_err();
+        assert!(why.contains("private"), "{why}");
+    }
+}
