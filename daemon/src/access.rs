@@ -52,7 +52,11 @@ impl Access {
                 Self::Users(Some(Arc::new(Users { users, groups: allow.groups.clone() })))
             }
             Listen::Unix { allow: None, .. } | Listen::Stdio | Listen::Http(_) => Self::Users(None),
-            Listen::Tcp { token_file: None, .. } => Self::Anonymous,
+            Listen::Tcp { token_file: None, anonymous: true, .. } => Self::Anonymous,
+            // Signed tokens alone.
+            Listen::Tcp { token_file: None, anonymous: false, .. } => {
+                Self::Tokens(TokenAccess { tokens: Arc::default(), anonymous: false })
+            }
             Listen::Tcp { token_file: Some(path), anonymous, .. } => Self::Tokens(TokenAccess {
                 tokens: Arc::new(Tokens::load(path)?),
                 anonymous: *anonymous,

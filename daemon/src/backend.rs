@@ -311,6 +311,7 @@ impl From<StartError> for Failure {
             | StartError::Otlp(_)
             | StartError::Inherited(_)
             | StartError::Tokens(_)
+            | StartError::Tls(_)
             | StartError::Audit { .. }
             | StartError::Record { .. } => Exit::Usage,
             StartError::Io(_) | StartError::Containment(_) => Exit::Failed,

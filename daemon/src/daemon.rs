@@ -8,7 +8,7 @@ pub(crate) mod preflight;
 pub(crate) mod reload;
 pub(crate) mod servers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use ceased_transports::{Address, Transport};
 use self::configured::on_disk;
 use self::configured::{
     bounded, ended, guards, isolated, keep, limits, listen_spec, numbers, on_end, open_http,
-    operators, own_operators, server_info, task_policy, thresholds, unenforced,
+    operators, own_operators, scopes, server_info, task_policy, thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
@@ -69,6 +69,8 @@ pub struct Daemon {
     limits: Limits,
     operators: Vec<Identity>,
     profiles: Vec<Profile>,
+    /// Scopes that some requests need, for listeners with signed tokens.
+    scopes: BTreeSet<Box<str>>,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
     offers: Vec<HostOffer>,
@@ -145,6 +147,7 @@ impl Daemon {
             limits: Limits::default(),
             operators: own_operators(),
             profiles: Vec::new(),
+            scopes: BTreeSet::new(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
             offers: Vec::new(),
@@ -198,6 +201,7 @@ impl Daemon {
             limits: limits(config),
             operators: operators(config),
             profiles: config.profiles.clone(),
+            scopes: scopes(config),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
             offers: Vec::new(),
@@ -511,7 +515,7 @@ impl Daemon {
         if let Some(address) = self.metrics {
             server.listen_for(numbers(address))?;
         }
-        listen_at(&mut server, &self.listen, self.inherited)?;
+        listen_at(&mut server, &self.listen, &self.scopes, self.inherited)?;
         if let Some(idle) = self.idle_exit {
             server.exit_when_idle_for(idle);
         }
@@ -647,13 +651,14 @@ fn stdio() -> io::Result<Box<dyn Transport>> {
 fn listen_at(
     server: &mut Server,
     places: &[ListenPlace],
+    scopes: &BTreeSet<Box<str>>,
     mut inherited: InheritedSockets,
 ) -> Result<(), StartError> {
     for place in places {
         let spec = match place {
             ListenPlace::Address(address) => ListenSpec::open(address.clone()),
             ListenPlace::Http(address) => open_http(address),
-            ListenPlace::Configured(listen) => listen_spec(listen)?,
+            ListenPlace::Configured(listen) => listen_spec(listen, scopes)?,
         };
         match &spec.address {
             Address::Stdio => server.serve_peer(stdio()?, true)?,

@@ -56,6 +56,8 @@ mod http;
 mod ids;
 mod json_text;
 mod mcp_headers;
+#[cfg(feature = "cli")]
+mod oauth;
 mod owned_file;
 mod peer_identity;
 mod printable;
@@ -65,6 +67,7 @@ mod process_ids;
 pub mod record;
 mod remote;
 mod resource_limits;
+mod safe_url;
 mod scarcity;
 mod signals;
 mod start_error;

@@ -29,6 +29,8 @@ pub enum StartError {
     AllowRun(SchemaError),
     /// A token file cannot be used.
     Tokens(TokenFileError),
+    /// The certificate of a listener cannot be used.
+    Tls(String),
     /// The service manager passed descriptors that cannot be used.
     Inherited(String),
     /// The audit log cannot be written.
@@ -65,7 +67,9 @@ impl fmt::Display for StartError {
             Self::Offer(error) => error.fmt(f),
             Self::AllowRun(error) => write!(f, "`allow_run` in [daemon]: {error}"),
             Self::Tokens(error) => error.fmt(f),
-            Self::Inherited(why) | Self::Server(why) | Self::Otlp(why) => f.write_str(why),
+            Self::Inherited(why) | Self::Server(why) | Self::Otlp(why) | Self::Tls(why) => {
+                f.write_str(why)
+            }
             Self::Audit { path, error } => write!(
                 f,
                 "cannot open the audit log {}: {error}; set `audit` in [log] to a file of your \

@@ -64,8 +64,7 @@ impl fmt::Debug for Token {
 }
 
 /// The tokens of one file.
-#[derive(Debug)]
-#[cfg_attr(test, derive(Default))]
+#[derive(Debug, Default)]
 pub(crate) struct Tokens {
     tokens: Vec<Arc<Token>>,
 }

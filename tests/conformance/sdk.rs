@@ -19,6 +19,7 @@ mod acp;
 mod http;
 mod install;
 mod modern;
+mod oauth;
 pub(crate) mod processes;
 mod record;
 mod server;

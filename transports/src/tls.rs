@@ -1,4 +1,4 @@
-//! TLS over another transport, client side.
+//! TLS over another transport, of a client or a server.
 //!
 //! [`Tls`] is a [`Transport`] itself, so that an event loop drives it through a [`Link`](crate::Link)
 //! as it drives a socket. Its handshake takes place in reads and writes. Bytes that are written
@@ -16,8 +16,11 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::{Registry, Token};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, ClientConnection, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
+    ServerConnection,
+};
 
 use crate::transport::{Peer, Readiness, Transport};
 
@@ -117,6 +120,47 @@ impl TlsConfig {
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
+    }
+}
+
+/// The certificate of a server, and the sessions that its clients can resume.
+#[derive(Debug, Clone)]
+pub struct TlsAcceptor(Arc<ServerConfig>);
+
+impl TlsAcceptor {
+    /// A server with this certificate, behind which those of intermediate authorities are, and its
+    /// key, both in PEM format.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, String> {
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
+            .collect::<Result<_, _>>()
+            .map_err(|why| format!("it has no certificate in PEM format: {why}"))?;
+        if chain.is_empty() {
+            return Err("it has no certificate in PEM format".into());
+        }
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|why| format!("its key is no private key in PEM format: {why}"))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|why| why.to_string())?;
+        let mut config = builder
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(|why| format!("the certificate and its key cannot be used: {why}"))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Speaks TLS with a client that has connected.
+    ///
+    /// # Errors
+    /// When the library has no room for it.
+    pub fn accept<T: Transport>(&self, below: T) -> io::Result<Tls<T>> {
+        let session = ServerConnection::new(Arc::clone(&self.0)).map_err(io::Error::other)?;
+        Ok(Tls::over(below, session.into(), "the client"))
     }
 }
 
@@ -282,7 +326,7 @@ fn bare(name: &str) -> String {
 /// TLS over another transport.
 pub struct Tls<T> {
     below: T,
-    session: ClientConnection,
+    session: Connection,
     host: Box<str>,
     failed: Option<TlsError>,
     /// The transport below is to be finished once nothing is held.
@@ -309,11 +353,15 @@ impl<T: Transport> Tls<T> {
     pub fn new(below: T, config: &TlsConfig, host: &str) -> Result<Self, TlsError> {
         let wrong = || TlsError::Host(host.to_owned());
         let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
-        let mut session = ClientConnection::new(Arc::clone(&config.0), name)
+        let session = ClientConnection::new(Arc::clone(&config.0), name)
             .map_err(|why| TlsError::of(&why, host))?;
+        Ok(Self::over(below, session.into(), host))
+    }
+
+    fn over(below: T, mut session: Connection, host: &str) -> Self {
         // A request that is written during the handshake leaves with its end.
         session.set_buffer_limit(None);
-        Ok(Self { below, session, host: host.into(), failed: None, finishes: false })
+        Self { below, session, host: host.into(), failed: None, finishes: false }
     }
 
     /// Whether held bytes wait for room.

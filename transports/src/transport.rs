@@ -93,6 +93,57 @@ pub trait Transport: Send + fmt::Debug {
     }
 }
 
+/// A transport of any kind, below another one.
+impl Transport for Box<dyn Transport> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (**self).read(buf)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (**self).write(bytes)
+    }
+
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        (**self).register(registry, token)
+    }
+
+    fn await_room(&mut self, registry: &Registry, token: Token, awaited: bool) -> io::Result<()> {
+        (**self).await_room(registry, token, awaited)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        (**self).deregister(registry)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        (**self).finish()
+    }
+
+    fn peer(&self) -> &Peer {
+        (**self).peer()
+    }
+
+    fn peer_process(&self) -> io::Result<Option<OwnedFd>> {
+        (**self).peer_process()
+    }
+
+    fn holds_output(&self) -> bool {
+        (**self).holds_output()
+    }
+
+    fn readiness(&self, event: &Event) -> Readiness {
+        (**self).readiness(event)
+    }
+
+    fn short_read_drains(&self) -> bool {
+        (**self).short_read_drains()
+    }
+
+    fn short_write_fills(&self) -> bool {
+        (**self).short_write_fills()
+    }
+}
+
 /// News about a transport since the last question. Only ever adds knowledge: a flag
 /// that is not set says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

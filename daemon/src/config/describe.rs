@@ -9,8 +9,8 @@ use super::describe_agent::describe_agent;
 use super::describe_server::describe_server;
 use super::units::{heartbeat, show_duration, show_size};
 use super::{
-    CommandTool, Config, Daemon, Keeping, Level, Listen, OnDisconnect, OnTtl, Output, RecordCalls,
-    Run, RunAs, Tool, Users,
+    CommandTool, Config, Daemon, Keeping, Level, Listen, OAuth, OnDisconnect, OnTtl, Output,
+    RecordCalls, Run, RunAs, Tool, Users,
 };
 use crate::printable::clean;
 use crate::store::Damaged;
@@ -32,9 +32,10 @@ impl Listen {
                 }
                 line
             }
-            Self::Tcp { address, token_file: None, .. } => {
+            Self::Tcp { address, token_file: None, anonymous: true } => {
                 format!("tcp {address}, open to all users of this machine")
             }
+            Self::Tcp { address, token_file: None, anonymous: false } => format!("tcp {address}"),
             Self::Tcp { address, token_file: Some(path), anonymous } => {
                 let others = if *anonymous { ", and to all users of this machine" } else { "" };
                 format!("tcp {address}, open to the tokens of {}{others}", path.display())
@@ -44,6 +45,13 @@ impl Listen {
                 let mut line = format!("http on {}", http.socket.describe());
                 if !http.allow_origins.is_empty() {
                     let _ = write!(line, ", for pages of {}", http.allow_origins.join(", "));
+                }
+                if let Some(tls) = &http.tls {
+                    let _ = write!(line, ", TLS with {}", tls.cert.display());
+                }
+                if let Some(OAuth { resource, issuers, audience, .. }) = http.oauth.as_deref() {
+                    let (issuers, audience) = (issuers.join(", "), audience.join(", "));
+                    let _ = write!(line, ", {resource} for tokens of {issuers} for {audience}");
                 }
                 line
             }

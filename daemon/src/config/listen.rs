@@ -5,13 +5,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use toml::Spanned;
+
 use super::check::{Checker, Key};
 use super::defaults::{
     CONNECTIONS_PER_ADDRESS, GONE, KEEP_ALIVE, MODE_DEFAULT, REPLAY_BYTES, SESSION_IDLE,
     SESSIONS_PER_IDENTITY,
 };
 use super::error::line_of;
-use super::{HttpListen, Listen, identities, raw};
+use super::{HttpListen, Listen, identities, listen_access, raw};
 
 /// Maximum length of a socket path: the kernel's limit without the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -98,6 +100,7 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         Transport::Http => (raw.path.is_some(), raw.path.is_none(), true),
     };
     let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
+    let list = |it: &Option<Spanned<Vec<raw::Text>>>| it.as_ref().map(|it| it.span().start);
     let whole = |number: &Option<raw::Whole>| number.as_ref().map(|number| number.span().start);
     for (name, written, allowed, owner) in [
         ("path", place(&raw.path), unix, "unix"),
@@ -116,6 +119,14 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         ("connections_per_address", whole(&raw.connections_per_address), http, "http"),
         ("replay_bytes", raw.replay_bytes.as_ref().map(|it| it.span().start), http, "http"),
         ("view", raw.view.as_ref().map(|it| it.span().start), http, "http"),
+        ("tls_cert", place(&raw.tls_cert), http && tcp, "http"),
+        ("tls_key", place(&raw.tls_key), http && tcp, "http"),
+        ("resource", place(&raw.resource), http && tcp, "http"),
+        ("issuer", list(&raw.issuer), http && tcp, "http"),
+        ("audience", list(&raw.audience), http && tcp, "http"),
+        ("jwks", place(&raw.jwks), http && tcp, "http"),
+        ("scopes", list(&raw.scopes), http && tcp, "http"),
+        ("groups_claim", place(&raw.groups_claim), http && tcp, "http"),
     ] {
         if let Some(at) = written.filter(|_| !allowed) {
             let transport = written_text(raw.transport.as_ref());
@@ -179,6 +190,8 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         connections_per_address,
         replay_bytes,
         view: raw.view.as_ref().is_none_or(|view| *view.get_ref()),
+        oauth: listen_access::oauth(raw, check).map(Box::new),
+        tls: listen_access::tls(raw, check),
     }))
 }
 
@@ -245,7 +258,7 @@ fn tcp_listener(
     let anonymous = check.choice(
         key("anonymous"),
         raw.anonymous.as_ref(),
-        is_http && raw.token_file.is_none(),
+        is_http && raw.token_file.is_none() && raw.issuer.is_none(),
         &[("refuse", false), ("allow", true)],
     );
     let is_said = check.problems.len() == before;
@@ -253,9 +266,10 @@ fn tcp_listener(
         None => None,
         Some(written) => Some(check.path(key("token_file"), written)?),
     };
-    let address = address(at, raw, token_file.is_some() && !anonymous, check);
+    let has_tokens = token_file.is_some() || raw.issuer.is_some();
+    let address = address(at, raw, has_tokens && !anonymous, check);
     let address = address.filter(|_| is_said)?;
-    if !anonymous && token_file.is_none() {
+    if !anonymous && !has_tokens {
         let at = raw.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
         let what = "this tcp [[listen]] would accept no peer: there is no `token_file`, and \
                     `anonymous` is \"refuse\"";

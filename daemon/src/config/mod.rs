@@ -34,7 +34,10 @@ mod json;
 #[cfg(feature = "config")]
 mod listen;
 #[cfg(feature = "config")]
+mod listen_access;
+#[cfg(feature = "config")]
 mod monitoring;
+mod oauth;
 mod on_end;
 #[cfg(feature = "config")]
 mod profile_table;
@@ -91,6 +94,7 @@ pub use env_file::EnvFile;
 #[cfg(feature = "config")]
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
+pub use oauth::{Jwks, OAuth, TlsFiles};
 pub use on_end::OnEnd;
 pub use progress::ProgressPattern;
 pub use remote_server::{Oauth, RemoteServer};
@@ -262,6 +266,10 @@ pub struct HttpListen {
     pub replay_bytes: usize,
     /// Whether the live view is served at `/`.
     pub view: bool,
+    /// Signed tokens that it takes.
+    pub oauth: Option<Box<OAuth>>,
+    /// Its certificate; without one it speaks plain HTTP.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Listen {
@@ -816,6 +824,7 @@ impl Config {
             partial: Vec::new(),
         };
         let raw = raw::read(&mut check);
+        check.has_issuer = raw.listen.iter().any(|(_, listen)| listen.issuer.is_some());
         let limits = sections::limits(&raw.limits, &mut check);
         let daemon = sections::daemon(&raw.daemon, &mut check);
         let listen = listen::listeners(&raw.listen, &mut check);

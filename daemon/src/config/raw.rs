@@ -86,6 +86,14 @@ pub(super) struct Listen {
     pub(super) connections_per_address: Option<Whole>,
     pub(super) replay_bytes: Option<Spanned<Size>>,
     pub(super) view: Option<Spanned<bool>>,
+    pub(super) tls_cert: Option<Text>,
+    pub(super) tls_key: Option<Text>,
+    pub(super) resource: Option<Text>,
+    pub(super) issuer: Option<Spanned<Vec<Text>>>,
+    pub(super) audience: Option<Spanned<Vec<Text>>>,
+    pub(super) jwks: Option<Text>,
+    pub(super) scopes: Option<Spanned<Vec<Text>>>,
+    pub(super) groups_claim: Option<Text>,
 }
 
 /// `[limits]`

@@ -1,13 +1,18 @@
 //! The settings of a daemon that a configuration stands for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+#[cfg(feature = "tls")]
+use std::path::Path;
 use std::sync::Arc;
 
 use ceased_core::identity::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::policy::abuse::SuspicionPolicy;
+use ceased_core::policy::allow::Allow;
 use ceased_core::settings::ServerInfo;
+#[cfg(feature = "tls")]
+use ceased_transports::tls::TlsAcceptor;
 use ceased_transports::{Address, SocketMode};
 use rustix::process::getuid;
 
@@ -16,11 +21,19 @@ use crate::config::{self, Config, Listen, most_of};
 use crate::event_loop::{Guards, ListenSpec, OnEndPolicy};
 use crate::http::access::HttpRules;
 use crate::http::pages::Serves;
+use crate::http::secure::Secure;
+use crate::http::signed::SignedTokens;
 use crate::observability::ended::EndedLimits;
 use crate::observability::metrics::Thresholds;
+#[cfg(feature = "tls")]
+use crate::owned_file::{self, Secrecy};
+use crate::start_error::StartError;
 use crate::store::open::{OnDisk, StoreLocation};
-use crate::token_file::TokenFileError;
 use ceased_process::{Controller, Isolation, Unenforced};
+
+/// Size limit of a file with a certificate or key.
+#[cfg(feature = "tls")]
+const PEM_BYTES_MAX: u64 = 1024 * 1024;
 
 /// How the server of a configuration names itself.
 pub(super) fn server_info(config: &Config) -> ServerInfo {
@@ -133,15 +146,26 @@ pub(super) fn address(listen: &Listen) -> Address {
     }
 }
 
-/// The address and the access rule of a listener.
-pub(super) fn listen_spec(listen: &Listen) -> Result<ListenSpec, TokenFileError> {
+/// Scopes that tools, servers and profiles of a configuration need.
+pub(super) fn scopes(config: &Config) -> BTreeSet<Box<str>> {
+    let tools = config.tools.iter().map(|tool| &tool.allow);
+    let servers = config.servers.iter().map(|server| &server.allow);
+    let profiles = config.profiles.iter().map(|profile| &profile.allow);
+    tools.chain(servers).chain(profiles).flat_map(Allow::scopes).map(Into::into).collect()
+}
+
+/// The address and the access rule of a listener. `scopes`: those that some requests need.
+pub(super) fn listen_spec(
+    listen: &Listen,
+    scopes: &BTreeSet<Box<str>>,
+) -> Result<ListenSpec, StartError> {
     let group = match listen.socket() {
         Listen::Unix { group, .. } => *group,
         Listen::Tcp { .. } | Listen::Stdio | Listen::Http(_) => None,
     };
     let access = Access::of(listen)?;
     let http = match listen {
-        Listen::Http(http) => Some(Arc::new(http_rules(http, access.clone()))),
+        Listen::Http(http) => Some(Arc::new(http_rules(http, access.clone(), scopes)?)),
         Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio => None,
     };
     Ok(ListenSpec { address: address(listen), group, access, http })
@@ -164,6 +188,8 @@ pub(super) fn open_http(address: &Address) -> ListenSpec {
         sessions_per_identity: config::SESSIONS_PER_IDENTITY,
         connections_per_address: config::CONNECTIONS_PER_ADDRESS,
         replay_bytes: config::REPLAY_BYTES,
+        signed: None,
+        secure: None,
     }));
     spec
 }
@@ -177,14 +203,22 @@ pub(super) fn numbers(address: Address) -> ListenSpec {
 }
 
 /// The rules of a listener for HTTP.
-fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
+fn http_rules(
+    http: &config::HttpListen,
+    access: Access,
+    scopes: &BTreeSet<Box<str>>,
+) -> Result<HttpRules, StartError> {
     // No page can reach a Unix socket, and on an address of the network every request needs a
-    // token.
+    // token; so it does with signed tokens, behind a proxy of another name.
     let any_host = match &*http.socket {
-        Listen::Tcp { address, .. } => !address.ip().to_canonical().is_loopback(),
+        Listen::Tcp { address, anonymous, .. } => {
+            !address.ip().to_canonical().is_loopback() || http.oauth.is_some() && !anonymous
+        }
         Listen::Unix { .. } | Listen::Stdio | Listen::Http(_) => true,
     };
-    HttpRules {
+    Ok(HttpRules {
+        signed: http.oauth.as_ref().map(|policy| resource_server(policy, scopes)).transpose()?,
+        secure: http.tls.as_ref().map(secure).transpose()?,
         address: address(&http.socket),
         access,
         allow_origins: http.allow_origins.as_slice().into(),
@@ -197,7 +231,41 @@ fn http_rules(http: &config::HttpListen, access: Access) -> HttpRules {
         serves: Serves::Endpoint,
         replay_bytes: http.replay_bytes,
         view: http.view,
-    }
+    })
+}
+
+#[cfg(feature = "cli")]
+#[allow(clippy::unnecessary_wraps, reason = "a build without OAuth fails here")]
+fn resource_server(
+    policy: &config::OAuth,
+    scopes: &BTreeSet<Box<str>>,
+) -> Result<Arc<dyn SignedTokens>, StartError> {
+    Ok(Arc::new(crate::oauth::ResourceServer::new(policy, scopes)))
+}
+
+#[cfg(not(feature = "cli"))]
+fn resource_server(
+    _: &config::OAuth,
+    _: &BTreeSet<Box<str>>,
+) -> Result<Arc<dyn SignedTokens>, StartError> {
+    Err(StartError::Tls("`issuer` needs a build with the feature `cli`".into()))
+}
+
+/// TLS of a listener.
+#[cfg(feature = "tls")]
+fn secure(files: &config::TlsFiles) -> Result<Secure, StartError> {
+    let failed = |path: &Path, why: String| StartError::Tls(format!("{}: {why}", path.display()));
+    let read = |path: &Path, secrecy| {
+        owned_file::read(path, secrecy, PEM_BYTES_MAX).map_err(|why| failed(path, why.to_string()))
+    };
+    let (cert, key) = (read(&files.cert, Secrecy::Public)?, read(&files.key, Secrecy::Secret)?);
+    let config = TlsAcceptor::new(&cert, &key).map_err(|why| failed(&files.cert, why))?;
+    Ok(Secure::new(move |below| config.accept(below)))
+}
+
+#[cfg(not(feature = "tls"))]
+fn secure(_: &config::TlsFiles) -> Result<Secure, StartError> {
+    Err(StartError::Tls("`tls_cert` needs a build with the feature `tls`".into()))
 }
 
 /// The store location of a configured daemon.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 
 use super::configured::{
-    bounded, guards, limits, listen_spec, on_end, operators, server_info, task_policy, thresholds,
+    bounded, guards, limits, listen_spec, on_end, operators, scopes, server_info, task_policy,
+    thresholds,
 };
 use super::servers::{self, KnownServers};
 use crate::config::{self, Config, Level, Listen};
@@ -30,7 +31,9 @@ pub(crate) fn reload(
 ) -> Reload {
     Arc::new(move || {
         let config = load()?;
-        let doors = || config.listen.iter().map(listen_spec).collect::<Result<Vec<_>, _>>();
+        let scopes = scopes(&config);
+        let specs = config.listen.iter().map(|listen| listen_spec(listen, &scopes));
+        let doors = || specs.collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
         let (servers, agents) = (known.of(&config)?, servers::agents(&config)?);

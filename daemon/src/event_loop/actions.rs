@@ -78,6 +78,7 @@ impl Server {
             Report::Login { read, server, answer } => {
                 self.login_changed(now, read, &server, &answer);
             }
+            Report::KeysRead => self.take_keys(now),
             Report::Reloaded(read) => self.has_read(read),
             Report::ShutDown => self.shut_down(now),
         }

@@ -60,7 +60,7 @@ impl Server {
         let link = Link::new(transport, self.settings.limits.frames);
         let origin = link.peer().clone();
         let conn = self.add_connection(link, sole)?;
-        self.record_connect(now, conn, &identity, &origin, job);
+        self.record_connect(now, conn, &identity, &origin, job, None);
         self.open(now, conn, identity, rights);
         Ok(())
     }
@@ -311,7 +311,7 @@ impl Server {
         origin: &Origin,
         rest: &[BufferedFrame],
     ) {
-        self.record_connect(now, conn, &identity, origin, None);
+        self.record_connect(now, conn, &identity, origin, None, None);
         self.open(now, conn, identity, Rights::Full);
         for frame in rest {
             self.engine.handle(now, frame.event(conn), &mut self.actions);

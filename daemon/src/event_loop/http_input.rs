@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
 
 use ceased_core::event::Event;
 use ceased_core::identity::{Identity, Rights};
@@ -11,6 +12,7 @@ use ceased_core::time::{Instant, Now};
 use ceased_transports::http::{HttpLimits, Response, Status};
 use ceased_transports::{Flow, Link, Transport};
 
+use super::mailbox::Report;
 use super::server::Server;
 use super::state::auth;
 use super::state::connections::Sending;
@@ -159,6 +161,10 @@ impl Server {
             // Closed without a response, which would cost as much as the limit saves.
             return Ok(());
         }
+        let transport = match &rules.secure {
+            Some(secure) => secure.accept(transport)?,
+            None => transport,
+        };
         let origin = transport.peer().clone();
         let limits = HttpLimits {
             body_bytes: self.settings.limits.frames.frame_bytes_max,
@@ -198,6 +204,7 @@ impl Server {
         if peer.take_wrong_token() {
             self.note_wrong_token(now, conn);
         }
+        self.read_keys(conn);
         self.seat_early(now, conn);
         self.take_http_requests(now, conn);
         match flow {
@@ -214,6 +221,41 @@ impl Server {
         cost
     }
 
+    /// Begins the reads of keys that the tokens of a connection need.
+    fn read_keys(&mut self, conn: ConnId) {
+        let Some(peer) = self.http.peer(conn) else { return };
+        let Some(signed) = peer.rules.signed.clone() else { return };
+        for read in signed.take_fetches() {
+            let reports = self.reports.clone();
+            let thread = thread::Builder::new().name("ceased-keys".into());
+            let started = thread.spawn(move || {
+                read();
+                reports.send(Report::KeysRead);
+            });
+            if let Err(why) = started {
+                tracing::warn!(%why, "no thread to read the keys of an issuer");
+                self.reports.send(Report::KeysRead);
+            }
+        }
+        self.http.note_held(conn);
+    }
+
+    /// Keys of an issuer were read, or could not be: the connections that wait for them go on.
+    pub(super) fn take_keys(&mut self, now: Now) {
+        for conn in self.http.take_held() {
+            let Some(peer) = self.http.peer_mut(conn) else { continue };
+            peer.release();
+            if peer.take_wrong_token() {
+                self.note_wrong_token(now, conn);
+            }
+            self.read_keys(conn);
+            self.seat_early(now, conn);
+            self.take_http_requests(now, conn);
+            self.connections.note_readable(conn);
+            self.note_http_output(now, conn);
+        }
+    }
+
     /// Handles the whole requests of a connection, in order.
     pub(super) fn take_http_requests(&mut self, now: Now, conn: ConnId) {
         for _ in 0..REQUESTS_MAX {
@@ -222,6 +264,7 @@ impl Server {
                 return;
             }
             let Some((request, caller)) = peer.take_request() else { return };
+            let expires = caller.signed.as_ref().map(|signed| now.at + signed.valid_for);
             let seat = self.seat_http(now, conn, &caller);
             match (seat, self.http.peer_mut(conn)) {
                 (Ok(()), _) => self.on_http_request(now, conn, request, caller),
@@ -232,6 +275,7 @@ impl Server {
                 }
             }
             let Some(peer) = self.http.peer_mut(conn) else { return };
+            peer.expires = expires;
             if self.stopping != Stopping::No {
                 peer.output().close_after_response();
             }
@@ -307,9 +351,12 @@ impl Server {
                 Due::Peer(conn, Overdue::Release) => {
                     if let Some(peer) = self.http.peer_mut(conn) {
                         peer.held_until = None;
+                        // The client has the time of a linger from now on.
+                        peer.note_phase(now.at, true);
                     }
                     self.note_http_output(now, conn);
                 }
+                Due::Peer(conn, Overdue::Expire) => self.expire_http(now, conn),
                 Due::Peer(_, Overdue::No) => {}
                 Due::Idle(session) => {
                     tracing::debug!(%session, "session ended: its client was away for session_idle, or gone");
@@ -317,6 +364,19 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Ends the response to a request whose token has expired; its work ends with it, unless a session
+    /// goes on.
+    fn expire_http(&mut self, now: Now, conn: ConnId) {
+        let Some(peer) = self.http.peer_mut(conn) else { return };
+        tracing::debug!(%conn, "the token of a request has expired");
+        peer.expire();
+        if let Some((engine, _)) = peer.stateless {
+            self.http.forget_stateless(conn);
+            self.close_engine_side(now, engine, (0, 0));
+        }
+        self.note_http_output(now, conn);
     }
 
     /// Asks the engine for the status that the live view on a connection shows next.

@@ -20,7 +20,7 @@ use super::state::connections::Sending;
 use super::state::record_limiter::RecordKind;
 use super::state::shutdown::Stopping;
 use crate::http::access::{Caller, HttpRules};
-use crate::http::envelope::{Envelope, RequestEnvelope};
+use crate::http::envelope::{self, Envelope, RequestEnvelope};
 use crate::http::peer::{HttpPeer, Subject};
 use crate::http::session::{Session, SessionId};
 use crate::http::trace_headers::body_with_trace;
@@ -75,16 +75,66 @@ impl Server {
     /// Whether the profile in the path of a request is there for its caller.
     fn is_for(&self, caller: &Caller) -> bool {
         let profiles = &self.settings.profiles;
-        let seen_by = decision::Caller::new(&caller.identity, Grants::NONE, profiles);
+        let seen_by = decision::Caller::new(&caller.identity, caller.grants(), profiles);
         caller.profile.as_deref().is_none_or(|name| seen_by.has_profile(name))
     }
 
-    /// Lets the engine decide by the groups, scopes and profile of a caller from now on.
-    fn grant(&mut self, now: Now, conn: ConnId, caller: &Caller) {
-        if caller.profile.is_none() {
-            return;
+    /// A session goes on with the token of this request.
+    fn grant_session(&mut self, now: Now, key: ConnId, caller: &Caller) {
+        let Some(session) = self.http.session_mut(key) else { return };
+        let before = std::mem::replace(&mut session.signed, caller.signed.clone());
+        let before = before.map_or_else(Grants::default, |signed| Grants::clone(&signed.grants));
+        self.note_grants(now, key, caller, Some(&before));
+    }
+
+    fn check_called(
+        &self,
+        session: ConnId,
+        caller: &Caller,
+        called: Option<(String, Option<String>)>,
+    ) -> Result<(), Response> {
+        let Some((method, name)) = called else { return Ok(()) };
+        self.check_scopes(session, caller, &method, name.as_deref())
+    }
+
+    /// AUTH-01: a token that lacks a scope for a request is told so before a stream begins.
+    fn check_scopes(
+        &self,
+        engine: ConnId,
+        caller: &Caller,
+        method: &str,
+        name: Option<&str>,
+    ) -> Result<(), Response> {
+        let Some(signed) = &caller.signed else { return Ok(()) };
+        let lacking = self.engine.lacking_scopes(engine, method, name);
+        if lacking.is_empty() {
+            return Ok(());
         }
-        let grants = Arc::new(Grants::default());
+        // The client asks for a token with these scopes alone: the present ones are among them.
+        let mut scopes: Vec<Box<str>> = signed.grants.scopes.iter().cloned().collect();
+        scopes.extend(lacking);
+        let rules = self.http.rules_of(engine);
+        match rules.as_ref().and_then(|rules| rules.signed.as_ref()) {
+            Some(signed) => Err(access::lacking_scopes(&**signed, &scopes)),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the engine decide by the groups, scopes and profile of a caller, if they are others than
+    /// before.
+    fn note_grants(&mut self, now: Now, conn: ConnId, caller: &Caller, before: Option<&Grants>) {
+        let is_known = match before {
+            Some(before) => before == caller.grants(),
+            None => caller.grants() == Grants::NONE && caller.profile.is_none(),
+        };
+        if !is_known {
+            self.grant(now, conn, caller);
+        }
+    }
+
+    fn grant(&mut self, now: Now, conn: ConnId, caller: &Caller) {
+        let signed = caller.signed.as_ref();
+        let grants = signed.map_or_else(Arc::default, |signed| Arc::clone(&signed.grants));
         let granted = Event::Granted { conn, grants, profile: caller.profile.clone() };
         self.engine.handle(now, granted, &mut self.actions);
     }
@@ -131,6 +181,7 @@ impl Server {
         if is_stateless {
             return self.on_stateless_post(now, conn, head, body, envelope, caller);
         }
+        let called = called(&envelope, &caller, body);
         let message = match envelope {
             Envelope::Invalid(error) => return Err(bad(&error)),
             Envelope::Request(request) if request.id == RequestId::Null => {
@@ -169,6 +220,8 @@ impl Server {
         };
         let session = self.session_of(head, &caller)?;
         self.check_batch(session, message.is_batch)?;
+        self.grant_session(now, session, &caller);
+        self.check_called(session, &caller, called)?;
         self.hand_to_session(now, conn, session, head, body, message)
     }
 
@@ -239,11 +292,11 @@ impl Server {
         let (identity, rights) = (caller.identity.clone(), caller.rights);
         let session = Session::new(SessionId::new(), caller.clone(), rules, now.at);
         self.http.add_session(key, session);
-        self.record_connect(now, key, &identity, &origin, inside);
+        self.record_connect(now, key, &identity, &origin, inside, caller.signed.clone());
         let share = self.settings.limits.held_bytes_per_identity_max;
         let opened = Event::Opened { conn: key, identity, rights, role: Role::Server };
         self.engine.handle(now, opened, &mut self.actions);
-        self.grant(now, key, &caller);
+        self.note_grants(now, key, &caller, None);
         if let Some((session, account)) = self.http.session_mut(key).zip(self.engine.account(key)) {
             session.keep_within(account, share);
         }
@@ -404,6 +457,9 @@ impl Server {
         }
         let engine = self.stateless_connection(now, conn, caller)?;
         self.check_parameter_headers(head, &request, engine).map_err(|error| refused(&error))?;
+        if let Some((_, caller)) = self.http.peer(conn).and_then(|peer| peer.stateless.as_ref()) {
+            self.check_scopes(engine, caller, &request.method, request.name.as_deref())?;
+        }
         if let Some(peer) = self.http.peer_mut(conn) {
             let subject =
                 Subject::Stateless { request: request.id, has_metadata: request.has_metadata };
@@ -462,7 +518,10 @@ impl Server {
             && known.profile == caller.profile
             && self.engine.identity(*engine).is_some()
         {
-            return Ok(*engine);
+            let engine = *engine;
+            self.note_grants(now, engine, &caller, Some(known.grants()));
+            self.http.set_stateless(conn, engine, caller);
+            return Ok(engine);
         }
         if let Some((engine, _)) = before {
             self.http.forget_stateless(conn);
@@ -477,11 +536,25 @@ impl Server {
         let engine = self.connections.next_id();
         let (identity, rights) = (caller.identity.clone(), caller.rights);
         self.http.set_stateless(conn, engine, caller.clone());
-        self.record_connect(now, engine, &identity, &origin, inside);
+        self.record_connect(now, engine, &identity, &origin, inside, caller.signed.clone());
         let opened = Event::Opened { conn: engine, identity, rights, role: Role::Stateless };
         self.engine.handle(now, opened, &mut self.actions);
-        self.grant(now, engine, &caller);
+        self.note_grants(now, engine, &caller, None);
         Ok(engine)
+    }
+}
+
+/// Method and name of a request with a signed token, whose scopes are checked.
+fn called(envelope: &Envelope, caller: &Caller, body: &[u8]) -> Option<(String, Option<String>)> {
+    match envelope {
+        Envelope::Request(request) if caller.signed.is_some() => {
+            Some((request.method.clone(), envelope::name_of(body)))
+        }
+        Envelope::Request(_)
+        | Envelope::Notification { .. }
+        | Envelope::Response
+        | Envelope::Batch { .. }
+        | Envelope::Invalid(_) => None,
     }
 }
 

@@ -56,6 +56,8 @@ pub(crate) enum Report {
     Token { bearer: Bearer, answer: TokenAnswer },
     /// The file of a login was written or removed: the answer to the peer that wanted it.
     Login { read: StatusId, server: Arc<Endpoint>, answer: Value },
+    /// The keys of an issuer were read, or cannot be.
+    KeysRead,
     /// The configuration was read again.
     Reloaded(Read),
     /// Shut down.
@@ -83,6 +85,7 @@ impl Report {
             | Self::Resolved { .. }
             | Self::Token { .. }
             | Self::Login { .. }
+            | Self::KeysRead
             | Self::Reloaded(_)
             | Self::ShutDown => None,
         }

@@ -21,6 +21,7 @@ use super::state::party::Party;
 use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
 use super::upstreams::{instance_of, quoted, to_job};
 use crate::announce::say;
+use crate::http::signed::SignedToken;
 use crate::observability::audit::{CancelRecord, Happening, facts_of};
 use crate::observability::calls::{CallOutcome, CallRecord};
 use crate::observability::ended::EndedCall;
@@ -75,6 +76,7 @@ impl Server {
         identity: &Identity,
         peer: &Origin,
         inside: Option<ceased_process::JobId>,
+        signed: Option<Arc<SignedToken>>,
     ) {
         if !self.should_record(now, Party::of(identity, peer), RecordKind::Connect) {
             return;
@@ -87,7 +89,7 @@ impl Server {
         let server = instance.map(|instance| instance.name.clone());
         tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), server, "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
-        self.audit(now, &Happening::Connect { identity, conn, peer, job, server });
+        self.audit(now, &Happening::Connect { identity, conn, peer, job, server, signed });
     }
 
     /// Records a rejected peer: its identity and the reason. The first of a party and kind is

@@ -2,22 +2,27 @@
 //! (HTTP-01, HTTP-02, HTTP-03). Nothing is allocated for a request that is refused here.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ceased_core::identity::{Identity, Rights};
+use ceased_core::policy::allow::Grants;
 use ceased_transports::http::{Head, HeadCheck, Method, Response, Status};
 use ceased_transports::{Address, Peer};
 
 use super::pages::{self, Health, Serves};
+use super::secure::Secure;
+use super::signed::{Refusal, SignedToken, SignedTokens};
 use super::view::{self, passes, passes::Passes};
 use crate::access::{Access, Entry};
 use crate::peer_identity::InspectedPeer;
+use crate::safe_url::is_local_authority;
 use crate::token_file::Token;
 
 /// Path of the endpoint.
 pub(crate) const PATH: &str = "/mcp";
+/// Text of the response to a request without a token.
+const NO_TOKEN: &str = "this listener requires a token: Authorization: Bearer TOKEN";
 /// Methods of the endpoint.
 pub(crate) const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 /// Request headers that a page may send, beside those of [`PARAMETER`].
@@ -57,6 +62,10 @@ pub(crate) struct HttpRules {
     pub(crate) view: bool,
     /// The pages beside those of health.
     pub(crate) serves: Serves,
+    /// Signed tokens that it takes.
+    pub(crate) signed: Option<Arc<dyn SignedTokens>>,
+    /// TLS of its connections.
+    pub(crate) secure: Option<Secure>,
 }
 
 /// Identity of a request.
@@ -72,6 +81,8 @@ pub(crate) struct Caller {
     pub(crate) view: Option<ViewGrant>,
     /// Name of the profile in the path.
     pub(crate) profile: Option<Box<str>>,
+    /// Signed token that proved it, if one did.
+    pub(crate) signed: Option<Arc<SignedToken>>,
 }
 
 /// Access by a link of the live view.
@@ -83,7 +94,13 @@ pub(crate) struct ViewGrant {
 
 impl Caller {
     pub(crate) const fn of(identity: Identity) -> Self {
-        Self { identity, rights: Rights::Full, token: None, view: None, profile: None }
+        let (token, view, profile, signed) = (None, None, None, None);
+        Self { identity, rights: Rights::Full, token, view, profile, signed }
+    }
+
+    /// Groups and scopes of its token.
+    pub(crate) fn grants(&self) -> &Grants {
+        self.signed.as_ref().map_or(Grants::NONE, |signed| &signed.grants)
     }
 }
 
@@ -106,6 +123,12 @@ pub(crate) struct HeadPolicy<'a> {
 }
 
 impl HeadCheck for HeadPolicy<'_> {
+    fn waits(&mut self, head: &Head) -> bool {
+        let token = head.header("authorization").and_then(bearer);
+        let signed = self.rules.signed.as_ref();
+        token.zip(signed).is_some_and(|(token, signed)| signed.waits(token))
+    }
+
     fn check(&mut self, head: &Head) -> Option<Response> {
         // No web page may read these: it would learn that there is a daemon here.
         if let Some(response) = self.health.answer(head) {
@@ -113,6 +136,10 @@ impl HeadCheck for HeadPolicy<'_> {
         }
         if self.rules.serves == Serves::Numbers {
             return pages::check_numbers(head).err();
+        }
+        // AUTH-01: without authentication, and for every page.
+        if let Some(metadata) = self.rules.signed.as_ref().and_then(|it| it.metadata(head.path())) {
+            return Some(pages::public(metadata, head));
         }
         match self.accept(head) {
             Ok(caller) => {
@@ -184,19 +211,66 @@ impl HeadPolicy<'_> {
                 token: Some(Arc::clone(token)),
                 ..Caller::of(Identity::Token(Arc::clone(token.name())))
             }),
-            None => {
-                *self.wrong_token = head.has("authorization");
-                let text = "this listener requires a token: Authorization: Bearer TOKEN";
-                let response = Response::text(Status::Unauthorized, text);
-                let challenge = if *self.wrong_token {
-                    "Bearer realm=\"ceased\", error=\"invalid_token\""
-                } else {
-                    "Bearer realm=\"ceased\""
-                };
-                Err(response.header("www-authenticate", challenge))
-            }
+            None => match (self.rules.signed.clone(), token) {
+                (Some(signed), Some(token)) => self.identify_signed(&*signed, token),
+                (Some(signed), None) => {
+                    *self.wrong_token = head.has("authorization");
+                    let response = Response::text(Status::Unauthorized, NO_TOKEN);
+                    Err(response.header("www-authenticate", signed.challenge(None, None)))
+                }
+                (None, _) => {
+                    *self.wrong_token = head.has("authorization");
+                    let response = Response::text(Status::Unauthorized, NO_TOKEN);
+                    let challenge = if *self.wrong_token {
+                        "Bearer realm=\"ceased\", error=\"invalid_token\""
+                    } else {
+                        "Bearer realm=\"ceased\""
+                    };
+                    Err(response.header("www-authenticate", challenge))
+                }
+            },
         }
     }
+
+    /// AUTH-01: the identity by a signed token, or the challenge.
+    fn identify_signed(
+        &mut self,
+        signed: &dyn SignedTokens,
+        token: &str,
+    ) -> Result<Caller, Response> {
+        let refusal = match signed.check(token) {
+            Ok(token) => {
+                let identity = Identity::Subject(Arc::clone(&token.subject));
+                return Ok(Caller { signed: Some(Arc::new(token)), ..Caller::of(identity) });
+            }
+            Err(refusal) => refusal,
+        };
+        let unauthorized = |why: &str| {
+            let challenge = signed.challenge(Some(("invalid_token", why)), None);
+            Response::text(Status::Unauthorized, why).header("www-authenticate", challenge)
+        };
+        match refusal {
+            Refusal::Invalid(why) => {
+                *self.wrong_token = true;
+                Err(unauthorized(why))
+            }
+            // A client asks for another one, and is not held up.
+            Refusal::Expired => Err(unauthorized("the token has expired")),
+            Refusal::NoKeys => {
+                let text = "the keys of the issuer of this token cannot be read now";
+                Err(Response::text(Status::Unavailable, text).header("retry-after", "5"))
+            }
+            Refusal::Scopes(scopes) => Err(lacking_scopes(signed, &scopes)),
+        }
+    }
+}
+
+/// The response to a request whose token lacks scopes (AUTH-01).
+pub(crate) fn lacking_scopes(signed: &dyn SignedTokens, scopes: &[Box<str>]) -> Response {
+    let why = "the token lacks a scope that this request needs";
+    let challenge = signed.challenge(Some(("insufficient_scope", why)), Some(scopes));
+    let text = format!("{why}: {}", scopes.join(" "));
+    Response::text(Status::Forbidden, &text).header("www-authenticate", challenge)
 }
 
 /// Links of the live view.
@@ -294,26 +368,6 @@ fn foreign_page() -> Response {
     Response::text(Status::Forbidden, text)
 }
 
-/// Whether `host[:port]` names this machine by a loopback address or `localhost`.
-fn is_local_authority(authority: &str) -> bool {
-    let (host, rest) = match authority.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some(parts) => parts,
-            None => return false,
-        },
-        None => match authority.find(':') {
-            Some(at) => authority.split_at(at),
-            None => (authority, ""),
-        },
-    };
-    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(is_port) {
-        return false;
-    }
-    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
-}
-
 /// Token of an `Authorization` header.
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
@@ -363,7 +417,7 @@ pub(crate) fn accepts(head: &Head, wanted: &str) -> bool {
 /// Lets a page of an accepted origin read the response, unless the response is of the live view:
 /// that is for its own page.
 pub(crate) fn with_page_headers(response: Response, head: &Head) -> Response {
-    let refused = response.status == Status::Forbidden;
+    let refused = response.status == Status::Forbidden && !is_challenge(&response);
     let Some(origin) = page_of(head).filter(|_| !refused) else { return response };
     let response = let_read(response, origin);
     if head.method != Method::Options {
@@ -394,6 +448,11 @@ fn page_headers(head: &Head) -> Cow<'static, str> {
 /// The origin of a page that may read the response to a request, if the request is of one.
 fn page_of(head: &Head) -> Option<&str> {
     head.header("origin").filter(|_| view::Part::at(head.path()).is_none())
+}
+
+/// Whether a response asks for another token, which the page of an accepted origin may read.
+fn is_challenge(response: &Response) -> bool {
+    response.headers.iter().any(|(name, _)| *name == "www-authenticate")
 }
 
 fn let_read(response: Response, origin: &str) -> Response {
@@ -427,7 +486,9 @@ impl Wanted {
     /// Lets the page of the request read the response.
     pub(crate) fn with_page_headers(&self, response: Response) -> Response {
         match &self.page {
-            Some(origin) if response.status != Status::Forbidden => let_read(response, origin),
+            Some(origin) if response.status != Status::Forbidden || is_challenge(&response) => {
+                let_read(response, origin)
+            }
             Some(_) | None => response,
         }
     }

@@ -38,6 +38,8 @@ pub(crate) struct Endpoint {
     /// HTTP connections by the engine connection of their requests of 2026-07-28.
     pub(super) stateless: ConnMap<ConnId>,
     due: BTreeSet<(Instant, ConnId)>,
+    /// HTTP connections that wait for the keys of an issuer.
+    held: BTreeSet<ConnId>,
     /// Engine connections whose frames wait, as the engine was told.
     blocked: BTreeSet<ConnId>,
     /// Engine connections that end after their frames.
@@ -143,6 +145,7 @@ impl Endpoint {
     /// Removes a closed connection. Its stream stays for a client that comes back (HTTP-07).
     pub(crate) fn remove(&mut self, conn: ConnId, now: Instant) -> Option<Removed> {
         let peer = self.peers.remove(conn)?;
+        self.held.remove(&conn);
         if peer.is_rejected() {
             self.rejected -= 1;
         }
@@ -240,6 +243,27 @@ impl Endpoint {
         let of_caller = (&caller.identity, caller.rights, &caller.profile);
         let session = self.sessions.get(key)?;
         ((&session.identity, session.rights, &session.profile) == of_caller).then_some(key)
+    }
+
+    /// The rules of the listener that an engine connection of HTTP came by.
+    pub(crate) fn rules_of(&self, engine: ConnId) -> Option<Arc<HttpRules>> {
+        if let Some(session) = self.sessions.get(engine) {
+            return Some(Arc::clone(&session.rules));
+        }
+        let peer = self.stateless.get(engine).and_then(|conn| self.peers.get(*conn))?;
+        Some(Arc::clone(&peer.rules))
+    }
+
+    /// Notes that a connection waits for the keys of an issuer, if it does.
+    pub(crate) fn note_held(&mut self, conn: ConnId) {
+        if self.peers.get(conn).is_some_and(|peer| peer.is_held()) {
+            self.held.insert(conn);
+        }
+    }
+
+    /// The connections that wait for keys.
+    pub(crate) fn take_held(&mut self) -> BTreeSet<ConnId> {
+        std::mem::take(&mut self.held)
     }
 
     pub(crate) fn sessions_of(&self, identity: &Identity) -> usize {

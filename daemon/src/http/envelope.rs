@@ -139,6 +139,19 @@ impl RequestEnvelope {
     }
 }
 
+/// The name in the params of a request.
+pub(crate) fn name_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        params: Name,
+    }
+    #[derive(Deserialize)]
+    struct Name {
+        name: String,
+    }
+    serde_json::from_slice::<Named>(body).ok().map(|named| named.params.name)
+}
+
 /// Whether a text may have a member of `_meta` that tells the era: its prefix is in the text, or an
 /// escape that could spell it. Others need not be read a second time.
 fn may_name_era(params: &str) -> bool {

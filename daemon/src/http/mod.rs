@@ -20,6 +20,8 @@ pub(crate) mod envelope;
 pub(crate) mod pages;
 pub(crate) mod peer;
 pub(crate) mod routing;
+pub(crate) mod secure;
 pub(crate) mod session;
+pub(crate) mod signed;
 pub(crate) mod trace_headers;
 pub(crate) mod view;

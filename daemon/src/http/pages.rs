@@ -84,6 +84,16 @@ fn check_method(head: &Head) -> Result<(), Response> {
     }
 }
 
+/// The response to a request for a page that is for everyone, also for pages of other origins.
+pub(crate) fn public(page: Response, head: &Head) -> Response {
+    match head.method {
+        Method::Options => Response { status: Status::NoContent, body: Vec::new(), ..page },
+        Method::Get | Method::Head | Method::Post | Method::Delete | Method::Other => {
+            check_method(head).err().unwrap_or(page)
+        }
+    }
+}
+
 /// The response with the numbers.
 pub(crate) fn numbers(page: String) -> Response {
     Response::new(Status::Ok)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, RequestId};
+use ceased_core::rpc::error::{ErrorObject, code};
 use ceased_core::time::Instant;
 use ceased_process::JobId;
 use ceased_transports::Peer as Origin;
@@ -32,6 +33,8 @@ const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for a client to close its side after the last response.
 const LINGER: Duration = Duration::from_secs(1);
+/// Reason for the end of a stream whose token has expired.
+const EXPIRED: &str = "the token of this request has expired: send it again with another one";
 /// Time that a client waits before it connects again, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
@@ -48,6 +51,8 @@ pub(crate) struct HttpPeer {
     caller: Option<Caller>,
     wrong_token: bool,
     exchange: Option<Box<Exchange>>,
+    /// Time at which the token of the request under way is not accepted any more.
+    pub(crate) expires: Option<Instant>,
     /// Engine connection of its requests of 2026-07-28, and their identity.
     pub(crate) stateless: Option<(ConnId, Caller)>,
     /// The client has closed its side.
@@ -104,6 +109,8 @@ pub(crate) enum Overdue {
     Probe,
     /// Output that was held back is to be sent.
     Release,
+    /// The token of the request under way has expired.
+    Expire,
     /// The connection is to be closed.
     Close,
 }
@@ -127,6 +134,7 @@ impl HttpPeer {
             caller: None,
             wrong_token: false,
             exchange: None,
+            expires: None,
             stateless: None,
             half_closed: false,
             retired: false,
@@ -179,6 +187,17 @@ impl HttpPeer {
         }
         let (http, mut policy) = self.with_policy();
         http.advance(&mut policy);
+    }
+
+    /// Whether a decision on a head waits for the keys of an issuer.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.http.is_held()
+    }
+
+    /// The keys of issuers have changed: reads on.
+    pub(crate) fn release(&mut self) {
+        self.http.release();
+        self.advance();
     }
 
     /// The connection, and the check of its heads.
@@ -454,6 +473,38 @@ impl HttpPeer {
         self.http.close();
     }
 
+    /// AUTH-03: the token of the request under way has expired. Tells the client so, and closes the
+    /// connection: a stream of a session can be resumed with another token.
+    pub(crate) fn expire(&mut self) {
+        self.expires = None;
+        if !self.http.is_streaming() {
+            let challenge = self
+                .rules
+                .signed
+                .as_ref()
+                .map(|signed| signed.challenge(Some(("invalid_token", EXPIRED)), None));
+            let response = Response::text(Status::Unauthorized, EXPIRED);
+            self.http.close_after_response();
+            self.respond(response.header("www-authenticate", challenge.unwrap_or_default()));
+            return;
+        }
+        let mut text = format!(": {EXPIRED}\n\n").into_bytes();
+        let subject = self.exchange.as_deref().map(|exchange| &exchange.subject);
+        let answered = match subject {
+            Some(Subject::Stateless { request, .. }) => Some(json_of(request)),
+            Some(Subject::Stream { .. } | Subject::View { .. }) | None => None,
+        };
+        if let Some(id) = &answered {
+            let error = ErrorObject::new(code::FORBIDDEN, EXPIRED);
+            sse::write_event(&mut text, None, &answer::error(Status::Ok, id, &error).body);
+        }
+        self.http.write_stream(&text);
+        if answered.is_some() {
+            self.end_events();
+        }
+        self.http.close();
+    }
+
     /// Closes the connection after the response that is due: its listener is gone.
     pub(crate) fn retire(&mut self) {
         self.retired = true;
@@ -520,6 +571,11 @@ impl HttpPeer {
 
     /// Time of the next [`overdue`](Self::overdue).
     pub(crate) fn deadline(&self, write_stall: Duration) -> Option<Instant> {
+        let expires = self.expires.filter(|_| self.exchange.is_some());
+        self.phase_deadline(write_stall).into_iter().chain(expires).min()
+    }
+
+    fn phase_deadline(&self, write_stall: Duration) -> Option<Instant> {
         if self.held_until.is_some() {
             return self.held_until;
         }
@@ -552,6 +608,11 @@ impl HttpPeer {
             return Overdue::No;
         }
         match self.http.phase() {
+            Phase::Responding
+                if self.exchange.is_some() && self.expires.is_some_and(|at| at <= now) =>
+            {
+                Overdue::Expire
+            }
             _ if self.held_until.is_some() => Overdue::Release,
             _ if self.blocked_since.is_some() => Overdue::Close,
             Phase::Idle | Phase::Closing => Overdue::Close,
@@ -572,5 +633,13 @@ impl HttpPeer {
         } else {
             self.http.probe();
         }
+    }
+}
+
+/// The id of a request as JSON text.
+fn json_of(id: &RequestId) -> String {
+    match id {
+        RequestId::Text(text) => serde_json::Value::from(&**text).to_string(),
+        RequestId::Number(_) | RequestId::Canonical(_) | RequestId::Null => id.to_string(),
     }
 }

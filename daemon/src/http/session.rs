@@ -14,6 +14,7 @@ use ceased_transports::http::sse::{EventBuffer, EventId};
 use uuid::Uuid;
 
 use super::access::{Caller, HttpRules};
+use super::signed::SignedToken;
 use crate::token_file::Token;
 
 /// Time that the events of an ended stream are kept for a client that lost its connection.
@@ -73,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) token: Option<Arc<Token>>,
     /// Profile in the path of its endpoint.
     pub(crate) profile: Option<Box<str>>,
+    /// Signed token of its latest request.
+    pub(crate) signed: Option<Arc<SignedToken>>,
     pub(crate) rules: Arc<HttpRules>,
     /// Revision that `initialize` settled; `None` before its answer.
     pub(crate) revision: Option<&'static str>,
@@ -125,7 +128,7 @@ pub(super) enum StreamKind {
 
 impl Session {
     pub(crate) fn new(id: SessionId, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
-        let Caller { identity, rights, token, view: _, profile } = caller;
+        let Caller { identity, rights, token, view: _, profile, signed } = caller;
         let replay = EventBuffer::new(rules.replay_bytes);
         Self {
             id,
@@ -133,6 +136,7 @@ impl Session {
             rights,
             token,
             profile,
+            signed,
             rules,
             revision: None,
             streams: BTreeMap::new(),
@@ -465,6 +469,8 @@ mod tests {
             connections_per_address: 1,
             replay_bytes: 4096,
             view: false,
+            signed: None,
+            secure: None,
         };
         let caller = Caller::of(Identity::Anonymous);
         Session::new(SessionId::new(), caller, Arc::new(rules), Instant::default())

@@ -48,6 +48,21 @@ pub(crate) fn modern_python_over_http() -> Option<Client> {
     modern_python().map(|client| Client { script: source_path("http_modern_client.py"), ..client })
 }
 
+/// The TypeScript client that authorizes; `None` with a printed line if there is no Node.js.
+pub(crate) fn typescript_oauth() -> Option<Client> {
+    node(&["oauth.mjs"], "oauth.mjs")
+}
+
+/// The Python client that authorizes; `None` with a printed line if there is no Python.
+pub(crate) fn python_oauth() -> Option<Client> {
+    python().map(|client| Client { script: source_path("oauth_client.py"), ..client })
+}
+
+/// The checker of resource servers; `None` with a printed line if there is no Python.
+pub(crate) fn authlab() -> Option<Client> {
+    python_with("venv-authlab", "requirements-authlab.txt", "authlab.py")
+}
+
 /// The TypeScript client of ACP; `None` with a printed line if there is no Node.js.
 pub(crate) fn acp() -> Option<Client> {
     node(&["acp.mjs", "acp_agent.mjs", "acp_v2.mjs", "acp_v2_agent.mjs"], "acp.mjs")

@@ -33,6 +33,12 @@ pub struct Request {
 pub trait HeadCheck {
     /// Returns the response to a request that is refused, `None` for one whose body may be read.
     fn check(&mut self, head: &Head) -> Option<Response>;
+
+    /// Whether the decision on this head waits for something else: the head is looked at again by
+    /// the next [`advance`](HttpConnection::advance) after [`release`](HttpConnection::release).
+    fn waits(&mut self, _: &Head) -> bool {
+        false
+    }
 }
 
 /// Progress of a connection, by which a host applies its deadlines.
@@ -83,6 +89,8 @@ pub struct HttpConnection {
     sent: usize,
     /// Date of its responses.
     date: Option<Arc<HttpDate>>,
+    /// The decision on a head waits.
+    is_held: bool,
 }
 
 impl HttpConnection {
@@ -96,7 +104,19 @@ impl HttpConnection {
             output: Vec::new(),
             sent: 0,
             date: None,
+            is_held: false,
         }
+    }
+
+    /// Whether the decision on a head waits.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// The decision on a head can be made; [`advance`](Self::advance) is due.
+    pub const fn release(&mut self) {
+        self.is_held = false;
     }
 
     /// The same with this date in its responses.
@@ -120,6 +140,9 @@ impl HttpConnection {
     /// Whether these new bytes can complete something. A head that arrives byte by byte is not
     /// read again for each byte, which would take time in the square of its length.
     fn may_have_more(&self, new: &[u8]) -> bool {
+        if self.is_held {
+            return false;
+        }
         let is_head = matches!(self.input, Input::Head);
         let length = self.bytes.len();
         !is_head || length <= START || length >= self.limits.head_bytes || new.contains(&b'\n')
@@ -131,10 +154,14 @@ impl HttpConnection {
         loop {
             let rest = self.bytes.get(read..).unwrap_or_default();
             let next = match std::mem::replace(&mut self.input, Input::Head) {
-                Input::Head if rest.is_empty() => break,
+                Input::Head if rest.is_empty() || self.is_held => break,
                 Input::Head => match head::parse(rest, &self.limits) {
                     Parsed::Partial => break,
                     Parsed::Refused(response) => self.refuse(&response),
+                    Parsed::Whole(head, _) if check.waits(&head) => {
+                        self.is_held = true;
+                        break;
+                    }
                     Parsed::Whole(head, length) => {
                         read += length;
                         self.begin_body(head, check, read)
@@ -319,7 +346,7 @@ impl HttpConnection {
     #[must_use]
     pub const fn wants_input(&self) -> bool {
         match self.input {
-            Input::Head | Input::Body(..) => true,
+            Input::Head | Input::Body(..) => !self.is_held,
             Input::Whole(_) | Input::Response(_) => self.bytes.len() < self.limits.pipelined_bytes,
             Input::Closing => false,
         }

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::line::Line;
 use super::proof::{sentence, short};
+use crate::http::signed::SignedToken;
 use crate::observability::calls::CallRecord;
 
 /// Limit in bytes of a recorded request id: ids are chosen by the peer and unbounded.
@@ -28,6 +29,7 @@ pub(crate) enum Happening {
         peer: String,
         job: Option<JobId>,
         server: Option<Box<str>>,
+        signed: Option<Arc<SignedToken>>,
     },
     /// A peer was rejected. A user is named as the system knows it, any other peer is anonymous.
     Refuse {
@@ -123,13 +125,23 @@ impl Happening {
     /// `identity` is the actor, or the owner if there is no actor.
     fn write_members(&self, line: &mut Line<'_>) {
         match self {
-            Self::Connect { identity, conn, peer, job, server } => {
+            Self::Connect { identity, conn, peer, job, server, signed } => {
                 actor(line, "connect", identity, *conn).text("peer", peer);
                 if let Some(job) = job {
                     line.number("job", job.get());
                 }
                 if let Some(server) = server {
                     line.text("server", server);
+                }
+                if let Some(signed) = signed {
+                    let (issuer, subject) = signed.subject.split_once('#').unwrap_or_default();
+                    line.text("issuer", issuer).text("subject", subject);
+                    let named = [("client", &signed.client), ("tokenId", &signed.id)];
+                    for (name, value) in named {
+                        if let Some(value) = value {
+                            line.text(name, value);
+                        }
+                    }
                 }
             }
             Self::Refuse { identity, conn, peer, limit, reason } => {
