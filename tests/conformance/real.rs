@@ -39,7 +39,7 @@ enum Way {
 }
 
 /// The folder with the servers and clients; `None` with a printed line if they cannot be installed.
-fn installed() -> Option<&'static Path> {
+pub(crate) fn installed() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         for (program, least) in [("node", 20), ("npm", 9), ("python3", 3), ("git", 2)] {
@@ -66,7 +66,7 @@ fn installed() -> Option<&'static Path> {
     folder.as_deref()
 }
 
-fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/real").join(name)
 }
 
@@ -127,6 +127,15 @@ fn command_of(way: Way, options: &[&str], command: &[String]) -> Vec<String> {
             .chain(command.iter().cloned())
             .collect(),
     }
+}
+
+/// A folder with one skill.
+pub(crate) fn skill(folder: &Path) -> PathBuf {
+    let skills = folder.join("skills");
+    fs::create_dir_all(skills.join("greet")).expect("a folder");
+    let text = "---\nname: greet\ndescription: Greets a person.\n---\n\nSay hello.\n";
+    fs::write(skills.join("greet/SKILL.md"), text).expect("a file");
+    skills
 }
 
 /// A repository; its hook, if it has one, starts a server in the background and works on, as hooks
@@ -227,10 +236,7 @@ fn extensions_pass_with_and_without_wrap() {
         let path = folder.path().to_string_lossy().into_owned();
         let mark = path.rsplit('/').next().expect("a last part").to_owned();
         let _sweep = Sweep(mark.clone());
-        let skill = folder.path().join("skills/greet");
-        fs::create_dir_all(&skill).expect("a folder");
-        let text = "---\nname: greet\ndescription: Greets a person.\n---\n\nSay hello.\n";
-        fs::write(skill.join("SKILL.md"), text).expect("a file");
+        skill(folder.path());
         let servers: Vec<Value> = plan::extended(installed, folder.path())
             .into_iter()
             .map(|mut server| {

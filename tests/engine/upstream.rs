@@ -1,5 +1,6 @@
 //! Relay of existing MCP servers: the rules UPS that the engine decides.
 
+mod agents;
 mod audiences;
 mod early;
 mod eras;

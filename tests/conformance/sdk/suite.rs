@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -26,6 +27,9 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(30);
 /// Revisions whose requirements are run, each with the number of its scenarios in this version of
 /// the suite: those of the revision, and those that it does not count, such as tasks and headers.
 const REVISIONS: [(&str, usize); 2] = [("2025-11-25", 33), ("2026-07-28", 50)];
+
+/// Revisions without requirements in the suite: its scenarios that apply to them, with their number.
+const OLDER: [(&str, usize); 2] = [("2025-03-26", 1), ("2025-06-18", 27)];
 
 /// A check that is not met: the revision, the scenario, the check, and why.
 type Exception = (&'static str, &'static str, &'static str, &'static str);
@@ -66,6 +70,49 @@ fn official_suite_passes_through_the_gateway() {
     let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
     run_suite(&suite, &url, folder.path(), &FAILURES);
+}
+
+/// UPS-18 by the official suite: the skills of a server of another SDK, alone and through a daemon.
+#[test]
+fn skills_scenarios_pass_through_the_gateway() {
+    let (Some(suite), Some(real)) = (install::suite(), crate::real::installed()) else { return };
+    let folder = tempfile::Builder::new().prefix("ceased-suite-").tempdir().expect("a folder");
+    let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
+    let skills = text(&crate::real::skill(folder.path()));
+    let words = [
+        text(&real.join("venv/bin/python")),
+        text(&crate::real::source("skills_server.py")),
+        skills,
+    ];
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
+    let log = folder.path().join("server.log");
+    let mut command = Command::new(&words[0]);
+    let child = processes::start(command.args(&words[1..]).arg(free.port().to_string()), &log);
+    let alone = Example { url: format!("http://{free}/mcp"), child: child.expect("it starts") };
+    let listens = || TcpStream::connect(free).ok();
+    processes::until(LISTENS_WITHIN, listens).unwrap_or_else(|| panic!("{}", read(&log)));
+    let tools = format!(
+        "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
+         [[server]]\nname = \"skills\"\ncommand = {words:?}\nrun_as = \"daemon\"\nprefix = \"\"\n"
+    );
+    let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
+    let through = format!("http://{}/mcp", daemon.http_address());
+    for scenario in ["enumeration", "manifest", "directory"] {
+        let scenario = format!("sep-2640-skills-{scenario}");
+        let run = |url: &str, name: &str| {
+            let results = folder.path().join(format!("{name}-{scenario}"));
+            let mut command = Command::new(&suite.node);
+            command.arg(&suite.program).args(["server", "--url", url, "--scenario", &scenario]);
+            let ended = processes::run(command.arg("-o").arg(&results), &log, COMMAND_WITHIN);
+            assert!(ended.is_ok(), "{}", read(&log));
+            let (_, checks) = checks_of(&results).pop().expect("a scenario");
+            let word = |check: &Value, name: &str| check[name].as_str().map(str::to_owned);
+            checks.iter().map(|it| (word(it, "id"), word(it, "status"))).collect::<Vec<_>>()
+        };
+        let (direct, relayed) = (run(&alone.url, "alone"), run(&through, "through"));
+        assert!(!direct.is_empty(), "{scenario}");
+        assert_eq!(direct, relayed, "{scenario}");
+    }
 }
 
 /// HTTP-03 and HTTP-04 by the command line of the MCP Inspector: each method that it has, in a session
@@ -147,15 +194,18 @@ impl Drop for Example {
     }
 }
 
-/// Runs every scenario of both revisions; exactly the expected checks may fail.
+/// Runs every scenario of the revisions; exactly the expected checks may fail.
 fn run_suite(suite: &Suite, url: &str, folder: &Path, failures: &[Exception]) {
     let mut found = BTreeSet::new();
     let mut log = String::new();
-    for (revision, count) in REVISIONS {
+    let older =
+        OLDER.map(|(revision, count)| (revision, count, vec!["--suite", "all", "--spec-version"]));
+    let frozen = REVISIONS.map(|(revision, count)| (revision, count, vec!["--requirements"]));
+    for (revision, count, options) in older.into_iter().chain(frozen) {
         let results = folder.join(revision);
         let path = folder.join(format!("{revision}.log"));
         let mut command = Command::new(&suite.node);
-        command.arg(&suite.program).args(["server", "--url", url, "--requirements", revision]);
+        command.arg(&suite.program).args(["server", "--url", url]).args(options).arg(revision);
         let ended = processes::run(command.arg("-o").arg(&results), &path, REVISION_WITHIN);
         let said = read(&path);
         // Its status tells only of the scenarios that the revision counts.

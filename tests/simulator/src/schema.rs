@@ -22,6 +22,8 @@ pub use self::modern::{REVISION as MODERN, claims};
 
 /// Pseudo-revision that stands for the schema of ACP.
 pub const ACP: &str = "acp";
+/// Pseudo-revision that stands for the schema of version 2 of ACP.
+pub const ACP_2: &str = "acp-2";
 
 /// Schema documents by revision, and their compiled validators.
 struct Schemas {
@@ -50,7 +52,8 @@ fn load() -> Option<Schemas> {
         .chain([modern::TASKS])
         .map(|revision| (revision, format!("mcp-{revision}.schema.json")));
     let acp = (ACP, "acp-v1-sdk-2.4.0.schema.json".to_owned());
-    for (revision, file) in mcp.chain([acp]) {
+    let acp_2 = (ACP_2, "acp-v2-sdk-2.4.0.schema.json".to_owned());
+    for (revision, file) in mcp.chain([acp, acp_2]) {
         let path = folder.join(file);
         let Ok(text) = fs::read_to_string(&path) else {
             // Written directly to the terminal, because the test harness captures `eprintln!`.
