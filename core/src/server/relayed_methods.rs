@@ -17,6 +17,9 @@ use crate::upstream::server::Share;
 use crate::upstream::targets::TARGETED;
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
+/// Methods that sessions alone have: in the revision without them there are none of these names,
+/// whatever a server behind has (MOD-07).
+const OF_SESSIONS: [&str; 5] = ["initialize", "ping", "logging/setLevel", SUBSCRIBE, UNSUBSCRIBE];
 /// Beginnings of the methods that are of this engine alone.
 const OWN: [&str; 2] = ["ceased/", "tasks/"];
 
@@ -31,6 +34,9 @@ impl Engine {
         let has_offers = !self.settings.provider.is_empty();
         if (self.upstreams.is_empty() && !has_offers) || OWN.iter().any(|it| method.starts_with(it))
         {
+            return Some(reply);
+        }
+        if reply.dialect.results == Results::Typed && OF_SESSIONS.contains(&method) {
             return Some(reply);
         }
         if self.passes(&reply, method) {

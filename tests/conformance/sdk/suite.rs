@@ -90,7 +90,7 @@ fn skills_scenarios_pass_through_the_gateway() {
     let child = processes::start(command.args(&words[1..]).arg(free.port().to_string()), &log);
     let alone = Example { url: format!("http://{free}/mcp"), child: child.expect("it starts") };
     let listens = || TcpStream::connect(free).ok();
-    processes::until(LISTENS_WITHIN, listens).unwrap_or_else(|| panic!("{}", read(&log)));
+    processes::until(COMMAND_WITHIN, listens).unwrap_or_else(|| panic!("{}", read(&log)));
     let tools = format!(
         "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
          [[server]]\nname = \"skills\"\ncommand = {words:?}\nrun_as = \"daemon\"\nprefix = \"\"\n"

@@ -334,6 +334,21 @@ fn server_without_sessions_sees_its_client() {
     assert_eq!(kit.one(client)["result"]["skills"], json!([]));
 }
 
+/// MOD-07: a method that sessions alone have reaches no server without one.
+#[test]
+fn methods_of_sessions_are_unknown_without_one() {
+    for of in [wrapped(), server("s")] {
+        let mut kit = Kit::new(vec![of]);
+        let client = kit.connect();
+        for (id, method) in
+            [(1, "ping"), (2, "logging/setLevel"), (3, "resources/unsubscribe"), (4, "initialize")]
+        {
+            kit.send(client, &modern(id, method, &json!({})));
+            assert_eq!(kit.one(client)["error"]["code"], -32601, "{method}");
+        }
+    }
+}
+
 /// Two servers with one skill and one user interface each, under equal URIs, and a client that has
 /// both extensions.
 fn two() -> (Kit, ConnId, Vec<ConnId>, Value) {
