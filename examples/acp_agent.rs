@@ -196,6 +196,7 @@ impl Agent {
             // This agent has no durable tasks.
             | Action::Store { .. }
             | Action::Load { .. }
+            | Action::LookUp(_)
             | Action::Upstream(_)
             | Action::Audit(_) => {}
         }

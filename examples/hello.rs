@@ -97,6 +97,7 @@ impl Host {
                     | Action::RefuseCancel { .. }
                     | Action::Store { .. }
                     | Action::Load { .. }
+                    | Action::LookUp(_)
                     | Action::ReadOutput(_)
                     | Action::Exit
                     // There is no operator.

@@ -19,6 +19,7 @@ use crate::policy::abuse::AbusePattern;
 use crate::protocol::revision::Dialect;
 use crate::protocol::trace_context::TraceContext;
 use crate::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, Unstored};
+use crate::tasks::shared::Lookup;
 use crate::tasks::status::Status;
 use crate::time::Instant;
 use crate::tool::{StopStep, Tool};
@@ -101,6 +102,10 @@ pub enum Action {
         /// Of which task, and where its record is.
         key: RecordKey,
     },
+    /// Read records of the table that several engines share, as it is from now on, and report
+    /// [`Found`](crate::tasks::shared::SharedEvent::Found). With
+    /// [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared) alone.
+    LookUp(Box<Lookup>),
     /// The send queue of this connection is no longer empty.
     Flush {
         /// The connection.

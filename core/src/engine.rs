@@ -39,6 +39,7 @@ use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::supervisor::table::Agents;
+use crate::tasks::lookups::Lookups;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::upstream::server::UpstreamServer;
@@ -63,6 +64,8 @@ pub struct Engine {
     /// Jobs that wait for a retry.
     pub(crate) suspended: SuspendedCalls,
     pub(crate) tasks: Tasks,
+    /// Questions to the table that several engines share.
+    pub(crate) lookups: Lookups,
     pub(crate) timers: TimerQueue,
     /// Requests of ours.
     pub(crate) outgoing: Outgoing,
@@ -124,7 +127,7 @@ impl Engine {
         let cursor_key = id_source.uuid();
         let seed = Seed::drawn(cursor_key);
         let loosest = Admitted::of(&settings);
-        let durable = settings.tasks.durable;
+        let (durable, shared) = (settings.tasks.durable, settings.tasks.shared);
         let mut engine = Self {
             outbox: Outbox::new(Arc::clone(&settings), seed),
             settings,
@@ -136,7 +139,8 @@ impl Engine {
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             suspended: SuspendedCalls::default(),
-            tasks: Tasks::new(cursor_key, seed, durable),
+            tasks: Tasks::new(cursor_key, seed, durable, shared),
+            lookups: Lookups::default(),
             timers: TimerQueue::default(),
             outgoing: Outgoing::new(),
             surveys: BTreeMap::new(),
@@ -203,6 +207,7 @@ impl Engine {
             Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
+            Event::Shared(event) => self.on_shared(event),
             Event::Upstream(event) => match self.supervisor().on_event(&event) {
                 Some(Some(conn)) => self.remove_connection(conn),
                 Some(None) => {}

@@ -18,6 +18,7 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::frame::LongLine;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
+use crate::tasks::shared::SharedEvent;
 use crate::time::Instant;
 use crate::upstream::interface::UpstreamEvent;
 
@@ -291,6 +292,8 @@ pub enum Event<'a> {
         /// Outcome of the task; `None` when the store cannot tell.
         outcome: Option<TaskOutcome>,
     },
+    /// News of the table that several engines share.
+    Shared(SharedEvent),
     /// Something happened to an upstream.
     Upstream(UpstreamEvent<'a>),
     /// The configuration was read again. Running jobs are not touched.

@@ -72,7 +72,8 @@ pub(crate) fn check(engine: &Engine) {
         if let Some(job) = entry.job {
             assert!(engine.jobs.contains(job), "{id} names a job that is gone");
         }
-        assert!(entry.status().is_terminal() || entry.job.is_some(), "{id} works without a job");
+        let elsewhere = entry.is_visiting() || entry.status().is_terminal();
+        assert!(elsewhere || entry.job.is_some(), "{id} works without a job");
     }
 }
 
@@ -130,6 +131,7 @@ fn requests(engine: &Engine) {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.aside.waiters.contains(&(*conn, id.clone())));
                 }
+                Work::Lookup(asked) => engine.lookups.check(asked, *conn, id),
                 Work::Survey(survey) => {
                     let of = engine.surveys.get(survey);
                     let asks = of.map(|of| (of.conn, &of.request));
@@ -400,6 +402,7 @@ fn timers(engine: &Engine) {
         + disconnect::armed(engine)
         + idempotency::armed(engine)
         + usize::from(store::is_armed(engine))
+        + usize::from(engine.lookups.is_armed())
         + engine
             .outgoing
             .peers()

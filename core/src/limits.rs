@@ -159,6 +159,10 @@ pub struct TaskPolicy {
     /// [`Action::Store`](crate::action::Action::Store), and nothing is said of a task before the
     /// store has it. Read when an engine is made; a reload does not change it.
     pub durable: bool,
+    /// Whether the store is a table that several engines share (FLT-02): each answer about tasks is made of
+    /// a question to it ([`Action::LookUp`](crate::action::Action::LookUp)). With `durable` alone; read
+    /// when an engine is made.
+    pub shared: bool,
     /// How long the store is left alone after it did not take a write, before it is tried again
     /// (DUR-01).
     pub store_retry: Duration,
@@ -184,6 +188,7 @@ impl Default for TaskPolicy {
     fn default() -> Self {
         Self {
             durable: false,
+            shared: false,
             store_retry: Duration::from_secs(2),
             default_ttl: Duration::from_secs(3600),
             max_ttl: Duration::from_secs(24 * 3600),

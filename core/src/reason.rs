@@ -25,6 +25,8 @@ pub enum StopReason {
     Host,
     /// The store did not take its task.
     Unstored,
+    /// The table that several engines share was out of reach for too long (FLT-04).
+    Lapsed,
     /// The daemon shuts down.
     Shutdown,
 }
@@ -41,6 +43,7 @@ impl StopReason {
             | Self::Shutdown
             | Self::Unanswered
             | Self::Unstored
+            | Self::Lapsed
             | Self::Limit
             | Self::Host => false,
         }
@@ -57,6 +60,7 @@ impl StopReason {
             Self::Unanswered => "unanswered",
             Self::LeftBehind => "left behind",
             Self::Unstored => "not stored",
+            Self::Lapsed => "lease over",
             Self::Feature => "feature",
             Self::Limit => "limit",
             Self::Host => "host",

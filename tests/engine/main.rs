@@ -35,6 +35,7 @@ mod retry;
 mod rpc;
 mod run;
 mod services;
+mod shared;
 mod shares;
 mod shutdown;
 mod store;

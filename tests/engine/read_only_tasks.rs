@@ -60,6 +60,9 @@ fn writes(w: &mut World, store: &mut Store) -> Vec<(&'static str, String)> {
         StoreWrite::Put(record) => ("put", record.status.as_str().to_owned()),
         StoreWrite::Delete(_) => ("delete", String::new()),
         StoreWrite::Probe => ("probe", String::new()),
+        StoreWrite::Cancel(_) | StoreWrite::Watch(_) | StoreWrite::Unwatch(_) => {
+            ("shared", String::new())
+        }
     };
     store.waiting.iter().map(|(_, write)| kind(write)).collect()
 }

@@ -58,6 +58,7 @@ impl Engine {
             | Work::Listen(_)
             | Work::Survey(_)
             | Work::Upstream(_)
+            | Work::Lookup(_)
             | Work::Question(_) => return None,
         };
         let job = self.jobs.get(id)?;
@@ -155,6 +156,7 @@ fn cancelled(dialect: &Dialect, why: StopReason) -> Option<ErrorObject> {
         | StopReason::LeftBehind
         | StopReason::Unanswered
         | StopReason::Unstored
+        | StopReason::Lapsed
         | StopReason::Feature
         | StopReason::Limit
         | StopReason::Host

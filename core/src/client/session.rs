@@ -16,7 +16,7 @@ use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
-use crate::outbox::requests::Reply;
+use crate::outbox::requests::{Reply, TaskMethod};
 use crate::outgoing::call::{Answer, CallFor, Caller, Cause, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{Dialect, TaskRules};
@@ -85,15 +85,14 @@ impl Engine {
             (_, Phase::Ready) if self.drain.is_some() => {
                 self.outbox.fail(reply, &crate::jobs::result::shutting_down());
             }
-            ("tasks/get", Phase::Ready) if tasks => self.get_task(reply, params),
-            ("tasks/result", Phase::Ready) if tasks => self.await_task(reply, params),
-            ("tasks/list", Phase::Ready) if tasks => self.list_tasks(reply, params),
-            ("tasks/cancel", Phase::Ready) if tasks => self.cancel_task(reply, params),
-            (_, Phase::Ready) => match declared.offer(method) {
-                Offer::Undeclared => self.outbox.unknown_method(reply, method),
-                Offer::Plain => self.call_service(reply, method, params, false),
-                Offer::Tasks => self.call_service(reply, method, params, core),
-            },
+            (_, Phase::Ready) => {
+                match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
+                    (Some(about), _) => self.about_tasks(reply, about, params),
+                    (None, Offer::Undeclared) => self.outbox.unknown_method(reply, method),
+                    (None, Offer::Plain) => self.call_service(reply, method, params, false),
+                    (None, Offer::Tasks) => self.call_service(reply, method, params, core),
+                }
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ pub enum Timer {
     Poll(ConnId, CallId),
     /// Retry of a failed store.
     Store,
+    /// End of the membership in a table that several engines share.
+    Lease,
     /// SIGKILL for the remaining jobs during shutdown.
     DrainKill,
     /// End of the shutdown.
@@ -67,7 +69,7 @@ impl Timer {
             Self::Keyed(_) => 7,
             Self::Call(..) => 8,
             Self::Poll(..) => 9,
-            Self::Store => 10,
+            Self::Store | Self::Lease => 10,
             Self::DrainKill => 11,
             Self::DrainEnd => 12,
             Self::Heartbeat(_) => 13,

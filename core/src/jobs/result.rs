@@ -47,6 +47,7 @@ pub(crate) fn into_answer(
                 | StopReason::LeftBehind
                 | StopReason::Unanswered
                 | StopReason::Unstored
+                | StopReason::Lapsed
                 | StopReason::Feature
                 | StopReason::Limit
                 | StopReason::Host,

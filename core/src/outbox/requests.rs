@@ -21,6 +21,7 @@ use crate::policy::account::{Account, Charge};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::Dialect;
 use crate::rpc::message::WireId;
+use crate::tasks::shared::LookupId;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::question::AskedOf;
 
@@ -42,15 +43,16 @@ struct Pending {
 impl Pending {
     /// Bytes that it holds beside its size.
     fn bytes(&self) -> usize {
-        let uris = match &self.work {
+        let texts = match &self.work {
             Work::Listen(listening) => listening.uris.iter().map(|uri| uri.len()).sum(),
+            Work::Lookup(asked) => asked.params.as_ref().map_or(0, |params| params.len()),
             Work::Job(_)
             | Work::Task(..)
             | Work::Survey(_)
             | Work::Upstream(_)
             | Work::Question(_) => 0,
         };
-        self.reply.name_bytes() + uris
+        self.reply.name_bytes() + texts
     }
 }
 
@@ -69,6 +71,68 @@ pub(crate) enum Work {
     Upstream(Awaited),
     /// A client, to which a request of a server was passed.
     Question(AskedOf),
+    /// The table that several engines share.
+    Lookup(Box<Asked>),
+}
+
+/// A request about tasks that waits for the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The question.
+    pub(crate) lookup: LookupId,
+    /// The method of the request.
+    pub(crate) method: TaskMethod,
+    /// Its params, as JSON text.
+    pub(crate) params: Option<Box<str>>,
+}
+
+/// A method about tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskMethod {
+    /// `tasks/get` of a session.
+    Get,
+    /// `tasks/result`.
+    Result,
+    /// `tasks/list`.
+    List,
+    /// `tasks/cancel`.
+    Cancel,
+    /// `tasks/get` of such a client without a session (EXT-02).
+    Detailed(PeerCapabilities),
+    /// `tasks/update`.
+    Update,
+}
+
+impl TaskMethod {
+    /// The method of a session with this name.
+    pub(crate) fn of_session(name: &str) -> Option<Self> {
+        match name {
+            "tasks/get" => Some(Self::Get),
+            "tasks/result" => Some(Self::Result),
+            "tasks/list" => Some(Self::List),
+            "tasks/cancel" => Some(Self::Cancel),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Get | Self::Detailed(_) => "tasks/get",
+            Self::Result => "tasks/result",
+            Self::List => "tasks/list",
+            Self::Cancel => "tasks/cancel",
+            Self::Update => "tasks/update",
+        }
+    }
+
+    /// Whether the answer needs the outcome of the task.
+    pub(crate) const fn needs_outcome(self) -> bool {
+        match self {
+            Self::Result | Self::Detailed(_) => true,
+            Self::Get | Self::List | Self::Cancel | Self::Update => false,
+        }
+    }
 }
 
 /// The work that has come to its end, so that the request waiting for it may be answered.
@@ -86,6 +150,8 @@ pub(crate) enum Settled {
     Upstream,
     /// The client has answered, or will not.
     Question(AskedOf),
+    /// The table has answered.
+    Lookup(LookupId),
 }
 
 /// A request that was cancelled. Its right to an answer is gone (CAN-08).
@@ -107,13 +173,15 @@ impl Work {
             (Self::Listen(_), Settled::Listen) => true,
             (Self::Upstream(_), Settled::Upstream) => true,
             (Self::Question(of), Settled::Question(answered)) => *of == answered,
+            (Self::Lookup(asked), Settled::Lookup(answered)) => asked.lookup == answered,
             (
                 Self::Job(_)
                 | Self::Task(..)
                 | Self::Survey(_)
                 | Self::Listen(_)
                 | Self::Upstream(_)
-                | Self::Question(_),
+                | Self::Question(_)
+                | Self::Lookup(_),
                 _,
             ) => false,
         }
@@ -180,6 +248,7 @@ impl Requests {
             | Work::Task(..)
             | Work::Survey(_)
             | Work::Upstream(_)
+            | Work::Lookup(_)
             | Work::Question(_) => None,
         })
     }

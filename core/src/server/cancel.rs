@@ -99,6 +99,7 @@ impl Engine {
                 self.gateway().withdraw_question(of, cancel.reason.as_deref());
                 (None, "".into())
             }
+            Work::Lookup(asked) => (None, asked.method.name().into()),
             Work::Survey(read) => {
                 let form = self.surveys.get(&read).map(|request| request.form.method());
                 (None, form.unwrap_or("ceased/status").into())

@@ -145,7 +145,7 @@ impl Engine {
                     }
                 }
                 Work::Listen(listening) => self.unlisten(conn, &id, &listening),
-                Work::Survey(_) => {}
+                Work::Survey(_) | Work::Lookup(_) => {}
                 Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
                 Work::Question(of) => self.gateway().withdraw_question(of, None),
             }
@@ -288,7 +288,7 @@ impl Engine {
                         self.upstreams.waiters.remove(&(conn, reply.id.clone()));
                     }
                     Work::Question(of) => self.gateway().withdraw_question(of, None),
-                    Work::Listen(_) | Work::Survey(_) => {}
+                    Work::Listen(_) | Work::Survey(_) | Work::Lookup(_) => {}
                 }
                 let error = match cut_off(&self.outbox, conn, StopReason::Shutdown) {
                     Some(error) => error,
@@ -344,6 +344,7 @@ impl Engine {
                 Timer::Call(conn, call) => self.on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
                 Timer::Store => self.on_store_timer(),
+                Timer::Lease => self.on_lease_timer(),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;

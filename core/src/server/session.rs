@@ -8,7 +8,7 @@ use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::log_level::LogLevel;
 use crate::outbox::Sender;
-use crate::outbox::requests::Reply;
+use crate::outbox::requests::{Reply, TaskMethod};
 use crate::outbox::typed_result::server_info;
 use crate::policy::access::Item;
 use crate::protocol::capabilities::PeerCapabilities;
@@ -131,18 +131,11 @@ impl Engine {
             ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
             ("ceased/restart", Phase::Ready) => self.restart_server(reply, params),
             ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
-            ("tasks/get", Phase::Ready) if tasks == TaskRules::Core => self.get_task(reply, params),
-            ("tasks/result", Phase::Ready) if tasks == TaskRules::Core => {
-                self.await_task(reply, params);
-            }
-            ("tasks/list", Phase::Ready) if tasks == TaskRules::Core => {
-                self.list_tasks(reply, params);
-            }
-            ("tasks/cancel", Phase::Ready) if tasks == TaskRules::Core => {
-                self.cancel_task(reply, params);
-            }
             (_, Phase::Ready) => {
-                if let Some(reply) = self.on_upstream_method(reply, method, params) {
+                let about = TaskMethod::of_session(method).filter(|_| tasks == TaskRules::Core);
+                if let Some(about) = about {
+                    self.about_tasks(reply, about, params);
+                } else if let Some(reply) = self.on_upstream_method(reply, method, params) {
                     self.outbox.unknown_method(reply, method);
                 }
             }

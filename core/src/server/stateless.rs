@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::json::meta::CLIENT_INFO;
 use crate::json::raw::{Json, Raw};
 use crate::json::writer::Writer;
-use crate::outbox::requests::Reply;
+use crate::outbox::requests::{Reply, TaskMethod};
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::ErrorObject;
@@ -85,9 +85,9 @@ impl Engine {
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.outbox.fail(reply, &missing_tasks("the task methods"));
             }
-            "tasks/get" => self.get_detailed_task(reply, params, &claim),
-            "tasks/update" => self.update_task(reply, params),
-            "tasks/cancel" => self.cancel_task(reply, params),
+            "tasks/get" => self.about_tasks(reply, TaskMethod::Detailed(claim.peer), params),
+            "tasks/update" => self.about_tasks(reply, TaskMethod::Update, params),
+            "tasks/cancel" => self.about_tasks(reply, TaskMethod::Cancel, params),
             // MOD-07: also capabilities of sessions alone.
             _ => {
                 if let Some(reply) = self.on_upstream_method(reply, method, params) {

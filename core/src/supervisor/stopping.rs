@@ -221,7 +221,8 @@ impl Supervision {
             | StopReason::LeftBehind
             | StopReason::Feature
             | StopReason::Host
-            | StopReason::Unstored => None,
+            | StopReason::Unstored
+            | StopReason::Lapsed => None,
         };
         if let Some(id) = &work.id {
             let answer = match (&limit, work.is_turn()) {

@@ -196,6 +196,21 @@ impl Engine {
         self.abandon_creation(id, &task_cancelled(), StopReason::Requested);
     }
 
+    /// Forgets a task that is the table's, with an error for those that wait.
+    pub(crate) fn lose(&mut self, id: TaskId, error: &ErrorObject) {
+        let Some((mut task, _)) = self.tasks.remove(id) else { return };
+        self.timers.disarm(&mut task.timer, Timer::Task(id));
+        self.tasks.writes_mut().forgive(id);
+        self.lookups.awaited.remove(&id);
+        let aside = task.aside.take();
+        self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
+        self.forget_topic(id, aside.listeners);
+        if let Some(job) = task.job {
+            self.abandon_job(job, StopReason::Lapsed);
+        }
+        self.fail_waiters(id, aside.waiters, error);
+    }
+
     fn abandon_job(&mut self, id: JobId, why: StopReason) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.task = None;

@@ -80,8 +80,8 @@ impl StoreWrite {
     #[must_use]
     pub const fn record(&self) -> Option<&TaskRecord> {
         match self {
-            Self::New(record) | Self::Put(record) => Some(record),
-            Self::Delete(_) | Self::Probe => None,
+            Self::New(record) | Self::Put(record) | Self::Cancel(record) => Some(record),
+            Self::Delete(_) | Self::Probe | Self::Watch(_) | Self::Unwatch(_) => None,
         }
     }
 }
@@ -135,6 +135,13 @@ pub enum StoreWrite {
     Delete(RecordKey),
     /// Nothing changes: would a new task be taken? Asked of a store that has failed.
     Probe,
+    /// A task that another engine runs gets this end, unless it has one. With
+    /// [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared) alone, as the next two.
+    Cancel(TaskRecord),
+    /// A request here waits for a task that another engine runs.
+    Watch(TaskId),
+    /// None does any more.
+    Unwatch(TaskId),
 }
 
 /// Why a write was not carried out.

@@ -3,59 +3,16 @@
 
 use core::time::Duration;
 
-use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::jobs::Jobs;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
-use crate::outbox::requests::{Reply, TaskView};
 use crate::outbox::typed_result;
 use crate::protocol::capabilities::PeerCapabilities;
-use crate::protocol::request_meta::RequestMeta;
-use crate::rpc::params::{self, Params};
 use crate::server::inputs;
 use crate::tasks::durable::RecordedOutcome;
 use crate::tasks::status::Status;
 use crate::tasks::task::{Task, Tasks};
-
-impl Engine {
-    /// EXT-02
-    pub(crate) fn get_detailed_task(
-        &mut self,
-        reply: Reply,
-        params: Option<&Params<'_>>,
-        claim: &RequestMeta,
-    ) {
-        let id = match self.named_task(reply.conn, params) {
-            Ok((id, _)) => id,
-            Err(error) => return self.outbox.fail(reply, &error),
-        };
-        self.tasks.note_poll(&mut self.outbox, reply.conn, id);
-        self.respond_with_task(reply, id, TaskView::Detailed(claim.peer));
-    }
-
-    /// EXT-05: answers to open questions are taken; others are acknowledged all the same.
-    pub(crate) fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
-        let id = match self.named_task(reply.conn, params) {
-            Ok((id, _)) => id,
-            Err(error) => return self.outbox.fail(reply, &error),
-        };
-        let job = self.tasks.get(id).and_then(|task| task.job);
-        let open = self.jobs.open_questions(job);
-        let given = params::any_members(params).input_responses;
-        let responses = params::required("inputResponses", given)
-            .and_then(|given| inputs::read(Some(given), &open));
-        match responses {
-            Err(error) => self.outbox.fail(reply, &error),
-            Ok(responses) => {
-                if let Some(job) = job {
-                    self.take_responses(job, &responses);
-                }
-                self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}"));
-            }
-        }
-    }
-}
 
 impl Tasks {
     /// The members of a task with all details, in the answer to `tasks/get` and in

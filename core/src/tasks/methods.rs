@@ -11,14 +11,17 @@ use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::limits::OnTtl;
-use crate::outbox::requests::{Reply, TaskView};
+use crate::outbox::requests::{Reply, TaskMethod, TaskView};
 use crate::policy::abuse::AbusePattern;
+use crate::protocol::capabilities::PeerCapabilities;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
+use crate::server::inputs;
 use crate::tasks::audit_events::note_job_cancelled;
-use crate::tasks::durable::TaskOutcome;
+use crate::tasks::durable::{TaskOutcome, Unstored};
+use crate::tasks::store::untold;
 use crate::tasks::task::{Aside, Change, Task};
 
 /// Error that a cancelled task has instead of a result (TSK-14, TSK-24).
@@ -69,8 +72,25 @@ impl Engine {
         }
     }
 
+    /// Answers a request about tasks. Of a table that several engines share, its records are here.
+    pub(crate) fn answer_about_tasks(
+        &mut self,
+        reply: Reply,
+        method: TaskMethod,
+        params: Option<&Params<'_>>,
+    ) {
+        match method {
+            TaskMethod::Get => self.get_task(reply, params),
+            TaskMethod::Result => self.await_task(reply, params),
+            TaskMethod::List => self.list_tasks(reply, params),
+            TaskMethod::Cancel => self.cancel_task(reply, params),
+            TaskMethod::Detailed(peer) => self.get_detailed_task(reply, params, peer),
+            TaskMethod::Update => self.update_task(reply, params),
+        }
+    }
+
     /// TSK-12
-    pub(crate) fn get_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+    fn get_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.outbox.fail(reply, &error),
             Ok((id, _)) => {
@@ -81,7 +101,7 @@ impl Engine {
     }
 
     /// TSK-14, TSK-15
-    pub(crate) fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+    fn await_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.outbox.fail(reply, &error),
             Ok((id, _)) => self.respond_with_task(reply, id, TaskView::Outcome),
@@ -89,7 +109,7 @@ impl Engine {
     }
 
     /// TSK-19, TSK-20, TSK-21
-    pub(crate) fn list_tasks(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+    fn list_tasks(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let cursor = match params::find(params, ["cursor"])
             .and_then(|[cursor]| cursor.map(|c| params::text("cursor", Some(c))).transpose())
         {
@@ -105,7 +125,11 @@ impl Engine {
             return self.outbox.fail(reply, &ErrorObject::new(code::METHOD_NOT_FOUND, message));
         }
         let size = self.settings.tasks.page_size.max(1);
-        let Some(page) = self.tasks.page(viewer, cursor.as_deref(), size) else {
+        let page = match self.lookups.take_page() {
+            Some(page) => Some(page),
+            None => self.tasks.page(viewer, cursor.as_deref(), size),
+        };
+        let Some(page) = page else {
             let message = "invalid cursor: start again without one";
             return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
@@ -125,14 +149,56 @@ impl Engine {
         });
     }
 
+    /// EXT-02
+    fn get_detailed_task(
+        &mut self,
+        reply: Reply,
+        params: Option<&Params<'_>>,
+        peer: PeerCapabilities,
+    ) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.outbox.fail(reply, &error),
+        };
+        self.tasks.note_poll(&mut self.outbox, reply.conn, id);
+        self.respond_with_task(reply, id, TaskView::Detailed(peer));
+    }
+
+    /// EXT-05: answers to open questions are taken; others are acknowledged all the same.
+    fn update_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        let id = match self.named_task(reply.conn, params) {
+            Ok((id, _)) => id,
+            Err(error) => return self.outbox.fail(reply, &error),
+        };
+        let job = self.tasks.get(id).and_then(|task| task.job);
+        let open = self.jobs.open_questions(job);
+        let given = params::any_members(params).input_responses;
+        let responses = params::required("inputResponses", given)
+            .and_then(|given| inputs::read(Some(given), &open));
+        match responses {
+            Err(error) => self.outbox.fail(reply, &error),
+            Ok(responses) => {
+                if let Some(job) = job {
+                    self.take_responses(job, &responses);
+                }
+                self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}"));
+            }
+        }
+    }
+
     /// TSK-23, TSK-24, TSK-25
-    pub(crate) fn cancel_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+    fn cancel_task(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         let (id, reason) = match self.named_task(reply.conn, params) {
             Ok(named) => named,
             Err(error) => return self.outbox.fail(reply, &error),
         };
-        if self.tasks.get(id).is_some_and(|task| task.status().is_terminal()) {
+        let Some(task) = self.tasks.get(id) else { return self.outbox.forget(reply) };
+        if task.status().is_terminal() {
             return self.respond_with_task(reply, id, TaskView::TooLate);
+        }
+        if task.is_visiting() && self.tasks.writes().is_shut() {
+            // FLT-05: nothing was stopped.
+            return self.outbox.fail(reply, &untold(Unstored::Broken));
         }
         self.cancel_live_task(reply.conn, id, "tasks/cancel", reason);
         self.respond_with_task(reply, id, TaskView::Cancelled);

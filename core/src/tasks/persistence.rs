@@ -238,6 +238,11 @@ impl PendingWrites {
         self.unpersisted.insert(key.task, key);
     }
 
+    /// The store is owed nothing of this task any more: it has all of it.
+    pub(super) fn forgive(&mut self, id: TaskId) {
+        self.unpersisted.remove(&id);
+    }
+
     /// The store did not take a write. Returns whether that begins an outage: then the store
     /// [rests](PendingWrites::rest).
     pub(super) fn fail(&mut self, why: Unstored) -> bool {

@@ -145,15 +145,26 @@ impl Engine {
             let creator = task.creator;
             let (identity, tool) = (self.tasks.owner(task).clone(), task.tool.clone());
             let status = task.status();
-            self.outbox.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
+            if !task.is_visiting() {
+                self.outbox.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
+            }
             self.announce(creator, id);
             self.keyed.finish_task(&mut self.timers, self.outbox.keys_until(), id);
         }
         self.tell_waiters(id);
         self.tasks.drop_copy(&self.outbox, id);
+        if self.tasks.is_shared() {
+            self.part(id);
+        }
     }
 
     fn show(&mut self, reply: Reply, id: TaskId, form: TaskView) {
+        // Another engine was quicker than the cancel.
+        let ended = self.tasks.get(id).map(|task| task.view().status);
+        let form = match (form, ended) {
+            (TaskView::Cancelled, Some(Status::Completed | Status::Failed)) => TaskView::TooLate,
+            _ => form,
+        };
         match (form, reply.dialect.tasks) {
             (TaskView::Handle, rules) => self.show_handle(reply, id, rules),
             (TaskView::Outcome, _) => {

@@ -43,6 +43,9 @@ impl Engine {
 
     fn send_to_store(&mut self, key: RecordKey) -> Seq {
         let write = match self.tasks.get(key.task) {
+            Some(task) if task.is_visiting() => {
+                StoreWrite::Cancel(self.record(key.task, task, Written::Whole))
+            }
             Some(task) => StoreWrite::Put(self.record(key.task, task, Written::Whole)),
             None => StoreWrite::Delete(key),
         };
@@ -128,6 +131,10 @@ impl Engine {
             NotStored::Creation(id) => {
                 self.outbox.counters_mut().unstored += 1;
                 self.abandon_creation(id, &not_created(why), StopReason::Unstored);
+            }
+            NotStored::Visit(id) => {
+                self.outbox.counters_mut().unstored += 1;
+                self.lose(id, &untold(why));
             }
             NotStored::End(id) => {
                 self.outbox.counters_mut().unstored += 1;
@@ -229,6 +236,37 @@ impl Engine {
         }
     }
 
+    // --------------------------------------------------------------------- a shared table
+
+    /// Forgets a task that the table has, unless a request here waits for it: then the table tells of
+    /// its changes.
+    pub(crate) fn part(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id).filter(|_| self.tasks.is_shared()) else { return };
+        let ended = task.status().is_terminal();
+        if !task.is_settled() || !(ended || task.is_visiting()) || self.lookups.held.contains(&id) {
+            return;
+        }
+        let awaited = !task.aside.waiters.is_empty() || !task.aside.listeners.is_empty();
+        if awaited || self.keyed.of_task(id).is_some() {
+            let watched = self.lookups.awaited.entry(id).or_insert(false);
+            if !ended && !core::mem::replace(watched, true) {
+                self.tell_table(StoreWrite::Watch(id));
+            }
+            return;
+        }
+        if let Some((mut task, _)) = self.tasks.remove(id) {
+            self.timers.disarm(&mut task.timer, Timer::Task(id));
+        }
+        if self.lookups.awaited.remove(&id) == Some(true) {
+            self.tell_table(StoreWrite::Unwatch(id));
+        }
+    }
+
+    fn tell_table(&mut self, write: StoreWrite) {
+        let seq = self.tasks.writes_mut().number(None);
+        self.order_write(seq, write);
+    }
+
     // --------------------------------------------------------------------- restart
 
     /// A task from before a restart. One whose work was cut off has failed.
@@ -264,7 +302,8 @@ impl Tasks {
     /// Gives up the copy of a large result that is in the store as well, unless a request still
     /// waits for it, or a subscription whose peer reads slowly.
     pub(crate) fn drop_copy(&mut self, outbox: &Outbox, id: TaskId) {
-        if !self.writes().is_on() {
+        // Those of a shared table are forgotten whole.
+        if !self.writes().is_on() || self.is_shared() {
             return;
         }
         let max = outbox.settings().limits.resident_result_bytes;

@@ -3,6 +3,7 @@
 mod cursor;
 mod record;
 mod survey;
+mod table;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -40,8 +41,11 @@ pub(crate) struct Tasks {
     next_position: u64,
     /// Writes that are on their way to the store, and those it is owed.
     writes: PendingWrites,
-    /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22).
+    /// Drawn at start, so that a cursor from before a restart is recognised (TSK-22); the one of the
+    /// table where several engines share it.
     cursor_key: [u8; 16],
+    /// Whether they are kept in a table that several engines share.
+    shared: bool,
 }
 
 /// Tasks of one identity.
@@ -77,6 +81,8 @@ pub(super) enum NotStored {
     Creation(TaskId),
     /// The end of a task, which the store is owed now.
     End(TaskId),
+    /// The end of a task that another engine runs, which does not come to be.
+    Visit(TaskId),
     /// A removal, which the store is owed now.
     Removal,
     /// A task that a later write is about.
@@ -84,6 +90,7 @@ pub(super) enum NotStored {
 }
 
 /// A page of `tasks/list`.
+#[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) tasks: alloc::vec::Vec<TaskId>,
     pub(crate) next: Option<String>,
@@ -91,7 +98,7 @@ pub(crate) struct Page {
 
 impl Tasks {
     /// No tasks, with or without a store.
-    pub(crate) fn new(cursor_key: Uuid, seed: Seed, durable: bool) -> Self {
+    pub(crate) fn new(cursor_key: Uuid, seed: Seed, durable: bool, shared: bool) -> Self {
         Self {
             by_id: Records::new(seed),
             owners: Slab::default(),
@@ -100,7 +107,19 @@ impl Tasks {
             next_position: 0,
             writes: PendingWrites::new(durable),
             cursor_key: cursor_key.into_bytes(),
+            shared: durable && shared,
         }
+    }
+
+    /// Whether they are kept in a table that several engines share: the tasks here are those that run
+    /// here, and those that requests wait for.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The table's key of cursors.
+    pub(super) const fn seal_cursors_with(&mut self, key: [u8; 16]) {
+        self.cursor_key = key;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -134,9 +153,10 @@ impl Tasks {
         self.iter().map(waits).sum()
     }
 
-    /// The limit that keeps `owner` from having one more task, and its value (TSK-36).
+    /// The limit that keeps `owner` from having one more task, and its value (TSK-36). A table that several
+    /// engines share judges itself (FLT-06).
     pub(crate) fn full(&self, owner: &Identity, limits: &Limits) -> Option<(&'static str, usize)> {
-        let owner = self.owner_named(owner)?;
+        let owner = self.owner_named(owner).filter(|_| !self.shared)?;
         if owner.live >= limits.live_tasks_max {
             Some(("tasks_per_identity", limits.live_tasks_max))
         } else if owner.stored() >= limits.stored_tasks_max {
@@ -423,6 +443,7 @@ impl Tasks {
         Some(match self.by_id.get_mut(&id) {
             Some(task) if !task.disk().awaits(seq) => NotStored::Superseded,
             Some(task) if task.is_being_created() => NotStored::Creation(id),
+            Some(task) if task.is_visiting() => NotStored::Visit(id),
             Some(task) => {
                 task.persist(DiskInput::NotStored);
                 self.writes.owe(key);
@@ -507,7 +528,7 @@ impl Tasks {
                 "{id}: an end, an outcome"
             );
             assert!(
-                task.timer.is_some() || task.is_being_created(),
+                task.timer.is_some() || task.is_being_created() || task.is_visiting(),
                 "{id} will be deleted one day"
             );
         }
@@ -519,7 +540,7 @@ mod tests {
     use super::*;
 
     fn table() -> Tasks {
-        Tasks::new(Uuid::from_u128(7), Seed::default(), false)
+        Tasks::new(Uuid::from_u128(7), Seed::default(), false, false)
     }
 
     fn add(tasks: &mut Tasks, number: u128, owner: &Identity) -> TaskId {
@@ -564,7 +585,7 @@ mod tests {
         assert!(tasks.page(&owner, Some(&cursor), 1).is_some());
         assert!(tasks.page(&other, Some(&cursor), 1).is_none());
         assert!(
-            Tasks::new(Uuid::from_u128(8), Seed::default(), false)
+            Tasks::new(Uuid::from_u128(8), Seed::default(), false, false)
                 .page(&owner, Some(&cursor), 1)
                 .is_none()
         );

@@ -22,6 +22,7 @@ use crate::policy::allow::Grants;
 use crate::protocol::role::Role;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
+use crate::tasks::shared::SharedEvent;
 use crate::time::{Instant, Now};
 use crate::upstream::interface::{ProcessEvidence, RemoteNews, UpstreamEvent};
 use crate::upstream::manifest::Manifest;
@@ -66,6 +67,7 @@ pub enum Input {
     Unstored(Seq, Unstored),
     StoreFailed(Unstored),
     Loaded(LoadId, Option<TaskOutcome>),
+    Shared(SharedEvent),
     Upstream(UpstreamInput),
     Configured(Arc<Settings>),
     Drain(Instant),
@@ -142,6 +144,7 @@ impl Input {
             Event::Unstored { seq, why } => Self::Unstored(*seq, *why),
             Event::StoreFailed { why } => Self::StoreFailed(*why),
             Event::Loaded { load, outcome } => Self::Loaded(*load, outcome.clone()),
+            Event::Shared(event) => Self::Shared(event.clone()),
             Event::Upstream(event) => Self::Upstream(UpstreamInput::new(event)),
             Event::Configured { settings } => Self::Configured(Arc::clone(settings)),
             Event::Drain { by } => Self::Drain(*by),
@@ -210,6 +213,7 @@ impl Input {
             Self::Unstored(seq, why) => Event::Unstored { seq: *seq, why: *why },
             Self::StoreFailed(why) => Event::StoreFailed { why: *why },
             Self::Loaded(load, outcome) => Event::Loaded { load: *load, outcome: outcome.clone() },
+            Self::Shared(event) => Event::Shared(event.clone()),
             Self::Upstream(input) => Event::Upstream(input.event()),
             Self::Configured(settings) => Event::Configured { settings: Arc::clone(settings) },
             Self::Drain(by) => Event::Drain { by: *by },

@@ -21,7 +21,11 @@ impl Upstreams {
                 let instance = instance.and_then(|id| self.instances.get(&id));
                 instance.is_some_and(|instance| instance.is_starting())
             }
-            Work::Task(..) | Work::Listen(_) | Work::Survey(_) | Work::Question(_) => false,
+            Work::Task(..)
+            | Work::Listen(_)
+            | Work::Survey(_)
+            | Work::Question(_)
+            | Work::Lookup(_) => false,
         })
     }
 }

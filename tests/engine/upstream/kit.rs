@@ -58,6 +58,7 @@ impl Kit {
                 | Action::RefuseCancel { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
+                | Action::LookUp(_)
                 | Action::Close { .. }
                 | Action::CollectHostStatus { .. }
                 | Action::ReadOutput(_)

@@ -195,6 +195,7 @@ impl Walk {
                 | Action::RefuseCancel { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
+                | Action::LookUp(_)
                 | Action::CollectHostStatus { .. }
                 | Action::ReadOutput(_)
                 | Action::Operate { .. }) => panic!("no host is asked for this: {other:?}"),

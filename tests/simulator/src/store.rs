@@ -145,7 +145,11 @@ impl Store {
                 let before = self.records.remove(&key.task);
                 assert!(before.is_none_or(|before| before.key() == key), "{key:?} has moved");
             }
-            StoreWrite::Probe => {}
+            // Those are for a table that several engines share.
+            StoreWrite::Probe
+            | StoreWrite::Cancel(_)
+            | StoreWrite::Watch(_)
+            | StoreWrite::Unwatch(_) => {}
         }
     }
 

@@ -190,6 +190,7 @@ impl Walk {
                 | Action::RefuseCancel { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
+                | Action::LookUp(_)
                 | Action::Close { .. }
                 | Action::CollectHostStatus { .. }
                 | Action::ReadOutput(_)

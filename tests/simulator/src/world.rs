@@ -23,6 +23,7 @@ use ceased_core::reason::StopReason;
 use ceased_core::settings::Settings;
 use ceased_core::stats::Sizes;
 use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite};
+use ceased_core::tasks::shared::Lookup;
 use ceased_core::time::{Instant, Now, Wall};
 use ceased_core::tool::StopStep;
 use ceased_core::upstream::interface::UpstreamAction;
@@ -120,6 +121,8 @@ pub struct World {
     pub stored: Vec<(Seq, StoreWrite)>,
     /// Every load requested by the engine, in order.
     pub loads: Vec<(LoadId, RecordKey)>,
+    /// Questions to a table that several engines share.
+    pub lookups: Vec<Lookup>,
     /// Every audit event, in order.
     pub notes: Vec<AuditEvent>,
     /// Orders of operators.
@@ -178,6 +181,7 @@ impl World {
             surveys: Vec::new(),
             stored: Vec::new(),
             loads: Vec::new(),
+            lookups: Vec::new(),
             notes: Vec::new(),
             orders: Vec::new(),
             closed: Vec::new(),
@@ -297,6 +301,7 @@ impl World {
             }
             Action::Store { seq, write } => self.stored.push((seq, *write)),
             Action::Load { load, key } => self.loads.push((load, key)),
+            Action::LookUp(lookup) => self.lookups.push(*lookup),
             Action::Flush { .. } => {}
             Action::Close { conn, why } => {
                 let peer = self.peers.get_mut(&conn).expect("a closed connection was open");
@@ -521,6 +526,7 @@ fn describe(action: &Action) -> Option<String> {
         Action::RefuseCancel { caller, refusal } => format!("refused cancel {caller:?}: {refusal}"),
         Action::Store { seq, write } => format!("store {seq:?} {write:?}"),
         Action::Load { load, key } => format!("load {load:?} {}", key.task),
+        Action::LookUp(lookup) => format!("look up {lookup:?}"),
         Action::Flush { .. } => return None,
         Action::Close { conn, why } => format!("close {conn} {why:?}"),
         Action::CollectHostStatus { survey, jobs, viewer, .. } => {

@@ -10,11 +10,11 @@ use super::Tasks;
 use crate::identity::Identity;
 
 impl Tasks {
-    pub(super) fn write_cursor(&self, viewer: &Identity, after: u64) -> String {
+    pub(in crate::tasks) fn write_cursor(&self, viewer: &Identity, after: u64) -> String {
         format!("{after:016x}{:016x}", self.seal(viewer, after))
     }
 
-    pub(super) fn read_cursor(&self, viewer: &Identity, cursor: &str) -> Option<u64> {
+    pub(in crate::tasks) fn read_cursor(&self, viewer: &Identity, cursor: &str) -> Option<u64> {
         if cursor.len() != 32 || !cursor.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
         }

@@ -97,6 +97,7 @@ pub(crate) struct Aside {
     pub(crate) said: Vec<Box<[u8]>>,
     /// The last line that its job printed, until it ends.
     pub(crate) line: Option<Box<str>>,
+    pub(super) visiting: bool,
 }
 
 /// Bytes of messages that are kept for a creator that may not know of the task yet; further
@@ -112,6 +113,7 @@ impl IsEmpty for Aside {
         maker: None,
         said: Vec::new(),
         line: None,
+        visiting: false,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -122,6 +124,7 @@ impl IsEmpty for Aside {
             && self.maker.is_none()
             && self.said.is_empty()
             && self.line.is_none()
+            && !self.visiting
     }
 }
 
@@ -180,6 +183,17 @@ impl Task {
     /// The ttl as promised (TSK-34).
     pub(crate) const fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl)
+    }
+
+    /// Whether it was copied from the table that several engines share, while requests are answered with
+    /// it: another engine runs it, or it has ended.
+    pub(crate) fn is_visiting(&self) -> bool {
+        self.aside.visiting
+    }
+
+    /// Its id.
+    pub(crate) const fn id(&self) -> TaskId {
+        self.id
     }
 
     /// Where it stands.

@@ -100,6 +100,7 @@ impl Host {
                 | Action::Operate { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
+                | Action::LookUp(_)
                 | Action::Close { .. }
                 | Action::Upstream(_)
                 | Action::Audit(_)

@@ -127,6 +127,7 @@ impl Host<'_> {
                 | Action::RefuseCancel { .. }
                 | Action::Store { .. }
                 | Action::Load { .. }
+                | Action::LookUp(_)
                 | Action::Close { .. }
                 | Action::Flush { .. }
                 | Action::CollectHostStatus { .. }

@@ -297,6 +297,7 @@ fn renamed(
         Input::Restored(_)
         | Input::Durable(_)
         | Input::Unstored(..)
+        | Input::Shared(_)
         | Input::StoreFailed(_)
         | Input::Loaded(..) => {
             unreachable!("the simulator has no store")
@@ -365,6 +366,7 @@ fn orders(actions: &[Action], nonces: &BTreeMap<JobId, u64>) -> Vec<String> {
         | Action::Operate { .. }
         | Action::Store { .. }
         | Action::Load { .. }
+        | Action::LookUp(_)
         | Action::Upstream(_) => Some(format!("{action:?}")),
         Action::Flush { .. } | Action::Audit(_) => None,
     };

@@ -443,6 +443,7 @@ impl Judge {
             | Action::Operate { .. }
             | Action::Store { .. }
             | Action::Load { .. }
+            | Action::LookUp(_)
             | Action::Upstream(_)
             | Action::Audit(_) => {}
         }

@@ -181,6 +181,7 @@ impl Oracle {
             Input::Restored(_)
             | Input::Durable(_)
             | Input::Unstored(..)
+            | Input::Shared(_)
             | Input::StoreFailed(_)
             | Input::Loaded(..) => {
                 unreachable!("the simulator has no store")

@@ -1,0 +1,126 @@
+//! Tasks that several engines share in one table: questions to it, its verdicts and its news (FLT-02).
+//!
+//! The table is the host's. An engine with [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared)
+//! keeps only the tasks that it runs, and those that requests of its peers wait for.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::identity::Identity;
+use crate::ids::{TaskId, numbered};
+use crate::tasks::durable::{Seq, TaskRecord};
+use crate::time::{Instant, Wall};
+
+numbered! {
+    /// A question to the table. Counted by the engine, never used twice.
+    LookupId, "f"
+}
+
+/// A question to the table, asked after the request that it is for has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lookup {
+    /// Its number.
+    pub id: LookupId,
+    /// Identity whose tasks are shown (TSK-39).
+    pub viewer: Identity,
+    /// The records to read.
+    pub wanted: Wanted,
+}
+
+/// Records of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// One task.
+    Task {
+        /// Its id.
+        task: TaskId,
+        /// Whether its outcome is needed, too.
+        whole: bool,
+    },
+    /// Tasks in the order of their positions.
+    Page {
+        /// The position before the first one.
+        after: u64,
+        /// The most of them.
+        size: usize,
+    },
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum Found {
+    /// The records there are.
+    Records(Vec<TaskRecord>),
+    /// The table cannot be asked now (FLT-05).
+    Unreachable,
+}
+
+/// A limit of an identity over all engines (FLT-06).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum SharedLimit {
+    /// Tasks that have not ended.
+    Live,
+    /// Tasks that have ended.
+    Stored,
+    /// Bytes of their results.
+    Bytes,
+}
+
+/// The judgement of the table on a write that it was handed.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum Verdict {
+    /// It is carried out.
+    Stored {
+        /// The time of the change, by the clock of the table.
+        stamp: Wall,
+    },
+    /// The task had an end already: this one.
+    Overtaken(Box<TaskRecord>),
+    /// There is no such task.
+    Gone,
+    /// The owner of the new task has no room.
+    Full(SharedLimit),
+}
+
+/// News of the table.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum SharedEvent {
+    /// This engine is a member from now on.
+    Joined {
+        /// Seals cursors; the same for all members.
+        cursor_key: [u8; 16],
+    },
+    /// It is a member until this time: then the jobs of its tasks stop, before others may call them
+    /// lost (FLT-04).
+    Renewed {
+        /// The time; `None` where jobs go on without the table.
+        until: Option<Instant>,
+    },
+    /// It is no member any more: others have ended its tasks.
+    Fenced,
+    /// The verdict on one write. Comes before the [`Durable`](crate::event::Event::Durable) that goes
+    /// past it.
+    Verdict {
+        /// Number of the write.
+        seq: Seq,
+        /// The verdict.
+        verdict: Verdict,
+    },
+    /// The answer to a [`Lookup`]; exactly one.
+    Found {
+        /// Number of the question.
+        lookup: LookupId,
+        /// The answer.
+        found: Found,
+    },
+    /// A task of this engine was changed by another one, or one that it
+    /// [watches](crate::tasks::durable::StoreWrite::Watch) is so now.
+    Changed {
+        /// The task with its outcome.
+        record: Box<TaskRecord>,
+    },
+}

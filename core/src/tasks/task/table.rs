@@ -1,0 +1,117 @@
+//! Tasks as a table has them that several engines share (FLT-02).
+
+use alloc::boxed::Box;
+
+use super::record::{End, QUEUED, Task, nanos};
+use super::{Status, Tasks};
+use crate::collections::lazy_box::LazyBox;
+use crate::ids::{JobId, TaskId};
+use crate::tasks::durable::{RecordedOutcome, Seq, TaskRecord};
+use crate::tasks::persistence::DiskInput;
+use crate::time::{Instant, Now, Wall};
+
+impl Tasks {
+    /// Takes a record of the table in, for the requests that are answered with it. Its id must be free.
+    pub(crate) fn visit(&mut self, record: TaskRecord, now: Now) {
+        let owner = self.owner_place(&record.owner);
+        let position = self.new_position();
+        let mut task = Task {
+            id: record.id,
+            owner,
+            status: Status::Working,
+            counted: Status::Working,
+            queued: false,
+            overdue: false,
+            aside: LazyBox::default(),
+            created: record.created,
+            updated: record.created,
+            ttl: nanos(record.ttl),
+            next_poll: Instant::ZERO,
+            end: None,
+            position,
+            created_at: now.at,
+            tool: record.tool.clone(),
+            job: None,
+            creator: None,
+            timer: None,
+        };
+        task.aside.visiting = true;
+        take_state(&mut task, record);
+        task.counted = task.status;
+        self.put(task);
+    }
+
+    /// Brings a visiting task to its state in the table; whether that changed it.
+    pub(crate) fn visit_again(&mut self, record: TaskRecord) -> bool {
+        let Some(task) = self.by_id.get_mut(&record.id).filter(|task| task.is_visiting()) else {
+            return false;
+        };
+        let changes = task.status != record.status
+            || task.message() != record.status_message.as_deref().filter(|_| !task.queued);
+        let id = record.id;
+        take_state(task, record);
+        self.recount(id);
+        changes
+    }
+
+    /// A task of this engine was written at these times, by the clock of the table.
+    pub(crate) fn stamp(&mut self, id: TaskId, stamp: Wall, creates: bool) {
+        let Some(task) = self.by_id.get_mut(&id) else { return };
+        if creates {
+            task.created = stamp;
+        }
+        task.updated = stamp.max(task.created);
+    }
+
+    /// Gives a task the end that it has in the table, in place of the one that it may have here: no peer
+    /// was told of that. Returns its job; `None` where nothing changes.
+    pub(crate) fn adopt(&mut self, record: TaskRecord) -> Option<Option<JobId>> {
+        let id = record.id;
+        let task = self.by_id.get_mut(&id)?;
+        let told = task.is_settled() && task.status.is_terminal();
+        if told || task.is_being_created() || !record.status.is_terminal() {
+            return None;
+        }
+        let owner = self.owners.get_mut(task.owner);
+        owner.live -= usize::from(!task.status.is_terminal());
+        owner.stored_bytes -= task.outcome().bytes();
+        owner.stored_bytes += record.outcome.bytes();
+        take_state(task, record);
+        task.persist(DiskInput::Stored);
+        let job = task.job;
+        self.writes.forgive(id);
+        Some(job)
+    }
+
+    /// Keeps the outcome that a record has, where only its size is known here.
+    pub(crate) fn take_outcome(&mut self, record: TaskRecord) {
+        let Some(task) = self.by_id.get_mut(&record.id) else { return };
+        let same = task.outcome().bytes() == record.outcome.bytes();
+        if same && matches!(task.outcome(), RecordedOutcome::Stored { .. }) {
+            task.keep(record.outcome);
+        }
+    }
+
+    /// The task whose state becomes visible with this write.
+    pub(crate) fn awaiting(&self, seq: Seq) -> Option<&Task> {
+        let key = self.writes.key_of(seq)?;
+        self.get(key.task).filter(|task| task.disk().awaits(seq))
+    }
+}
+
+/// Status, message, outcome and time of a record.
+fn take_state(task: &mut Task, record: TaskRecord) {
+    task.status = record.status;
+    task.updated = record.updated.max(record.created);
+    task.created = record.created;
+    task.queued = false;
+    task.aside.forget_line();
+    if record.status.is_terminal() {
+        let (message, outcome) = (record.status_message, record.outcome);
+        task.end = Some(Box::new(End { message, outcome }));
+    } else if record.status_message.as_deref() == Some(QUEUED) {
+        task.queued = true;
+    } else if record.status_message.is_some() {
+        task.aside.line = record.status_message;
+    }
+}

@@ -1,0 +1,291 @@
+//! Tasks in a table that several engines share (FLT-02, FLT-04, FLT-05).
+
+use ceased_core::identity::Identity;
+use ceased_core::ids::{ConnId, TaskId};
+use ceased_core::limits::{Limits, TaskPolicy};
+use ceased_core::reason::StopReason;
+use ceased_core::tasks::durable::{Seq, StoreWrite, TaskRecord};
+use ceased_core::tasks::shared::{Found, SharedEvent, SharedLimit, Verdict, Wanted};
+use ceased_core::tasks::status::Status;
+use ceased_core::time::Wall;
+use ceased_simulator::modern::request;
+use ceased_simulator::tools;
+use ceased_simulator::trace::Input;
+use ceased_simulator::world::{NEWEST, Rigged, World};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use uuid::Uuid;
+
+const ME: Identity = Identity::User(1000);
+
+/// A table in a few lines, whose verdicts and answers come when a test says so.
+#[derive(Default)]
+struct Table {
+    records: BTreeMap<TaskId, TaskRecord>,
+}
+
+impl Table {
+    /// Carries out the writes of an engine, in order, each with its verdict.
+    fn commit(&mut self, w: &mut World) {
+        while !w.stored.is_empty() {
+            let mut upto = Seq::new(0);
+            for (seq, write) in w.stored.drain(..).collect::<Vec<_>>() {
+                upto = seq;
+                if let Some(verdict) = self.judge(write) {
+                    w.feed(Input::Shared(SharedEvent::Verdict { seq, verdict }));
+                }
+            }
+            w.feed(Input::Durable(upto));
+            w.feed(Input::Turn);
+        }
+    }
+
+    fn judge(&mut self, write: StoreWrite) -> Option<Verdict> {
+        let stamp = Wall::from_millis(7_000);
+        match write {
+            StoreWrite::New(mut record) => {
+                (record.created, record.updated) = (stamp, stamp);
+                self.records.insert(record.id, record);
+                Some(Verdict::Stored { stamp })
+            }
+            StoreWrite::Put(record) | StoreWrite::Cancel(record) => {
+                let Some(found) = self.records.get_mut(&record.id) else {
+                    return Some(Verdict::Gone);
+                };
+                if found.status.is_terminal() {
+                    return Some(Verdict::Overtaken(Box::new(found.clone())));
+                }
+                let (created, updated) = (found.created, stamp);
+                *found = TaskRecord { created, updated, ..record };
+                Some(Verdict::Stored { stamp })
+            }
+            StoreWrite::Delete(key) => {
+                self.records.remove(&key.task);
+                None
+            }
+            StoreWrite::Probe | StoreWrite::Watch(_) | StoreWrite::Unwatch(_) => None,
+        }
+    }
+
+    /// Answers the questions of an engine; returns their number.
+    fn answer(&self, w: &mut World) -> usize {
+        let lookups: Vec<_> = w.lookups.drain(..).collect();
+        for lookup in &lookups {
+            let own = |record: &&TaskRecord| record.owner == lookup.viewer;
+            let records = match lookup.wanted {
+                Wanted::Task { task, .. } => {
+                    self.records.get(&task).filter(own).into_iter().collect()
+                }
+                Wanted::Page { after, size } => {
+                    let mut own: Vec<&TaskRecord> = self.records.values().filter(own).collect();
+                    own.sort_by_key(|record| record.position);
+                    own.into_iter().filter(|it| it.position > after).take(size).collect::<Vec<_>>()
+                }
+            };
+            let found = Found::Records(records.into_iter().cloned().collect());
+            w.feed(Input::Shared(SharedEvent::Found { lookup: lookup.id, found }));
+        }
+        lookups.len()
+    }
+
+    /// Another engine runs this task, or its work has ended.
+    fn of_another(&mut self, number: u128, status: Status) -> TaskId {
+        let (mut w, mut store) = engine();
+        let c = w.open_as(ME, NEWEST);
+        create(&mut w, c);
+        store.commit(&mut w);
+        let mut record = store.records.into_values().next().expect("a record");
+        record.id = TaskId::new(Uuid::from_u128(number));
+        record.position = u64::try_from(number).expect("small");
+        record.status = status;
+        self.records.insert(record.id, record.clone());
+        record.id
+    }
+}
+
+fn engine() -> (World, Table) {
+    let policy = TaskPolicy { durable: true, shared: true, page_size: 2, ..TaskPolicy::default() };
+    let settings = tools::settings(Limits::default(), policy);
+    let ids =
+        Rigged::new((0..99).map(|count| Uuid::from_u128((1 << 80) | 0x4000_8000 << 48 | count)));
+    (World::made_of(settings, ids), Table::default())
+}
+
+fn create(w: &mut World, c: ConnId) {
+    let call = json!({"name": "sleep", "arguments": {}, "task": {}});
+    w.send(c, &request(json!("create"), "tools/call", call));
+}
+
+fn created(w: &mut World, table: &mut Table, c: ConnId) -> String {
+    create(w, c);
+    table.commit(w);
+    w.next(c)["result"]["task"]["taskId"].as_str().expect("a task").to_owned()
+}
+
+fn ask(w: &mut World, c: ConnId, method: &str, task: &str) {
+    w.send(c, &request(json!(method), method, json!({"taskId": task})));
+}
+
+fn asked(w: &mut World, table: &Table, c: ConnId, method: &str, task: &str) -> Value {
+    ask(w, c, method, task);
+    w.silent(c);
+    assert_eq!(table.answer(w), 1, "{method} asks the table once");
+    w.next(c)
+}
+
+/// FLT-02: an answer about a task waits for the table, also where the task runs here; and the one that the
+/// table has ended is told as ended, with its work stopped.
+#[test]
+fn answers_are_those_of_the_table() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "working");
+    let job = w.last_started();
+    let (id, record) = table.records.iter_mut().next().expect("a record");
+    let cancelled = Err(ceased_core::rpc::error::ErrorObject::new(-31001, "cancelled"));
+    record.status = Status::Cancelled;
+    record.outcome = ceased_core::tasks::durable::RecordedOutcome::Here(cancelled);
+    assert_eq!(id.to_string(), task);
+    ask(&mut w, c, "tasks/get", &task);
+    table.answer(&mut w);
+    let told: Vec<Value> = w.rest(c);
+    let last = told.last().expect("an answer");
+    assert_eq!(last["result"]["status"], "cancelled", "{told:?}");
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Requested));
+}
+
+/// FLT-02: an end that another engine has overtaken is told by none: the one of the table is.
+#[test]
+fn overtaken_end_is_not_told() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    let job = w.last_started();
+    let record = table.records.values_mut().next().expect("a record");
+    let cancelled = Err(ceased_core::rpc::error::ErrorObject::new(-31001, "cancelled"));
+    record.status = Status::Cancelled;
+    record.outcome = ceased_core::tasks::durable::RecordedOutcome::Here(cancelled);
+    w.done(job, "made");
+    w.silent(c);
+    table.commit(&mut w);
+    let told: Vec<Value> = w.rest(c);
+    assert!(told.iter().all(|told| told["params"]["status"] != "completed"), "{told:?}");
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "cancelled");
+}
+
+/// FLT-01: a task that runs elsewhere is told, cancelled by a write, and forgotten.
+#[test]
+fn task_of_another_engine_is_cancelled_by_a_write() {
+    let (mut w, mut table) = engine();
+    let other = table.of_another(5, Status::Working).to_string();
+    let c = w.open_as(ME, NEWEST);
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &other)["result"]["status"], "working");
+    assert_eq!(w.sizes().tasks, 0, "it is forgotten");
+    ask(&mut w, c, "tasks/cancel", &other);
+    table.answer(&mut w);
+    w.silent(c);
+    table.commit(&mut w);
+    assert_eq!(w.next(c)["result"]["status"], "cancelled");
+    assert_eq!(w.sizes().tasks, 0, "it is forgotten");
+    let again = asked(&mut w, &table, c, "tasks/cancel", &other);
+    assert_eq!(again["error"]["code"], -32602, "{again}");
+}
+
+/// FLT-01: a request that waits for a task elsewhere is answered when the table tells of its end.
+#[test]
+fn wait_for_a_task_elsewhere_ends_with_it() {
+    let (mut w, mut table) = engine();
+    let id = table.of_another(5, Status::Working);
+    let c = w.open_as(ME, NEWEST);
+    ask(&mut w, c, "tasks/result", &id.to_string());
+    table.answer(&mut w);
+    w.silent(c);
+    let watches =
+        |write: &StoreWrite| matches!(write, StoreWrite::Watch(watched) if *watched == id);
+    assert!(w.stored.iter().any(|(_, write)| watches(write)), "the table is told");
+    table.commit(&mut w);
+    let mut record = table.records[&id].clone();
+    record.status = Status::Failed;
+    let lost = Err(ceased_core::rpc::error::ErrorObject::new(-31007, "lost"));
+    record.outcome = ceased_core::tasks::durable::RecordedOutcome::Here(lost);
+    w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
+    assert_eq!(w.next(c)["error"]["code"], -31007);
+    assert_eq!(w.sizes().tasks, 0, "it is forgotten");
+}
+
+/// FLT-06: a list pages through the tasks of all engines in their order, and the table judges quotas.
+#[test]
+fn lists_are_those_of_the_table() {
+    let (mut w, mut table) = engine();
+    let ids: Vec<String> =
+        (1..=5).map(|number| table.of_another(number, Status::Working).to_string()).collect();
+    let c = w.open_as(ME, NEWEST);
+    let (mut listed, mut cursor) = (Vec::new(), None);
+    for _ in 0..3 {
+        let params = cursor.take().map_or(json!({}), |cursor: Value| json!({"cursor": cursor}));
+        w.send(c, &request(json!("list"), "tasks/list", params));
+        assert_eq!(table.answer(&mut w), 1);
+        let page = w.next(c)["result"].clone();
+        for task in page["tasks"].as_array().expect("tasks") {
+            listed.push(task["taskId"].as_str().expect("an id").to_owned());
+        }
+        cursor = page.get("nextCursor").cloned();
+    }
+    assert_eq!(cursor, None);
+    assert_eq!(listed, ids);
+    create(&mut w, c);
+    let (seq, _) = w.stored.remove(0);
+    let verdict = Verdict::Full(SharedLimit::Live);
+    w.feed(Input::Shared(SharedEvent::Verdict { seq, verdict }));
+    assert_eq!(w.next(c)["error"]["data"]["limit"], "tasks_per_identity");
+}
+
+/// FLT-05: without an answer of the table nothing is told, and nothing is stopped.
+#[test]
+fn nothing_is_told_without_the_table() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    let job = w.last_started();
+    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+        ask(&mut w, c, method, &task);
+        let lookup = w.lookups.pop().expect("a question").id;
+        w.feed(Input::Shared(SharedEvent::Found { lookup, found: Found::Unreachable }));
+        assert_eq!(w.next(c)["error"]["code"], -31006, "{method}");
+    }
+    assert!(w.steps(job).is_empty());
+}
+
+/// FLT-04: an engine that is not renewed in time stops its work, and owes the ends to the table.
+#[test]
+fn work_stops_before_the_membership_ends() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let until = Some(ceased_core::time::Instant::ZERO + Duration::from_secs(10));
+    w.feed(Input::Shared(SharedEvent::Renewed { until }));
+    created(&mut w, &mut table, c);
+    let job = w.last_started();
+    w.advance(Duration::from_secs(9));
+    assert!(w.steps(job).is_empty());
+    w.advance(Duration::from_secs(1));
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Lapsed));
+    table.commit(&mut w);
+    assert_eq!(table.records.values().next().map(|record| record.status), Some(Status::Failed));
+}
+
+/// FLT-04: an engine that others have ended forgets its tasks and stops their work.
+#[test]
+fn fenced_engine_forgets_its_tasks() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    let job = w.last_started();
+    ask(&mut w, c, "tasks/result", &task);
+    table.answer(&mut w);
+    w.feed(Input::Shared(SharedEvent::Fenced));
+    assert_eq!(w.next(c)["error"]["code"], -31006);
+    assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Lapsed));
+    assert_eq!(w.sizes().tasks, 0);
+}
