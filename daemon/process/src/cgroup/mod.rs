@@ -479,6 +479,22 @@ pub(crate) fn end(path: &Path, mut kin: Followed, within: Duration) -> io::Resul
     Ok(())
 }
 
+/// Sends SIGKILL to every process of the groups with these names below `path`, of all of them without names;
+/// whether processes are left.
+pub(crate) fn kill_groups(path: &Path, names: &[String]) -> bool {
+    let groups = match names {
+        [] => subgroups(path),
+        names => names.iter().map(|name| path.join(name)).collect(),
+    };
+    let mut is_left = false;
+    for group in groups {
+        let members = processes(&group);
+        is_left |= !members.is_empty();
+        let _ = open_kill(&group).and_then(|mut kill| kill.write_all(b"1"));
+    }
+    is_left
+}
+
 /// Removes a group and its subgroups; fails while one of them has a live process.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     // Few tools create subgroups, so search for them only if the removal fails.

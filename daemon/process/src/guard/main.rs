@@ -18,7 +18,7 @@ use rustix::process::{
 
 use crate::guard::keep::keep;
 use crate::guard::namespace::{self, Failed};
-use crate::guard::protocol::{FromGuard, Status, ToGuard, ToSupervisorSocket};
+use crate::guard::protocol::{FromGuard, Lease, Status, ToGuard, ToSupervisorSocket};
 use crate::isolation::Isolation;
 use crate::launch::Prepared;
 use crate::proc::table::{self, KILL, Stat, TERMINATE};
@@ -80,6 +80,8 @@ fn serve() -> io::Result<()> {
                 return Guard::start(control, prepared, descriptors)?.run();
             }
             Some(ToGuard::Keep(path, roll)) => return keep(&control, &path, roll),
+            // Nothing runs yet.
+            Some(ToGuard::Lease(_)) => {}
             Some(ToGuard::Terminate | ToGuard::Kill) | None => return Ok(()),
         }
     }
@@ -129,6 +131,8 @@ struct Guard {
     /// Consecutive sweeps, for increasing pauses while unkillable processes remain.
     sweeps: u32,
     signalled: BTreeSet<NonZeroI32>,
+    /// Deadline of the job while the supervisor says nothing (FLT-04).
+    lease: Lease,
 }
 
 /// The command.
@@ -178,6 +182,7 @@ impl Guard {
             is_behind: false,
             sweeps: 0,
             signalled: BTreeSet::new(),
+            lease: Lease::default(),
         })
     }
 
@@ -251,7 +256,7 @@ impl Guard {
         let pause = match (self.is_behind, self.is_killing) {
             (true, _) => Some(Duration::ZERO),
             (false, true) => Some(Duration::from_millis(u64::from(self.sweeps.clamp(1, 100)))),
-            (false, false) => None,
+            (false, false) => self.lease.look_in(),
         };
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
         match epoll::wait(&self.events, &mut events, pause.as_ref()) {
@@ -261,6 +266,8 @@ impl Guard {
                 std::thread::sleep(PAUSE);
             }
         }
+        // FLT-04: the job ends before others may call it lost, also while the daemon is stopped.
+        self.is_killing |= self.lease.is_over();
         self.restore_limits();
     }
 
@@ -298,6 +305,7 @@ impl Guard {
                     self.is_killing = true;
                     self.sweeps = 0;
                 }
+                Ok(Some(ToGuard::Lease(lease))) => self.lease = lease,
                 Ok(Some(ToGuard::Run(..) | ToGuard::Keep(..) | ToGuard::Fork(..))) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The daemon is dead, or sent an invalid message.

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
@@ -19,6 +20,7 @@ use rustix::net::{
 
 use crate::isolation::Isolation;
 use crate::launch::Prepared;
+use crate::proc::boot_clock::boot_time;
 use crate::sys::Fault;
 
 /// Maximum message size: a path and its tag.
@@ -35,10 +37,57 @@ pub(crate) enum ToGuard {
     /// Act as the keeper of this control group: when the supervisor dies, end everything in it and
     /// the processes on the roll, if any.
     Keep(PathBuf, Option<OwnedFd>),
+    /// Without another word by this time, send SIGKILL until no process of the job is left; the keeper, to
+    /// these control groups.
+    Lease(Lease),
     /// Send SIGTERM and SIGCONT to every process of the job.
     Terminate,
     /// Send SIGKILL until no process of the job is left.
     Kill,
+}
+
+/// A deadline for jobs that may not outlast a silent supervisor.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Lease {
+    /// The deadline, since the boot of the machine: this clock runs while the machine sleeps. `None` for
+    /// none.
+    pub(crate) until: Option<Duration>,
+    /// Names of the control groups below the keeper's; all of them if it is empty.
+    pub(crate) groups: Vec<String>,
+}
+
+/// Longest sleep before a look at the clock, whose timers stop while the machine sleeps.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl Lease {
+    /// Time to the next look; `None` without a deadline, zero when it is over.
+    pub(crate) fn look_in(&self) -> Option<Duration> {
+        Some(self.until?.saturating_sub(boot_time()).min(LOOK_EVERY))
+    }
+
+    /// Whether the deadline is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= boot_time())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let nanos = self.until.map_or(0, |until| until.as_nanos());
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        let names = self.groups.join("\n");
+        // More names than a message has room for: all groups, then.
+        let names = if names.len() + 9 <= MESSAGE_BYTES_MAX { names } else { String::new() };
+        [b"L".as_slice(), &nanos.to_le_bytes(), names.as_bytes()].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (nanos, names) = bytes.split_first_chunk()?;
+        let nanos = u64::from_le_bytes(*nanos);
+        let names = std::str::from_utf8(names).ok()?;
+        Some(Self {
+            until: (nanos > 0).then(|| Duration::from_nanos(nanos)),
+            groups: names.lines().map(str::to_owned).collect(),
+        })
+    }
 }
 
 /// A message from a guard.
@@ -150,6 +199,11 @@ impl ToGuardSocket {
         send(self.0.as_fd(), &[b"B", path.as_os_str().as_bytes()].concat(), roll.as_slice())
     }
 
+    /// Sets or clears a deadline.
+    pub(crate) fn lease(&self, lease: &Lease) -> io::Result<()> {
+        send(self.0.as_fd(), &lease.encode(), &[])
+    }
+
     /// Orders SIGTERM.
     pub(crate) fn terminate(&self) -> io::Result<()> {
         send(self.0.as_fd(), b"T", &[])
@@ -215,6 +269,10 @@ impl ToSupervisorSocket {
         if *tag == b'B' {
             let path = Path::new(OsStr::from_bytes(rest)).to_owned();
             return Ok(Some(ToGuard::Keep(path, fds.pop())));
+        }
+        if *tag == b'L' {
+            let lease = Lease::decode(rest).ok_or_else(|| garbled("the supervisor"))?;
+            return Ok(Some(ToGuard::Lease(lease)));
         }
         Ok(Some(match (tag, <[OwnedFd; DESCRIPTORS]>::try_from(fds)) {
             (b'R', Ok([launch, stdin, stdout, stderr, progress])) => {
@@ -326,7 +384,7 @@ mod tests {
         assert!(matches!(theirs.receive(), Ok(Some(ToGuard::Kill))));
         drop(ours);
         // A process that another test is starting holds a copy of the socket for a moment.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let until = std::time::Instant::now() + Duration::from_secs(30);
         while !matches!(theirs.receive(), Ok(None)) {
             assert!(std::time::Instant::now() < until, "the end of the socket is not seen");
             std::thread::yield_now();

@@ -86,7 +86,9 @@ impl BootClock {
     }
 }
 
-fn boot_time() -> Duration {
+/// Time since the boot of the machine, its sleep included.
+#[must_use]
+pub fn boot_time() -> Duration {
     // The boot clock is never negative.
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }

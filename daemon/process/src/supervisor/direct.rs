@@ -149,6 +149,12 @@ impl Direct {
         Some(status)
     }
 
+    /// Name of the control group of the job.
+    pub(crate) fn group_name(&self) -> Option<String> {
+        let name = self.group.as_ref()?.path().file_name()?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
     /// Finds processes that have left the job's group, while their parents are alive.
     pub(crate) fn follow(&self, world: &mut Shared) {
         if let Some(group) = &self.group {

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::account::Account;
 use crate::cgroup;
 use crate::containment::Containment;
+use crate::guard::protocol::Lease;
 use crate::launch::{Launch, explain_resources};
 use crate::proc::lineage::Lineage;
 use crate::ready::ready;
@@ -193,6 +194,7 @@ impl State {
                 Ok(Message::Order(Order::Launch(launch))) => self.launch(*launch),
                 Ok(Message::Order(Order::Terminate(job))) => self.stop(job, Job::terminate),
                 Ok(Message::Order(Order::Kill(job))) => self.stop(job, Job::kill),
+                Ok(Message::Order(Order::Lease { until, jobs })) => self.lease(until, &jobs),
                 Ok(Message::Order(Order::Abandon(job))) => self.with(job, |j, w| j.abandon(w)),
                 Ok(Message::Order(Order::Survey { ticket, jobs })) => self.survey(ticket, &jobs),
                 Ok(Message::Order(Order::Examine { ticket, job, births })) => {
@@ -226,6 +228,17 @@ impl State {
             act(job, &mut self.world);
             self.touched.insert(*slot);
         }
+    }
+
+    /// Passes a deadline to the keeper and to the guards of these jobs.
+    fn lease(&mut self, until: Option<Duration>, jobs: &[JobId]) {
+        let until = until.filter(|_| !jobs.is_empty());
+        let mut groups = Vec::new();
+        for job in jobs.iter().filter_map(|id| self.jobs.get(self.slots.get(id)?)) {
+            groups.extend(job.lease(until));
+        }
+        let until = until.filter(|_| !groups.is_empty());
+        self.keeper.lease(Lease { until, groups });
     }
 
     fn survey(&mut self, ticket: u64, jobs: &[JobId]) {

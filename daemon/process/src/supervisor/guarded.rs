@@ -11,7 +11,7 @@ use mio::{Interest, Registry};
 use rustix::process::{Pid, Signal, getpid, pidfd_send_signal};
 
 use crate::guard::Started;
-use crate::guard::protocol::{FromGuard, ToGuardSocket};
+use crate::guard::protocol::{FromGuard, Lease, ToGuardSocket};
 use crate::guard::roster::Entry;
 use crate::isolation::Isolation;
 use crate::launch::Prepared;
@@ -299,6 +299,13 @@ impl Guarded {
         let mut below = Vec::new();
         table::walk(self.pid, |pid, _| below.push(pid));
         Process::of(below)
+    }
+
+    /// Sets a deadline for the job.
+    pub(crate) fn lease(&self, until: Option<Duration>) {
+        if let Err(error) = self.socket.lease(&Lease { until, groups: Vec::new() }) {
+            tracing::debug!(guard = %self.pid.as_raw_nonzero(), %error, "cannot send a deadline to a guard");
+        }
     }
 
     /// Sends SIGTERM and SIGCONT to every process of the job.

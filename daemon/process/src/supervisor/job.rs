@@ -307,6 +307,18 @@ impl Job {
         }
     }
 
+    /// Sets a deadline for the job; returns the name of its control group, which the keeper ends.
+    pub(crate) fn lease(&self, until: Option<Duration>) -> Option<String> {
+        match &self.body {
+            Runner::Direct(direct) => direct.group_name(),
+            Runner::Guarded(guarded) => {
+                guarded.lease(until);
+                None
+            }
+            Runner::Lost(_) => None,
+        }
+    }
+
     /// Sends SIGTERM and SIGCONT to every process of the job.
     pub(crate) fn terminate(&mut self, world: &mut Shared) {
         self.stopped = self.stopped.max(Stopped::Terminated);

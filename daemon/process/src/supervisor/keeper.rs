@@ -12,6 +12,7 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use crate::cgroup;
 use crate::containment::Containment;
+use crate::guard::protocol::Lease;
 use crate::guard::{Program, Started};
 use crate::ready::ready;
 
@@ -30,11 +31,13 @@ pub(crate) struct Keeper {
     /// Time to start the next one, if none runs.
     due: Option<Instant>,
     pause: Duration,
+    /// The deadline that each keeper is told.
+    lease: Lease,
 }
 
 impl Default for Keeper {
     fn default() -> Self {
-        Self { running: None, due: None, pause: PAUSE_MIN }
+        Self { running: None, due: None, pause: PAUSE_MIN, lease: Lease::default() }
     }
 }
 
@@ -63,7 +66,26 @@ impl Keeper {
         }
         own_children.insert(keeper.pid.as_raw_nonzero());
         self.running = Some((keeper, Instant::now()));
+        if self.lease != Lease::default() {
+            self.tell_lease();
+        }
         Ok(())
+    }
+
+    /// Sets a deadline for the groups of some jobs.
+    pub(crate) fn lease(&mut self, lease: Lease) {
+        if self.lease != lease {
+            self.lease = lease;
+            self.tell_lease();
+        }
+    }
+
+    fn tell_lease(&self) {
+        if let Some((keeper, _)) = &self.running
+            && let Err(error) = keeper.socket.lease(&self.lease)
+        {
+            tracing::warn!(%error, "cannot send a deadline to the keeper");
+        }
     }
 
     /// Handles the keeper's exit and schedules its replacement: at once, or after a pause if it

@@ -44,6 +44,15 @@ pub enum Order {
     Terminate(JobId),
     /// Send SIGKILL to every process of the job until none is left.
     Kill(JobId),
+    /// Without another such order by this time since the boot of the machine, the processes of these jobs are
+    /// ended by their keeper and guards, also while this process is stopped. The order takes the place of the
+    /// one before; `None` for no deadline. Without effect where only process groups contain jobs.
+    Lease {
+        /// The deadline.
+        until: Option<Duration>,
+        /// The jobs.
+        jobs: Vec<JobId>,
+    },
     /// Drop the output of the job and close its pipes: it has no receiver any more. The job is
     /// still watched, and reported as ended.
     Abandon(JobId),
