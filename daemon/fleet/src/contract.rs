@@ -169,6 +169,8 @@ pub enum FleetWrite {
         /// The receipt, as JSON.
         receipt: String,
     },
+    /// A task of this node is removed, whether it has ended or not.
+    Delete(TaskId),
     /// This node wants a hint when the task changes. A read comes after it.
     Watch(TaskId),
     /// It does not any more.
@@ -199,6 +201,7 @@ impl FleetWrite {
             | Self::End { task, .. }
             | Self::Cancel { task, .. }
             | Self::Receipt { task, .. }
+            | Self::Delete(task)
             | Self::Watch(task)
             | Self::Unwatch(task) => Some(*task),
             Self::Send { .. } | Self::Taken(_) => None,
@@ -306,6 +309,23 @@ pub enum Wanted {
         /// Most messages.
         size: u32,
     },
+}
+
+/// A node as the table has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Its name.
+    pub name: String,
+    /// `live`, `left` or `dead`.
+    pub state: String,
+    /// Its lease.
+    pub lease: Duration,
+    /// Time until its lease is over, in milliseconds; negative after that.
+    pub left_ms: i64,
+    /// Its tasks that have not ended.
+    pub tasks: u64,
 }
 
 /// The answer to one question.

@@ -158,6 +158,7 @@ impl State {
                 }
                 None => Verdict::Gone,
             },
+            FleetWrite::Delete(task) => self.delete(epoch, *task),
             FleetWrite::Watch(task) => {
                 self.watches.insert((*task, epoch));
                 Verdict::Done
@@ -181,6 +182,21 @@ impl State {
                 Verdict::Done
             }
         })
+    }
+
+    fn delete(&mut self, epoch: Epoch, task: TaskId) -> Verdict {
+        let is_own = |found: &Task| found.row.node == epoch;
+        if !self.tasks.get(&task).is_some_and(is_own) {
+            return Verdict::Gone;
+        }
+        if let Some(Task { row, .. }) = self.tasks.remove(&task)
+            && let Some(owner) = self.owners.get_mut(&row.identity)
+        {
+            owner.live -= u64::from(!row.status.is_terminal());
+            owner.stored -= u64::from(row.status.is_terminal());
+            owner.bytes -= row.outcome_bytes.unwrap_or_default();
+        }
+        Verdict::Done
     }
 
     fn create(&mut self, epoch: Epoch, task: &NewTask, quota: Quota) -> Result<Verdict, Failure> {
@@ -338,8 +354,13 @@ impl SharedTable for ModelTable {
             for (write, verdict) in writes.iter().zip(&verdicts) {
                 match (write, verdict) {
                     (FleetWrite::Send { to, .. }, Verdict::Done) => drop(hints.insert(*to)),
-                    (FleetWrite::New { .. } | FleetWrite::Watch(_) | FleetWrite::Unwatch(_), _) => {
-                    }
+                    (
+                        FleetWrite::New { .. }
+                        | FleetWrite::Delete(_)
+                        | FleetWrite::Watch(_)
+                        | FleetWrite::Unwatch(_),
+                        _,
+                    ) => {}
                     _ => hints.extend(write.task().iter().flat_map(|task| state.concerned(*task))),
                 }
             }
@@ -376,7 +397,8 @@ impl SharedTable for ModelTable {
                 FleetWrite::Receipt { task, .. } => {
                     return state.tasks.get(task).map_or(Verdict::Gone, |found| stored(&found.row));
                 }
-                FleetWrite::Watch(_)
+                FleetWrite::Delete(_)
+                | FleetWrite::Watch(_)
                 | FleetWrite::Unwatch(_)
                 | FleetWrite::Send { .. }
                 | FleetWrite::Taken(_) => None,

@@ -313,6 +313,30 @@ fn quotas_hold_over_all_nodes<F: Fleet>(fleet: &F) {
     create(&mut b, "bob");
 }
 
+/// A task is removed by its own node alone, and gives its room back.
+fn a_removed_task_gives_its_room_back<F: Fleet>(fleet: &F) {
+    let (mut a, mut b) = (member(fleet, 1), member(fleet, 2));
+    let quota = Quota { live: 1, stored: 1, bytes: 1 << 20 };
+    let fresh = |table: &mut F::Table| {
+        let (id, write) = new("ann", Duration::from_secs(3600));
+        let FleetWrite::New { task, .. } = write else { unreachable!() };
+        (id, one(table, FleetWrite::New { task, quota }))
+    };
+    let (live, verdict) = fresh(&mut a);
+    version(&verdict);
+    assert_eq!(one(&mut b, FleetWrite::Delete(live)), Verdict::Gone, "it is another node's");
+    assert!(look(&mut b, live, "ann").is_some());
+    assert_eq!(one(&mut a, FleetWrite::Delete(live)), Verdict::Done);
+    assert_eq!(look(&mut b, live, "ann"), None);
+    let (ended, verdict) = fresh(&mut a);
+    version(&verdict);
+    let end = end(Ended::Completed, "12345");
+    one(&mut a, FleetWrite::End { task: ended, version: Version(1), end });
+    assert_eq!(fresh(&mut b).1, Verdict::Full(Limit::Stored));
+    assert_eq!(one(&mut a, FleetWrite::Delete(ended)), Verdict::Done);
+    version(&fresh(&mut b).1);
+}
+
 /// A list has every task once and in order, on every node.
 fn lists_are_whole_and_in_order<F: Fleet>(fleet: &F) {
     let (mut a, mut b) = (member(fleet, 1), member(fleet, 2));
@@ -393,7 +417,7 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
 type Part<F> = (&'static str, fn(&F));
 
 /// All of it, each part on a table of its own.
-fn parts<F: Fleet>() -> [Part<F>; 9] {
+fn parts<F: Fleet>() -> [Part<F>; 10] {
     [
         ("a_task_is_found_by_every_node", a_task_is_found_by_every_node),
         ("a_task_has_one_end", a_task_has_one_end),
@@ -401,6 +425,7 @@ fn parts<F: Fleet>() -> [Part<F>; 9] {
         ("a_lost_node_is_fenced", a_lost_node_is_fenced),
         ("a_restarted_node_succeeds_itself", a_restarted_node_succeeds_itself),
         ("quotas_hold_over_all_nodes", quotas_hold_over_all_nodes),
+        ("a_removed_task_gives_its_room_back", a_removed_task_gives_its_room_back),
         ("lists_are_whole_and_in_order", lists_are_whole_and_in_order),
         ("a_batch_is_whole", a_batch_is_whole),
         ("messages_and_changes_arrive", messages_and_changes_arrive),

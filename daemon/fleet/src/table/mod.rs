@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use self::failure::{failure, millis, too_large};
 use crate::contract::{
-    Committed, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, Reaped, Resolved,
-    SharedTable, Wanted,
+    Committed, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow, Reaped,
+    Resolved, SharedTable, Wanted,
 };
 use crate::postgres::{Address, Batch, PgError, Rows, Session, TooLarge, Value};
 use ceased_core::ids::TaskId;
@@ -72,6 +72,50 @@ impl PostgresTable {
             self.is_known = true;
         }
         Ok(())
+    }
+
+    /// The key that seals cursors, the same for all nodes.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn cursor_key(&mut self, deadline: Instant) -> Result<[u8; 16], Failure> {
+        self.prepare(deadline)?;
+        let mut batch = Batch::new();
+        batch.push(&statements::CURSOR_KEY, &[]).map_err(too_large)?;
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let row = results.first().and_then(|rows| rows.rows.first());
+        let key = row.and_then(|row| row.bytes(0).ok()?.and_then(|key| key.first_chunk().copied()));
+        key.ok_or_else(|| Failure::Unusable("the tables of the fleet have no key".to_owned()))
+    }
+
+    /// The nodes, the newest first.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn nodes(&mut self, deadline: Instant) -> Result<Vec<NodeRow>, Failure> {
+        self.prepare(deadline)?;
+        let mut batch = Batch::new();
+        batch.push(&statements::NODES, &[]).map_err(too_large)?;
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let rows = results.first().map_or(&[][..], |rows| &rows.rows);
+        rows.iter().map(rows::node).collect::<Result<_, _>>().map_err(|error| failure(&error))
+    }
+
+    /// Settings of the server on which the promises of a fleet rest, by name.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn settings(&mut self, deadline: Instant) -> Result<Vec<(&'static str, String)>, Failure> {
+        self.prepare(deadline)?;
+        let Some(session) = &mut self.session else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for name in ["server_version", "fsync", "full_page_writes", "synchronous_standby_names"] {
+            let told = session.script(&format!("SHOW {name}"), deadline);
+            let told = told.map_err(|error| failure(&error))?;
+            let text = told.first().and_then(|rows| rows.rows.first()?.text(0).ok()?);
+            found.push((name, text.unwrap_or_default().to_owned()));
+        }
+        Ok(found)
     }
 
     /// Carries out a batch, again where another one has pushed it aside.

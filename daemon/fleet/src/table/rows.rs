@@ -7,7 +7,7 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use crate::contract::{Epoch, Message, Outcome, TaskRow, Verdict, Version};
+use crate::contract::{Epoch, Message, NodeRow, Outcome, TaskRow, Verdict, Version};
 use crate::postgres::{PgError, Row};
 
 const MISSING: PgError = PgError::Unexpected("a row without a value that it always has");
@@ -84,6 +84,18 @@ pub(super) fn message(row: &Row) -> Result<Message, PgError> {
         kind: i16::try_from(number(row, 1)?).map_err(|_| MISSING)?,
         task: task_id(row, 2)?,
         body: row.bytes(3)?.unwrap_or_default().to_vec(),
+    })
+}
+
+/// A node.
+pub(super) fn node(row: &Row) -> Result<NodeRow, PgError> {
+    Ok(NodeRow {
+        epoch: Epoch(number(row, 0)?),
+        name: text(row, 1)?.ok_or(MISSING)?,
+        state: text(row, 2)?.ok_or(MISSING)?,
+        lease: Duration::from_millis(u64::try_from(number(row, 3)?).unwrap_or_default()),
+        left_ms: number(row, 4)?,
+        tasks: u64::try_from(number(row, 5)?).unwrap_or_default(),
     })
 }
 

@@ -112,6 +112,32 @@ pub(super) const RECEIPT: Statement = Statement {
     RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
 };
 
+/// A removal by the node of the task.
+pub(super) const DELETE: Statement = Statement {
+    name: "delete",
+    sql: "WITH gone AS (
+        DELETE FROM ceased.task WHERE id = $1::uuid AND node = $2::int8
+        RETURNING identity, (status < 2)::int::int8 AS live, coalesce(octet_length(outcome), 0)::int8 AS size
+    ), counted AS (
+        UPDATE ceased.owner SET live = owner.live - gone.live, stored = stored - (1 - gone.live), bytes = bytes - size
+        FROM gone WHERE owner.identity = gone.identity
+    )
+    SELECT live FROM gone",
+};
+
+/// The key that seals cursors.
+pub(super) const CURSOR_KEY: Statement =
+    Statement { name: "cursor_key", sql: "SELECT cursor_key FROM ceased.meta" };
+
+/// Nodes, the newest first, with the number of their tasks.
+pub(super) const NODES: Statement = Statement {
+    name: "nodes",
+    sql: "SELECT epoch, name, state, (extract(epoch FROM lease) * 1000)::int8,
+        (extract(epoch FROM expires - clock_timestamp()) * 1000)::int8,
+        (SELECT count(*) FROM ceased.task WHERE task.node = node.epoch AND status < 2)
+    FROM ceased.node ORDER BY epoch DESC LIMIT 1000",
+};
+
 /// Columns of a task.
 macro_rules! columns {
     () => {

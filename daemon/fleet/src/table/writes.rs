@@ -63,6 +63,7 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         FleetWrite::Receipt { task, receipt } => {
             batch.push(&sql::RECEIPT, &[id(*task), Value::Text(receipt)])
         }
+        FleetWrite::Delete(task) => batch.push(&sql::DELETE, &[id(*task), node]),
         FleetWrite::Watch(task) => batch.push(&sql::WATCH, &[id(*task), node]),
         FleetWrite::Unwatch(task) => batch.push(&sql::UNWATCH, &[id(*task), node]),
         FleetWrite::Send { to, kind, task, body } => {
@@ -123,6 +124,7 @@ pub(super) fn changed(writes: &[FleetWrite]) -> Vec<[u8; 16]> {
         | FleetWrite::Cancel { task, .. }
         | FleetWrite::Receipt { task, .. } => Some(*task.uuid().as_bytes()),
         FleetWrite::New { .. }
+        | FleetWrite::Delete(_)
         | FleetWrite::Watch(_)
         | FleetWrite::Unwatch(_)
         | FleetWrite::Send { .. }
@@ -165,7 +167,11 @@ pub(super) fn verdicts(writes: &[FleetWrite], results: Vec<Rows>) -> Result<Vec<
                 }
             }
             FleetWrite::Receipt { .. } => stored.unwrap_or(Ok(Verdict::Gone))?,
-            FleetWrite::Watch(_) | FleetWrite::Unwatch(_) | FleetWrite::Taken(_) => Verdict::Done,
+            FleetWrite::Delete(_) if result.rows.is_empty() => Verdict::Gone,
+            FleetWrite::Delete(_)
+            | FleetWrite::Watch(_)
+            | FleetWrite::Unwatch(_)
+            | FleetWrite::Taken(_) => Verdict::Done,
             // To a node that is gone.
             FleetWrite::Send { .. } if result.count == 0 => Verdict::Gone,
             FleetWrite::Send { .. } => Verdict::Done,
@@ -202,7 +208,8 @@ pub(super) fn push_look(batch: &mut Batch, write: &FleetWrite) -> Result<(), Too
         FleetWrite::Cancel { task, viewer, .. } => {
             batch.push(&sql::OWN_ROW, &[id(*task), Value::Text(viewer)])
         }
-        FleetWrite::Watch(_)
+        FleetWrite::Delete(_)
+        | FleetWrite::Watch(_)
         | FleetWrite::Unwatch(_)
         | FleetWrite::Send { .. }
         | FleetWrite::Taken(_) => Ok(()),
@@ -245,7 +252,8 @@ pub(super) fn verdicts_by_look(
             FleetWrite::Receipt { .. } => {
                 row(next()?)?.map_or(Verdict::Gone, |found| as_stored(&found))
             }
-            FleetWrite::Watch(_)
+            FleetWrite::Delete(_)
+            | FleetWrite::Watch(_)
             | FleetWrite::Unwatch(_)
             | FleetWrite::Send { .. }
             | FleetWrite::Taken(_) => Verdict::Done,

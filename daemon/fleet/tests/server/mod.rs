@@ -181,9 +181,14 @@ impl Server {
     }
 
     /// Its address over TCP, with the password.
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn tcp(&self) -> Address {
-        Address::parse(&format!("postgres://ceased:sesame@127.0.0.1:{}/postgres", self.port))
-            .unwrap()
+        Address::parse(&self.url()).unwrap()
+    }
+
+    /// The same as text.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://ceased:sesame@127.0.0.1:{}/postgres", self.port)
     }
 
     /// Its address over the Unix socket.
